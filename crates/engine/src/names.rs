@@ -8,10 +8,13 @@
 //! `HOST:PORT` of a whole address is that of its first rail over IP; it is left out where there is
 //! none. A host of IPv6 stands in brackets. The host of a place may be a name.
 
+use crate::platform::random::random;
 use marline_rails::UdpAddr;
+pub use marline_rails::Unanswered;
 use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// How the text of an address begins.
 pub const SCHEME: &str = "fi_marline://";
@@ -71,6 +74,17 @@ pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
     let address = Address::decode(blob).ok().filter(is_place)?;
     let rails = address.rails().iter();
     Some(rails.filter_map(|rail| UdpAddr::place(&rail)).collect())
+}
+
+/// Asks who is at one of these places, for so long: the blob of the endpoint that answers first.
+pub fn ask(places: &[SocketAddr], time: Duration) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
+    let number = random()().map_err(|_| Unanswered::NoWay)?;
+    let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c)?;
+    let address = Address::decode(&blob).ok();
+    match address.is_some_and(|address| address.id != 0) {
+        true => Ok(blob),
+        false => Err(Unanswered::Silent),
+    }
 }
 
 /// Reads the text of an address. Errors are texts for people.

@@ -3,10 +3,13 @@
 
 use crate::boundary::Errno;
 use crate::log;
+use crate::resolve;
+use crate::settings;
 use crate::sys::*;
-use marline_engine::names::{self, Named};
-use std::ffi::{c_char, c_void, CStr};
+use marline_engine::names::{self, Named, Unanswered};
+use std::ffi::{c_char, c_void, CStr, CString};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Bytes of a blob: the most that MPICH takes (FI_NAME_MAX).
 pub(crate) const ADDRESS_LEN: usize = 64;
@@ -131,10 +134,43 @@ fn blob_of(text: &str) -> Result<[u8; ADDRESS_LEN], Errno> {
     };
     match names::read(text).map_err(|why| refused(&why))? {
         Named::Whole(blob) => Ok(blob),
-        Named::Place(..) => Err(refused(
-            "a host and a port alone name no endpoint: exchange what fi_getname gives",
-        )),
+        Named::Place(host, port) => {
+            let host = CString::new(host).map_err(|_| Errno::INVAL)?;
+            place_of(&host, port, false).map_err(|why| refused(&why))
+        }
     }
+}
+
+/// The place that a host and a port are. Errors are texts for people.
+pub(crate) fn place_of(host: &CStr, port: u16, numeric: bool) -> Result<[u8; ADDRESS_LEN], String> {
+    if port == 0 {
+        return Err(format!("{}: port 0 is nobody's", host.to_string_lossy()));
+    }
+    let mut at = resolve::addresses(host, None, numeric)?;
+    at.iter_mut().for_each(|at| at.set_port(port));
+    Ok(names::place_blob(&at))
+}
+
+/// The address of an endpoint: that itself, or the answer of whoever is at the place that a blob
+/// is, which takes a round trip, and as long as a peer may be silent where nobody is there.
+pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno> {
+    let Some(places) = names::places_of(&blob) else {
+        return Ok(blob);
+    };
+    if places.iter().any(|place| place.port() == 0) {
+        log::warn("fi_av_insert: port 0 is nobody's");
+        return Err(Errno::INVAL);
+    }
+    let silent_ms = settings::lookup().map_or(0, |settings| settings.peer_timeout_ms);
+    names::ask(&places, Duration::from_millis(silent_ms)).map_err(|why| {
+        let (why, errno) = match why {
+            Unanswered::NoWay => ("no way leads there", Errno::HOSTUNREACH),
+            Unanswered::Refused => ("nobody has this port", Errno::CONNREFUSED),
+            Unanswered::Silent => ("nobody answers", Errno::TIMEDOUT),
+        };
+        log::warn(&format!("{}: {why}", text_of(&blob)));
+        errno
+    })
 }
 
 /// The text of a blob; of one that names nobody, its bytes.

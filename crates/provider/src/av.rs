@@ -2,19 +2,18 @@
 
 use crate::addresses::{self, Form, ADDRESS_LEN};
 use crate::boundary::{guard, guard_free, Errno};
-use crate::domain::{self, DomainShared};
-use crate::log::{self, trace};
-use crate::object::{self, absent, Object};
+use crate::domain::DomainShared;
+use crate::log::trace;
+use crate::object::{self, Object};
 use crate::sys::*;
 use marline_engine::AvId;
 use std::ffi::{c_char, c_int, c_void, CStr};
-use std::mem::size_of;
 use std::sync::Arc;
 
 #[repr(C)]
 pub(crate) struct Av {
-    fid: fid_av,
-    shared: Arc<DomainShared>,
+    pub fid: fid_av,
+    pub shared: Arc<DomainShared>,
     pub id: AvId,
     /// Cloned by every endpoint bound to it, so that closing it too early is refused.
     pub users: Arc<()>,
@@ -36,78 +35,8 @@ impl Drop for Av {
     }
 }
 
-static OPS: fi_ops_av = fi_ops_av {
-    size: size_of::<fi_ops_av>(),
-    insert,
-    insertsvc: no_names,
-    insertsym: no_names,
-    remove,
-    lookup,
-    straddr,
-    av_set: absent,
-    insert_auth_key: absent,
-    lookup_auth_key: absent,
-    set_user_id: absent,
-    lookup2: absent,
-};
-
-/// `fi_av_insertsvc` and `fi_av_insertsym`: a node and a service name no endpoint.
-unsafe extern "C" fn no_names() -> isize {
-    guard_free(|| {
-        log::warn(
-            "addresses of Marline are not made of a node and a service: exchange what fi_getname \
-             gives, and insert that with fi_av_insert",
-        );
-        Err(Errno::NOSYS)
-    })
-}
-
-/// `fi_av_open`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut fid_domain,
-    attr: *mut fi_av_attr,
-    out: *mut *mut fid_av,
-    context: *mut c_void,
-) -> c_int {
-    let make = |shared: &Arc<DomainShared>| {
-        // SAFETY: checked for null.
-        unsafe {
-            if !(*attr).name.is_null() {
-                return Err(Errno::NOSYS); // shared between processes
-            }
-            if (*attr).flags & (FI_EVENT | FI_AV_USER_ID) != 0 {
-                return Err(Errno::NOSYS); // asynchronous insertion, the application's own numbers
-            }
-            // FI_READ belongs to a name; FI_SYMMETRIC is a hint.
-            if (*attr).flags & !(FI_READ | FI_SYMMETRIC) != 0 {
-                return Err(Errno::BADFLAGS);
-            }
-            match (*attr).type_ {
-                FI_AV_UNSPEC => (*attr).type_ = FI_AV_TABLE,
-                FI_AV_MAP | FI_AV_TABLE => {}
-                _ => return Err(Errno::INVAL),
-            }
-        }
-        // SAFETY: checked for null.
-        let id = match unsafe { (*attr).type_ } {
-            FI_AV_MAP => shared.engine.av_open_map(),
-            _ => shared.engine.av_open(),
-        };
-        trace!("av open -> {id:?}");
-        let fid = object::header::<Av>(context);
-        Ok(Av {
-            fid: fid_av { fid, ops: &OPS },
-            shared: shared.clone(),
-            id,
-            users: Arc::new(()),
-        })
-    };
-    // SAFETY: the domain is ours.
-    unsafe { domain::open_in(domain, attr, out, make) }
-}
-
 /// `fi_av_insert`: at once, and returns how many went in.
-unsafe extern "C" fn insert(
+pub(crate) unsafe extern "C" fn insert(
     av: *mut fid_av,
     addresses: *const c_void,
     count: usize,
@@ -118,28 +47,49 @@ unsafe extern "C" fn insert(
     // SAFETY: ours.
     let av = unsafe { object::of::<Av>(av) };
     guard(&av.shared.health, || {
-        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
-            return Err(Errno::BADFLAGS);
-        }
         if count > 0 && addresses.is_null() {
             return Err(Errno::INVAL);
+        }
+        // SAFETY: libfabric passes `count` addresses of the domain's form, and arrays of `count`
+        // entries where they are not null.
+        unsafe {
+            av.add(count, out, flags, context, |i| {
+                av.shared.form.read(addresses, i)
+            })
+        }
+    })
+}
+
+impl Av {
+    /// Adds so many addresses, which `blob` tells, and says how many went in.
+    ///
+    /// # Safety
+    /// `out` is null or has `count` entries, and so has `context` with FI_SYNC_ERR.
+    pub(crate) unsafe fn add(
+        &self,
+        count: usize,
+        out: *mut fi_addr_t,
+        flags: u64,
+        context: *mut c_void,
+        blob: impl Fn(usize) -> Result<[u8; ADDRESS_LEN], Errno>,
+    ) -> Result<c_int, Errno> {
+        if flags & !(FI_MORE | FI_SYNC_ERR | FI_NUMERICHOST) != 0 {
+            return Err(Errno::BADFLAGS);
         }
         let errors: *mut c_int = if flags & FI_SYNC_ERR != 0 {
             context.cast()
         } else {
             std::ptr::null_mut()
         };
+        let engine = &self.shared.engine;
+        let insert = |blob: [u8; ADDRESS_LEN]| Ok(engine.av_insert(self.id, &blob)?);
         let mut inserted = 0;
         for i in 0..count {
-            // SAFETY: libfabric passes `count` addresses of the domain's form, and arrays of
-            // `count` entries where they are not null.
+            let result: Result<_, Errno> = blob(i).and_then(addresses::whole).and_then(insert);
+            trace!("av insert -> {result:?}");
+            inserted += c_int::from(result.is_ok());
+            // SAFETY: the caller's promise.
             unsafe {
-                let blob = av.shared.form.read(addresses, i);
-                let engine = &av.shared.engine;
-                let insert = |blob: [u8; ADDRESS_LEN]| Ok(engine.av_insert(av.id, &blob)?);
-                let result: Result<_, Errno> = blob.and_then(insert);
-                trace!("av insert -> {result:?}");
-                inserted += c_int::from(result.is_ok());
                 if !out.is_null() {
                     *out.add(i) = result.unwrap_or(FI_ADDR_UNSPEC);
                 }
@@ -149,10 +99,10 @@ unsafe extern "C" fn insert(
             }
         }
         Ok(inserted)
-    })
+    }
 }
 
-unsafe extern "C" fn remove(
+pub(crate) unsafe extern "C" fn remove(
     av: *mut fid_av,
     addresses: *mut fi_addr_t,
     count: usize,
@@ -174,7 +124,7 @@ unsafe extern "C" fn remove(
 }
 
 /// `fi_av_lookup`: as much as fits, and the whole length.
-unsafe extern "C" fn lookup(
+pub(crate) unsafe extern "C" fn lookup(
     av: *mut fid_av,
     address: fi_addr_t,
     out: *mut c_void,
@@ -198,7 +148,7 @@ unsafe extern "C" fn lookup(
 }
 
 /// `fi_av_straddr`: the address as text, cut to the room there is.
-unsafe extern "C" fn straddr(
+pub(crate) unsafe extern "C" fn straddr(
     av: *mut fid_av,
     address: *const c_void,
     buf: *mut c_char,

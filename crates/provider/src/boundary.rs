@@ -28,6 +28,7 @@ impl Errno {
     pub const NOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
     pub const ACCES: Errno = Errno(libc::EACCES);
     pub const ADDRNOTAVAIL: Errno = Errno(libc::EADDRNOTAVAIL);
+    pub const CONNREFUSED: Errno = Errno(libc::ECONNREFUSED);
     pub const HOSTUNREACH: Errno = Errno(libc::EHOSTUNREACH);
     pub const CONNABORTED: Errno = Errno(libc::ECONNABORTED);
     pub const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);

@@ -7,7 +7,7 @@ use crate::fabric;
 use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{av, cntr, cq, ends, ep_open, mr, poll, settings};
+use crate::{av_open, cntr, cq, ends, ep_open, mr, poll, settings};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 static OPS: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
-    av_open: av::open,
+    av_open: av_open::open,
     cq_open: cq::open,
     endpoint: ep_open::open,
     scalable_ep: absent,

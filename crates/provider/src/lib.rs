@@ -13,6 +13,8 @@ mod about;
 mod addresses;
 mod atomic;
 mod av;
+mod av_names;
+mod av_open;
 mod boundary;
 mod cntr;
 mod collectives;

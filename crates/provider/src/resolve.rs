@@ -1,7 +1,7 @@
 //! Names of hosts and services, as the system's resolver knows them.
 
-use std::ffi::{c_int, CStr};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ffi::{c_int, CStr, CString};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr::{null, null_mut};
 
 /// Frees the resolver's answer whatever happens while it is read.
@@ -91,6 +91,30 @@ unsafe fn socket_addr(item: &libc::addrinfo) -> Option<SocketAddr> {
     }
 }
 
+/// The host `step` places behind `node` in a row of hosts: the number at the end of a name grows,
+/// in as many digits as it has, as an IPv4 address does. `None` where nothing can grow.
+pub(crate) fn nth_node(node: &str, step: usize) -> Option<CString> {
+    let next = match node.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => {
+            let step = u32::try_from(step).ok()?;
+            Ipv4Addr::from(u32::from(ip).checked_add(step)?).to_string()
+        }
+        Ok(IpAddr::V6(_)) => (step == 0).then(|| node.to_owned())?,
+        Err(_) => {
+            let stem = node.trim_end_matches(|c: char| c.is_ascii_digit());
+            let digits = &node[stem.len()..];
+            match digits.parse::<u64>() {
+                Ok(number) => {
+                    let number = number.checked_add(step as u64)?;
+                    format!("{stem}{number:0width$}", width = digits.len())
+                }
+                Err(_) => (step == 0).then(|| node.to_owned())?,
+            }
+        }
+    };
+    CString::new(next).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +131,24 @@ mod tests {
             assert!(why.contains(node.to_str().unwrap()), "{why}");
         }
         assert!(port(c"no such service").is_err());
+    }
+
+    #[test]
+    fn hosts_in_a_row() {
+        let nth = |node, step| nth_node(node, step).map(|n| n.into_string().unwrap());
+        for (node, step, found) in [
+            ("node7", 0, Some("node7")),
+            ("node7", 5, Some("node12")),
+            ("node007", 5, Some("node012")),
+            ("node", 0, Some("node")),
+            ("node", 1, None),
+            ("10.1.0.254", 3, Some("10.1.1.1")),
+            ("255.255.255.255", 1, None),
+            ("::1", 0, Some("::1")),
+            ("::1", 1, None),
+            ("n18446744073709551615", 1, None),
+        ] {
+            assert_eq!(nth(node, step).as_deref(), found, "{node} + {step}");
+        }
     }
 }

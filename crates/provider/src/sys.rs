@@ -426,36 +426,6 @@ pub struct fi_av_attr {
 }
 
 #[repr(C)]
-pub struct fid_av {
-    pub fid: fid,
-    pub ops: *const fi_ops_av,
-}
-
-#[repr(C)]
-pub struct fi_ops_av {
-    pub size: usize,
-    pub insert: unsafe extern "C" fn(
-        *mut fid_av,
-        *const c_void,
-        usize,
-        *mut fi_addr_t,
-        u64,
-        *mut c_void,
-    ) -> c_int,
-    pub insertsvc: Absent,
-    pub insertsym: Absent,
-    pub remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
-    pub lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
-    pub straddr:
-        unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
-    pub av_set: Absent,
-    pub insert_auth_key: Absent,
-    pub lookup_auth_key: Absent,
-    pub set_user_id: Absent,
-    pub lookup2: Absent,
-}
-
-#[repr(C)]
 pub struct fi_eq_attr {
     pub size: usize,
     pub flags: u64,

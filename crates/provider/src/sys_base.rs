@@ -2,7 +2,7 @@
 
 #![allow(non_camel_case_types, dead_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// A slot that answers `-FI_ENOSYS` whatever its arguments are. The C calling conventions of
 /// x86-64 and AArch64 leave arguments to the caller, so one function fits every signature, and
@@ -46,4 +46,50 @@ pub struct fi_ops_poll {
     pub poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
     pub poll_add: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
     pub poll_del: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+}
+
+#[repr(C)]
+pub struct fid_av {
+    pub fid: fid,
+    pub ops: *const fi_ops_av,
+}
+
+#[repr(C)]
+pub struct fi_ops_av {
+    pub size: usize,
+    pub insert: unsafe extern "C" fn(
+        *mut fid_av,
+        *const c_void,
+        usize,
+        *mut fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub insertsvc: unsafe extern "C" fn(
+        *mut fid_av,
+        *const c_char,
+        *const c_char,
+        *mut fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub insertsym: unsafe extern "C" fn(
+        *mut fid_av,
+        *const c_char,
+        usize,
+        *const c_char,
+        usize,
+        *mut fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> c_int,
+    pub remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
+    pub lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
+    pub straddr:
+        unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
+    pub av_set: Absent,
+    pub insert_auth_key: Absent,
+    pub lookup_auth_key: Absent,
+    pub set_user_id: Absent,
+    pub lookup2: Absent,
 }

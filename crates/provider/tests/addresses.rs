@@ -126,18 +126,6 @@ fn unname(p: &Pair) -> [u8; 64] {
     name
 }
 
-#[test]
-fn a_node_and_a_service_name_no_endpoint() {
-    let p = Pair::open();
-    // SAFETY: neither looks at its arguments.
-    unsafe {
-        let ops = &*(*p.av).ops;
-        let refused = -(libc::ENOSYS as isize);
-        assert_eq!(((ops.insertsvc)(), (ops.insertsym)()), (refused, refused));
-    }
-    p.close();
-}
-
 /// FI_SOURCE_ERR: the message is there, and the error that tells of it has its sender's address.
 #[test]
 fn a_stranger_s_address_comes_with_its_message() {

@@ -126,6 +126,104 @@ fn a_blob_is_shown_as_its_text() {
     p.close();
 }
 
+/// The host and the port of an endpoint's text.
+fn place(p: &Pair, ep: usize) -> (String, String) {
+    let name = name(p, ep).into_string().unwrap();
+    let rest = name.strip_prefix("fi_marline://").unwrap();
+    let (host, port) = rest.split_once('/').unwrap().0.rsplit_once(':').unwrap();
+    (host.to_owned(), port.to_owned())
+}
+
+/// Inserts hosts and ports in a row: how many went in, their indices, and the error of each.
+fn insert_row(
+    p: &Pair,
+    (host, hosts): (&str, usize),
+    (port, ports): (&str, usize),
+    flags: u64,
+) -> (c_int, Vec<fi_addr_t>, Vec<c_int>) {
+    let names = [host.trim_matches(['[', ']']), port].map(|n| CString::new(n).unwrap());
+    let count = hosts * ports;
+    let (mut found, mut errors) = (vec![7; count], vec![7; count]);
+    // SAFETY: arrays of so many entries.
+    let n = unsafe {
+        ((*(*p.av).ops).insertsym)(
+            p.av,
+            names[0].as_ptr(),
+            hosts,
+            names[1].as_ptr(),
+            ports,
+            found.as_mut_ptr(),
+            FI_SYNC_ERR | flags,
+            errors.as_mut_ptr().cast(),
+        )
+    };
+    (n, found, errors)
+}
+
+fn looked_up(p: &Pair, addr: fi_addr_t) -> CString {
+    let (mut text, mut len) = ([0u8; 256], 256);
+    // SAFETY: a buffer of this size.
+    let rc = unsafe { ((*(*p.av).ops).lookup)(p.av, addr, text.as_mut_ptr().cast(), &mut len) };
+    assert_eq!(rc, 0);
+    CString::from_vec_with_nul(text[..len].to_vec()).unwrap()
+}
+
+/// Another process has a port; its first endpoint answers for it.
+#[test]
+fn whoever_has_a_port_is_asked_who_it_is() {
+    let (p, server) = (with_text(), with_text());
+    let (host, port) = place(&server, 0);
+    let text = CString::new(format!("fi_marline://{host}:{port}")).unwrap();
+    assert_eq!(insert(&p, &[Some(&text)]), (1, vec![0], vec![0]));
+    assert_eq!(looked_up(&p, 0), name(&server, 0));
+    let found = insert_row(&p, (&host, 1), (&port, 1), FI_NUMERICHOST);
+    assert_eq!(found, (1, vec![1], vec![0]));
+    assert_eq!(looked_up(&p, 1), name(&server, 0));
+    // One of its own, too: the progress thread answers.
+    let (host, port) = place(&p, 0);
+    let [node, service] = [&host, &port].map(|n| CString::new(n.trim_matches(['[', ']'])).unwrap());
+    let mut found = 7;
+    // SAFETY: C strings, and room for an index.
+    let n = unsafe {
+        let insertsvc = (*(*p.av).ops).insertsvc;
+        let (node, service) = (node.as_ptr(), service.as_ptr());
+        insertsvc(p.av, node, service, &mut found, 0, null_mut())
+    };
+    assert_eq!((n, found), (1, 2));
+    assert_eq!(looked_up(&p, 2), name(&p, 0));
+    server.close();
+    p.close();
+}
+
+#[test]
+fn hosts_and_ports_that_are_nobody_s_are_refused_one_by_one() {
+    let p = with_text();
+    let (host, port) = place(&p, 0);
+    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let (none, no) = (FI_ADDR_UNSPEC, libc::EADDRNOTAVAIL);
+    for (host, port, flags, error) in [
+        ("no.such.host.invalid", &*port, 0, no),
+        ("localhost", &port, FI_NUMERICHOST, no),
+        (&host, "0", 0, no),
+        (&host, "no such service", 0, no),
+        ("127.0.0.1", &nobody, 0, libc::ECONNREFUSED),
+    ] {
+        let refused = insert_row(&p, (host, 1), (port, 1), flags);
+        assert_eq!(refused, (0, vec![none], vec![error]), "{host}:{port}");
+    }
+    let row = insert_row(&p, (&host, 1), ("65535", 3), FI_NUMERICHOST);
+    assert_eq!(row.2[1..], [no, no], "there is no port 65536");
+    // SAFETY: what is missing is refused before it is looked at.
+    let n = unsafe {
+        let insertsvc = (*(*p.av).ops).insertsvc;
+        insertsvc(p.av, null(), null(), null_mut(), 0, null_mut())
+    };
+    assert_eq!(n, -libc::EINVAL);
+    p.close();
+}
+
 #[test]
 fn texts_that_are_no_addresses_are_refused_one_by_one() {
     let p = with_text();

@@ -6,6 +6,7 @@
 
 mod addr;
 mod any;
+mod ask;
 mod caps;
 mod discover;
 mod fault;
@@ -28,6 +29,7 @@ mod verbs;
 
 pub use addr::UdpAddr;
 pub use any::{AnyRail, AnyRx, AnyTx};
+pub use ask::{ask, Unanswered};
 pub use caps::Caps;
 pub use discover::{
     choose_interfaces, choose_rails, open_rail, with_tcp_behind, InterfaceChange, InterfaceChoice,

@@ -31,6 +31,7 @@ mod group;
 mod header;
 mod hello;
 mod packet;
+mod place;
 mod prefix;
 mod rail_addr;
 
@@ -51,6 +52,7 @@ pub use hello::{
     Address, AddressError, Hello, HelloView, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX,
 };
 pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
+pub use place::{Answer, Question, PLACE_LEN};
 pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
 
 /// Bytes that one granule covers. Messages are covered in granules; a fragment carries `k` of

@@ -6,7 +6,7 @@ use crate::state::core::Core;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
-use marline_wire::{GroupPacket, Packet, ParseError, DIRECT_HEAD_LEN, HEADER_LEN};
+use marline_wire::{GroupPacket, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN};
 
 /// The shortest packet is one header: two of them are the shortest batch.
 const GRO_MIN: usize = 2 * HEADER_LEN - 1;
@@ -42,6 +42,8 @@ impl<S: System> Core<S> {
                 .flatten();
             if let Some(packet) = group {
                 segment = self.groups.segment_of(&packet, rest.len());
+            } else if Question::claimed(rest) {
+                segment = rest.len();
             } else {
                 first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
                 segment = self.segment_of(rail, first.as_ref()).min(rest.len());
@@ -79,6 +81,9 @@ impl<S: System> Core<S> {
         counters.wire_bytes_received += datagram.len() as u64;
         if parsed.is_none() && GroupPacket::claimed(datagram) {
             return self.ingest_group(now, rail, datagram, after);
+        }
+        if parsed.is_none() && Question::claimed(datagram) && self.say_who(rail, datagram) {
+            return 0;
         }
         let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
             return 0;

@@ -1,0 +1,72 @@
+//! `fi_av_insertsvc`, `fi_av_insertsym`: peers by host and port, who are asked for their address.
+
+use crate::addresses::{self, ADDRESS_LEN};
+use crate::av::Av;
+use crate::boundary::{guard, Errno};
+use crate::ends;
+use crate::log;
+use crate::object;
+use crate::resolve;
+use crate::sys::*;
+use std::ffi::{c_char, c_int, c_void, CStr};
+
+/// `fi_av_insertsvc`.
+pub(crate) unsafe extern "C" fn insertsvc(
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    out: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as libfabric calls it, of one host with one port.
+    unsafe { insertsym(av, node, 1, service, 1, out, flags, context) }
+}
+
+/// `fi_av_insertsym`: a row of hosts (see [`resolve::nth_node`]), each with a row of ports.
+pub(crate) unsafe extern "C" fn insertsym(
+    av: *mut fid_av,
+    node: *const c_char,
+    nodes: usize,
+    service: *const c_char,
+    services: usize,
+    out: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: ours, and null or C strings.
+    let (av, node, service) = unsafe {
+        let av = object::of::<Av>(av);
+        (av, ends::text(node), ends::text(service))
+    };
+    guard(&av.shared.health, || {
+        let (node, service) = node.zip(service).ok_or(Errno::INVAL)?;
+        let count = nodes.checked_mul(services).ok_or(Errno::INVAL)?;
+        let numeric = flags & FI_NUMERICHOST != 0;
+        let blob = |i: usize| {
+            let place = place(node, i / services, service, i % services, numeric);
+            place.map_err(|why| {
+                log::warn(&format!("address vector: {why}"));
+                Errno::ADDRNOTAVAIL
+            })
+        };
+        // SAFETY: arrays of as many entries as there are pairs.
+        unsafe { av.add(count, out, flags, context, blob) }
+    })
+}
+
+/// The place of one host and one port of the rows. Errors are texts for people.
+fn place(
+    node: &CStr,
+    host: usize,
+    service: &CStr,
+    at: usize,
+    numeric: bool,
+) -> Result<[u8; ADDRESS_LEN], String> {
+    let name = node.to_str().map_err(|_| "a host that is no text")?;
+    let host = resolve::nth_node(name, host).ok_or_else(|| format!("{name} + {host}: no host"))?;
+    let first = resolve::port(service)?;
+    let port =
+        u16::try_from(first as usize + at).map_err(|_| format!("{first} + {at}: no port"))?;
+    addresses::place_of(&host, port, numeric)
+}

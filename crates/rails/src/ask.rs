@@ -1,0 +1,195 @@
+//! Asks who is at a port of a host, before there is any rail to there: from a socket of its own.
+
+use crate::addr::UdpAddr;
+use marline_wire::{Answer, Question, PLACE_LEN};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Largest datagram that the asking socket claims to take.
+const DATAGRAM: u16 = 1_472;
+/// First pause before a question is repeated; it doubles.
+const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Where every host says that nobody has the port, somebody may still be about to open it.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// Why nobody is known to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// No way leads there.
+    NoWay,
+    /// The host says that nobody has the port.
+    Refused,
+    /// Nobody answered.
+    Silent,
+}
+
+/// A place that is asked.
+struct Asked {
+    socket: UdpSocket,
+    question: [u8; PLACE_LEN],
+    refused: bool,
+}
+
+impl Asked {
+    fn open(to: SocketAddr, number: u64, crc32c: Sum) -> std::io::Result<Asked> {
+        let any: SocketAddr = match to {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        // The kernel chooses the address that leads there, and tells what it is refused.
+        socket.connect(to)?;
+        let own = socket.local_addr()?;
+        let mut from = UdpAddr::new(own.ip(), own.port()).rail();
+        from.datagram_max = DATAGRAM;
+        let question = Question { number, from }.encode(crc32c);
+        Ok(Asked {
+            socket,
+            question,
+            refused: false,
+        })
+    }
+
+    fn ask(&mut self) {
+        // (What cannot be sent is repeated.)
+        self.note(self.socket.send(&self.question).map(|_| ()));
+    }
+
+    fn note(&mut self, done: std::io::Result<()>) {
+        if let Err(e) = done {
+            self.refused |= e.kind() == ErrorKind::ConnectionRefused;
+        }
+    }
+
+    /// The right answer, if it comes within `time`.
+    fn wait(&mut self, time: Duration, number: u64, crc32c: Sum) -> Option<Answer> {
+        let end = Instant::now() + time;
+        let mut bytes = [0; PLACE_LEN + 1];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            self.socket.set_read_timeout(Some(left)).ok()?;
+            match self.socket.recv(&mut bytes) {
+                Ok(len) => {
+                    let answer = Answer::parse(&bytes[..len], crc32c);
+                    if let Some(answer) = answer.filter(|a| a.number == number) {
+                        return Some(answer);
+                    }
+                }
+                Err(e) => self.note(Err(e)),
+            }
+        }
+    }
+}
+
+/// The sum of questions and answers: CRC-32C.
+type Sum = fn(&[u8]) -> u32;
+
+/// Asks who is at these places, as often as there is time: the address of the first who answers,
+/// as a blob that has not been checked. `number` is random, and known to nobody else.
+pub fn ask(
+    places: &[SocketAddr],
+    number: u64,
+    time: Duration,
+    crc32c: Sum,
+) -> Result<[u8; 64], Unanswered> {
+    let (start, mut pause) = (Instant::now(), PAUSE);
+    let opened = places.iter().map(|to| Asked::open(*to, number, crc32c));
+    let mut asked: Vec<Asked> = opened.filter_map(Result::ok).collect();
+    if asked.is_empty() {
+        return Err(Unanswered::NoWay);
+    }
+    loop {
+        asked.iter_mut().for_each(Asked::ask);
+        let share = pause / asked.len() as u32;
+        for one in &mut asked {
+            if let Some(answer) = one.wait(share, number, crc32c) {
+                return Ok(answer.blob);
+            }
+        }
+        let (past, refused) = (start.elapsed(), asked.iter().all(|one| one.refused));
+        if refused && past >= REFUSED_FOR.min(time) {
+            return Err(Unanswered::Refused);
+        }
+        if past >= time {
+            return Err(Unanswered::Silent);
+        }
+        pause = (2 * pause).min(PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_wire::{RailKind, RailList};
+
+    fn sum(bytes: &[u8]) -> u32 {
+        let add = |sum: u32, b: &u8| sum.wrapping_mul(31).wrapping_add(*b as u32);
+        bytes.iter().fold(1, add)
+    }
+
+    const SHORT: Duration = Duration::from_millis(40);
+
+    /// Answers the first question with these datagrams, made of its number.
+    fn answering(
+        socket: UdpSocket,
+        answers: impl Fn(u64) -> Vec<Vec<u8>> + Send + 'static,
+    ) -> std::thread::JoinHandle<()> {
+        std::thread::spawn(move || {
+            let mut bytes = [0; PLACE_LEN];
+            let (len, to) = socket.recv_from(&mut bytes).unwrap();
+            let question = Question::parse(&bytes[..len], sum).unwrap();
+            let mut list = [0; 32];
+            let from = RailList::write(&mut list, &[question.from]);
+            assert_eq!(from.iter().next().unwrap().kind, RailKind::Udp4);
+            let place = UdpAddr::place(&question.from).unwrap();
+            assert_eq!(place, to, "it says where it is");
+            for answer in answers(question.number) {
+                socket.send_to(&answer, place).unwrap();
+            }
+        })
+    }
+
+    fn answer(number: u64, fill: u8) -> Vec<u8> {
+        let blob = [fill; 64];
+        Answer { number, blob }.encode(sum).to_vec()
+    }
+
+    #[test]
+    fn the_answer_to_the_question_counts_and_nothing_else() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (at, silent) = (socket.local_addr().unwrap(), UdpSocket::bind("127.0.0.1:0"));
+        let silent = silent.unwrap();
+        let answers = |number| {
+            let mut damaged = answer(number, 2);
+            damaged[50] ^= 1;
+            let long = [answer(number, 3), vec![0]].concat();
+            vec![
+                vec![],
+                answer(number + 1, 1),
+                damaged,
+                long,
+                answer(number, 4),
+            ]
+        };
+        let server = answering(socket, answers);
+        let places = [silent.local_addr().unwrap(), at];
+        let long = Duration::from_secs(20);
+        assert_eq!(ask(&places, 77, long, sum), Ok([4; 64]));
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_is_told_from_who_is_silent() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = socket.local_addr().unwrap();
+        assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Silent));
+        drop(socket);
+        assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Refused));
+        assert_eq!(ask(&[], 1, SHORT, sum), Err(Unanswered::NoWay));
+    }
+}

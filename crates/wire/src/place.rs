@@ -1,0 +1,163 @@
+//! A question to whoever has a host's port, and the answer: the address of an endpoint there. Both
+//! have one size, so that nobody is made to send more than was sent to him.
+//!
+//! ```text
+//!  0  u32 CRC-32C over [4, 128)
+//!  4  u8  version            5  u8 0   6  u16 128
+//!  8  u64 number of the question, random
+//! 16  zeros                 39  u8 kind: 2 question, 3 answer
+//! 40  question: where to answer (see RailAddr); answer: the address blob, 64 bytes
+//! ... zeros
+//! ```
+
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
+use crate::hello::ADDRESS_LEN_MAX;
+use crate::rail_addr::{RailAddr, RailList, RAIL_MAX};
+
+/// Bytes of a question, and of an answer.
+pub const PLACE_LEN: usize = 128;
+const BODY_AT: usize = 40;
+const QUESTION: u8 = 2;
+const ANSWER: u8 = 3;
+
+/// Asks who is at the place that it is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// The asker is reached there.
+    pub from: RailAddr,
+}
+
+/// Tells who is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The question's.
+    pub number: u64,
+    /// Address of an endpoint; not checked.
+    pub blob: [u8; ADDRESS_LEN_MAX],
+}
+
+impl Question {
+    /// Says if these bytes claim to be a question; nothing was checked.
+    #[inline]
+    pub fn claimed(bytes: &[u8]) -> bool {
+        bytes.len() == PLACE_LEN && bytes[KIND_AT] == QUESTION
+    }
+
+    /// The datagram.
+    pub fn encode(&self, crc32c: impl Fn(&[u8]) -> u32) -> [u8; PLACE_LEN] {
+        let mut body = [0; RAIL_MAX];
+        RailList::write(&mut body, &[self.from]);
+        encode(QUESTION, self.number, &body, crc32c)
+    }
+
+    /// Reads a datagram that is nothing else.
+    pub fn parse(bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<Question> {
+        let number = check(QUESTION, bytes, crc32c)?;
+        let from = RailList::of(&bytes[BODY_AT..BODY_AT + RAIL_MAX])
+            .iter()
+            .next()?;
+        Some(Question { number, from })
+    }
+}
+
+impl Answer {
+    /// The datagram.
+    pub fn encode(&self, crc32c: impl Fn(&[u8]) -> u32) -> [u8; PLACE_LEN] {
+        encode(ANSWER, self.number, &self.blob, crc32c)
+    }
+
+    /// Reads a datagram that is nothing else.
+    pub fn parse(bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<Answer> {
+        let number = check(ANSWER, bytes, crc32c)?;
+        let mut blob = [0; ADDRESS_LEN_MAX];
+        blob.copy_from_slice(&bytes[BODY_AT..BODY_AT + ADDRESS_LEN_MAX]);
+        Some(Answer { number, blob })
+    }
+}
+
+fn encode(kind: u8, number: u64, body: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> [u8; PLACE_LEN] {
+    let mut out = [0; PLACE_LEN];
+    out[4] = VERSION;
+    out[6..8].copy_from_slice(&(PLACE_LEN as u16).to_le_bytes());
+    out[8..16].copy_from_slice(&number.to_le_bytes());
+    out[KIND_AT] = kind;
+    out[BODY_AT..BODY_AT + body.len()].copy_from_slice(body);
+    let sum = crc32c(&out[4..]);
+    out[0..4].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// The number of a good datagram of this kind.
+fn check(kind: u8, bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<u64> {
+    if bytes.len() != PLACE_LEN || u32_at(bytes, 0) != crc32c(&bytes[4..]) {
+        return None;
+    }
+    let ours = bytes[4] == VERSION && bytes[KIND_AT] == kind;
+    (ours && u16_at(bytes, 6) as usize == PLACE_LEN).then(|| u64_at(bytes, 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rail_addr::RailKind;
+    use crate::GroupPacket;
+
+    /// No sum at all, so that every field is looked at.
+    fn none(_: &[u8]) -> u32 {
+        0
+    }
+
+    /// A sum that changes with every byte.
+    fn sum(bytes: &[u8]) -> u32 {
+        bytes.iter().fold(1, |sum: u32, b| {
+            sum.wrapping_mul(31).wrapping_add(*b as u32)
+        })
+    }
+
+    fn question() -> Question {
+        let mut from = RailAddr::new(RailKind::Udp6, &[7; 19]);
+        from.datagram_max = 1_472;
+        Question { number: 77, from }
+    }
+
+    #[test]
+    fn questions_and_answers_are_read_as_they_were_written() {
+        let asked = question().encode(sum);
+        assert!(Question::claimed(&asked) && !GroupPacket::claimed(&asked));
+        assert_eq!(Question::parse(&asked, sum), Some(question()));
+        assert_eq!(Answer::parse(&asked, sum), None);
+        let answer = Answer {
+            number: 77,
+            blob: [9; ADDRESS_LEN_MAX],
+        };
+        let told = answer.encode(sum);
+        assert!(!Question::claimed(&told));
+        assert_eq!(Answer::parse(&told, sum), Some(answer));
+        assert_eq!(Question::parse(&told, sum), None);
+        assert_eq!(Question::parse(&asked[..127], sum), None);
+        assert_eq!(Question::parse(&[], sum), None);
+    }
+
+    #[test]
+    fn any_damage_is_seen() {
+        let asked = question().encode(sum);
+        for at in 0..PLACE_LEN {
+            let mut bytes = asked;
+            bytes[at] ^= 0x10;
+            assert_eq!(Question::parse(&bytes, sum), None, "byte {at}");
+        }
+        // With a right sum it is the sender's word that counts, which must make sense.
+        let asked = question().encode(none);
+        for at in [4, 6, 7, KIND_AT, BODY_AT, BODY_AT + 3] {
+            let mut bytes = asked;
+            bytes[at] = 0xff;
+            if at == BODY_AT + 3 {
+                bytes[at] = 0; // the largest datagram is too small
+                bytes[at + 1] = 0;
+            }
+            assert_eq!(Question::parse(&bytes, none), None, "byte {at}");
+        }
+    }
+}
