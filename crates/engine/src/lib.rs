@@ -27,6 +27,7 @@ pub use api::*;
 pub use config::{choice, profile, settings};
 pub use core::atomic::atomic_max;
 pub use engine::Engine;
+pub use marline_rails::{card_of, Card};
 pub use memory::atomic;
 pub use open::{rails_here, RailHere};
 pub use platform::bell::Bell;

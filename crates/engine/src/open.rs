@@ -92,6 +92,10 @@ pub struct RailHere {
     pub ip: Option<IpAddr>,
     /// Its interface or device.
     pub interface: String,
+    /// Largest IP packet in bytes; 0 where there is no interface.
+    pub mtu: usize,
+    /// Nominal rate in bytes/s, 0 when unknown.
+    pub bytes_per_s: u64,
 }
 
 /// The rails that settings choose here and now, without those that stand behind others. Errors are
@@ -102,6 +106,8 @@ pub fn rails_here(settings: &Settings) -> Result<Vec<RailHere>, String> {
         name: choice.name(),
         ip: Some(choice.interface.ip).filter(|ip| !ip.is_unspecified()),
         interface: choice.interface.name,
+        mtu: choice.interface.mtu,
+        bytes_per_s: choice.interface.bytes_per_s,
     };
     Ok(choices.filter(|c| !c.standby).map(here).collect())
 }

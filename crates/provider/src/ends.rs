@@ -37,6 +37,8 @@ pub(crate) struct Ends {
     pub dest: Option<Blob>,
     /// The name of its domain: ours, or that of its only rail.
     pub domain: String,
+    /// The rail that its card is of: that of `src`, or the first that has one.
+    pub card: Option<RailHere>,
 }
 
 /// # Safety
@@ -94,6 +96,7 @@ pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
         src: asked.src,
         dest: asked.dest,
         domain: asked.domain.unwrap_or(&own_name()).to_owned(),
+        card: None,
     };
     // (Without rails no domain opens, which says why.)
     let rails = match asked.domain {
@@ -106,6 +109,11 @@ pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
     } else if named {
         ends.dest = Some(peer(asked, settings.port)?);
     }
+    let src = ends.src.and_then(|blob| names::places_of(&blob));
+    let src = src.and_then(|places| places.first().map(SocketAddr::ip));
+    let of_src = rails.iter().find(|rail| src.is_some() && rail.ip == src);
+    let first = || rails.iter().find(|rail| rail.mtu > 0);
+    ends.card = of_src.or_else(first).cloned();
     if ends.src.is_none() {
         let ip = rails.iter().find_map(|rail| rail.ip);
         ends.src = ip.map(|ip| names::place_blob(&[SocketAddr::new(ip, settings.port)]));

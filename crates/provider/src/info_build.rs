@@ -5,6 +5,7 @@ use crate::addresses::{Form, ADDRESS_LEN};
 use crate::boundary::Errno;
 use crate::ends::Ends;
 use crate::mpich;
+use crate::nic;
 use crate::settings;
 use crate::sys::*;
 use crate::wish::{
@@ -180,12 +181,13 @@ pub(crate) fn build(
     let info: *mut fi_info = zeroed()?;
     let (tx, rx, ep) = (tx_attr(&grant.tx)?, rx_attr(&grant.rx)?, ep_attr(grant)?);
     let (domain_attr, fabric_attr) = (domain_attr(grant, ends, domain)?, fabric_attr()?);
-    // SAFETY: fresh, zeroed memory of the right type. Mode and nic stay zero.
+    // SAFETY: fresh, zeroed memory of the right type. Mode stays zero.
     unsafe {
         (*info).caps = grant.caps;
         (*info).addr_format = grant.addr_format;
         ((*info).src_addr, (*info).src_addrlen) = address(grant, ends.src.as_ref())?;
         ((*info).dest_addr, (*info).dest_addrlen) = address(grant, ends.dest.as_ref())?;
+        (*info).nic = nic::of_rail(ends.card.as_ref());
         (*info).tx_attr = tx;
         (*info).rx_attr = rx;
         (*info).ep_attr = ep;

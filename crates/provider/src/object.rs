@@ -4,7 +4,7 @@
 use crate::boundary::{guard_free, Errno};
 use crate::log::trace;
 use crate::sys::*;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 
 /// An object that the application knows by a handle. Dropping it is closing it.
@@ -33,7 +33,7 @@ pub(crate) const fn only_close<T: Object>() -> fi_ops {
         bind: no_bind,
         control: no_control,
         ops_open: absent,
-        tostr: absent,
+        tostr: no_text,
         ops_set: absent,
     }
 }
@@ -43,7 +43,12 @@ pub(crate) unsafe extern "C" fn absent() -> isize {
     -(libc::ENOSYS as isize)
 }
 
-unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+unsafe extern "C" fn no_text(_: *const fid, _: *mut c_char, _: usize) -> c_int {
+    -libc::ENOSYS
+}
+
+/// Nothing is bound to it.
+pub(crate) unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     -libc::ENOSYS
 }
 

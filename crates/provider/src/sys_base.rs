@@ -25,7 +25,7 @@ pub struct fi_ops {
     pub bind: unsafe extern "C" fn(*mut fid, *mut fid, u64) -> c_int,
     pub control: unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int,
     pub ops_open: Absent,
-    pub tostr: Absent,
+    pub tostr: unsafe extern "C" fn(*const fid, *mut c_char, usize) -> c_int,
     pub ops_set: Absent,
 }
 

@@ -32,8 +32,8 @@ pub use any::{AnyRail, AnyRx, AnyTx};
 pub use ask::{ask, Unanswered};
 pub use caps::Caps;
 pub use discover::{
-    choose_interfaces, choose_rails, open_rail, with_tcp_behind, InterfaceChange, InterfaceChoice,
-    InterfaceWatch, RailChoice, RailsConfig,
+    card_of, choose_interfaces, choose_rails, open_rail, with_tcp_behind, Card, InterfaceChange,
+    InterfaceChoice, InterfaceWatch, RailChoice, RailsConfig,
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};

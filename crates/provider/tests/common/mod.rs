@@ -104,7 +104,7 @@ pub unsafe fn close(fid: *mut fid) -> c_int {
     unsafe { ((*(*fid).ops).close)(fid) }
 }
 
-/// `fi_freeinfo`: plain `free` of everything.
+/// `fi_freeinfo`: plain `free` of everything but the card.
 ///
 /// # Safety
 /// One fi_info of the provider.
@@ -113,6 +113,9 @@ pub unsafe fn free_info(info: *mut fi_info) {
     unsafe {
         libc::free((*(*info).domain_attr).name.cast());
         libc::free((*(*info).fabric_attr).name.cast());
+        if !(*info).nic.is_null() {
+            assert_eq!(close((*info).nic.cast()), 0);
+        }
         libc::free((*info).src_addr);
         libc::free((*info).dest_addr);
         libc::free((*info).tx_attr.cast());

@@ -3,9 +3,11 @@
 //! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
 //! kind; what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
 
+mod card;
 mod interfaces;
 mod watch;
 
+pub use card::{card_of, Card};
 pub use interfaces::{choose_interfaces, InterfaceChoice};
 pub use watch::{InterfaceChange, InterfaceWatch};
 
