@@ -138,7 +138,7 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         program = stress(mpich, "--phases", "ring", "--iterations", 2, "--max-size", 10000)
         result = lab.run(mpich, program)
         assert result.ok and result.find("^stress ok"), result.tail()
-        assert result.find("^Marline: 1 of 2 endpoints left no statistics here"), result.tail()
+        assert result.find("^Marline: 1 of 2 processes left no statistics here"), result.tail()
         env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_CHECKSUM": "crc32c"}
         result = lab.run(mpich, program, env=env)
         assert result.ok and result.find("^Marline: 2 processes"), result.tail()

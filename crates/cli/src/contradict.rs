@@ -4,7 +4,7 @@
 use crate::mpi::Kind;
 
 /// The variables of ours that decide what carries the messages.
-const DECIDE: [&str; 10] = [
+const DECIDE: [&str; 11] = [
     "FI_PROVIDER",
     "FI_PROVIDER_PATH",
     "MPIR_CVAR_CH4_NETMOD",
@@ -14,6 +14,7 @@ const DECIDE: [&str; 10] = [
     "OMPI_MCA_pml",
     "OMPI_MCA_mtl",
     "OMPI_MCA_mtl_ofi_provider_include",
+    "OMPI_MCA_btl_ofi_mode",
     "OMPI_MCA_opal_common_ofi_provider_include",
 ];
 
@@ -127,7 +128,7 @@ mod tests {
         args: &str,
         environment: &[(&str, &str)],
     ) -> Result<Vec<String>, String> {
-        let vars = variables(kind, &Fabric::Marline("/p".into()), false);
+        let vars = variables(kind, &Fabric::Marline("/p".into()), false, false);
         let set: Vec<_> = vars
             .iter()
             .map(|v| (v.name.to_owned(), v.value.clone()))

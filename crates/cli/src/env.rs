@@ -48,7 +48,12 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     if args.common.verbose {
         tool::say(&mpi.describe());
     }
-    let mut set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
+    let mut set = variables(
+        (mpi.kind, &[]),
+        &Fabric::Marline(dir),
+        &args.common,
+        &environment,
+    );
     for said in contradict::check(mpi.kind, &set, &[], &environment)? {
         tool::say(&said);
     }

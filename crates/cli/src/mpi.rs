@@ -274,16 +274,29 @@ fn prefer(name: &'static str, value: &str) -> Var {
     }
 }
 
+/// True if the arguments of Open MPI's mpiexec ask for a job that survives the loss of ranks
+/// (ULFM).
+pub fn survives(kind: Kind, args: &[String]) -> bool {
+    let asks = |pair: &[String]| {
+        let [option, value] = pair else { return false };
+        option.trim_start_matches('-') == "with-ft" && !matches!(&value[..], "no" | "none")
+    };
+    kind == Kind::OpenMpi5 && args.windows(2).any(asks)
+}
+
 /// The variables that `kind` needs in its environment to use `fabric`; with `no_shm` also between
-/// ranks of one host.
-pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
+/// ranks of one host, and with `survives` for a job that goes on without ranks that it lost.
+pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, survives: bool) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {
             let mut vars = vec![
                 must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
                 must("FI_PROVIDER", "marline"),
             ];
-            vars.extend(for_marline(kind));
+            vars.extend(match survives {
+                true => for_survivors(no_shm),
+                false => for_marline(kind),
+            });
             vars
         }
         Fabric::Tcp(interface) => for_tcp(kind, interface),
@@ -325,8 +338,9 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         Kind::OpenMpi5 => {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
-            // Its btl/ofi finds no provider that serves it, and sleeps for a second as it closes.
-            vars.push(prefer("OMPI_MCA_btl", "^ofi"));
+            // Windows: without it their bytes go by btl/tcp, past Marline (docs/decisions/0286).
+            vars.push(prefer("OMPI_MCA_btl", "ofi,sm,self"));
+            vars.push(prefer("FI_MARLINE_RMA", "on"));
             vars
         }
         Kind::OpenMpi4 => {
@@ -345,6 +359,25 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     // The end of a send says no more to them than that its memory is free.
     vars.push(prefer("FI_MARLINE_BORROW", "on"));
     vars
+}
+
+/// Open MPI 5 whose ranks go on without those that they lost. Its pml/cm, which leaves matching to
+/// libfabric, knows nothing of that (docs/decisions/0285): its pml/ob1 does, over btl/ofi.
+fn for_survivors(no_shm: bool) -> Vec<Var> {
+    vec![
+        must("OMPI_MCA_pml", "ob1"),
+        must(
+            "OMPI_MCA_btl",
+            if no_shm { "ofi,self" } else { "ofi,sm,self" },
+        ),
+        must("OMPI_MCA_opal_common_ofi_provider_include", "marline"),
+        // Its coll/han ends a collective that lost a rank without an error, and with wrong values,
+        // over any network.
+        prefer("OMPI_MCA_coll", "^han"),
+        // Messages as well as remote memory.
+        must("OMPI_MCA_btl_ofi_mode", "2"),
+        prefer("FI_MARLINE_RMA", "on"),
+    ]
 }
 
 /// Open MPI's choice whether a thread whose look for messages found nothing offers the processor.

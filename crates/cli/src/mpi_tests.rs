@@ -87,7 +87,7 @@ fn what_is_no_mpiexec_is_refused() {
 }
 
 fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {
-    variables(kind, fabric, no_shm)
+    variables(kind, fabric, no_shm, false)
         .iter()
         .map(|v| format!("{}={}", v.name, v.value))
         .collect()
@@ -106,7 +106,7 @@ fn every_kind_is_pointed_at_marline() {
     assert!(names(Kind::Intel, &marline, true).contains(&"I_MPI_FABRICS=ofi".into()));
     assert!(!names(Kind::Intel, &marline, false).contains(&"I_MPI_FABRICS=ofi".into()));
     assert!(names(Kind::OpenMpi4, &marline, false).contains(&"OMPI_MCA_osc=pt2pt".into()));
-    assert!(names(Kind::OpenMpi5, &marline, false).contains(&"OMPI_MCA_btl=^ofi".into()));
+    assert!(names(Kind::OpenMpi5, &marline, false).contains(&"OMPI_MCA_btl=ofi,sm,self".into()));
 }
 
 #[test]
@@ -132,4 +132,21 @@ fn protocols_of_mpich_that_hang_are_named() {
     assert_eq!(hazards(Kind::Mpich, &set("direct")), None);
     assert_eq!(hazards(Kind::Intel, &set("write")), None);
     assert_eq!(hazards(Kind::Mpich, &[]), None);
+}
+
+#[test]
+fn open_mpi_that_survives_goes_by_its_own_matching() {
+    let args = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+    let asks = args("-n 4 --with-ft ulfm ./app");
+    assert!(survives(Kind::OpenMpi5, &asks));
+    assert!(!survives(Kind::OpenMpi4, &asks));
+    assert!(!survives(
+        Kind::OpenMpi5,
+        &args("-n 4 --with-ft none ./app")
+    ));
+    assert!(!survives(Kind::OpenMpi5, &args("-n 4 ./app --with-ft")));
+    let set = variables(Kind::OpenMpi5, &Fabric::Marline("/p".into()), true, true);
+    let has = |name: &str, value: &str| set.iter().any(|v| v.name == name && v.value == value);
+    assert!(has("OMPI_MCA_pml", "ob1") && has("OMPI_MCA_btl", "ofi,self"));
+    assert!(has("FI_PROVIDER", "marline"));
 }

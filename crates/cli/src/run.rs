@@ -81,7 +81,8 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
     let environment = settings::environment();
     settings::check(&environment)?;
-    let set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
+    let fabric = Fabric::Marline(dir);
+    let set = variables((mpi.kind, rest), &fabric, &args.common, &environment);
     let job = Job {
         mpi,
         set,
@@ -91,14 +92,18 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     start(command, job, &args.common, Some(&args.summary))
 }
 
-/// The variables that a job of this MPI gets in `environment`.
+/// The variables that a job of this kind of MPI gets in `environment`, when its mpiexec is called
+/// with these arguments.
 pub fn variables(
-    kind: Kind,
+    (kind, args): (Kind, &[String]),
     fabric: &Fabric,
     common: &Common,
     environment: &[(String, String)],
 ) -> Vec<(String, String)> {
-    let mut set = effective(&mpi::variables(kind, fabric, common.no_shm), environment);
+    let mut set = effective(
+        &mpi::variables(kind, fabric, common.no_shm, mpi::survives(kind, args)),
+        environment,
+    );
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
     let Fabric::Marline(dir) = fabric else {
         return set;
@@ -206,7 +211,7 @@ mod tests {
         std::fs::write(dir.join("libmarline-mpi.so"), "").unwrap();
         let fabric = Fabric::Marline(dir.clone());
         let names = |common: &Common, environment: &[(String, String)]| {
-            let set = variables(mpi::Kind::OpenMpi5, &fabric, common, environment);
+            let set = variables((mpi::Kind::OpenMpi5, &[]), &fabric, common, environment);
             let has = |name: &str| set.iter().any(|(n, _)| n == name);
             (has(preload::VARIABLE), has(mpi::YIELD_WHEN_IDLE))
         };
@@ -221,7 +226,12 @@ mod tests {
 
     #[test]
     fn a_preference_gives_way_to_the_user() {
-        let vars = mpi::variables(mpi::Kind::Mpich, &Fabric::Marline("/p".into()), false);
+        let vars = mpi::variables(
+            mpi::Kind::Mpich,
+            &Fabric::Marline("/p".into()),
+            false,
+            false,
+        );
         let user = [
             ("MPIR_CVAR_CH4_OFI_ENABLE_RMA".to_owned(), "0".to_owned()),
             ("FI_PROVIDER".to_owned(), "tcp".to_owned()),

@@ -5,7 +5,7 @@ use crate::mpi::{Kind, Mpi};
 use crate::outcome::EXIT_REFUSED;
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::tool;
-use marline_engine::stats::reader::{self, JobPage};
+use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::report::{averages, is_well, report, wrap};
 use marline_engine::stats::summary::Summary;
 use std::collections::BTreeSet;
@@ -160,41 +160,43 @@ fn said_of_versions(pages: &[JobPage]) -> String {
 /// A line about processes without a page, which the table therefore lacks; empty when none is
 /// known of.
 fn said_of_absent(pages: &[JobPage]) -> String {
-    absent(pages).map_or(String::new(), |(absent, endpoints)| {
+    absent(pages).map_or(String::new(), |(absent, processes)| {
         wrap(&format!(
-            "Marline: {absent} of {endpoints} endpoints left no statistics here and are not in \
+            "Marline: {absent} of {processes} processes left no statistics here and are not in \
              this table; if they were on other hosts, set {STATS_DIR} to a directory that all \
              hosts share"
         ))
     })
 }
 
-/// How many endpoints left no page, and of how many. An MPI has one per process, unless it is told
-/// otherwise.
+/// How many processes left no page, and of how many. All endpoints of a process have one address.
 fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
-    let peers = pages.iter().flat_map(|page| &page.peers);
-    let known: BTreeSet<u64> = peers.map(|peer| peer.endpoint).collect();
+    let at = |peer: &PeerRow| match peer.address.is_empty() {
+        true => peer.endpoint.to_string(),
+        false => peer.address.clone(),
+    };
+    let count = |peers: &mut dyn Iterator<Item = &PeerRow>| {
+        let places: BTreeSet<String> = peers.map(at).collect();
+        places.len()
+    };
     // A page's own endpoint has no paths, if it is a peer at all.
     let others = |page: &JobPage| {
-        page.peers
-            .iter()
-            .filter(|peer| !peer.paths.is_empty())
-            .count()
+        let peers = page.peers.iter();
+        match count(&mut peers.filter(|peer| !peer.paths.is_empty())) {
+            0 => 0,
+            others => others + 1,
+        }
     };
-    let with_others = pages.iter().map(others).max().map(|others| match others {
-        0 => 0,
-        others => others + 1,
-    });
-    let endpoints = known.len().max(with_others.unwrap_or(0));
+    let known = count(&mut pages.iter().flat_map(|page| &page.peers));
+    let processes = known.max(pages.iter().map(others).max().unwrap_or(0));
     let present = pages.iter().filter(|page| !page.peers.is_empty()).count();
-    let absent = endpoints.saturating_sub(present);
-    (absent > 0).then_some((absent, endpoints))
+    let absent = processes.saturating_sub(present);
+    (absent > 0).then_some((absent, processes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_engine::stats::reader::PeerRow;
 
     fn mpi(kind: Kind) -> Mpi {
         Mpi {
@@ -283,11 +285,18 @@ mod tests {
             looked_around.clone()
         ]));
         assert!(all(&[page(1, &[2]), page(2, &[1])]));
+        let mut two = [page(1, &[2, 3]), page(2, &[1, 4])];
+        for (page, address) in two.iter_mut().zip(["10.0.0.2:7", "10.0.0.1:7"]) {
+            for peer in &mut page.peers {
+                peer.address = address.into();
+            }
+        }
+        assert!(all(&two), "two endpoints in each process");
         assert!(all(&[page(1, &[1])]), "alone, with messages to itself");
         assert!(all(&[looked_around]) && all(&[]));
         let said = said_of_absent(&[page(1, &[2])]);
-        assert!(said.contains("1 of 2 endpoints"), "{said}");
+        assert!(said.contains("1 of 2 processes"), "{said}");
         let said = said_of_absent(&[page(1, &[1, 2, 3, 4]), page(2, &[1, 2, 3])]);
-        assert!(said.contains("2 of 4 endpoints"), "{said}");
+        assert!(said.contains("2 of 4 processes"), "{said}");
     }
 }

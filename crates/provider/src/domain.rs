@@ -25,7 +25,7 @@ pub(crate) struct DomainShared {
     /// Keys for applications that leave them to us (`FI_MR_BASIC`).
     pub next_key: AtomicU64,
     /// Keeps the fabric from being closed.
-    pub _fabric: Arc<FabricShared>,
+    pub fabric: Arc<FabricShared>,
 }
 
 #[repr(C)]

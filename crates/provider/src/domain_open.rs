@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn open(
             api_version,
             mr_mode,
             next_key: AtomicU64::new(1),
-            _fabric: parent,
+            fabric: parent,
         });
         lock_open().push(shared.clone());
         let domain = Domain {
@@ -133,7 +133,7 @@ mod tests {
             mr_mode: 0,
             form: Form::default(),
             next_key: AtomicU64::new(1),
-            _fabric: Arc::default(),
+            fabric: Arc::default(),
         });
         lock_open().push(shared.clone());
         let fid = object::header::<Domain>(null_mut());

@@ -3,12 +3,24 @@
 use crate::boundary::Health;
 use crate::object::{self, Object};
 use crate::sys::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// The part of a fabric that its domains and event queues keep alive. As long as one of them holds
 /// it, closing the fabric is refused.
 #[derive(Default)]
-pub(crate) struct FabricShared(Health);
+pub(crate) struct FabricShared {
+    health: Health,
+    lent: AtomicBool,
+}
+
+impl FabricShared {
+    /// A domain is used by another part of the application as well, which has a fabric of its own.
+    /// Whoever opened this one may close it first: Open MPI's mtl/ofi does, before btl/ofi.
+    pub(crate) fn lend(&self) {
+        self.lent.store(true, Ordering::Relaxed);
+    }
+}
 
 #[repr(C)]
 pub(crate) struct Fabric {
@@ -23,7 +35,8 @@ unsafe impl Object for Fabric {
 
     fn in_use(&self) -> bool {
         // In a forked child the domains of its parent stay, closed or not.
-        Arc::strong_count(&self.shared) > 1 && !self.shared.0.is_forked()
+        let FabricShared { health, lent } = &*self.shared;
+        Arc::strong_count(&self.shared) > 1 && !health.is_forked() && !lent.load(Ordering::Relaxed)
     }
 }
 

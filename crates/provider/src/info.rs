@@ -2,13 +2,14 @@
 //! decides.
 
 use crate::boundary::{guard_free, Errno};
+use crate::domain;
 use crate::domain_open;
 use crate::ends::{self, Asked, Ends};
 use crate::info_build;
 use crate::log::{self, trace};
 use crate::settings;
 use crate::sys::*;
-use crate::wish::decide;
+use crate::wish::{decide, Wish};
 use std::ffi::{c_char, c_int};
 
 /// libfabric's entry.
@@ -33,7 +34,12 @@ pub(crate) unsafe extern "C" fn getinfo(
         }
         // SAFETY: libfabric passes null or valid hints and C strings, and `out` was checked.
         unsafe {
-            let wish = info_build::read_hints(version, hints);
+            let domain = info_build::own_domain(hints, domain_open::ops());
+            let opened = (!domain.is_null()).then(|| domain::of(domain));
+            let wish = Wish {
+                opened_mr_mode: opened.map(|shared| shared.mr_mode),
+                ..info_build::read_hints(version, hints)
+            };
             let grant = match decide(&wish) {
                 Ok(grant) => grant,
                 Err(why) => return refuse(&format!("the hints ask for {why}")),
@@ -51,11 +57,9 @@ pub(crate) unsafe extern "C" fn getinfo(
                 }),
                 _ => Ok(Ends::default()),
             };
+            opened.inspect(|shared| shared.fabric.lend());
             match ends {
-                Ok(ends) => {
-                    let domain = info_build::own_domain(hints, domain_open::ops());
-                    *out = info_build::build(&grant, &ends, domain)?;
-                }
+                Ok(ends) => *out = info_build::build(&grant, &ends, domain)?,
                 Err(why) => return refuse(&why),
             }
         }

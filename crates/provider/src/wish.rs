@@ -123,6 +123,8 @@ pub(crate) struct Wish {
     pub inject_max: usize,
     /// Remote memory may be offered.
     pub remote: bool,
+    /// How the domain that is open already, and that the info is for, registers memory.
+    pub opened_mr_mode: Option<c_int>,
 }
 
 /// The part of the reply that depends on the wish.
@@ -155,7 +157,7 @@ pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
         control_progress: grant_progress(wish.control_progress),
         data_progress: grant_progress(wish.data_progress),
         av_type: or_default(wish.av_type, FI_AV_TABLE),
-        mr_mode: grant_mr_mode(wish),
+        mr_mode: grant_mr_mode(wish)?,
     })
 }
 
@@ -316,16 +318,26 @@ fn grant_progress(wished: c_int) -> c_int {
 }
 
 /// Offsets and the caller's keys (0), in the spelling of the application's API version; or the
-/// addresses of memory that is there, and our keys, for those who can bear with all three.
-fn grant_mr_mode(wish: &Wish) -> c_int {
+/// addresses of memory that is there, and our keys, for those who can bear with all three. A domain
+/// that is open stays as it is: Open MPI's btl/ofi can bear with more than mtl/ofi, whose domain it
+/// shares.
+fn grant_mr_mode(wish: &Wish) -> Result<c_int, &'static str> {
     const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     let before_1_5 = wish.version != 0 && wish.version < fi_version_of(1, 5);
-    match wish.mr_mode {
+    let granted = match wish.mr_mode {
         mode if wish.remote && mode & BASIC == BASIC => BASIC,
         FI_MR_BASIC => FI_MR_BASIC,
         FI_MR_SCALABLE => FI_MR_SCALABLE,
         _ if before_1_5 => FI_MR_SCALABLE,
         _ => 0,
+    };
+    let by_address = |mode: c_int| mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR) != 0;
+    match wish.opened_mr_mode {
+        Some(opened) if by_address(opened) && !by_address(granted) => {
+            Err("offsets into memory, of a domain that takes addresses")
+        }
+        Some(opened) if by_address(opened) != by_address(granted) => Ok(opened),
+        _ => Ok(granted),
     }
 }
 

@@ -237,3 +237,25 @@ fn remote_memory_is_offered_where_the_settings_say_so() {
     })
     .is_err());
 }
+
+/// Open MPI's btl/ofi asks for addresses and our keys, and brings the domain of mtl/ofi, which has
+/// offsets and its own.
+#[test]
+fn a_domain_that_is_open_keeps_its_way_to_register() {
+    const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    let mode = |mr_mode, opened_mr_mode| {
+        let wish = Wish {
+            version: fi_version_of(1, 18),
+            remote: true,
+            mr_mode,
+            opened_mr_mode,
+            ..Wish::default()
+        };
+        decide(&wish).map(|grant| grant.mr_mode)
+    };
+    assert_eq!(mode(BASIC, None), Ok(BASIC));
+    assert_eq!(mode(BASIC, Some(0)), Ok(0));
+    assert_eq!(mode(BASIC, Some(BASIC)), Ok(BASIC));
+    assert_eq!(mode(0, Some(0)), Ok(0));
+    assert!(mode(0, Some(BASIC)).is_err());
+}

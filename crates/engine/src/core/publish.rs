@@ -130,7 +130,7 @@ impl Publisher {
             for row in &core.counters.closed_rows {
                 let info = PeerInfo {
                     endpoint: row.id,
-                    address: "",
+                    address: &row.address,
                     state: PeerState::Closed,
                     checksum: row.checksum,
                 };
@@ -156,8 +156,7 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
     node.for_each_peer(|peer, id, stats, paths| {
         let paths: Vec<PathRow> = paths.map(path_row).collect();
         queue_max = queue_max.max(stats.queue_max);
-        let address = node.peer_address(peer);
-        let address = address.map_or(String::new(), show_address);
+        let address = address_of(node, peer);
         let state = match node.peer_gone(peer) {
             true => PeerState::Dead,
             false => PeerState::Alive,
@@ -171,6 +170,10 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
         rows.peer(w, &info, &peer_row(stats), &paths);
     });
     queue_max
+}
+
+fn address_of(node: &proto::Node, peer: proto::PeerId) -> String {
+    node.peer_address(peer).map_or(String::new(), show_address)
 }
 
 /// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log
@@ -272,6 +275,7 @@ impl<S: System> Core<S> {
         endpoint.node.for_each_peer(|peer, id, stats, paths| {
             kept.push(ClosedRow {
                 id,
+                address: address_of(&endpoint.node, peer),
                 checksum: endpoint.node.peer_algorithm(peer),
                 counters: peer_row(stats),
                 paths: paths.map(path_row).collect(),

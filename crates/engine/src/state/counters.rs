@@ -7,6 +7,7 @@ use crate::stats::{PeerCounters, ProcessCounters};
 /// Counters that are kept of a peer when our endpoint has closed.
 pub(crate) struct ClosedRow {
     pub(crate) id: u64,
+    pub(crate) address: String,
     pub(crate) checksum: Option<u8>,
     pub(crate) counters: PeerCounters,
     pub(crate) paths: Vec<PathRow>,
