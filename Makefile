@@ -46,9 +46,8 @@ test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
 	$(MAKE) staged mutations
 
-# The super-pipeline, which waits for rails that stage.
+# The super-pipeline, played on a model of a machine.
 staged:
-	cargo test --locked -p marline-proto --features staged --lib pipeline
 	cargo test --locked -p marline-sim --features staged --test pipeline
 
 # The simulator notices each deliberate mistake (table in docs/simulator.md).
@@ -162,7 +161,7 @@ miri-wire:
 
 # The tests of its files; a whole node is the simulator's.
 miri-proto:
-	$(MIRI) -p marline-proto --features staged --lib
+	$(MIRI) -p marline-proto --lib
 
 # The portable kernels.
 miri-checksum:

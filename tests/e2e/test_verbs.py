@@ -158,6 +158,14 @@ def test_links_begin_with_datagrams():
     assert len(woken) >= 4 and all(int(n) > 0 for n in woken), said
 
 
+def test_long_messages_are_staged():
+    """Writes leave from registered buffers, in chunks that grow, and not from users' memory."""
+    size = ("--iterations", 1, "--max-size", 1 << 20)
+    lines = [job(kind, MPICH, "stress", *size) for kind in ("rc", "uc")]
+    said = in_guest("export FI_MARLINE_VERBS_STAGED=on", *lines)
+    assert_carried(said, "rc:rxe0", "uc:rxe0")
+
+
 def test_few_connections_serve_many_ranks():
     """Four ranks, each of which may have two connections at a time: they are closed and made
     again all the time, and no link falls; also without reliability in software, where a packet that

@@ -230,6 +230,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     let verbs = VerbsConfig {
         connections_max: settings.verbs_connections,
         datagrams_first: settings.verbs_datagrams,
+        staged: settings.verbs_staged,
     };
     Ok(RailsConfig {
         udp,
@@ -272,6 +273,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
             most => most,
         },
         corrupt_limit_ppm: s.corrupt_limit_ppm,
+        staged: s.verbs_staged.then_some(tuned.pipeline),
         // The simulator's builds have one field more.
         ..Config::default()
     };

@@ -33,6 +33,7 @@ pub use base::config::{
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
+pub use base::pipeline::{Chunk, Chunks, Pipeline};
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
@@ -43,8 +44,6 @@ pub use message::call::CALL_MAX;
 pub use message::post::Peeked;
 pub use node::{Held, Node};
 pub use path::link::LinkAsk;
-#[cfg(feature = "staged")]
-pub use rendezvous::pipeline::{Chunk, Chunks, Pipeline};
 pub use rma::remote_write::DIRECT_PACKET_MAX;
 pub use state::pending::UNKEPT_MAX;
 pub use state::recv_window::RecvWindow;

@@ -34,7 +34,6 @@ mod moves;
 mod net;
 mod ops;
 mod patterns;
-#[cfg(feature = "staged")]
 pub mod pipeline;
 mod place;
 mod profile;

@@ -1,6 +1,7 @@
 //! The super-pipeline's plan, played on a machine of two copying processors and a network, and the
 //! formula of paper 0 for the time it takes.
 
+use crate::rng::Rng;
 use marline_proto::{Chunk, Pipeline};
 
 /// The machine of a transfer. Rates in bytes per nanosecond (GB/s), times in nanoseconds.
@@ -54,4 +55,16 @@ impl Machine {
         let block = (plan.block_bytes as f64).min(total as f64);
         block / self.copy + self.gap_ns * gaps + self.latency_ns + total as f64 / self.net
     }
+}
+
+/// The chunks of what is written, in half of the seeds.
+pub(crate) fn draw_chunks(seed: u64) -> Option<Pipeline> {
+    let rng = &mut Rng::new(seed, 25);
+    let plan = Pipeline {
+        first_bytes: rng.pick(&[448, 2_000, 8_192, 65_536]),
+        growth_permille: rng.pick(&[1_000, 1_100, 1_500, 3_000]),
+        block_bytes: rng.pick(&[448, 4_096, 16_384]),
+        chunk_max: rng.pick(&[8_192, 65_536]),
+    };
+    rng.one_in(2).then_some(plan)
 }

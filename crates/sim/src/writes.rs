@@ -9,6 +9,7 @@ use crate::connections::{Rests, Verbs};
 use crate::machine::{News, Out, TRUESIZE};
 use crate::memory::Buffer;
 use crate::net::Net;
+use crate::pipeline::draw_chunks;
 use crate::place::{port_of, target_of};
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -587,6 +588,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
     setup.sticks = Rng::new(setup.seed, 24).one_in(2);
     setup.rests = Rests::draw(setup.seed);
+    setup.node.staged = draw_chunks(setup.seed);
     // What is lost on a native rail ends the conversation.
     if setup.profile == Profile::Native && rng.one_in(4) {
         setup.node.native_rails = rng.next() as u32;

@@ -53,6 +53,19 @@ pub struct Pipeline {
     pub last_block_bytes: u64,
 }
 
+impl Pipeline {
+    /// The plan, for staging buffers of so many bytes.
+    pub fn plan(&self, chunk_max: u32) -> marline_proto::Pipeline {
+        let fit = |bytes: u64| bytes.min(chunk_max.into()) as u32;
+        marline_proto::Pipeline {
+            first_bytes: fit(self.first_chunk_bytes),
+            growth_permille: (self.growth * 1_000.0) as u32,
+            block_bytes: fit(self.last_block_bytes),
+            chunk_max,
+        }
+    }
+}
+
 /// The measured figures of a rail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -442,6 +442,10 @@ settings! {
     /// of InfiniBand or RoCE (`rc:`, `uc:`), whose packets are of the MTU and may be lost then; so
     /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
     verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
+    /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
+    /// and write them from there, on rails of InfiniBand or RoCE (`rc:`, `uc:`), instead of
+    /// registering the program's memory for each write.
+    verbs_staged: bool = "off", Kind::Switch;
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's

@@ -1,6 +1,7 @@
 //! Configuration of a node; times in nanoseconds.
 
 use crate::base::mutation::Mutation;
+use crate::base::pipeline::Pipeline;
 use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
@@ -147,6 +148,9 @@ pub struct Config {
     pub fragment_max: u32,
     /// Shortest message in bytes that is written where rails can.
     pub write_min: u64,
+    /// The chunks in which a message is written into registered memory; `None`: the longest that
+    /// there are.
+    pub staged: Option<Pipeline>,
     /// Damaged packets of a path per million, above which it is left; 0: never.
     pub corrupt_limit_ppm: u32,
     /// A deliberate mistake.
@@ -252,6 +256,7 @@ impl Default for Config {
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,
             write_min: 16_384,
+            staged: None,
             corrupt_limit_ppm: 10_000,
             #[cfg(feature = "mutation")]
             mutation: None,

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod granules;
 pub(crate) mod mutation;
 pub(crate) mod pairing;
+pub(crate) mod pipeline;
 pub(crate) mod slab;
 pub(crate) mod stats;
 pub(crate) mod types;

@@ -1,5 +1,3 @@
-//! Long messages: grants, and the chunks of rails that stage.
+//! Long messages: grants.
 
 pub(crate) mod grant;
-#[cfg(feature = "staged")]
-pub(crate) mod pipeline;

@@ -112,7 +112,13 @@ impl Node {
             return None;
         }
         let most = span_max(rail.direct_datagrams, path.datagram_max);
-        let (offset, len) = (send.next, send.upto.saturating_sub(send.next).min(most));
+        let (offset, left) = (send.next, send.upto.saturating_sub(send.next));
+        let placed = path.to.writes == RailWrites::Keyed;
+        let chunk = match self.cfg.staged.filter(|_| placed) {
+            Some(plan) => plan.next_len(send.head.total, offset).max(SPAN_MIN),
+            None => most,
+        };
+        let len = left.min(chunk).min(most);
         let keys = &send.keys.as_ref()?.by_rail;
         let &(_, remote_key) = keys.iter().find(|k| k.0 == path.to.index)?;
         let algorithm = sums_of(self.algorithm_on(conn, at), send.head.flags);

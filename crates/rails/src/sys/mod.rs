@@ -27,7 +27,7 @@ pub(crate) use host_memory::SharedRing;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
 pub(crate) use shm::{
-    gather, pull, random, Inbox, LinkMemory, Ring, Witness, WitnessAt, PULL_PIECES_MAX,
+    gather, gather_into, pull, random, Inbox, LinkMemory, Ring, Witness, WitnessAt, PULL_PIECES_MAX,
 };
 pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};

@@ -289,6 +289,17 @@ pub(crate) fn gather(pieces: &[Piece]) -> Vec<u8> {
     bytes
 }
 
+/// Copies pieces that are lent into `to`, which is as long.
+pub(crate) fn gather_into(pieces: &[Piece], to: &mut [u8]) {
+    let mut at = 0;
+    for piece in pieces {
+        // SAFETY: as in `Ring::put_pieces`.
+        let from = unsafe { std::slice::from_raw_parts(piece.base, piece.len) };
+        to[at..at + piece.len].copy_from_slice(from);
+        at += piece.len;
+    }
+}
+
 /// A rail's inbox.
 pub(crate) struct Inbox(Mapping);
 

@@ -43,6 +43,8 @@ pub struct VerbsTx {
     shared: Arc<Shared>,
     kind: QueueType,
     chain: Sends,
+    /// Writes leave from bounce buffers.
+    staged: bool,
     /// Connections that were made anew because they were silent.
     silences: u32,
     /// The port carries packets, as far as was said.
@@ -119,6 +121,7 @@ impl VerbsTx {
             shared,
             kind,
             chain: Sends::new(CONNECTION_SENDS as usize),
+            staged: config.staged,
             silences: 0,
             up: true,
             dead: false,

@@ -2,7 +2,7 @@
 
 use super::send_queue::Read;
 use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
-use crate::sys::{gather, Errno};
+use crate::sys::{gather, gather_into, Errno};
 use crate::Write;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +10,10 @@ use std::time::SystemTime;
 
 /// Pieces that a write reads where they are; of more, a copy is read.
 pub(super) const PIECES_MAX: usize = 16;
+/// Bytes of a bounce buffer: the longest write that the protocol makes.
+const BOUNCE_LEN: usize = 65_536;
+/// Bounce buffers that are kept while nothing reads them.
+const BOUNCES_KEPT: usize = 16;
 /// Bits of a key that are the device's.
 const RKEY_BITS: u32 = 32;
 /// Bits above them: the place within a page at which the memory begins.
@@ -19,7 +23,7 @@ const START_BITS: u32 = 12;
 #[derive(Default)]
 pub(super) struct Source {
     _pieces: Vec<KeyedMemory>,
-    _copied: Option<Region>,
+    copied: Option<Region>,
 }
 
 /// Requests of one write, in order.
@@ -38,6 +42,8 @@ fn place(key: u64, offset: u64) -> Operation {
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
     sources: HashMap<Read, Source>,
+    /// Registered buffers that nothing reads now.
+    bounces: Vec<Region>,
     /// Copies so far.
     copies: u64,
     /// Keys so far: none is given twice.
@@ -52,6 +58,7 @@ impl Writes {
         Writes {
             registered: HashMap::new(),
             sources: HashMap::new(),
+            bounces: Vec::new(),
             copies: 0,
             count: 0,
             call: since.map_or(0, |since| since.as_micros() as u32),
@@ -117,6 +124,29 @@ impl Writes {
         Ok((source, requests))
     }
 
+    /// A registered buffer to copy a write into, if one is left over.
+    pub(super) fn bounce(&mut self) -> Option<Region> {
+        self.bounces.pop()
+    }
+
+    /// The same for a write that is copied into such a buffer, or a new one.
+    pub(super) fn staged(
+        domain: &Arc<Domain>,
+        bounce: Option<Region>,
+        write: &Write<'_>,
+    ) -> Result<(Source, Requests), Errno> {
+        let len = write.pieces.iter().map(|piece| piece.len).sum();
+        if len > BOUNCE_LEN {
+            return Writes::open(domain, write);
+        }
+        let mut region = match bounce {
+            Some(region) => region,
+            None => Region::new(domain, BOUNCE_LEN)?,
+        };
+        gather_into(write.pieces, region.bytes_mut(0, len));
+        Ok(Writes::of_copy(region, len, write.key, write.offset))
+    }
+
     /// The same for a write from a copy of `bytes`.
     pub(super) fn copied(
         domain: &Arc<Domain>,
@@ -126,12 +156,16 @@ impl Writes {
     ) -> Result<(Source, Requests), Errno> {
         let mut region = Region::new(domain, bytes.len())?;
         region.bytes_mut(0, bytes.len()).copy_from_slice(bytes);
-        let request = Sends::of_region(&region, 0, bytes.len());
+        Ok(Writes::of_copy(region, bytes.len(), key, offset))
+    }
+
+    fn of_copy(region: Region, len: usize, key: u64, offset: u64) -> (Source, Requests) {
+        let request = Sends::of_region(&region, 0, len);
         let source = Source {
-            _copied: Some(region),
+            copied: Some(region),
             ..Source::default()
         };
-        Ok((source, vec![(request, place(key, offset))]))
+        (source, vec![(request, place(key, offset))])
     }
 
     /// The number of a write that reads a copy.
@@ -147,6 +181,15 @@ impl Writes {
 
     /// A write is over.
     pub(super) fn over(&mut self, read: Read) {
-        self.sources.remove(&read);
+        if let Some(source) = self.sources.remove(&read) {
+            self.unused(source);
+        }
+    }
+
+    /// Nothing reads this: a bounce buffer is kept.
+    pub(super) fn unused(&mut self, source: Source) {
+        let bounce = source.copied.filter(|copy| copy.len() == BOUNCE_LEN);
+        self.bounces
+            .extend(bounce.filter(|_| self.bounces.len() < BOUNCES_KEPT));
     }
 }

@@ -168,6 +168,9 @@ fn a_given_profile_is_used_and_what_the_user_set_wins() {
     let tuned = Tuned::of(&settings(&[]), Some(&profile));
     assert_eq!(tuned.algorithm, Algorithm::Crc64Nvme);
     assert_eq!(tuned.eager_max_bytes, 32_768);
+    let plan = tuned.pipeline;
+    assert_eq!((plan.first_bytes, plan.block_bytes), (65_536, 4_096));
+    assert_eq!((plan.growth_permille, plan.chunk_max), (2_500, 65_536));
     let given = settings(&[("eager_max_bytes", "1000"), ("checksum", "fast")]);
     let tuned = Tuned::of(&given, Some(&profile));
     assert_eq!(

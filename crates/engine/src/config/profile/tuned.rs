@@ -4,10 +4,22 @@ use super::{default_path, LoadError, Machine, Profile};
 use crate::api::LogLevel;
 use crate::config::settings::Settings;
 use marline_checksum::{set_plan, Algorithm};
+use marline_proto::Pipeline;
 use std::path::PathBuf;
 
 /// The word for "no profile at all" in `FI_MARLINE_PROFILE`.
 const NONE: &str = "none";
+
+/// The super-pipeline without a profile: C0 and q, of a copy at 1.5 times the network's rate, and
+/// the blocks of the last chunk.
+const PIPELINE: Pipeline = Pipeline {
+    first_bytes: 8_192,
+    growth_permille: 1_500,
+    block_bytes: 8_192,
+    chunk_max: CHUNK_MAX,
+};
+/// Longest chunk, in bytes: no write is longer.
+const CHUNK_MAX: u32 = 65_536;
 
 /// The profile that was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +37,8 @@ pub struct Tuned {
     pub algorithm: Algorithm,
     /// Longest message sent at once, in bytes.
     pub eager_max_bytes: usize,
+    /// The chunks of long messages that are staged.
+    pub pipeline: Pipeline,
 }
 
 impl Found {
@@ -113,6 +127,7 @@ impl Tuned {
         Tuned {
             algorithm: settings.checksum.resolve(profile),
             eager_max_bytes: eager.map_or(settings.eager_max_bytes, |p| p.eager_max_bytes),
+            pipeline: profile.map_or(PIPELINE, |p| p.pipeline.plan(CHUNK_MAX)),
         }
     }
 }

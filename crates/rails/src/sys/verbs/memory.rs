@@ -97,6 +97,11 @@ impl Region {
         }
     }
 
+    /// Its bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The key by which the device finds it.
     #[inline]
     pub(super) fn lkey(&self) -> u32 {

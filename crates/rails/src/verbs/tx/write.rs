@@ -73,7 +73,10 @@ impl VerbsTx {
                 self.buffers.in_flight(buffer);
                 self.writes.posted(read, source);
             }
-            Posted::NoRoom | Posted::Waits => self.buffers.free(buffer),
+            Posted::NoRoom | Posted::Waits => {
+                self.buffers.free(buffer);
+                self.writes.unused(source);
+            }
             Posted::Lost | Posted::Failed(_) => {
                 self.buffers.free(buffer);
                 self.links.over.push(read);
@@ -126,7 +129,15 @@ impl RemoteWrite for VerbsTx {
             return too_big;
         }
         let read = Read::Write(write.token);
-        match self.write_now(link, read, packet, |domain| Writes::open(domain, write)) {
+        let posted = if self.staged {
+            let bounce = self.writes.bounce();
+            self.write_now(link, read, packet, |domain| {
+                Writes::staged(domain, bounce, write)
+            })
+        } else {
+            self.write_now(link, read, packet, |domain| Writes::open(domain, write))
+        };
+        match posted {
             Posted::Waits => {
                 let held = self.hold(link, || Waiting::write(write, packet));
                 if held == SendOutcome::Sent {

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Where copying is no faster than the network there is nothing to grow for: chunks of one size. A
-//! plan is for rails that write into registered memory from staging buffers; rails of packets copy
-//! packet by packet (see ARCHITECTURE.md, what changed).
+//! plan is for rails that write into registered memory, from staging buffers; rails of packets copy
+//! packet by packet (see ARCHITECTURE.md, what changed). There the receiver copies nothing: what it
+//! does behind a write is the sum, and the sub-blocks are writes of their own.
 
 use marline_wire::GRANULE;
 
@@ -71,6 +72,23 @@ impl Pipeline {
         }
     }
 
+    /// Bytes to send next of a message of `total` bytes of which `offset` have left: up to the end
+    /// of the chunk, or of its sub-block.
+    pub fn next_len(&self, total: u64, offset: u64) -> u64 {
+        let mut chunks = self.chunks(total);
+        chunks.pass(offset);
+        let Some(Chunk {
+            offset: from,
+            len,
+            block,
+        }) = chunks.next()
+        else {
+            return 0;
+        };
+        let gone = offset - from;
+        (len - gone).min(block - gone % block)
+    }
+
     /// Returns whether chunks grow at all.
     pub fn grows(&self) -> bool {
         self.growth_permille > 1_000
@@ -84,6 +102,22 @@ impl Pipeline {
             block_bytes: chunk_bytes,
             chunk_max: chunk_bytes,
         }
+    }
+}
+
+impl Chunks {
+    /// Passes the chunks that end at or before `offset`.
+    fn pass(&mut self, offset: u64) {
+        let largest = whole(self.plan.chunk_max as u64);
+        while self.plan.grows() && self.next_len < largest {
+            let before = self.clone();
+            let passed = self.next().is_some_and(|c| c.offset + c.len <= offset);
+            if !passed {
+                *self = before;
+                return;
+            }
+        }
+        self.offset += (offset - self.offset) / self.next_len * self.next_len;
     }
 }
 
@@ -154,6 +188,25 @@ mod tests {
             ..PLAN
         };
         assert!(capped.chunks(10 << 20).all(|c| c.len <= 100_000));
+    }
+
+    #[test]
+    fn what_is_next_ends_with_its_chunk_or_block() {
+        for plan in [PLAN, Pipeline::fixed(16_384), Pipeline::fixed(1)] {
+            for total in [1, 100_000, (1 << 20) + 7] {
+                for chunk in plan.chunks(total) {
+                    let end = chunk.offset + chunk.len;
+                    for gone in [0, 1, chunk.len / 2, chunk.len - 1] {
+                        let offset = chunk.offset + gone.min(chunk.len - 1);
+                        let next = plan.next_len(total, offset);
+                        let block = (offset - chunk.offset) / chunk.block + 1;
+                        let ends = end.min(chunk.offset + block * chunk.block);
+                        assert_eq!(offset + next, ends, "{plan:?} {total} {chunk:?} {gone}");
+                    }
+                }
+                assert_eq!(plan.next_len(total, total), 0);
+            }
+        }
     }
 
     #[test]
