@@ -6,13 +6,13 @@ use crate::discover::InterfaceChoice;
 use crate::fault::{Faulty, FaultyRx, FaultyTx};
 use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
-use crate::udp::{UdpRail, UdpRx, UdpTx};
-use crate::verbs::{VerbsRail, VerbsRx, VerbsTx};
+use crate::udp::{self, UdpRail, UdpRx, UdpTx};
+use crate::verbs::{self, VerbsRail, VerbsRx, VerbsTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
     RailEvent, RailRx, RailTx, Received, RemoteWrite, SendOutcome, TxBuffers, Write,
 };
-use marline_wire::RailAddr;
+use marline_wire::{RailAddr, RailKind};
 
 /// A rail of any kind.
 pub enum AnyRail {
@@ -85,6 +85,13 @@ impl Rail for AnyRail {
             }
         }
     }
+}
+
+/// The address of a group for rails of a kind; `None` where the kind has no groups. `id` is a
+/// random number that its members share, so that the groups of two jobs have one address hardly
+/// ever; where they have, each gets packets of the other's, which name another group.
+pub fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
+    udp::group_addr(kind, id).or_else(|| verbs::group_addr(kind, id))
 }
 
 /// Implements a trait by calling the same method of whichever variant there is. All methods of

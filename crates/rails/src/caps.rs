@@ -38,6 +38,8 @@ pub struct Caps {
     pub knows_landed: bool,
     /// One send can reach a group of peers.
     pub groups: bool,
+    /// Packets to groups have other bounds than those above.
+    pub group_bounds: Option<GroupBounds>,
     /// It reads and writes the memory of its peers by one copy of the processor's.
     pub one_copy: bool,
     /// [`crate::TxBuffers::drain`] copies what has not left yet of its writes, and its links go on.
@@ -45,6 +47,15 @@ pub struct Caps {
     /// It stands behind the rail before it: by another kind at the same address and port, and only
     /// for peers that no other rail reaches.
     pub standby: bool,
+}
+
+/// Bounds of packets to groups, of which a rail may carry less than of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupBounds {
+    /// Largest packet in bytes.
+    pub datagram_max: usize,
+    /// Bytes of them that wait to be received before more is lost.
+    pub receive_buffer_bytes: usize,
 }
 
 impl Caps {
@@ -65,9 +76,19 @@ impl Caps {
             remote_write: RemoteWrites::None,
             knows_landed: false,
             groups: false,
+            group_bounds: None,
             one_copy: false,
             copies_writes: false,
             standby: false,
         }
+    }
+
+    /// Bounds of packets to groups; `None`: there are no groups.
+    pub fn for_groups(&self) -> Option<GroupBounds> {
+        let common = GroupBounds {
+            datagram_max: self.datagram_max,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+        };
+        self.groups.then(|| self.group_bounds.unwrap_or(common))
     }
 }

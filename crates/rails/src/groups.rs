@@ -7,6 +7,23 @@
 
 use crate::outcome::SendOutcome;
 use marline_wire::RailAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// 239.192.0.0/14, which an organisation uses as it likes (RFC 2365).
+const GROUPS_V4: u32 = 0xefc0_0000;
+const GROUP_BITS_V4: u32 = 18;
+/// `ff15::`, an address for the time being in the scope of a site; the last 32 bits, from
+/// 0x8000_0000 on, are drawn by whoever needs a group (RFC 4291, RFC 3307).
+const GROUPS_V6: u128 = 0xff15 << 112;
+const GROUP_DRAWN_V6: u32 = 0x8000_0000;
+
+/// The IP address of a group, by a random number.
+pub(crate) fn group_ip(v6: bool, drawn: u32) -> IpAddr {
+    match v6 {
+        true => Ipv6Addr::from(GROUPS_V6 | u128::from(drawn | GROUP_DRAWN_V6)).into(),
+        false => Ipv4Addr::from(GROUPS_V4 | drawn & ((1 << GROUP_BITS_V4) - 1)).into(),
+    }
+}
 
 /// A rail's number of a group that it has joined. Numbers of groups that were left are given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

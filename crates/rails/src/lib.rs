@@ -28,9 +28,9 @@ mod udp;
 mod verbs;
 
 pub use addr::UdpAddr;
-pub use any::{AnyRail, AnyRx, AnyTx};
+pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
 pub use ask::{ask, Unanswered};
-pub use caps::Caps;
+pub use caps::{Caps, GroupBounds};
 pub use discover::{
     card_of, choose_interfaces, choose_rails, open_rail, with_tcp_behind, Card, InterfaceChange,
     InterfaceChoice, InterfaceWatch, RailChoice, RailsConfig,
@@ -48,5 +48,5 @@ pub use shm::{ShmConfig, ShmRail, ShmRx, ShmTx};
 pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
-pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
 pub use verbs::{immediate, verbs_ports, VerbsConfig, VerbsRail, VerbsRx, VerbsTx};

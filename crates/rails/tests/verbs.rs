@@ -7,8 +7,9 @@
 //! ```
 
 use marline_rails::{
-    choose_rails, open_rail, AnyRx, AnyTx, LinkId, Links, Piece, Rail, RailEvent, RailRx, RailTx,
-    RailsConfig, RemoteWrite, SendOutcome, TxBuffers, VerbsConfig, Write,
+    choose_rails, group_addr, open_rail, AnyRx, AnyTx, GroupError, GroupLink, Groups, LinkId,
+    Links, Piece, Rail, RailEvent, RailRx, RailTx, RailsConfig, RemoteWrite, SendOutcome,
+    TxBuffers, VerbsConfig, Write,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -488,5 +489,72 @@ fn a_link_begins_with_datagrams() {
         assert_eq!(place, source, "{kind}");
         assert!(woken(&a), "{kind}: a write wants a connection");
         c.tx.deregister(key);
+    }
+}
+
+fn send_group(end: &mut End, group: GroupLink, bytes: &[u8], segment: usize) {
+    let since = Instant::now();
+    while end.tx.send_group(group, bytes, segment) == SendOutcome::Busy {
+        end.poll();
+        assert!(since.elapsed() < LONG);
+    }
+}
+
+/// Packets to a group come to its members, each once, but not to whoever sent them, nor to who is
+/// in another group or has left; also after the pair of datagrams was made anew.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn groups_are_reached_by_one_send() {
+    for kind in ["ud", "rc", "uc"] {
+        let mut ends = [kind; 4].map(End::open);
+        let caps = ends[0].tx.caps();
+        let most = caps.for_groups().unwrap().datagram_max;
+        let address = |end: &End, id| group_addr(end.tx.local_addr().kind, id).unwrap();
+        let join = |end: &mut End, id| end.tx.join(&address(end, id)).unwrap();
+        let links = [7, 7, 7, 8].map(|id| id << 40);
+        let links: Vec<_> = ends
+            .iter_mut()
+            .zip(links)
+            .map(|(e, id)| join(e, id))
+            .collect();
+        for (round, segment) in [1, 100, 700, most].into_iter().cycle().take(40).enumerate() {
+            let from = round % 2;
+            let count = round % caps.batch_segments_max.min(30) + 1;
+            let bytes: Vec<u8> = (0..segment * count)
+                .map(|at| (at * 7 + round) as u8)
+                .collect();
+            send_group(&mut ends[from], links[from], &bytes, segment);
+            wait_all(&mut ends, "a batch", |ends| {
+                let all = |at: usize| ends[at].packets.len() >= count;
+                (all(1 - from) && all(2)).then_some(())
+            });
+            for at in [1 - from, 2] {
+                let packets = std::mem::take(&mut ends[at].packets);
+                let sent = bytes.chunks(segment);
+                assert!(
+                    packets.iter().eq(sent),
+                    "{kind} {round} {at}: {}",
+                    packets.len()
+                );
+            }
+            if round == 20 {
+                ends[1].tx.drain(); // makes the pair anew, and it stays a member
+            }
+        }
+        assert!(
+            ends[0].packets.is_empty() && ends[3].packets.is_empty(),
+            "{kind}"
+        );
+        ends[2].tx.leave(links[2]);
+        assert_eq!(
+            ends[2].tx.send_group(links[2], b"gone", 4),
+            SendOutcome::Sent
+        );
+        send_group(&mut ends[0], links[0], b"last", 4);
+        let heard = wait_all(&mut ends, "the last", |ends| ends[1].packets.pop_front());
+        assert_eq!(heard, b"last");
+        assert!(ends[2].packets.is_empty(), "{kind}");
+        let udp = group_addr(marline_wire::RailKind::Udp4, 7).unwrap();
+        assert_eq!(ends[0].tx.join(&udp), Err(GroupError::NoGroup));
     }
 }

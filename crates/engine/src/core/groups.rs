@@ -39,19 +39,20 @@ impl<S: System> Core<S> {
         let rails = self.rails.iter().enumerate().filter_map(|(index, rail)| {
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
-            let longest = rail.tx.caps().datagram_max;
+            let longest = rail.tx.caps().for_groups()?.datagram_max;
             let most = if self.cfg.mtu == 0 {
                 longest
             } else {
                 self.cfg.mtu
             };
             addr.datagram_max = longest.min(most).min(u16::MAX as usize) as u16;
-            (rail.tx.caps().groups).then_some(addr)
+            Some(addr)
         });
         let rails: Vec<RailAddr> = rails.collect();
         let buffer = |addr: &RailAddr| {
             let caps = self.rails[addr.index as usize].tx.caps();
-            caps.receive_buffer_bytes.min(u32::MAX as usize) as u32
+            let bytes = caps.for_groups().map_or(0, |of| of.receive_buffer_bytes);
+            bytes.min(u32::MAX as usize) as u32
         };
         let card = GroupCard {
             address: node.address(),

@@ -64,6 +64,22 @@ impl Socket {
         self.set(libc::SOL_IP, libc::IP_MULTICAST_LOOP, 1)
     }
 
+    /// Opens a socket that receives nothing, so that this host is a member of a group on an
+    /// interface for as long as it is open: for packets that another part of the kernel receives.
+    pub(crate) fn member(group: IpAddr, interface: &str) -> Result<Socket, Errno> {
+        let options = SocketOptions {
+            ip: group,
+            port: 0,
+            scope_id: 0,
+            interface,
+            receive_bytes: 0,
+            send_bytes: 0,
+        };
+        let socket = Socket::unbound(&options).map_err(|(_, errno)| errno)?;
+        socket.join(&UdpAddr::new(group, 0), interface)?;
+        Ok(socket)
+    }
+
     fn join(&self, group: &UdpAddr, interface: &str) -> Result<(), Errno> {
         let index = iface::interface_index(interface)?;
         match group.ip {

@@ -8,10 +8,10 @@ use super::read::{Feed, Input, Reader};
 use super::shared::{options, Shared, UdpConfig};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
+use crate::groups::group_ip;
 use crate::sys::{interface_index, Errno, SockName, Socket};
 use crate::{GroupError, GroupLink, Groups, LinkId, Received, SendOutcome};
 use marline_wire::{RailAddr, RailKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -21,32 +21,16 @@ const JOINED_MAX: usize = 64;
 /// Ports of groups: above those that the kernel gives to sockets without a port of their own.
 const PORT_MIN: u16 = 61_000;
 const PORTS: u64 = (u16::MAX - PORT_MIN) as u64;
-/// 239.192.0.0/14, which an organisation uses as it likes (RFC 2365).
-const GROUPS_V4: u32 = 0xefc0_0000;
-const GROUP_BITS_V4: u32 = 18;
-/// `ff15::`, an address for the time being in the scope of a site; the last 32 bits, from
-/// 0x8000_0000 on, are drawn by whoever needs a group (RFC 4291, RFC 3307).
-const GROUPS_V6: u128 = 0xff15 << 112;
-const GROUP_DRAWN_V6: u32 = 0x8000_0000;
 
-/// The address of a group for rails of a kind; `None` where the kind has no groups. `id` is a
-/// random number that its members share, so that the groups of two jobs have one address hardly
-/// ever; where they have, each gets packets of the other's, which name another group.
-pub fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
-    let port = PORT_MIN + (id % PORTS) as u16;
-    let drawn = (id / PORTS) as u32;
-    let ip = match kind {
-        RailKind::Udp4 => {
-            let of = drawn & ((1 << GROUP_BITS_V4) - 1);
-            IpAddr::V4(Ipv4Addr::from(GROUPS_V4 | of))
-        }
-        RailKind::Udp6 => {
-            let of = drawn | GROUP_DRAWN_V6;
-            IpAddr::V6(Ipv6Addr::from(GROUPS_V6 | of as u128))
-        }
+/// The address of a group for UDP rails: drawn from `id`, and a port.
+pub(crate) fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
+    let v6 = match kind {
+        RailKind::Udp4 => false,
+        RailKind::Udp6 => true,
         _ => return None,
     };
-    Some(UdpAddr::new(ip, port).rail())
+    let port = PORT_MIN + (id % PORTS) as u16;
+    Some(UdpAddr::new(group_ip(v6, (id / PORTS) as u32), port).rail())
 }
 
 impl UdpTx {

@@ -24,7 +24,7 @@ mod shared;
 mod tx;
 
 use group_sockets::Joined;
-pub use groups::group_addr;
+pub(crate) use groups::group_addr;
 use hot::Hot;
 pub use rx::UdpRx;
 pub use shared::UdpConfig;

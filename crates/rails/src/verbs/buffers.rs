@@ -52,6 +52,12 @@ impl SendBuffers {
         self.states[id.0 as usize] = BufState::InFlight;
     }
 
+    /// The device reads it.
+    #[inline]
+    pub(super) fn is_in_flight(&self, id: BufId) -> bool {
+        self.states[id.0 as usize] == BufState::InFlight
+    }
+
     /// The device, or the borrower, has done with a buffer.
     #[inline]
     pub(super) fn free(&mut self, id: BufId) {

@@ -41,6 +41,8 @@ const CONNECTIONS: usize = 150;
 /// A greeting is said again after so long, and so often, until it is heard.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
+/// Routers on the way to a peer, and one more.
+const HOPS: u8 = 64;
 /// A connection that was made so lately is not made anew because it is silent.
 const YOUNG: Duration = Duration::from_millis(100);
 
@@ -265,6 +267,16 @@ impl VerbsLinks {
         while let Some(read) = connection.queue.free() {
             self.over.push(read);
         }
+    }
+
+    /// The pair of datagrams, and what is posted to it.
+    pub(super) fn datagrams(&mut self) -> (&QueuePair, &mut SendQueue) {
+        (&self.shared.datagrams, &mut self.voice.queue)
+    }
+
+    /// A handle of no link goes, once nothing is posted that may name it.
+    pub(super) fn retire(&mut self, handle: AddressHandle) {
+        self.closed.push(handle);
     }
 
     /// Handles go that were closed, once nothing is posted that may name them.
@@ -531,6 +543,7 @@ impl VerbsLinks {
             gid_index: self.shared.port.gid_index,
             gid,
             lid,
+            hops: HOPS,
         }
     }
 }

@@ -11,6 +11,7 @@ mod addr;
 mod buffers;
 mod connection;
 mod greeting;
+mod groups;
 mod held;
 pub mod immediate;
 mod links;
@@ -24,6 +25,7 @@ mod voice;
 mod writes;
 
 pub(crate) use addr::{same_host, same_network, show};
+pub(crate) use groups::group_addr;
 pub(crate) use port::choose;
 pub use port::verbs_ports;
 pub use rx::VerbsRx;

@@ -16,6 +16,9 @@ pub(super) struct Port {
     pub(super) gid_index: u8,
     pub(super) gid: [u8; 16],
     pub(super) node: Node,
+    /// The network interface that its groups are joined on, by IP; `None`: it has none, as on
+    /// InfiniBand and RoCE version 1.
+    pub(super) groups_on: Option<String>,
 }
 
 /// The ports that some names mean, `DEVICE` or `DEVICE:PORT`; without names all that carry packets.
@@ -150,7 +153,12 @@ impl Port {
             true => roce(&device, device_name, number, &attr)?,
             false => infiniband(&device, number, &attr)?,
         };
+        let version_2 = attr.ethernet() && is_version_2(device_name, number, gid_index);
+        let groups_on = version_2
+            .then(|| interface_of(device_name, number, gid_index))
+            .flatten();
         Ok(Port {
+            groups_on,
             device,
             number,
             attr,
@@ -230,6 +238,13 @@ fn rank(gid: &[u8; 16], version_2: bool) -> u8 {
 fn is_version_2(device: &str, port: u8, index: u8) -> bool {
     let path = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/types/{index}");
     std::fs::read_to_string(path).is_ok_and(|kind| kind.trim() == "RoCE v2")
+}
+
+/// The network interface of an entry.
+fn interface_of(device: &str, port: u8, index: u8) -> Option<String> {
+    let path = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs/{index}");
+    let name = std::fs::read_to_string(path).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// Bits of the subnet of a local address; 32 when no interface has it.

@@ -1,8 +1,9 @@
 //! Receiving half.
 
 use super::greeting::Greeting;
+use super::groups;
 use super::immediate::Landed;
-use super::shared::{Failure, Notice, Shared, VerbsConfig, RECEIVES, ROUTE_LEN};
+use super::shared::{Failure, Notice, Shared, VerbsConfig, GREETING_SLOTS, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -22,8 +23,6 @@ const ALIGN: usize = 64;
 const SLOT_BITS: u32 = 32;
 /// In place of a life: the slot is of the connections'.
 const CONNECTED: u64 = u32::MAX as u64;
-/// Slots for greetings, where datagrams are nothing else.
-const GREETING_SLOTS: u32 = 256;
 
 /// Receiving half of a [`super::VerbsRail`].
 pub struct VerbsRx {
@@ -140,7 +139,10 @@ impl VerbsRx {
         let Some(bytes) = self.receives.take(slot, completion.byte_len as usize) else {
             return 0;
         };
-        let bytes = bytes.get(ROUTE_LEN..).filter(|bytes| !bytes.is_empty());
+        let own = groups::is_own(&self.shared, completion, bytes);
+        let bytes = bytes
+            .get(ROUTE_LEN..)
+            .filter(|bytes| !bytes.is_empty() && !own);
         let count = match (bytes, &self.shared.connections) {
             (Some(bytes), None) => hand(bytes, sink),
             (Some(bytes), Some(_)) => match Greeting::read(bytes) {

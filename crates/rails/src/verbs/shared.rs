@@ -22,6 +22,8 @@ pub(super) const ROUTE_LEN: usize = 40;
 pub(super) const SENDS: u32 = 1024;
 /// Datagrams that may wait to be received.
 pub(super) const RECEIVES: u32 = 2048;
+/// The same, where they are greetings and packets of groups.
+pub(super) const GREETING_SLOTS: u32 = 256;
 /// Bytes of a datagram that its request holds itself, if the device can: a lone short message.
 const INLINE: u32 = 256;
 

@@ -1,10 +1,12 @@
 //! Sending half.
 
+mod groups;
 mod write;
 
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
+use super::groups::OwnGroups;
 use super::held::Waiting;
 use super::immediate;
 use super::links::{Lane, To, VerbsLinks};
@@ -38,6 +40,7 @@ const _: () = assert!(CONNECTION_SENDS as usize <= immediate::WRITES_MAX + 1);
 pub struct VerbsTx {
     // In this order: what is posted goes before the memory that it reads.
     links: VerbsLinks,
+    groups: OwnGroups,
     buffers: SendBuffers,
     writes: Writes,
     shared: Arc<Shared>,
@@ -117,6 +120,7 @@ impl VerbsTx {
         Ok(VerbsTx {
             links: VerbsLinks::new(shared.clone(), kind, config).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
+            groups: OwnGroups::default(),
             writes: Writes::new(),
             shared,
             kind,
@@ -464,6 +468,8 @@ impl RailTx for VerbsTx {
             fixed_mtu: true,
             connected: true,
             remote_write,
+            groups: self.shared.port.groups_on.is_some(),
+            group_bounds: Some(self.group_bounds()),
             ..Caps::datagrams(packet_max)
         }
     }
@@ -584,4 +590,3 @@ impl Links for VerbsTx {
 }
 
 crate::no_direct_write!(VerbsTx);
-crate::no_groups!(VerbsTx);

@@ -150,6 +150,8 @@ pub(super) struct RecvRequest {
     pub(super) num_sge: c_int,
 }
 
+/// Flag of a completion with a global route before the bytes of the datagram.
+const WITH_ROUTE: u32 = 1;
 /// Flag of a completion that has an immediate.
 const WITH_IMMEDIATE: u32 = 1 << 1;
 /// Operation of a receive that a write with an immediate used.
@@ -187,6 +189,11 @@ impl Completion {
     /// Of a receive: its immediate, if it has one.
     pub(crate) fn immediate(&self) -> Option<u32> {
         (self.wc_flags & WITH_IMMEDIATE != 0).then_some(u32::from_be(self.imm_data))
+    }
+
+    /// Of a datagram: its global route stands before it.
+    pub(crate) fn has_route(&self) -> bool {
+        self.wc_flags & WITH_ROUTE != 0
     }
 
     /// Of a receive that succeeded: it tells of a write that has landed, and took no bytes.

@@ -74,6 +74,8 @@ functions! {
     destroy_qp: fn(*mut Qp) -> c_int;
     create_ah: fn(*mut Pd, *mut AhAttr) -> *mut Ah;
     destroy_ah: fn(*mut Ah) -> c_int;
+    attach_mcast: fn(*mut Qp, *const [u64; 2], u16) -> c_int;
+    detach_mcast: fn(*mut Qp, *const [u64; 2], u16) -> c_int;
 }
 
 /// The library; the error says why there is none.

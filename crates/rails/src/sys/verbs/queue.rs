@@ -218,21 +218,27 @@ pub(crate) struct Path {
     pub(crate) gid: Option<[u8; 16]>,
     /// Their LID; 0 over Ethernet.
     pub(crate) lid: u16,
+    /// Routers that may pass packets on, and one more.
+    pub(crate) hops: u8,
+}
+
+/// Halves of a GID, as the header's union of it has them.
+fn halves(gid: &[u8; 16]) -> [u64; 2] {
+    let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| gid[at + i]));
+    [half(0), half(8)]
 }
 
 impl Path {
     fn attr(&self) -> AhAttr {
-        const HOPS: u8 = 64;
         let mut attr = AhAttr {
             dlid: self.lid,
             port_num: self.port,
             ..AhAttr::default()
         };
         if let Some(gid) = &self.gid {
-            let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| gid[at + i]));
-            attr.dgid = [half(0), half(8)];
+            attr.dgid = halves(gid);
             attr.sgid_index = self.gid_index;
-            attr.hop_limit = HOPS;
+            attr.hop_limit = self.hops;
             attr.is_global = 1;
         }
         attr
@@ -447,6 +453,21 @@ impl QueuePair {
             ..QpAttr::default()
         };
         self.change(attr, STATE)
+    }
+
+    /// Of datagrams: receives what is sent to the group of a GID, too. A pair leaves its groups
+    /// before it goes.
+    pub(crate) fn attach(&self, gid: &[u8; 16]) -> Result<(), Errno> {
+        let gid = halves(gid);
+        // SAFETY: the pair is there, and the GID outlives the call. Over Ethernet there is no LID.
+        result(unsafe { (self.domain.device.library.attach_mcast)(self.qp, &gid, 0) })
+    }
+
+    /// Receives it no more.
+    pub(crate) fn detach(&self, gid: &[u8; 16]) -> Result<(), Errno> {
+        let gid = halves(gid);
+        // SAFETY: see `attach`.
+        result(unsafe { (self.domain.device.library.detach_mcast)(self.qp, &gid, 0) })
     }
 
     fn change(&self, mut attr: QpAttr, which: c_int) -> Result<(), Errno> {
