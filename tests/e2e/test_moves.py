@@ -46,10 +46,10 @@ def sent(lab, host):
 
 
 def carries(lab, job):
-    """Both ends send much by the second rail from now on."""
+    """Both ends send by the second rail from now on."""
     limit = time.monotonic() + 30
     for host, before in [(host, sent(lab, host)) for host in ("h0", "h1")]:
-        while sent(lab, host) < before + 200:
+        while sent(lab, host) < before + 50:
             assert job.running() and time.monotonic() < limit, job.output()
 
 
@@ -61,7 +61,7 @@ def events(folder):
 def follows(lab, program, mpi, rails, folder):
     """A job whose second rail moves again and again on both hosts."""
     env = {"FI_MARLINE_STATS_DIR": folder, "FI_MARLINE_RAILS": rails}
-    job = lab.start(mpi, program(mpi, "--continue", 12, "--max-size", 1 << 20, "--report", 0.3),
+    job = lab.start(mpi, program(mpi, "--continue", 16, "--max-size", 1 << 20, "--report", 0.3),
                     env=env)
     assert job.wait_for("^stress t=", 30), job.output()
     try:
@@ -101,3 +101,32 @@ def test_tcp_behind_udp_follows_its_address(lab, stress, mpich, tmp_path):
 def test_a_rail_of_ipv6_follows_its_address(stress, mpich, kind, tmp_path):
     with labs.Lab(f"t{os.getpid()}-moves", options=["--ipv6"]) as lab:
         follows(lab, stress, mpich, f"udp:rail0,{kind}:rail1", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_a_rail_that_comes_later(lab, stress, mpi, kind, tmp_path):
+    """The second interfaces have no address when the job starts: they get one in mid-run."""
+    for host, last in (("h0", 1), ("h1", 2)):
+        take(lab, host, last)
+    env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_RAILS": f"udp:rail0,{kind}:later:rail1"}
+    try:
+        job = lab.start(mpi, stress(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3),
+                        env=env)
+        assert job.wait_for("^stress t=", 30), job.output()
+    finally:
+        for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
+            give(lab, host, last)
+    carries(lab, job)
+    result = job.wait(90)
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+    assert not result.find("is dead"), result.tail()
+    told = events(tmp_path)
+    for last in (1, 2):
+        assert f"rail1 is there now, at {address(lab, last)}" in told, told
+
+
+def test_an_interface_that_does_not_come(lab, stress, mpich):
+    """It costs nothing but a word."""
+    env = {"FI_MARLINE_RAILS": "rail0,later:rail9"}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1), env=env)
+    assert result.ok and result.find(r"^stress ok "), result.tail()

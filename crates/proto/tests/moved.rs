@@ -2,7 +2,7 @@
 
 mod face;
 
-use face::{rail_addr, Pair};
+use face::{node_of, rail_addr, specs, Pair};
 use marline_proto::{LinkAsk, Node, PathState, PeerId};
 use marline_wire::{Packet, RailAddr};
 
@@ -179,4 +179,80 @@ fn who_meets_an_endpoint_after_its_rail_moved_goes_where_it_is_now() {
     assert!(from_a.contains(&elsewhere(2, 1)), "{from_a:?}");
     assert!(all_up(&pair));
     pair.settle();
+}
+
+/// Two nodes whose rails 1 wait for their interfaces.
+fn awaiting() -> Pair {
+    let nodes = [1, 2].map(|host| {
+        let mut rails = specs(host, 2, 1_472);
+        rails[1].addr = RailAddr::NONE;
+        rails[1].addr.index = 1;
+        node_of(Default::default(), host, rails)
+    });
+    let mut pair = Pair::of(nodes, false);
+    for node in [&mut pair.a, &mut pair.b] {
+        node.on_rail(1_000, 1, true);
+    }
+    pair
+}
+
+/// The interface of rail 1 is there now.
+fn comes(node: &mut Node, now: u64, host: u8) {
+    let mut addr = rail_addr(1, host, 1, 1_472);
+    addr.index = 1;
+    node.on_rail_address(now, 1, addr);
+    node.on_rail(now, 1, false);
+}
+
+/// Both have a second path, which carries.
+fn by_two(pair: &mut Pair) {
+    for handle in 20..40 {
+        pair.message(handle, 100_000);
+        run(pair, 20 * MS, true);
+    }
+    for node in [&pair.a, &pair.b] {
+        let paths = paths(node);
+        assert_eq!(paths.len(), 2, "{paths:?}");
+        assert!(
+            paths.iter().all(|p| p.0 == PathState::Up && p.1 > 2),
+            "{paths:?}"
+        );
+    }
+    pair.settle();
+}
+
+#[test]
+fn rails_that_come_later_are_used_whoever_is_first_and_when() {
+    for before in [true, false] {
+        for (first, second) in [(0, 1), (1, 0)] {
+            let mut pair = awaiting();
+            let meet = |pair: &mut Pair| {
+                pair.message(1, 2_000);
+                run(pair, 100 * MS, true);
+                assert_eq!(paths(&pair.a).len(), 1);
+            };
+            if before {
+                meet(&mut pair);
+            }
+            let now = pair.now;
+            for (turn, host) in [first, second].into_iter().enumerate() {
+                let node = if host == 0 { &mut pair.a } else { &mut pair.b };
+                comes(node, now, host + 1);
+                if turn == 0 && !before {
+                    meet(&mut pair);
+                }
+                run(&mut pair, 100 * MS, true);
+            }
+            by_two(&mut pair);
+        }
+    }
+}
+
+#[test]
+fn a_rail_that_waits_is_named_to_nobody() {
+    let mut pair = awaiting();
+    assert_eq!(pair.b.address().rails().iter().count(), 1);
+    pair.message(1, 2_000);
+    pair.settle();
+    assert_eq!((paths(&pair.a).len(), paths(&pair.b).len()), (1, 1));
 }

@@ -340,6 +340,42 @@ fn a_rail_follows_its_interface_to_another_address_and_back() {
 }
 
 #[test]
+fn a_rail_waits_for_an_interface_that_is_not_there() {
+    let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
+    a.enter();
+    let name = "later:rail0".to_owned();
+    let choice = choose_interfaces(std::slice::from_ref(&name)).unwrap();
+    let mut watch = InterfaceWatch::open(&choice).unwrap();
+    assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENODEV));
+    let (mut tx, mut tx_back) = open_default(&name);
+    assert!(choice[0].is_awaited() && !tx.local_addr().is_some());
+    join(&a, &b, "rail0", 1);
+    b.enter();
+    let (mut peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    let other = loop {
+        match watch.poll() {
+            Some((0, InterfaceChange::Address(other))) => break other,
+            Some(_) => {}
+            None => wait_readable(watch.fd()),
+        }
+    };
+    let now_at = tx.move_to(&other).unwrap();
+    watch.follow(0, other.ip);
+    while !watch.is_up(0) {
+        let _ = next_state(&mut watch);
+    }
+    assert_eq!(UdpAddr::of(&now_at).unwrap().ip.to_string(), "10.1.0.1");
+    until_received(&mut tx, &peer.local_addr(), &mut rx);
+    until_received(&mut peer, &now_at, &mut tx_back);
+    // There now, and a rail like others.
+    assert!(!choose_interfaces(&[name]).unwrap()[0].is_awaited());
+    for wrong in ["later:", "later:rail*", "rail9"] {
+        assert!(choose_interfaces(&[wrong.to_owned()]).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_removed_address_is_a_fault_and_heals() {
     let (a, b) = two_hosts();
     b.enter();

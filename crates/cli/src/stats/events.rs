@@ -172,7 +172,8 @@ impl Told<'_> {
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
             Kind::RailMoved => match event.detail {
-                (0, _) | (_, 0) => format!("rail {rail} goes on at another address"),
+                (0, 0) => format!("rail {rail} goes on at another address"),
+                (0, to) => format!("rail {rail} is there now, at {}", Ipv4Addr::from_bits(to)),
                 (from, to) => {
                     let [from, to] = [from, to].map(Ipv4Addr::from_bits);
                     format!("rail {rail} goes on at {to}; it was at {from}")

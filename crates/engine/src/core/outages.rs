@@ -236,7 +236,10 @@ impl<S: System> Core<S> {
         let text = |addr: &RailAddr| ip(addr).map_or("?".to_owned(), |ip| ip.to_string());
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         let name = self.rail_name(at);
-        let text = format!("rail {name} has moved from {} to {}", text(from), text(to));
+        let text = match from.is_some() {
+            true => format!("rail {name} has moved from {} to {}", text(from), text(to)),
+            false => format!("rail {name} is there now, at {}", text(to)),
+        };
         self.outages.record(Event {
             kind: Kind::RailMoved,
             reason: Reason::System,

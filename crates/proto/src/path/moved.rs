@@ -2,7 +2,8 @@
 //!
 //! HELLO is said again, with the rails as they are now and a revision. A peer that gets a newer one
 //! than it has makes the links of that rail's paths anew and asks these paths; one that came late
-//! changes nothing, and libraries that know no revisions go on by the other rails.
+//! changes nothing, and libraries that know no revisions go on by the other rails. A rail that
+//! waits for its interface (docs/decisions/0215) has no address before that.
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
@@ -19,7 +20,9 @@ impl Node {
         let Some(spec) = self.local.rails.get_mut(rail).filter(|r| r.addr != addr) else {
             return;
         };
+        let new = !spec.addr.is_some();
         spec.addr = addr;
+        self.local.writes |= addr.writes() && !spec.standby;
         self.local.revision += 1;
         for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
@@ -31,6 +34,10 @@ impl Node {
             }
             conn.session.hello_acked = false;
             conn.say_rails();
+            if new {
+                let theirs = conn.session.rails.clone();
+                self.meet_rails(now_ns, peer, &theirs);
+            }
             self.wake(peer);
             self.touch(peer, now_ns);
         }
@@ -67,7 +74,30 @@ impl Node {
         self.ask_links_of(&mut conn);
         self.agenda.mark_ready(&mut conn);
         self.put(conn);
+        self.meet_rails(now, peer, &named);
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.session.rails = named;
+        }
         self.touch(peer, now);
+    }
+
+    /// Paths to rails of a peer that were not there, or that none of ours reached: they are asked.
+    fn meet_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
+        let Some(before) = self.conn(peer).map(|conn| conn.paths.len()) else {
+            return;
+        };
+        let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
+        self.add_paths(peer, rails, most);
+        let reliable = self.cfg.reliable;
+        let Some(conn) = self.conn_mut(peer).filter(|conn| conn.paths.len() > before) else {
+            return;
+        };
+        for path in &mut conn.paths[before..] {
+            path.probe_at = now;
+            path.want_ping = true;
+        }
+        conn.ask_sizes(reliable);
+        self.wake(peer);
     }
 
     /// The peer's rail of path `at` is at another address: what was under way is lost, and the path

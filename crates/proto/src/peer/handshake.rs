@@ -20,7 +20,11 @@ impl Node {
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
         // Where a packet has no room for all, the peer gets to know fewer of them.
         let room = Hello::rail_bytes_in(builder.writer.room()).min(rails.len());
-        let hello = self.hello(conn, &mut rails[..room]);
+        let mut hello = self.hello(conn, &mut rails[..room]);
+        // News of rails are said whole: who has heard of a revision hears no more of it.
+        if hello.revision > 0 && hello.rails.count() < self.local.named_addrs().len() {
+            hello.revision = 0;
+        }
         let kept = FrameRef::Hello(hello.revision);
         builder.control(&Frame::Hello(hello), Some(kept));
         if conn.waiting() == 0 {
@@ -136,12 +140,16 @@ impl Node {
         self.directory.met(peer, now);
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
+        let awaits = self.local.awaits();
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.session.epoch = Some(hello.epoch);
         conn.session.remote_slot = hello.slot;
         conn.credit.raise(hello.credit);
         conn.paths.iter_mut().for_each(|path| path.probe_at = now);
         conn.ask_sizes(hello.reliable);
+        if awaits {
+            conn.session.rails = rails;
+        }
         self.agree(peer, hello);
         Ok(peer)
     }

@@ -54,7 +54,8 @@ impl Node {
         }
         self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
-        let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
+        let at = self.path_of(now, peer, packet);
+        let at = at.ok_or(DropReason::Nonsense)?;
         let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
         let Node {
             absences,
@@ -114,16 +115,32 @@ impl Node {
     }
 
     /// The path of a packet: known, or new between rails that both sides have.
-    fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
-        let (local, remote) = (header.dst_rail(), header.src_rail());
-        let conn = self.conn(peer)?;
-        if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
+    fn path_of(&mut self, now: u64, peer: PeerId, packet: &Packet<'_>) -> Option<usize> {
+        let code = packet.header.path.swap_bytes();
+        if let Some(at) = self.conn(peer)?.path_by_send_code(code) {
             return Some(at);
         }
+        self.new_path_of(peer, &packet.header).or_else(|| {
+            // Of a rail that came later, of which the same packet tells perhaps.
+            let mut frames = packet.frames();
+            let hello = frames.find_map(|(frame, _)| match frame {
+                Frame::Hello(hello) => Some(hello.fields()),
+                _ => None,
+            });
+            self.on_hello(now, peer, &hello?);
+            let known = self.conn(peer)?.path_by_send_code(code);
+            known.or_else(|| self.new_path_of(peer, &packet.header))
+        })
+    }
+
+    #[cold]
+    fn new_path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
+        let (local, remote) = (header.dst_rail(), header.src_rail());
+        let conn = self.conn(peer)?;
         let sibling = conn.paths.iter().find(|p| p.to.index == remote as u8);
         let to = match sibling {
             Some(path) => path.to,
-            None => conn.behind(remote)?,
+            None => conn.behind(remote).or_else(|| conn.session.rail(remote))?,
         };
         let local_addr = &self.local.rails.get(local)?.addr;
         if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {

@@ -49,6 +49,11 @@ impl Local {
         }
     }
 
+    /// A rail waits for its interface.
+    pub fn awaits(&self) -> bool {
+        self.rails.iter().any(|r| !r.addr.is_some())
+    }
+
     /// Bytes that may be granted at once: what the largest receive buffer takes.
     pub fn receive_budget(&self) -> u64 {
         let rails = self.rails.iter().filter(|r| !r.standby);
@@ -60,9 +65,10 @@ impl Local {
         self.rails.iter().map(|r| r.addr).collect()
     }
 
-    /// Those of them that others are told.
+    /// Those of them that others are told. A rail that waits for its interface has none.
     pub fn named_addrs(&self) -> Vec<RailAddr> {
-        let named = self.rails.iter().filter(|r| !r.standby);
+        let named = self.rails.iter();
+        let named = named.filter(|r| !r.standby && r.addr.is_some());
         named.map(|r| r.addr).collect()
     }
 

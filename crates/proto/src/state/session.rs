@@ -1,7 +1,8 @@
 //! The session with a peer: what HELLO agreed on, how it ends, and signs of life.
 
 use crate::state::absences::Verdicts;
-use marline_wire::{FIRST_ALGORITHM, SLOT_UNKNOWN};
+use alloc::vec::Vec;
+use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 
 /// The agreement with a peer, and whether it still holds.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub struct Session {
     pub hello_acked: bool,
     /// The newest revision of its rails that the peer told.
     pub revision: u32,
+    /// All rails of the peer as it told them last, where more may come, here or there.
+    pub rails: Vec<RailAddr>,
     /// Something was lost that nobody can send again: it ends at the next look at the time.
     pub lost: bool,
     pub dead: bool,
@@ -32,6 +35,7 @@ impl Default for Session {
             algorithms: 0,
             hello_acked: false,
             revision: 0,
+            rails: Vec::new(),
             lost: false,
             dead: false,
             closed: false,
@@ -41,6 +45,12 @@ impl Default for Session {
 }
 
 impl Session {
+    /// The rail of the peer of this index, if it is kept here.
+    pub fn rail(&self, index: usize) -> Option<RailAddr> {
+        let mut rails = self.rails.iter();
+        rails.find(|rail| rail.index as usize == index).copied()
+    }
+
     /// The peer is dead or has said BYE.
     #[inline]
     pub fn is_over(&self) -> bool {

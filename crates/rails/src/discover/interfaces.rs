@@ -39,6 +39,30 @@ impl InterfaceChoice {
         }
     }
 
+    /// An interface that has no address of IPv4 yet, or is not there: a rail waits for it.
+    fn awaited(all: &[Interface], name: &str) -> InterfaceChoice {
+        let there = all.iter().find(|i| i.name == name).map(|i| i.mtu);
+        InterfaceChoice {
+            mtu: there.filter(|&mtu| mtu > 0).unwrap_or(USUAL_MTU),
+            loopback: false,
+            ..InterfaceChoice::none(name)
+        }
+    }
+
+    /// Returns whether a rail waits for it. It listens where nobody comes, at an address of
+    /// loopback, until it moves to the interface's.
+    pub fn is_awaited(&self) -> bool {
+        self.is_some() && self.ip.is_unspecified()
+    }
+
+    /// The address that a rail on it binds to.
+    pub(crate) fn bind_ip(&self) -> IpAddr {
+        match self.is_awaited() {
+            true => Ipv4Addr::LOCALHOST.into(),
+            false => self.ip,
+        }
+    }
+
     /// Returns whether there is one.
     pub(super) fn is_some(&self) -> bool {
         self.mtu > 0
@@ -53,7 +77,7 @@ impl fmt::Display for InterfaceChoice {
 
 /// The interfaces to use. Without names: every usable one. A name is an interface, a pattern
 /// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the
-/// order of rails. Errors are texts for people.
+/// order of rails. An interface behind `later:` may have no address yet, or not be there. Errors are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     let all = sys::interfaces()
         .map_err(|e| format!("cannot list the network interfaces: {}", sys::errno_text(e)))?;
@@ -91,6 +115,11 @@ fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoi
     Ok(chosen)
 }
 
+/// What stands before the name of an interface that may come later.
+const LATER: &str = "later:";
+/// The largest IP packet of an interface that is not there, until it says otherwise.
+const USUAL_MTU: usize = 1_500;
+
 /// Interfaces that are used at most unless they are named: each costs every poll a look at its
 /// socket, and a host of containers has dozens that lead nowhere.
 const UNNAMED_MAX: usize = 8;
@@ -120,6 +149,16 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
 
 /// The interfaces that one name stands for.
 fn choose_named(all: &[Interface], name: &str) -> Result<Vec<InterfaceChoice>, String> {
+    if let Some(later) = name.strip_prefix(LATER) {
+        if later.is_empty() || later.contains(['*', '?', '/', ':']) {
+            return Err(format!("{name}: {LATER} wants the name of one interface"));
+        }
+        let here = all.iter().find(|i| i.name == later);
+        let now = here.and_then(|i| choose_best(i, |a| a.ip.is_ipv4()));
+        return Ok(vec![
+            now.unwrap_or_else(|| InterfaceChoice::awaited(all, later))
+        ]);
+    }
     let chosen: Vec<InterfaceChoice> = match parse_subnet(name)? {
         Some((ip, bits)) => {
             let inside = |a: &InterfaceAddr| in_subnet(&a.ip, &ip, bits);

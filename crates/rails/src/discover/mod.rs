@@ -172,7 +172,7 @@ pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice>
     let mut all = Vec::new();
     for one in &choices {
         all.push(one.clone());
-        if one.kind == 0 && one.implied && !named(&one.interface) {
+        if one.kind == 0 && one.implied && !named(&one.interface) && !one.interface.is_awaited() {
             all.push(RailChoice {
                 standby: !equal,
                 ..choice(TCP, true, one.interface.clone())

@@ -31,6 +31,7 @@ pub use tx::TcpTx;
 
 use crate::sys;
 use crate::{InterfaceChoice, Rail};
+use marline_wire::RailAddr;
 use shared::Shared;
 use std::sync::Arc;
 
@@ -47,10 +48,14 @@ impl TcpRail {
             let text = sys::errno_text(errno);
             format!("rail tcp:{interface}: {step} failed: {text}")
         };
-        let shared = Shared::open(interface.ip, interface.scope_id, config).map_err(failed)?;
+        let shared =
+            Shared::open(interface.bind_ip(), interface.scope_id, config).map_err(failed)?;
         let shared = Arc::new(shared);
         let key = sys::random().map_err(|errno| failed(("getrandom", errno)))?;
-        let local = shared.local().rail(interface.prefix_len);
+        let local = match interface.is_awaited() {
+            true => RailAddr::NONE,
+            false => shared.local().rail(interface.prefix_len),
+        };
         let rx = TcpRx::new(shared.clone()).map_err(|errno| failed(("epoll_ctl", errno)))?;
         let tx = TcpTx::new(shared, local, key, interface.bytes_per_s, config.standby);
         Ok(TcpRail { tx, rx })

@@ -35,6 +35,7 @@ use crate::discover::InterfaceChoice;
 use crate::registered::Registrations;
 use crate::sys::{self, SleepSet, Socket};
 use crate::{Caps, Rail, RemoteWrites};
+use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
@@ -69,8 +70,7 @@ impl UdpRail {
         local.prefix_len = interface.prefix_len;
         let gso = config.gso && socket.knows_gso();
         // Without it everything comes by the main socket.
-        let hot = config
-            .connect
+        let hot = (config.connect && !interface.is_awaited())
             .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
             .and_then(Result::ok)
             .map(Box::new);
@@ -89,7 +89,10 @@ impl UdpRail {
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });
-        let mut addr = local.rail();
+        let mut addr = match interface.is_awaited() {
+            true => RailAddr::NONE,
+            false => local.rail(),
+        };
         addr.datagram_max = datagram_max as u16;
         let caps = Caps {
             batch_bytes_max: if gso { SUPER_PACKET_MAX } else { datagram_max },
@@ -101,7 +104,7 @@ impl UdpRail {
             } else {
                 RemoteWrites::None
             },
-            groups: true,
+            groups: !interface.is_awaited(),
             ..Caps::datagrams(datagram_max)
         };
         let rx = UdpRx::new(shared.clone(), (hot, sleep), config.cmsg, gro);

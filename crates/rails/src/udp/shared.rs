@@ -88,7 +88,7 @@ pub(super) struct Shared {
 
 pub(super) fn options<'a>(interface: &'a InterfaceChoice, config: &UdpConfig) -> SocketOptions<'a> {
     SocketOptions {
-        ip: interface.ip,
+        ip: interface.bind_ip(),
         port: config.port,
         scope_id: interface.scope_id,
         interface: &interface.name,
