@@ -77,7 +77,8 @@ impl fmt::Display for InterfaceChoice {
 
 /// The interfaces to use. Without names: every usable one. A name is an interface, a pattern
 /// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the
-/// order of rails. An interface behind `later:` may have no address yet, or not be there. Errors are texts for people.
+/// order of rails. An interface behind `later:` may have no address yet, or not be there. Errors
+/// are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     let all = sys::interfaces()
         .map_err(|e| format!("cannot list the network interfaces: {}", sys::errno_text(e)))?;
@@ -115,7 +116,7 @@ fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoi
     Ok(chosen)
 }
 
-/// What stands before the name of an interface that may come later.
+/// The word before the name of an interface that may come later.
 const LATER: &str = "later:";
 /// The largest IP packet of an interface that is not there, until it says otherwise.
 const USUAL_MTU: usize = 1_500;
