@@ -41,7 +41,7 @@ impl Node {
                 // may be in the next socket.
                 duel.answered_ns.get_or_insert(now);
             } else {
-                *duel = Duel::new(now, true);
+                *duel = Duel::new(now, true, duel.written);
                 conn.paths[at].want_ping = true;
                 ask_rivals(conn, at, self.local.full, WITNESSES);
             }
@@ -85,7 +85,7 @@ impl Path {
         let round = match self.policy.lossy {
             true => {
                 // (A write may be behind what was given up before in the same queue.)
-                let queue_ns = match self.holds_written() {
+                let queue_ns = match duel.written {
                     true => 2 * self.may_drain_ns(),
                     false => self.drains_ns(),
                 };
@@ -94,7 +94,7 @@ impl Path {
             // Its mean round trip is the time of a queue, from whose other end acks come all the
             // time.
             false => {
-                let patience = match self.holds_written() {
+                let patience = match duel.written {
                     true => WRITTEN_DUEL_NS,
                     false => STALL_DUEL_NS,
                 };
@@ -119,6 +119,11 @@ impl Path {
             }
             _ => self.drains_ns(),
         }
+    }
+
+    /// A duel that begins now. (Many packets may wait; they are looked at once.)
+    pub(crate) fn new_duel(&self, now: u64) -> Duel {
+        Duel::new(now, false, self.holds_written())
     }
 
     /// Something waits that was written past packets.

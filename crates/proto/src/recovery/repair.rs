@@ -156,7 +156,7 @@ impl Node {
             // What carried our acks may be what gets lost: the repair says again what came.
             path.window.renew();
             if others && path.duel.is_none() {
-                path.duel = Some(Duel::new(now, false));
+                path.duel = Some(path.new_duel(now));
             }
             self.suspect(conn, at);
         }

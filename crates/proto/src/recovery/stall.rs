@@ -101,7 +101,9 @@ impl Node {
         }
         let path = &mut conn.paths[at];
         path.stats.repairs += first as u64;
-        path.duel.get_or_insert(Duel::new(now, false));
+        if path.duel.is_none() {
+            path.duel = Some(path.new_duel(now));
+        }
         path.want_ping |= first;
         self.suspect(conn, at);
         conn.doubt_contact(now);
@@ -159,7 +161,9 @@ impl Node {
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others {
-                path.duel.get_or_insert(Duel::new(now, false));
+                if path.duel.is_none() {
+                    path.duel = Some(path.new_duel(now));
+                }
             }
             if !(silent && others) {
                 self.suspect(conn, at);

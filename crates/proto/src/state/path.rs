@@ -75,16 +75,19 @@ pub struct Duel {
     /// The first round shows that the peer is awake, the second that this path is not: a peer
     /// that wakes up reads one socket before the other.
     pub second: bool,
+    /// Something waited at the start that was written past packets.
+    pub written: bool,
 }
 
 impl Duel {
     /// A round that begins now.
-    pub fn new(now: u64, second: bool) -> Duel {
+    pub fn new(now: u64, second: bool, written: bool) -> Duel {
         Duel {
             started_ns: now,
             answered_ns: None,
             patient: false,
             second,
+            written,
         }
     }
 }
