@@ -274,7 +274,7 @@ fn draw_moves(setup: &mut Setup) {
         return;
     }
     let stays = rng.below(setup.rails as u64) as usize;
-    let together = rng.one_in(2);
+    let (together, later) = (rng.one_in(2), setup.rails > 1 && rng.one_in(2));
     for _ in 0..rng.pick(&[1, 2, 4, 8]) {
         let (host, rail) = a_rail(setup, rng);
         let at = span(setup, rng);
@@ -285,8 +285,10 @@ fn draw_moves(setup: &mut Setup) {
         setup.may_die |= setup.rails == 1;
         for host in [Some(host), together.then_some((host + 1) % setup.hosts)] {
             let to = rng.below(SITES.into()) as u16;
-            if let Some(host) = host {
-                setup.add(at, Trouble::Move { host, rail, to });
+            let Some(host) = host else { continue };
+            setup.add(at, Trouble::Move { host, rail, to });
+            if later {
+                setup.awaited.push((host, rail));
             }
         }
     }

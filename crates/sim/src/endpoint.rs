@@ -239,6 +239,12 @@ fn assemble(
     Ok(engine)
 }
 
+/// The port of the rails that have addresses.
+fn port(specs: &[PortSpec]) -> u16 {
+    let there = specs.iter().find(|spec| spec.addr.is_some());
+    there.map_or(0, |spec| port_of(&spec.addr))
+}
+
 /// The region that peers may read.
 fn everything() -> Region {
     let (base, len) = Content::shared().region();
@@ -285,7 +291,7 @@ impl Endpoint {
             ep,
             blob: blob[..len].to_vec(),
             token,
-            sites: Sites::of(port_of(&specs[0].addr), setup.rails),
+            sites: Sites::of(port(specs), setup.rails),
             av,
             addrs: Table::default(),
             cqs: [tx, rx],

@@ -3,8 +3,10 @@
 
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::News;
+use crate::setup::Setup;
 use crate::world::World;
 use marline_rails::{InterfaceChange, InterfaceChoice, RailEvent, RailFault};
+use marline_wire::RailAddr;
 
 const EADDRNOTAVAIL: i32 = 99;
 
@@ -12,6 +14,26 @@ impl Endpoint {
     /// The rail's socket has this port.
     pub(crate) fn listens(&self, rail: usize, port: u16) -> bool {
         self.sites.port(rail) == Some(port)
+    }
+
+    /// Its rails that have no address yet.
+    pub(crate) fn await_rails(&mut self, setup: &Setup) {
+        for &(_, rail) in setup.awaited.iter().filter(|(host, _)| *host == self.host) {
+            self.sites.now[rail] = None;
+            let news = RailEvent::Fault(RailFault::Down(EADDRNOTAVAIL));
+            let mut wires = self.machine.wires();
+            self.machine.tell(&mut wires, rail, News::Rail(news));
+        }
+    }
+}
+
+impl Setup {
+    /// The address with which a rail of a process begins.
+    pub(crate) fn first_addr(&self, host: usize, rail: usize, port: u16) -> RailAddr {
+        match self.awaited.contains(&(host, rail)) {
+            true => RailAddr::NONE,
+            false => self.place(host, rail, port).addr(),
+        }
     }
 }
 

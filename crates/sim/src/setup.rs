@@ -309,6 +309,8 @@ pub struct Setup {
     pub weather: Weather,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
+    /// Rails of hosts that have no address before they move.
+    pub awaited: Vec<(usize, usize)>,
     /// A rail that fails when a certain packet is about to leave.
     pub strike: Option<Strike>,
     /// End of all faults.
@@ -405,6 +407,7 @@ impl Setup {
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
+            awaited: Vec::new(),
             strike: None,
             faults_end_ns: faults_time(rng),
             refuses: rng.one_in(2),

@@ -137,6 +137,7 @@ fn drop_last_rail(setup: &mut Setup) {
     setup
         .faults
         .retain(|f| !matches!(f.what, Trouble::Move { .. }));
+    setup.awaited.clear();
 }
 
 /// The same with fewer rounds, or less that goes wrong in them.

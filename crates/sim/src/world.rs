@@ -184,7 +184,7 @@ impl World {
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
-                addr: self.setup.place(host, r, port).addr(),
+                addr: self.setup.first_addr(host, r, port),
                 datagram_max: self.setup.datagram_max[r],
                 socket_bytes: self.setup.socket_bytes,
                 rate: self.setup.rate[r],
@@ -213,6 +213,7 @@ impl World {
             Err(error) => return self.broken(index, format!("no engine: {error:?}")),
         };
         ep.thread_at = self.now + 1;
+        ep.await_rails(&self.setup);
         let inherits = self.on_host[host].map(|old| {
             let old = &self.eps[old as usize];
             (old.computing, old.stopped)

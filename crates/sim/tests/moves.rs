@@ -47,3 +47,12 @@ fn both_ends_of_a_rail_move_at_once() {
         all_right(&moving(seed, 2, 2, faults));
     }
 }
+
+#[test]
+fn rails_come_later() {
+    for seed in 0..6 {
+        let mut setup = moving(seed, 2, 2, "5ms 7ms 0:1 moves=0\n5ms 9ms 1:1 moves=1");
+        setup.awaited = vec![(0, 1), (1, 1)];
+        all_right(&setup);
+    }
+}
