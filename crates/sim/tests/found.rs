@@ -238,3 +238,13 @@ fn a_refusal_may_be_the_last_answer_of_a_peer() {
 fn a_peer_that_speaks_now_and_then_delays_no_repair_for_ever() {
     clean(98_681_890_898_004, Profile::Swarm);
 }
+
+/// The only rails of two hosts moved at once in an early round, which nobody follows, and a later
+/// round had no such fault: the simulator asked why they did not speak.
+#[test]
+fn only_rails_that_moved_at_once_part_for_good() {
+    let mut setup = Setup::draw(162_139_966_410_586, Profile::Swarm, 0, 0);
+    setup.packets_min = 3_000;
+    let failure = run_setup(&setup, false).failure.unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}");
+}

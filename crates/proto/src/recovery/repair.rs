@@ -6,7 +6,6 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::state::conn::Conn;
-use crate::state::path::Duel;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
 use crate::state::sizes::DATAGRAM_BASE;

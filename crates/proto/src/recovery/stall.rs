@@ -15,7 +15,7 @@ use crate::recovery::absence::Expiry;
 use crate::recovery::repair::REHASH_AFTER;
 use crate::state::absences::Absences;
 use crate::state::conn::Conn;
-use crate::state::path::{Duel, Path};
+use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
 use alloc::boxed::Box;
