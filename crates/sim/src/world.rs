@@ -178,6 +178,10 @@ impl World {
     /// A process starts on a host.
     pub(crate) fn start(&mut self, host: usize, random: bool) {
         let index = self.eps.len() as u32;
+        if self.now > 0 {
+            // Its interface has come, or its host has seen it come and go.
+            self.setup.awaited.retain(|&(of, _)| of != host);
+        }
         // Each of them has random numbers of its own.
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
         let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
