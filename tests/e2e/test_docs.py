@@ -50,6 +50,7 @@ EXCUSED = {
     (GUIDE, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
     (GUIDE, "marline run -v -- /opt/mpich/bin/mpiexec -n 4 ./app"): THEIRS,
     (GUIDE, "marline run --no-shm -- mpiexec -n 2 ./app"): THEIRS,
+    (GUIDE, "marline run -- mpiexec --with-ft ulfm -n 4 ./app"): "test_survive.py does the same",
     (GUIDE, 'eval "$(marline env --shell --mpi mpiexec --stats .)"'): BATCH,
     (GUIDE, "srun ./app"): BATCH,
     (GUIDE, "marline stats --require"): BATCH,

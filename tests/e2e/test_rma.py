@@ -72,6 +72,14 @@ def test_a_rail_goes_down_and_returns(lab, mpich, provider, tmp_path):
     assert provider != "marline" or labs.counters(tmp_path)["downs"] > 0, result.tail()
 
 
+def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path):
+    """libfabric leaves out what it takes for a card without a link."""
+    lab.fault(0, "down")
+    if provider == "marline":
+        run(lab, mpich, provider, "--seed", 4, "--rounds", 3, env={**ON, "FI_MARLINE_STATS_DIR": tmp_path})
+        assert labs.counters(tmp_path)["calls"] > 0
+
+
 def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
     """The thread serves it: rank 0 computes until the others have put, got, counted and said so."""
     if provider == "marline":

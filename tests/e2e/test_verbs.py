@@ -69,13 +69,13 @@ def in_guest(*lines, seconds=240, options=()):
     return done.stdout
 
 
-def assert_carried(said, *rails):
-    """Every job ended right, and each of these rails carried packets in it."""
+def assert_carried(said, *rails, least=100):
+    """Every job ended right, and each of these rails carried more than so many packets in it."""
     jobs = said.split("RAILS ")[1:]
     assert jobs and all(re.search(r"^stress ok ", one, re.M) for one in jobs), said
     for rail in rails:
         sent = re.search(rf"^{re.escape(rail)} .* (\d+)( +\d+){{5}}$", said, re.M)
-        assert sent and int(sent[1]) > 100, said
+        assert sent and int(sent[1]) > least, said
 
 
 def assert_moved(said, rail):
@@ -142,7 +142,8 @@ def test_packets_cross_wires_between_guests():
     lines = [wired_job(kind, "stress", *size) for kind in ("ud", "rc", "uc")]
     said = in_guest(*lines, options=["--wired", "--cpus", "1", "--memory", "2G"])
     assert said.count("RAILS ") == len(lines), said
-    assert_carried(said, *(f"{kind}:rxe{at}" for kind in ("ud", "rc", "uc") for at in (0, 1)))
+    rails = (f"{kind}:rxe{at}" for kind in ("ud", "rc", "uc") for at in (0, 1))
+    assert_carried(said, *rails, least=20)
 
 
 def test_links_begin_with_datagrams():

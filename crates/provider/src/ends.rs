@@ -91,19 +91,23 @@ fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
 
 /// Answers a question. Errors are texts for people.
 pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
-    let settings = settings_of(asked.domain)?;
     let mut ends = Ends {
         src: asked.src,
         dest: asked.dest,
         domain: asked.domain.unwrap_or(&own_name()).to_owned(),
         card: None,
     };
+    let named = asked.node.is_some() || asked.service.is_some();
+    let settings = match settings_of(asked.domain) {
+        // Whoever only looks around is told of bad settings, and opens no domain.
+        Err(_) if !named && asked.domain.is_none() => return Ok(ends),
+        settings => settings?,
+    };
     // (Without rails no domain opens, which says why.)
     let rails = match asked.domain {
         Some(_) => rails_here(&settings)?,
         None => rails_here(&settings).unwrap_or_default(),
     };
-    let named = asked.node.is_some() || asked.service.is_some();
     if named && asked.source {
         own_side(asked, &settings, &rails, &mut ends)?;
     } else if named {

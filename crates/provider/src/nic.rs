@@ -112,8 +112,8 @@ fn give(about: About) -> *mut fid_nic {
             speed: about.bits_per_s,
             state: match card.up {
                 Some(true) => FI_LINK_UP,
-                Some(false) => FI_LINK_DOWN,
-                None => FI_LINK_UNKNOWN,
+                // libfabric drops an info whose link is down, and the job has other rails.
+                Some(false) | None => FI_LINK_UNKNOWN,
             },
             network_type: at(5),
         },
