@@ -160,10 +160,8 @@ impl Node {
         }
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
-            if others {
-                if path.duel.is_none() {
-                    path.duel = Some(path.new_duel(now));
-                }
+            if others && path.duel.is_none() {
+                path.duel = Some(path.new_duel(now));
             }
             if !(silent && others) {
                 self.suspect(conn, at);
