@@ -104,6 +104,7 @@ pub fn variables(
         &mpi::variables(kind, fabric, common.no_shm, mpi::survives(kind, args)),
         environment,
     );
+    set.retain(|(name, _)| name != mpi::BORROW || !mpi::shakes_hands(kind, environment));
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
     let Fabric::Marline(dir) = fabric else {
         return set;
