@@ -226,6 +226,17 @@ mod tests {
     }
 
     #[test]
+    fn mpich_borrows_unless_it_shakes_hands() {
+        let fabric = Fabric::Marline("/p".into());
+        let borrows = |environment: &[(String, String)]| {
+            let set = variables((Kind::Mpich, &[]), &fabric, &Common::default(), environment);
+            set.iter().any(|(name, _)| name == mpi::BORROW)
+        };
+        let threshold = "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD".to_owned();
+        assert!(borrows(&[]) && !borrows(&[(threshold, "16384".to_owned())]));
+    }
+
+    #[test]
     fn a_preference_gives_way_to_the_user() {
         let vars = mpi::variables(
             mpi::Kind::Mpich,
