@@ -4,6 +4,7 @@
  *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
  *   deadpeer bcast RANK          that rank dies amid broadcasts from rank 0; all others print
  *   deadpeer bcast_init RANK     the same of one that is started again and again
+ *   deadpeer allreduce RANK      the same amid reductions that all get
  *
  * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
  */
@@ -26,12 +27,13 @@ static void die(int signal)
     raise(SIGKILL);
 }
 
-/* Broadcasts from rank 0 until a call fails; rank `dying` is killed wherever it is then. */
-static void broadcasts(int rank, int dying, int again)
+/* Broadcasts from rank 0, or other calls after the first, until a call fails; rank `dying` is killed wherever it is then. */
+static void broadcasts(int rank, int dying, const char *kind)
 {
     static char text[MPI_MAX_ERROR_STRING], buf[300000];
     struct itimerval soon = {.it_value = {.tv_usec = 500000}};
-    int len = 0, err = MPI_SUCCESS;
+    static double ones[100], sums[100];
+    int len = 0, err = MPI_SUCCESS, again = !strcmp(kind, "bcast_init");
     MPI_Request request = MPI_REQUEST_NULL;
     signal(SIGALRM, die);
 #ifdef HAS_INIT
@@ -45,7 +47,9 @@ static void broadcasts(int rank, int dying, int again)
             if (rank == dying)
                 setitimer(ITIMER_REAL, &soon, NULL);
         }
-        if (!again)
+        if (n && !strcmp(kind, "allreduce"))
+            err = MPI_Allreduce(ones, sums, 100, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        else if (!again)
             err = MPI_Bcast(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD);
         else if ((err = MPI_Start(&request)) == MPI_SUCCESS)
             err = MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -65,9 +69,9 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (argc > 2 && !strncmp(argv[1], "bcast", 5)) {
+    if (argc > 2) {
         MPI_Barrier(MPI_COMM_WORLD);
-        broadcasts(rank, atoi(argv[2]), !strcmp(argv[1], "bcast_init"));
+        broadcasts(rank, atoi(argv[2]), argv[1]);
     }
     int sending = argc > 1 && !strcmp(argv[1], "send");
     int from = argc > 1 && !strcmp(argv[1], "any") ? MPI_ANY_SOURCE : 1;

@@ -1,4 +1,4 @@
-! Broadcasts of a Fortran program, of which every number is checked. DOOR says by which of the MPI's
+! Broadcasts and sums of a Fortran program, of which every number is checked. DOOR says by which of the MPI's
 ! Fortran doors: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 0: by the numbers that MPICH's
 ! mpif.h gives, where there is no header (Intel's run-time package). Prints `fortran ok`.
 program fortran
@@ -11,8 +11,8 @@ program fortran
 #if DOOR == 1
     include 'mpif.h'
 #elif DOOR == 0
-    integer, parameter :: MPI_COMM_WORLD = int(z'44000000'), MPI_INTEGER = 1275069467
-    external :: MPI_Init, MPI_Comm_rank, MPI_Comm_size, MPI_Comm_dup, MPI_Bcast, MPI_Comm_free, MPI_Finalize
+    integer, parameter :: MPI_COMM_WORLD = int(z'44000000'), MPI_INTEGER = 1275069467, MPI_SUM = int(z'58000003')
+    external :: MPI_Init, MPI_Comm_rank, MPI_Comm_size, MPI_Comm_dup, MPI_Bcast, MPI_Comm_free, MPI_Finalize, MPI_Allreduce
 #endif
 #if DOOR == 3
     type(MPI_Comm) :: comm
@@ -21,6 +21,7 @@ program fortran
 #endif
     integer, parameter :: rounds = 200
     integer, allocatable :: numbers(:)
+    integer :: terms(50), sums(50)
     integer :: error, rank, ranks, n, root, count, i
 
     call MPI_Init(error)
@@ -40,6 +41,21 @@ program fortran
                 stop 1
             end if
             deallocate(numbers)
+            terms = n + rank
+            sums = terms
+#if DOOR != 0
+            if (mod(n, 2) == 0) then
+                call MPI_Allreduce(MPI_IN_PLACE, sums, 50, MPI_INTEGER, MPI_SUM, comm, error)
+            else
+#endif
+                call MPI_Allreduce(terms, sums, 50, MPI_INTEGER, MPI_SUM, comm, error)
+#if DOOR != 0
+            end if
+#endif
+            if (error /= 0 .or. any(sums /= ranks * n + ranks * (ranks - 1) / 2)) then
+                print *, 'fortran MISMATCH of a sum', rank, n, error
+                stop 1
+            end if
         end do
         call MPI_Comm_free(comm, error)
     end do

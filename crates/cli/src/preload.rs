@@ -14,6 +14,11 @@ const FILE_NAMES: [&str; 2] = ["libmarline-mpi.so", "libmarline_mpi.so"];
 /// The variable by which the library of multicast finds the provider.
 pub const MULTICAST: &str = "MARLINE_MULTICAST";
 
+/// The variable that tells it which calls to do, and their names.
+pub const MULTICAST_CALLS: &str = "MARLINE_MULTICAST_CALLS";
+/// See [`MULTICAST_CALLS`].
+pub const CALLS: [&str; 2] = ["bcast", "allreduce"];
+
 /// The same names of the library of multicast.
 const MULTICAST_NAMES: [&str; 2] = ["libmarline-collectives.so", "libmarline_collectives.so"];
 /// And of the provider.

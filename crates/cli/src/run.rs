@@ -12,7 +12,7 @@ pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
               FI_MARLINE_STATS_DIR*,
-              with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
+              with --multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
@@ -53,9 +53,11 @@ pub struct Common {
     /// are threads of Open MPI, which do not yield to each other).
     #[arg(long)]
     pub no_preload: bool,
-    /// Do MPI_Bcast by multicast (docs/multicast.md).
-    #[arg(long, overrides_with = "no_multicast")]
-    pub multicast: bool,
+    /// Do MPI_Bcast and MPI_Allreduce by multicast, or one of them (docs/multicast.md).
+    #[arg(long, value_name = "CALLS", num_args = 0.., require_equals = true, value_delimiter = ',',
+          default_missing_values = preload::CALLS, value_parser = preload::CALLS,
+          overrides_with = "no_multicast")]
+    pub multicast: Option<Vec<String>>,
     /// Do not, which is what happens without either.
     #[arg(long)]
     pub no_multicast: bool,
@@ -117,16 +119,19 @@ pub fn variables(
     if yields.is_some() {
         set.extend(idle.map(|v| (v.name.to_owned(), v.value)));
     }
-    let multicast = common.multicast.then(|| preload::multicast(dir));
+    let calls = common.multicast.as_ref();
+    let multicast = calls.map(|_| preload::multicast(dir));
     if multicast == Some(None) {
         tool::say(
             "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
-                   path has a blank or a colon: MPI_Bcast stays the MPI's",
+                   path has a blank or a colon: all calls stay the MPI's",
         );
     }
     if let Some(Some((_, provider))) = &multicast {
         let provider = provider.to_string_lossy().into_owned();
         set.push((preload::MULTICAST.to_owned(), provider));
+        let calls = calls.map_or_else(String::new, |calls| calls.join(","));
+        set.push((preload::MULTICAST_CALLS.to_owned(), calls));
     }
     let multicast = multicast.flatten().map(|(library, _)| library);
     let libraries = [yields, multicast].into_iter().flatten();

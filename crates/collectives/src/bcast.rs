@@ -1,5 +1,6 @@
 //! A broadcast.
 
+use crate::calls::Call;
 use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::{self, ENDED_DEAD, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
@@ -52,7 +53,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     let root = usize::try_from(asked.root)
         .ok()
         .filter(|r| *r < agreed.ranks)?;
-    let group = agreed.group()?;
+    let group = agreed.group_for(Call::Bcast)?;
     if is_plain {
         // SAFETY: the caller's buffer has as many bytes, and stays until this returns.
         let end = unsafe { run(mpi, group, root, asked.buffer, len) };
@@ -101,14 +102,21 @@ unsafe fn run(
     }
 }
 
-fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>) -> Option<c_int> {
+/// Ends a call whose broadcasts ended so at worst: what it returns. `None`: it goes another way, at
+/// all ranks alike.
+pub fn conclude(
+    mpi: &Mpi,
+    agreed: &group::Agreed,
+    comm: Handle,
+    end: Option<isize>,
+) -> Option<c_int> {
     match end {
         Some(ENDED_WELL) => Some(SUCCESS),
         Some(ENDED_NOT_CARRIED) => {
             if agreed.rank == 0 && agreed.group().is_some() {
                 crate::guard::say(&format!(
-                    "the network does not carry multicast between {} ranks any more: their \
-                     MPI_Bcast goes point to point",
+                    "the network does not carry multicast between {} ranks any more: all of \
+                     theirs goes point to point",
                     agreed.ranks
                 ));
             }

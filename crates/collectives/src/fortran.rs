@@ -5,7 +5,7 @@
 
 use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
-use crate::{bcast, group, ibcast, persistent};
+use crate::{allreduce, bcast, group, ibcast, persistent};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
@@ -40,6 +40,15 @@ type InitFn = unsafe extern "C" fn(
     *mut Fint,
     *mut Fint,
 );
+type AllreduceFn = unsafe extern "C" fn(
+    *mut c_void,
+    *mut c_void,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *mut Fint,
+);
 type StartAllFn = unsafe extern "C" fn(*const Fint, *mut Fint, *mut Fint);
 type C2fFn = unsafe extern "C" fn(Handle) -> Fint;
 type OfCommFn = unsafe extern "C" fn(*mut Fint, *mut Fint);
@@ -55,18 +64,25 @@ fn handle(mpi: &Mpi, name: &CStr, of: Fint) -> Option<Handle> {
     }
 }
 
-/// The C value of a buffer: `MPI_BOTTOM` is a variable of Open MPI's there.
-fn buffer(given: *mut c_void) -> *mut c_void {
-    let names = [
+/// The C value of a buffer: `MPI_BOTTOM` and `MPI_IN_PLACE` are variables of Open MPI's there.
+fn buffer(mpi: &Mpi, given: *mut c_void) -> *mut c_void {
+    let bottom = [
         c"mpi_fortran_bottom_",
         c"mpi_fortran_bottom",
         c"mpi_fortran_bottom__",
         c"MPI_FORTRAN_BOTTOM",
     ];
-    let is_bottom = names.iter().any(|name| mpi::function(name) == Some(given));
-    match is_bottom {
-        true => std::ptr::null_mut(),
-        false => given,
+    let in_place = [
+        c"mpi_fortran_in_place_",
+        c"mpi_fortran_in_place",
+        c"mpi_fortran_in_place__",
+        c"MPI_FORTRAN_IN_PLACE",
+    ];
+    let is = |names: [&CStr; 4]| names.iter().any(|name| mpi::function(name) == Some(given));
+    match (is(bottom), is(in_place)) {
+        (true, _) => std::ptr::null_mut(),
+        (_, true) => mpi.in_place(),
+        _ => given,
     }
 }
 
@@ -84,7 +100,7 @@ unsafe fn asked(
     Some(bcast::Bcast {
         comm: handle(mpi, c"PMPI_Comm_f2c", comm)?,
         datatype: handle(mpi, c"PMPI_Type_f2c", datatype)?,
-        buffer: buffer(data),
+        buffer: buffer(mpi, data),
         count: count as isize,
         root,
     })
@@ -172,6 +188,38 @@ unsafe fn init(
             (None, Some(next)) => {
                 let next: InitFn = transmute(next);
                 next(data, count, datatype, root, comm, info, request, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_ALLREDUCE`; `name` is that of the called function.
+unsafe fn reduce(
+    name: &CStr,
+    [from, to]: [*mut c_void; 2],
+    [count, datatype, op, comm]: [*const Fint; 4],
+    error: *mut Fint,
+) {
+    // SAFETY: the caller's promise: these are integers.
+    let done = with(|mpi| unsafe {
+        let asked = allreduce::Allreduce {
+            comm: handle(mpi, c"PMPI_Comm_f2c", *comm)?,
+            op: handle(mpi, c"PMPI_Op_f2c", *op)?,
+            datatype: handle(mpi, c"PMPI_Type_f2c", *datatype)?,
+            from: buffer(mpi, from),
+            to: buffer(mpi, to),
+            count: *count as isize,
+        };
+        allreduce::reduce(mpi, &asked)
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                let next: AllreduceFn = transmute(next);
+                next(from, to, count, datatype, op, comm, error)
             }
             (done, _) => tell(error, done),
         }
@@ -334,6 +382,27 @@ macro_rules! exports {
             unsafe { broadcast(name!($name), data, [count, datatype, root, comm], error) }
         }
     )* };
+    (reduce: $($name:ident),*) => { $(
+        /// `MPI_ALLREDUCE`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            from: *mut c_void,
+            to: *mut c_void,
+            count: *const Fint,
+            datatype: *const Fint,
+            op: *const Fint,
+            comm: *const Fint,
+            error: *mut Fint,
+        ) {
+            let values = [count, datatype, op, comm];
+            // SAFETY: the caller's promise.
+            unsafe { reduce(name!($name), [from, to], values, error) }
+        }
+    )* };
     (begin: $($name:ident),*) => { $(
         /// `MPI_IBCAST`.
         ///
@@ -432,6 +501,8 @@ macro_rules! exports {
 }
 
 exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
+exports!(reduce: mpi_allreduce, mpi_allreduce_, mpi_allreduce__, MPI_ALLREDUCE,
+    ompi_allreduce_f);
 exports!(begin: mpi_ibcast, mpi_ibcast_, mpi_ibcast__, MPI_IBCAST, ompi_ibcast_f);
 exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
 exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);

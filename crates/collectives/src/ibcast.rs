@@ -5,6 +5,7 @@
 //! there all ranks begin them in the order of the group's, whenever each of them finds out.
 
 use crate::bcast::Bcast;
+use crate::calls::Call;
 use crate::group::{self, Agreed};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use crate::provider::{self, Provider, ENDED_NOT_CARRIED, ENDED_WELL};
@@ -115,6 +116,9 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     let (count, len, is_plain) = bcast.size(mpi)?;
     let agreed = group::known(mpi, bcast.comm)?;
     agreed.ahead?;
+    if !agreed.does(Call::Bcast) {
+        return None;
+    }
     // Of another root the MPI says what is wrong.
     let root = usize::try_from(bcast.root)
         .ok()

@@ -1,19 +1,26 @@
 //! `libmarline-collectives.so`, which `marline run --multicast` preloads into the ranks of an MPI
-//! job: `MPI_Bcast` by multicast, through the groups of the engine that the MPI's libfabric has
-//! opened in the process. docs/multicast.md says how it works.
+//! job: `MPI_Bcast` and `MPI_Allreduce` by multicast, through the groups of the engine that the
+//! MPI's libfabric has opened in the process. docs/multicast.md says how it works.
 //!
 //! It stands in front of the MPI's profiling interface: what it does not do itself goes on to the
 //! next library that defines the function, which is a tool of the user's or the MPI.
 //!
 //! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
-//! broadcast has, and what was agreed when the communicator was first used. `mpi` has the functions
-//! and constants of the MPI, `provider` those of Marline's provider, `group` what is agreed for a
-//! communicator, `bcast` the broadcast, `ibcast` that which the program does not wait for at once,
-//! `persistent` that which is started again and
-//! again, `requests` the MPI's requests for them, `wait` how a rank waits,
-//! `fortran` the Fortran names, `guard` what is done about faults of this library.
+//! broadcast has, and what was agreed when the communicator was first used.
+//!
+//! `mpi` has the functions of the MPI, which `symbols` finds, `abi` its constants, `provider` the
+//! functions of Marline's provider, `calls` the calls that are wanted, `group` what is agreed for a
+//! communicator. `bcast` is the broadcast, `ibcast` that which the program does not wait for at
+//! once, `persistent` that which is started again and again, `allreduce` a reduction that all ranks
+//! get, `exchange` the broadcasts of all ranks that it is made of, `requests` the MPI's requests,
+//! `wait` how a rank waits, `fortran` the Fortran names, `guard` what is done about faults of this
+//! library.
 
+mod abi;
+mod allreduce;
 mod bcast;
+mod calls;
+mod exchange;
 mod fortran;
 mod group;
 mod guard;
@@ -22,6 +29,7 @@ mod mpi;
 mod persistent;
 mod provider;
 mod requests;
+mod symbols;
 mod wait;
 
 use guard::with;
@@ -100,6 +108,76 @@ pub unsafe extern "C" fn MPI_Bcast_c(
     }
 }
 
+/// `MPI_Allreduce`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Allreduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    op: Handle,
+    comm: Handle,
+) -> c_int {
+    let asked = allreduce::Allreduce {
+        from,
+        to,
+        count: count as isize,
+        datatype,
+        op,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { allreduce::reduce(mpi, &asked) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Allreduce") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: mpi::AllreduceFn = std::mem::transmute(next);
+            next(from, to, count, datatype, op, comm)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Allreduce_c`, which may meet `MPI_Allreduce` at other ranks.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Allreduce_c(
+    from: *const c_void,
+    to: *mut c_void,
+    count: isize,
+    datatype: Handle,
+    op: Handle,
+    comm: Handle,
+) -> c_int {
+    let asked = allreduce::Allreduce {
+        from,
+        to,
+        count,
+        datatype,
+        op,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { allreduce::reduce(mpi, &asked) });
+    done.unwrap_or_else(
+        || match (mpi::next(c"MPI_Allreduce_c"), c_int::try_from(count)) {
+            // SAFETY: the function of this name, with the caller's arguments.
+            (Some(next), _) => unsafe {
+                let next: mpi::AllreduceLongFn = std::mem::transmute(next);
+                next(from, to, count, datatype, op, comm)
+            },
+            // SAFETY: as above; an MPI before 4.0 has none.
+            (None, Ok(count)) => unsafe { MPI_Allreduce(from, to, count, datatype, op, comm) },
+            _ => mpi::ABSENT,
+        },
+    )
+}
+
 /// `MPI_Ibcast`.
 ///
 /// # Safety
@@ -154,14 +232,20 @@ pub unsafe extern "C" fn MPI_Ibcast_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { ibcast::begin(mpi, &asked, request) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Ibcast_c") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: requests::IbcastLongFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm, request)
+    done.unwrap_or_else(
+        || match (mpi::next(c"MPI_Ibcast_c"), c_int::try_from(count)) {
+            // SAFETY: the function of this name, with the caller's arguments.
+            (Some(next), _) => unsafe {
+                let next: requests::IbcastLongFn = std::mem::transmute(next);
+                next(buffer, count, datatype, root, comm, request)
+            },
+            // SAFETY: as above; an MPI before 4.0 has none.
+            (None, Ok(count)) => unsafe {
+                MPI_Ibcast(buffer, count, datatype, root, comm, request)
+            },
+            _ => mpi::ABSENT,
         },
-        None => mpi::ABSENT,
-    })
+    )
 }
 
 /// `MPI_Bcast_init`.

@@ -1,17 +1,13 @@
-//! The MPI of the process: its functions, found by name, and its constants, which differ from one
-//! binary interface to the other. Nothing here was compiled with a header of an MPI.
+//! The MPI of the process: its functions, found by name; `abi` has its constants, which differ from
+//! one binary interface to the other. Nothing here was compiled with a header of an MPI.
 
-use std::ffi::{c_int, c_void, CStr, CString};
+use crate::abi::{self, Constants, MPI_5};
+pub use crate::abi::{Handle, SUCCESS};
+pub use crate::symbols::{function, is_own, next};
+use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// A handle of the MPI: a pointer (Open MPI, MPI 5.0's binary interface), or an `int` (MPICH and
-/// Intel MPI), of which a register has more bits than it says. [`Mpi::handle`] makes one of what a
-/// caller gave.
-pub type Handle = usize;
-
-/// `MPI_SUCCESS`, of all.
-pub const SUCCESS: c_int = 0;
 /// Said where there is no MPI behind this library.
 pub const ABSENT: c_int = 1;
 
@@ -23,8 +19,12 @@ type EnvelopeFn =
     unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
 type AllgatherFn =
     unsafe extern "C" fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle) -> c_int;
-type AllreduceFn =
+pub type AllreduceFn =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
+pub type AllreduceLongFn =
+    unsafe extern "C" fn(*const c_void, *mut c_void, isize, Handle, Handle, Handle) -> c_int;
+type ReduceLocalFn =
+    unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle) -> c_int;
 type BarrierFn = unsafe extern "C" fn(Handle) -> c_int;
 type IprobeFn = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut c_void) -> c_int;
 type PackFn = unsafe extern "C" fn(
@@ -53,58 +53,14 @@ type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
 type GetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_int) -> c_int;
 type ErrorFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 type AbortFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
-type VersionFn = unsafe extern "C" fn(*mut u8, *mut c_int) -> c_int;
 
-/// Room for the text of `MPI_Get_library_version` of any MPI: MPICH's has 8,192 bytes.
-const VERSION_ROOM: usize = 16_384;
 /// Room for an `MPI_Status` of any MPI.
 const STATUS_ROOM: usize = 256;
-
-/// Values that the MPI's header defines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Constants {
-    /// Handles are `int`s.
-    ints: bool,
-    world: Handle,
-    own: Handle,
-    byte: Handle,
-    int: Handle,
-    and: Handle,
-    least: Handle,
-    /// `MPI_ERR_TRUNCATE`, `MPI_ERR_OTHER`.
-    truncate: c_int,
-    other: c_int,
-}
-
-/// MPICH 3.1 and later and Intel MPI, whose binary interface is one.
-const MPICH: Constants = Constants {
-    ints: true,
-    world: 0x4400_0000,
-    own: 0x4400_0001,
-    byte: 0x4c00_010d,
-    int: 0x4c00_0405,
-    and: 0x5800_0006,
-    least: 0x5800_0002,
-    truncate: 14,
-    other: 15,
-};
-
-/// The binary interface of MPI 5.0, whose handles are small numbers as pointers.
-const MPI_5: Constants = Constants {
-    ints: false,
-    world: 0x101,
-    own: 0x102,
-    byte: 0x247,
-    int: 0x209,
-    and: 0x28,
-    least: 0x22,
-    truncate: 15,
-    other: 16,
-};
 
 /// The MPI of the process.
 pub struct Mpi {
     constants: Constants,
+    ops: Vec<Handle>,
     rank: IntOfFn,
     size: IntOfFn,
     is_inter: IntOfFn,
@@ -113,6 +69,7 @@ pub struct Mpi {
     envelope: EnvelopeFn,
     allgather: AllgatherFn,
     allreduce: AllreduceFn,
+    reduce_local: ReduceLocalFn,
     barrier: BarrierFn,
     iprobe: IprobeFn,
     pack: PackFn,
@@ -134,81 +91,14 @@ pub fn find() -> Option<&'static Mpi> {
         .as_ref()
 }
 
-/// The function of this name behind this library.
-pub fn next(name: &CStr) -> Option<*mut c_void> {
-    dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
-}
-
-/// A function, or a variable, of the MPI.
-pub fn function(name: &CStr) -> Option<*mut c_void> {
-    dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
-}
-
-/// Says if the first function of this name is this library's.
-pub fn is_own(name: &CStr) -> bool {
-    // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
-    let base = |address: *const c_void| unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
-    };
-    let found = function(name).and_then(|f| base(f));
-    found.is_some() && found == base(is_own as *const c_void)
-}
-
-/// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.
-fn private() -> Option<*mut c_void> {
-    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
-    let open = || {
-        let mut path: Option<CString> = None;
-        // SAFETY: `note` is called with a pointer to `path` while this call lasts; the library that
-        // it names is there, and stays open.
-        let library = unsafe {
-            libc::dl_iterate_phdr(Some(note), (&raw mut path).cast());
-            libc::dlopen(path?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD)
-        };
-        (!library.is_null()).then_some(library as usize)
-    };
-    // Before it is loaded nobody calls a function of it.
-    FOUND
-        .get_or_init(open)
-        .map(|library| library as *mut c_void)
-}
-
-/// Keeps the path of the first library whose name is that of an MPI.
-unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, path: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker's description of an object, and what `private` gave.
-    let (name, path) = unsafe { ((*object).dlpi_name, &mut *path.cast::<Option<CString>>()) };
-    if name.is_null() {
-        return 0;
-    }
-    // SAFETY: a C string of the dynamic linker's.
-    let name = unsafe { CStr::from_ptr(name) };
-    let file = name
-        .to_bytes()
-        .rsplit(|b| *b == b'/')
-        .next()
-        .unwrap_or_default();
-    let is_mpi = [&b"libmpi.so"[..], b"libmpich.so", b"libmpi_abi.so"];
-    if !is_mpi.iter().any(|mpi| file.starts_with(mpi)) {
-        return 0;
-    }
-    *path = Some(name.to_owned());
-    1
-}
-
-fn dlsym(from: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a handle that dlsym defines, and a C string.
-    let found = unsafe { libc::dlsym(from, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
-}
-
 fn look() -> Option<Mpi> {
-    let constants = constants()?;
+    let constants = abi::constants()?;
     // SAFETY: functions of these names have these types in every MPI; handles are passed in a
     // register, of which a callee with a smaller type takes no more than its own.
     unsafe {
         Some(Mpi {
             constants,
+            ops: abi::ops(&constants),
             rank: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Comm_rank")?),
             size: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Comm_size")?),
             is_inter: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Comm_test_inter")?),
@@ -217,6 +107,7 @@ fn look() -> Option<Mpi> {
             envelope: transmute::<*mut c_void, EnvelopeFn>(function(c"PMPI_Type_get_envelope")?),
             allgather: transmute::<*mut c_void, AllgatherFn>(function(c"PMPI_Allgather")?),
             allreduce: transmute::<*mut c_void, AllreduceFn>(function(c"PMPI_Allreduce")?),
+            reduce_local: transmute::<*mut c_void, ReduceLocalFn>(function(c"PMPI_Reduce_local")?),
             barrier: transmute::<*mut c_void, BarrierFn>(function(c"PMPI_Barrier")?),
             iprobe: transmute::<*mut c_void, IprobeFn>(function(c"PMPI_Iprobe")?),
             pack: transmute::<*mut c_void, PackFn>(function(c"PMPI_Pack")?),
@@ -236,60 +127,6 @@ fn look() -> Option<Mpi> {
             ),
         })
     }
-}
-
-/// The constants of the MPI, by what it says of itself.
-fn constants() -> Option<Constants> {
-    let version = function(c"PMPI_Get_library_version")?;
-    // MPICH with the interface of MPI 5.0 says the same of itself, and has other handles.
-    if is_of_mpi_5(version)? {
-        return Some(MPI_5);
-    }
-    let mut text = vec![0; VERSION_ROOM];
-    let mut len = 0;
-    // SAFETY: the function of this name, which may be called before MPI_Init; it has more room than
-    // any MPI asks for.
-    let told = unsafe {
-        let version: VersionFn = transmute(version);
-        version(text.as_mut_ptr(), &mut len) == SUCCESS
-    };
-    let text = String::from_utf8_lossy(&text[..usize::try_from(len).ok()?.min(VERSION_ROOM)]);
-    if !told {
-        return None;
-    }
-    match text {
-        text if text.starts_with("Open MPI") => open_mpi(),
-        text if text.contains("MPICH") || text.contains("Intel(R) MPI") => Some(MPICH),
-        _ => None,
-    }
-}
-
-/// Tells if a function is of a library with the interface of MPI 5.0; `None`: nobody knows.
-fn is_of_mpi_5(function: *mut c_void) -> Option<bool> {
-    // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
-    let file = unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        let found = libc::dladdr(function, &mut info) != 0 && !info.dli_fname.is_null();
-        found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy())?
-    };
-    let name = file.rsplit('/').next().unwrap_or(&file);
-    Some(name.starts_with("libmpi_abi"))
-}
-
-/// Open MPI's handles are addresses of what it exports.
-fn open_mpi() -> Option<Constants> {
-    let object = |name: &CStr| Some(function(name)? as Handle);
-    Some(Constants {
-        ints: false,
-        world: object(c"ompi_mpi_comm_world")?,
-        own: object(c"ompi_mpi_comm_self")?,
-        byte: object(c"ompi_mpi_byte")?,
-        int: object(c"ompi_mpi_int")?,
-        and: object(c"ompi_mpi_op_band")?,
-        least: object(c"ompi_mpi_op_min")?,
-        truncate: 15,
-        other: 16,
-    })
 }
 
 /// The parts of a datatype that a broadcast has to know.
@@ -416,6 +253,35 @@ impl Mpi {
             (self.allreduce)(from, to, 1, int, how, comm)
         };
         (result == SUCCESS).then_some(all)
+    }
+
+    /// Says if an operation is one of the MPI's own.
+    pub fn is_own_op(&self, op: Handle) -> bool {
+        self.ops.contains(&op)
+    }
+
+    /// Says if a buffer is `MPI_IN_PLACE`.
+    pub fn is_in_place(&self, buffer: *const c_void) -> bool {
+        buffer == self.in_place().cast_const()
+    }
+
+    /// `MPI_IN_PLACE`.
+    pub fn in_place(&self) -> *mut c_void {
+        self.constants.in_place as *mut c_void
+    }
+
+    /// Reduces elements into others, which stand on the right: what `MPI_Reduce_local` returns.
+    ///
+    /// # Safety
+    /// As of `MPI_Reduce_local`.
+    pub unsafe fn reduce_local(
+        &self,
+        from: *const c_void,
+        (to, count, datatype): (*mut c_void, c_int, Handle),
+        op: Handle,
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { (self.reduce_local)(from, to, count, datatype, op) }
     }
 
     /// Waits for all ranks.

@@ -1,0 +1,146 @@
+//! The constants of the MPIs' binary interfaces.
+
+use crate::symbols::function;
+use std::ffi::{c_int, c_void, CStr};
+use std::mem::transmute;
+
+/// A handle of the MPI: a pointer (Open MPI, MPI 5.0's binary interface), or an `int` (MPICH and
+/// Intel MPI), of which a register has more bits than it says. `Mpi::handle` makes one of what a
+/// caller gave.
+pub type Handle = usize;
+
+/// `MPI_SUCCESS`, of all.
+pub const SUCCESS: c_int = 0;
+
+type VersionFn = unsafe extern "C" fn(*mut u8, *mut c_int) -> c_int;
+
+/// Room for the text of `MPI_Get_library_version` of any MPI: MPICH's has 8,192 bytes.
+const VERSION_ROOM: usize = 16_384;
+
+/// Values that the MPI's header defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// Handles are `int`s.
+    pub ints: bool,
+    pub world: Handle,
+    pub own: Handle,
+    pub byte: Handle,
+    pub int: Handle,
+    pub and: Handle,
+    pub least: Handle,
+    /// `MPI_IN_PLACE`.
+    pub in_place: usize,
+    /// `MPI_ERR_TRUNCATE`, `MPI_ERR_OTHER`.
+    pub truncate: c_int,
+    pub other: c_int,
+}
+
+/// MPICH 3.1 and later and Intel MPI, whose binary interface is one.
+const MPICH: Constants = Constants {
+    ints: true,
+    world: 0x4400_0000,
+    own: 0x4400_0001,
+    byte: 0x4c00_010d,
+    int: 0x4c00_0405,
+    and: 0x5800_0006,
+    least: 0x5800_0002,
+    in_place: usize::MAX,
+    truncate: 14,
+    other: 15,
+};
+
+/// The binary interface of MPI 5.0, whose handles are small numbers as pointers.
+pub const MPI_5: Constants = Constants {
+    ints: false,
+    world: 0x101,
+    own: 0x102,
+    byte: 0x247,
+    int: 0x209,
+    and: 0x28,
+    least: 0x22,
+    in_place: 1,
+    truncate: 15,
+    other: 16,
+};
+
+/// The constants of the MPI, by what it says of itself.
+pub fn constants() -> Option<Constants> {
+    let version = function(c"PMPI_Get_library_version")?;
+    // MPICH with the interface of MPI 5.0 says the same of itself, and has other handles.
+    if is_of_mpi_5(version)? {
+        return Some(MPI_5);
+    }
+    let mut text = vec![0; VERSION_ROOM];
+    let mut len = 0;
+    // SAFETY: the function of this name, which may be called before MPI_Init; it has more room than
+    // any MPI asks for.
+    let told = unsafe {
+        let version: VersionFn = transmute(version);
+        version(text.as_mut_ptr(), &mut len) == SUCCESS
+    };
+    let text = String::from_utf8_lossy(&text[..usize::try_from(len).ok()?.min(VERSION_ROOM)]);
+    if !told {
+        return None;
+    }
+    match text {
+        text if text.starts_with("Open MPI") => open_mpi(),
+        text if text.contains("MPICH") || text.contains("Intel(R) MPI") => Some(MPICH),
+        _ => None,
+    }
+}
+
+/// Tells if a function is of a library with the interface of MPI 5.0; `None`: nobody knows.
+fn is_of_mpi_5(function: *mut c_void) -> Option<bool> {
+    // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
+    let file = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let found = libc::dladdr(function, &mut info) != 0 && !info.dli_fname.is_null();
+        found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy())?
+    };
+    let name = file.rsplit('/').next().unwrap_or(&file);
+    Some(name.starts_with("libmpi_abi"))
+}
+
+/// Open MPI's handles are addresses of what it exports.
+fn open_mpi() -> Option<Constants> {
+    let object = |name: &CStr| Some(function(name)? as Handle);
+    Some(Constants {
+        ints: false,
+        world: object(c"ompi_mpi_comm_world")?,
+        own: object(c"ompi_mpi_comm_self")?,
+        byte: object(c"ompi_mpi_byte")?,
+        int: object(c"ompi_mpi_int")?,
+        and: object(c"ompi_mpi_op_band")?,
+        least: object(c"ompi_mpi_op_min")?,
+        in_place: 1,
+        truncate: 15,
+        other: 16,
+    })
+}
+
+/// The operations of the MPI's own, from `MPI_MAX` to `MPI_MAXLOC`.
+pub fn ops(constants: &Constants) -> Vec<Handle> {
+    match *constants {
+        MPICH => (0x5800_0001..=0x5800_000c).collect(),
+        MPI_5 => vec![
+            0x21, 0x22, 0x23, 0x24, 0x28, 0x29, 0x2a, 0x30, 0x31, 0x32, 0x38, 0x39,
+        ],
+        _ => [
+            c"ompi_mpi_op_max",
+            c"ompi_mpi_op_min",
+            c"ompi_mpi_op_sum",
+            c"ompi_mpi_op_prod",
+            c"ompi_mpi_op_land",
+            c"ompi_mpi_op_band",
+            c"ompi_mpi_op_lor",
+            c"ompi_mpi_op_bor",
+            c"ompi_mpi_op_lxor",
+            c"ompi_mpi_op_bxor",
+            c"ompi_mpi_op_minloc",
+            c"ompi_mpi_op_maxloc",
+        ]
+        .into_iter()
+        .filter_map(|name| Some(function(name)? as Handle))
+        .collect(),
+    }
+}

@@ -1,0 +1,83 @@
+//! `MPI_Allreduce` of few bytes: each rank broadcasts what it has, all at once, and each reduces
+//! what all have, in the order of the ranks (docs/decisions/0262). So it takes one way through the
+//! network, and all ranks have the same bits.
+
+use crate::bcast::conclude;
+use crate::calls::Call;
+use crate::exchange::exchange;
+use crate::group::{self, RANKS_MIN};
+use crate::mpi::{Handle, Mpi, SUCCESS};
+use crate::provider::ENDED_WELL;
+use std::ffi::{c_int, c_void};
+
+/// With more ranks the packets that each hears cost more than the turns that are saved.
+const RANKS_MAX: usize = 8;
+/// More bytes are quicker by the MPI's own way, and so are, but with Open MPI, fewer.
+const LEN_MAX: usize = 2_048;
+const LEN_MIN: usize = 9;
+/// Parts begin at multiples of this: what an element of any type may want.
+const ALIGNMENT: usize = align_of::<u128>();
+
+/// The arguments of `MPI_Allreduce`, or of `MPI_Allreduce_c`.
+#[derive(Clone, Copy)]
+pub struct Allreduce {
+    pub from: *const c_void,
+    pub to: *mut c_void,
+    pub count: isize,
+    pub datatype: Handle,
+    pub op: Handle,
+    pub comm: Handle,
+}
+
+/// Reduces by multicast: what `MPI_Allreduce` returns. `None`: it goes another way, at all ranks
+/// alike, as all give the same count, datatype and operation.
+///
+/// # Safety
+/// As of `MPI_Allreduce`.
+pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
+    mpi.world()?;
+    let (op, comm) = (mpi.handle(asked.op), mpi.handle(asked.comm));
+    let datatype = mpi.handle(asked.datatype);
+    // The operations of the program are called as often as it expects.
+    if !mpi.is_own_op(op) {
+        return None;
+    }
+    let count = usize::try_from(asked.count).ok().filter(|n| *n > 0)?;
+    let layout = mpi.layout(datatype).filter(|layout| layout.is_plain)?;
+    let len = count.checked_mul(layout.size)?;
+    let least = if mpi.is_open_mpi() { 1 } else { LEN_MIN };
+    if !(least..=LEN_MAX).contains(&len) {
+        return None;
+    }
+    let agreed = group::in_time(mpi, comm, RANKS_MIN..=RANKS_MAX)?;
+    let group = agreed.group_for(Call::Allreduce)?;
+    let stride = len.next_multiple_of(ALIGNMENT);
+    let mut parts = vec![0u128; stride * agreed.ranks / ALIGNMENT];
+    let base: *mut u8 = parts.as_mut_ptr().cast();
+    // SAFETY: a part of `parts`.
+    let part = |rank: usize| unsafe { base.add(rank * stride) };
+    let from = match mpi.is_in_place(asked.from) {
+        true => asked.to.cast_const(),
+        false => asked.from,
+    };
+    // SAFETY: the caller's promise; `parts` lives until this returns.
+    let end = unsafe {
+        std::ptr::copy_nonoverlapping(from.cast(), part(agreed.rank), len);
+        exchange(mpi, (group, agreed.ranks), base, (len, stride))
+    };
+    if end != Some(ENDED_WELL) {
+        return conclude(mpi, agreed, comm, end);
+    }
+    let last = part(agreed.ranks - 1);
+    let all = (last.cast(), count as c_int, datatype);
+    for rank in (0..agreed.ranks - 1).rev() {
+        // SAFETY: elements of `parts`, no two of them the same.
+        let code = unsafe { mpi.reduce_local(part(rank).cast(), all, op) };
+        if code != SUCCESS {
+            return Some(code);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(last, asked.to.cast(), len) };
+    Some(SUCCESS)
+}

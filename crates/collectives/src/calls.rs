@@ -1,0 +1,53 @@
+//! The calls that go by multicast where a communicator has a group: those that the job was started
+//! with, at all ranks.
+
+use std::ffi::c_int;
+
+/// The variable with their names, between commas; without it all of them.
+const VARIABLE: &str = "MARLINE_MULTICAST_CALLS";
+
+/// A call, of all its forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Bcast,
+    Allreduce,
+}
+
+const NAMES: [(&str, Call); 2] = [("bcast", Call::Bcast), ("allreduce", Call::Allreduce)];
+
+impl Call {
+    /// The bit that says in what ranks agree that it goes by multicast.
+    pub fn bit(self) -> c_int {
+        1 << self as c_int
+    }
+}
+
+/// The bits of those that are wanted here.
+pub fn wanted() -> c_int {
+    match std::env::var(VARIABLE) {
+        Ok(names) => named(&names),
+        Err(_) => NAMES.iter().fold(0, |bits, (_, call)| bits | call.bit()),
+    }
+}
+
+fn named(names: &str) -> c_int {
+    let known = |name: &str| NAMES.iter().find(|(known, _)| *known == name.trim());
+    names
+        .split(',')
+        .filter_map(known)
+        .fold(0, |bits, (_, call)| bits | call.bit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_chosen_by_their_names() {
+        assert_eq!(named("bcast"), Call::Bcast.bit());
+        let both = Call::Bcast.bit() | Call::Allreduce.bit();
+        assert_eq!(named("allreduce, bcast"), both);
+        assert_eq!(named(""), 0);
+        assert_eq!(named("alltoall"), 0, "there is no such");
+    }
+}

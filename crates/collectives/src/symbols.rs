@@ -1,0 +1,72 @@
+//! Functions of the MPI by name, wherever it was loaded.
+
+use std::ffi::{c_int, c_void, CStr, CString};
+use std::sync::OnceLock;
+
+/// The function of this name behind this library.
+pub fn next(name: &CStr) -> Option<*mut c_void> {
+    dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
+}
+
+/// A function, or a variable, of the MPI.
+pub fn function(name: &CStr) -> Option<*mut c_void> {
+    dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
+}
+
+/// Says if the first function of this name is this library's.
+pub fn is_own(name: &CStr) -> bool {
+    // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
+    let base = |address: *const c_void| unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
+    };
+    let found = function(name).and_then(|f| base(f));
+    found.is_some() && found == base(is_own as *const c_void)
+}
+
+/// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.
+fn private() -> Option<*mut c_void> {
+    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
+    let open = || {
+        let mut path: Option<CString> = None;
+        // SAFETY: `note` is called with a pointer to `path` while this call lasts; the library that
+        // it names is there, and stays open.
+        let library = unsafe {
+            libc::dl_iterate_phdr(Some(note), (&raw mut path).cast());
+            libc::dlopen(path?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD)
+        };
+        (!library.is_null()).then_some(library as usize)
+    };
+    // Before it is loaded nobody calls a function of it.
+    FOUND
+        .get_or_init(open)
+        .map(|library| library as *mut c_void)
+}
+
+/// Keeps the path of the first library whose name is that of an MPI.
+unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, path: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker's description of an object, and what `private` gave.
+    let (name, path) = unsafe { ((*object).dlpi_name, &mut *path.cast::<Option<CString>>()) };
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: a C string of the dynamic linker's.
+    let name = unsafe { CStr::from_ptr(name) };
+    let file = name
+        .to_bytes()
+        .rsplit(|b| *b == b'/')
+        .next()
+        .unwrap_or_default();
+    let is_mpi = [&b"libmpi.so"[..], b"libmpich.so", b"libmpi_abi.so"];
+    if !is_mpi.iter().any(|mpi| file.starts_with(mpi)) {
+        return 0;
+    }
+    *path = Some(name.to_owned());
+    1
+}
+
+fn dlsym(from: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a handle that dlsym defines, and a C string.
+    let found = unsafe { libc::dlsym(from, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
