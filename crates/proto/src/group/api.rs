@@ -57,12 +57,12 @@ impl Group {
             self.waiting.pop_front();
             let late = self.cfg.errs(GroupMutation::LeaveLate) && self.cfg.me == 1;
             if self.order.has_left(broadcast.saturating_sub(late as u64)) {
-                self.refuse(broadcast, handle, End::NotCarried);
+                self.refuse(now, broadcast, handle, End::NotCarried);
             } else if root == self.cfg.me {
                 // Though others may have left: those that have not would wait for it.
                 self.post_own(now, broadcast, handle, len);
             } else if let Some(dead) = self.order.broken(broadcast) {
-                self.refuse(broadcast, handle, End::Dead(dead));
+                self.refuse(now, broadcast, handle, End::Dead(dead));
             } else {
                 self.post_receive(now, (broadcast, root), handle, len);
             }

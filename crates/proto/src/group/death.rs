@@ -16,6 +16,7 @@ impl Group {
         }
         self.dead.push(member);
         self.fail_receives(member);
+        self.make_room(now_ns);
         if !self.cfg.errs(GroupMutation::AwaitDead) {
             self.forget_root(member);
             let roots: Vec<u16> = self.sending.keys().copied().collect();

@@ -34,13 +34,15 @@ impl Group {
         self.make_room(now);
     }
 
-    /// A broadcast is not taken part in; what came of it is dropped.
-    pub(super) fn refuse(&mut self, broadcast: u64, handle: u32, end: End) {
+    /// A broadcast is not taken part in; what came of it is dropped. What found no room is asked
+    /// for again: it finds some, or is swallowed.
+    pub(super) fn refuse(&mut self, now: u64, broadcast: u64, handle: u32, end: End) {
         if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
             self.receiving.early_bytes -= early.total;
             self.events.push_back(GroupEvent::Drop { broadcast });
         }
         self.end(broadcast, handle, end);
+        self.make_room(now);
     }
 
     /// A broadcast that came early has its operation now.
@@ -65,7 +67,7 @@ impl Group {
     }
 
     /// There may be room for what found none.
-    fn make_room(&mut self, now: u64) {
+    pub(super) fn make_room(&mut self, now: u64) {
         for from in self.receiving.roots.values_mut() {
             if from.no_room_from < u64::MAX {
                 from.no_room_from = u64::MAX;

@@ -79,6 +79,34 @@ fn nobody_waits_behind_a_dead_root() {
     assert_eq!(world.members[1].ended[&3], End::Well);
 }
 
+/// A broadcast found no room, and then the death of an earlier root ended it here: its root goes
+/// on all the same (seed 5000000405).
+#[test]
+fn what_found_no_room_and_is_refused_keeps_nobody() {
+    let mut world = World::new(3, Scheme::NACK, CALM, 29);
+    world.script = vec![(2, 900)];
+    world.script.extend([(0, 0); AHEAD as usize - 1]);
+    world.script.push((0, 300_000));
+    world.deaf = vec![1];
+    world.post(2);
+    world.run_for(ROUND_TRIP_NS);
+    world.dead.push(2);
+    world.deaf.clear();
+    world.post_all();
+    world.run_for(1_000_000);
+    assert!(world.members[1].group.stats().no_room > 0);
+    assert_eq!(world.members[1].group.awaited(), [2]);
+    for me in 0..2u16 {
+        world.members[me as usize].group.on_dead(world.now, 2);
+        world.pump(me);
+    }
+    world.settle();
+    let last = AHEAD as u32;
+    assert_eq!(world.members[0].ended[&last], End::Dead(2));
+    assert_eq!(world.members[1].ended[&last], End::Dead(2));
+    (0..2).for_each(|me| world.check_returned(me));
+}
+
 /// Members of a dead co-root's part hear of it from the root.
 #[test]
 fn orphans_acknowledge_to_the_root() {
