@@ -237,6 +237,19 @@ def test_fortran_broadcasts_by_multicast(four, door):
     assert sent >= 100, sent
 
 
+@pytest.mark.parametrize("door", ["mpifh", "mpi", "f08", "doors", "doors again"])
+def test_fortran_broadcasts_that_are_waited_for_later(four, door):
+    """Open MPI 4.1's own functions; and names and arguments as of Open MPI 5's, which has persistent
+    broadcasts as well."""
+    mpi = labs.MPIS["openmpi" if "doors" in door else "openmpi4"]
+    program, *args = f"requests_{door}".split()
+    with Filter(four) as filtered:
+        result = four.run(mpi, [mpi.program(program), *args], n=HOSTS, options=["--multicast"], timeout=60)
+        (sent, _), _, _ = filtered.counts("h1")
+    assert result.ok and result.find("^requests ok"), result.tail()
+    assert sent >= 100, sent
+
+
 def test_the_binary_interface_of_mpi_5(four, mpich):
     program = labs.PROGRAMS / "abi" / "bcast"
     with Filter(four) as filtered:
