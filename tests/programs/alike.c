@@ -1,9 +1,9 @@
-/* Calls whose result all ranks get, every byte of which is checked: MPI_Allreduce of random lengths, types and operations on
- * several communicators, among broadcasts, some of them under way, messages between neighbours and late ranks.
+/* Calls whose result all ranks get, every byte of which is checked: MPI_Allreduce and MPI_Allgather of random lengths, types and
+ * operations, and MPI_Barrier, on several communicators, among broadcasts, some of them under way, messages between neighbours and late ranks.
  *
- *   alike [--seconds S | --count N] [--max-size BYTES] [--late MS] [--fresh]
+ *   alike [--seconds S | --count N] [--max-size BYTES] [--late MS] [--fresh allreduce|barrier|allgather]
  *
- * --fresh: nothing is broadcast on the communicators before, and only one of them is used, by N calls. */
+ * --fresh: nothing is broadcast on the communicators before, and only one of them is used, by N of these calls. */
 #include <mpi.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -113,6 +113,55 @@ static void others(int n, int c, size_t count, MPI_Op composed)
     free(mine), free(all);
 }
 
+/* Every rank's bytes; with gaps where they are received at some ranks, and where they are sent at others. */
+static void gathered(int n, int c, size_t bytes, int in_place)
+{
+    int size, me;
+    MPI_Comm_size(comms[c], &size);
+    MPI_Comm_rank(comms[c], &me);
+    size_t wide = me % 2 && bytes ? 2 : 1, first = 0, all = bytes * (size_t)size;
+    unsigned char *mine = malloc(2 * bytes + 1), *to = calloc(2 * all + 1, 1), *packed = malloc(all + 1);
+    MPI_Datatype type = MPI_BYTE, from_type = MPI_BYTE;
+    if (wide == 2) {
+        MPI_Type_create_resized(MPI_BYTE, 0, 2, &type);
+        MPI_Type_commit(&type);
+    }
+    size_t from_wide = (me + n) % 3 == 0 && wide == 2 ? 2 : 1;
+    if (from_wide == 2)
+        from_type = type;
+    pattern_fill(packed, bytes, pattern_key(me, c, (uint64_t)n, 5));
+    for (size_t i = 0; i < bytes; i++) {
+        mine[i * from_wide] = packed[i];
+        if (in_place)
+            to[((size_t)me * bytes + i) * wide] = packed[i];
+    }
+    MPI_Allgather(in_place ? MPI_IN_PLACE : mine, (int)bytes, from_type, to, (int)bytes, type, comms[c]);
+    for (size_t i = 0; i < all; i++)
+        packed[i] = to[i * wide];
+    for (int who = 0; who < size; who++)
+        if (pattern_check(packed + (size_t)who * bytes, bytes, pattern_key(who, c, (uint64_t)n, 5), &first))
+            wrong("gathered", n, c, bytes);
+    for (size_t i = 1; wide == 2 && i < 2 * all; i += 2)
+        if (to[i])
+            wrong("a gap", n, c, bytes);
+    if (wide == 2)
+        MPI_Type_free(&type);
+    free(mine), free(to), free(packed);
+}
+
+/* Nobody leaves before all have come. Ranks share the clock. */
+static void met(int n, int c, int late)
+{
+    double came = now_s(), last;
+    if (late)
+        usleep(500), came = now_s();
+    MPI_Barrier(comms[c]);
+    double left = now_s();
+    PMPI_Allreduce(&came, &last, 1, MPI_DOUBLE, MPI_MAX, comms[c]);
+    if (left < last)
+        wrong("barrier", n, c, 0);
+}
+
 /* Call n on communicator c, and a broadcast before and around it. */
 static void one(int n, int c, size_t max, MPI_Op composed)
 {
@@ -137,6 +186,8 @@ static void one(int n, int c, size_t max, MPI_Op composed)
         fractions(n, c, count);
     else
         others(n, c, count, composed);
+    gathered(n, c, (draw >> 32) % 5 ? count : count / 8, draw >> 62 & 1);
+    met(n, c, me == (int)(draw >> 24 & 15));
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     if (pattern_check(bytes, sizeof bytes, key, &first))
         wrong("broadcast", n, c, sizeof bytes);
@@ -161,13 +212,13 @@ int main(int argc, char **argv)
     int count = 300, late = 0, fresh = 0, done = 0, more = 1;
     size_t max = 100000;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'},
-        {"late", 1, 0, 'l'}, {"fresh", 0, 0, 'f'}, {0, 0, 0, 0}};
+        {"late", 1, 0, 'l'}, {"fresh", 1, 0, 'f'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
-        else if (o == 'f') fresh = 1;
+        else if (o == 'f') fresh = !strcmp(optarg, "barrier") ? 2 : !strcmp(optarg, "allgather") ? 3 : 1;
         else return 2;
     }
     MPI_Init(&argc, &argv);
@@ -186,8 +237,12 @@ int main(int argc, char **argv)
             usleep((useconds_t)late * 1000);
         for (int c = 0; c < COMMS && !fresh; c++)
             one(n, c, max, composed);
-        if (fresh)
+        if (fresh == 1)
             numbers(n, 0, 5, n % 4, 0);
+        if (fresh == 2)
+            met(n, 0, 0);
+        if (fresh == 3)
+            gathered(n, 0, 500, 0);
         if (n % 10 == 3)
             ring(n);
         /* All go on for as long as rank 0 says. */

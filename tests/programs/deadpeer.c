@@ -4,7 +4,7 @@
  *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
  *   deadpeer bcast RANK          that rank dies amid broadcasts from rank 0; all others print
  *   deadpeer bcast_init RANK     the same of one that is started again and again
- *   deadpeer allreduce RANK      the same amid reductions that all get
+ *   deadpeer allreduce RANK      the same amid calls whose result all get; allgather, barrier
  *
  * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
  */
@@ -32,7 +32,7 @@ static void broadcasts(int rank, int dying, const char *kind)
 {
     static char text[MPI_MAX_ERROR_STRING], buf[300000];
     struct itimerval soon = {.it_value = {.tv_usec = 500000}};
-    static double ones[100], sums[100];
+    static double ones[100], sums[100], all[100 * 64];
     int len = 0, err = MPI_SUCCESS, again = !strcmp(kind, "bcast_init");
     MPI_Request request = MPI_REQUEST_NULL;
     signal(SIGALRM, die);
@@ -49,6 +49,10 @@ static void broadcasts(int rank, int dying, const char *kind)
         }
         if (n && !strcmp(kind, "allreduce"))
             err = MPI_Allreduce(ones, sums, 100, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        else if (n && !strcmp(kind, "allgather"))
+            err = MPI_Allgather(ones, 100, MPI_DOUBLE, all, 100, MPI_DOUBLE, MPI_COMM_WORLD);
+        else if (n && !strcmp(kind, "barrier"))
+            err = MPI_Barrier(MPI_COMM_WORLD);
         else if (!again)
             err = MPI_Bcast(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD);
         else if ((err = MPI_Start(&request)) == MPI_SUCCESS)

@@ -12,7 +12,8 @@ program fortran
     include 'mpif.h'
 #elif DOOR == 0
     integer, parameter :: MPI_COMM_WORLD = int(z'44000000'), MPI_INTEGER = 1275069467, MPI_SUM = int(z'58000003')
-    external :: MPI_Init, MPI_Comm_rank, MPI_Comm_size, MPI_Comm_dup, MPI_Bcast, MPI_Comm_free, MPI_Finalize, MPI_Allreduce
+    external :: MPI_Init, MPI_Comm_rank, MPI_Comm_size, MPI_Comm_dup, MPI_Bcast, MPI_Comm_free, MPI_Finalize, MPI_Allreduce, &
+        MPI_Allgather, MPI_Barrier
 #endif
 #if DOOR == 3
     type(MPI_Comm) :: comm
@@ -22,6 +23,7 @@ program fortran
     integer, parameter :: rounds = 200
     integer, allocatable :: numbers(:)
     integer :: terms(50), sums(50)
+    integer, allocatable :: all(:)
     integer :: error, rank, ranks, n, root, count, i
 
     call MPI_Init(error)
@@ -56,6 +58,15 @@ program fortran
                 print *, 'fortran MISMATCH of a sum', rank, n, error
                 stop 1
             end if
+            allocate(all(50 * ranks))
+            all = -1
+            call MPI_Allgather(terms, 50, MPI_INTEGER, all, 50, MPI_INTEGER, comm, error)
+            if (error /= 0 .or. any(all /= [((n + root, count = 1, 50), root = 0, ranks - 1)])) then
+                print *, 'fortran MISMATCH of a gathering', rank, n, error
+                stop 1
+            end if
+            deallocate(all)
+            call MPI_Barrier(comm, error)
         end do
         call MPI_Comm_free(comm, error)
     end do

@@ -17,7 +17,7 @@ pub const MULTICAST: &str = "MARLINE_MULTICAST";
 /// The variable that tells it which calls to do, and their names.
 pub const MULTICAST_CALLS: &str = "MARLINE_MULTICAST_CALLS";
 /// See [`MULTICAST_CALLS`].
-pub const CALLS: [&str; 2] = ["bcast", "allreduce"];
+pub const CALLS: [&str; 4] = ["bcast", "allreduce", "barrier", "allgather"];
 
 /// The same names of the library of multicast.
 const MULTICAST_NAMES: [&str; 2] = ["libmarline-collectives.so", "libmarline_collectives.so"];

@@ -53,7 +53,7 @@ pub struct Common {
     /// are threads of Open MPI, which do not yield to each other).
     #[arg(long)]
     pub no_preload: bool,
-    /// Do MPI_Bcast and MPI_Allreduce by multicast, or one of them (docs/multicast.md).
+    /// Do collective calls by multicast, or only these (docs/multicast.md).
     #[arg(long, value_name = "CALLS", num_args = 0.., require_equals = true, value_delimiter = ',',
           default_missing_values = preload::CALLS, value_parser = preload::CALLS,
           overrides_with = "no_multicast")]

@@ -4,14 +4,12 @@
 
 use crate::bcast::conclude;
 use crate::calls::Call;
-use crate::exchange::exchange;
-use crate::group::{self, RANKS_MIN};
+use crate::exchange::{self, exchange};
+use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::{c_int, c_void};
 
-/// With more ranks the packets that each hears cost more than the turns that are saved.
-const RANKS_MAX: usize = 8;
 /// More bytes are quicker by the MPI's own way, and so are, but with Open MPI, fewer.
 const LEN_MAX: usize = 2_048;
 const LEN_MIN: usize = 9;
@@ -49,7 +47,7 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     if !(least..=LEN_MAX).contains(&len) {
         return None;
     }
-    let agreed = group::in_time(mpi, comm, RANKS_MIN..=RANKS_MAX)?;
+    let agreed = group::in_time(mpi, comm, exchange::RANKS)?;
     let group = agreed.group_for(Call::Allreduce)?;
     let stride = len.next_multiple_of(ALIGNMENT);
     let mut parts = vec![0u128; stride * agreed.ranks / ALIGNMENT];
@@ -62,8 +60,9 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     };
     // SAFETY: the caller's promise; `parts` lives until this returns.
     let end = unsafe {
-        std::ptr::copy_nonoverlapping(from.cast(), part(agreed.rank), len);
-        exchange(mpi, (group, agreed.ranks), base, (len, stride))
+        let mut own = std::slice::from_raw_parts(from.cast::<u8>(), len).to_vec();
+        std::ptr::copy_nonoverlapping(own.as_ptr(), part(agreed.rank), len);
+        exchange(mpi, (group, agreed), &mut own, (base, len, stride))
     };
     if end != Some(ENDED_WELL) {
         return conclude(mpi, agreed, comm, end);

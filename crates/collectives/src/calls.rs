@@ -11,9 +11,16 @@ const VARIABLE: &str = "MARLINE_MULTICAST_CALLS";
 pub enum Call {
     Bcast,
     Allreduce,
+    Barrier,
+    Allgather,
 }
 
-const NAMES: [(&str, Call); 2] = [("bcast", Call::Bcast), ("allreduce", Call::Allreduce)];
+const NAMES: [(&str, Call); 4] = [
+    ("bcast", Call::Bcast),
+    ("allreduce", Call::Allreduce),
+    ("barrier", Call::Barrier),
+    ("allgather", Call::Allgather),
+];
 
 impl Call {
     /// The bit that says in what ranks agree that it goes by multicast.

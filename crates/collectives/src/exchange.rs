@@ -1,28 +1,42 @@
 //! An exchange: every rank has something for all others, which is a broadcast of each, all begun at
 //! once.
 
+use crate::group::Agreed;
 use crate::mpi::Mpi;
 use crate::provider::{self, ENDED_WELL};
 use crate::wait::Wait;
+use std::ops::RangeInclusive;
 
-/// Brings a part of each rank's to all: `len` bytes of so many, `stride` bytes after those of the
-/// rank before. The worst end of all their broadcasts; `None`: one could not be begun.
+/// Ranks among which an exchange pays: with more of them, the packets that each hears cost more
+/// than the turns that are saved.
+pub const RANKS: RangeInclusive<usize> = crate::group::RANKS_MIN..=8;
+
+/// Brings the bytes of each rank to all: those of the others to `base`, `len` bytes of each,
+/// `stride` bytes after those of the rank before. The worst end of all their broadcasts; `None`:
+/// one could not be begun.
 ///
 /// # Safety
-/// There is room for all parts at `base` until this returns.
+/// There is room for all parts at `base` until this returns; nothing is written to that of this
+/// rank.
 pub unsafe fn exchange(
     mpi: &Mpi,
-    (group, ranks): (isize, usize),
-    base: *mut u8,
-    (len, stride): (usize, usize),
+    (group, agreed): (isize, &Agreed),
+    own: &mut [u8],
+    (base, len, stride): (*mut u8, usize, usize),
 ) -> Option<isize> {
     let provider = provider::find()?;
     let post = |root| {
         // SAFETY: the caller's promise; what was begun has ended before this returns.
-        unsafe { provider.post(group, root, base.add(root * stride).cast(), len) }
+        unsafe {
+            let (from, len) = match root == agreed.rank {
+                true => (own.as_mut_ptr(), own.len()),
+                false => (base.add(root * stride), len),
+            };
+            provider.post(group, root, from.cast(), len)
+        }
     };
-    let begun: Vec<Option<isize>> = (0..ranks).map(post).collect();
-    let mut wait = Wait::new(mpi, provider, len * ranks);
+    let begun: Vec<Option<isize>> = (0..agreed.ranks).map(post).collect();
+    let mut wait = Wait::new(mpi, provider, len * agreed.ranks);
     let mut worst = Some(ENDED_WELL);
     for op in begun {
         let end = op.map(|op| loop {

@@ -1,16 +1,15 @@
 //! The Fortran functions. Those of MPICH and Intel MPI call the C functions, where this library
 //! stands already. Those of Open MPI call the profiling interface, past it; so they are taken over
-//! here, by each name that a compiler may give them (`mpif.h` and the module `mpi`), and by that
-//! which the module `mpi_f08` calls.
+//! by the names in `fortran_names`, which come here.
 
 use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
-use crate::{allreduce, bcast, group, ibcast, persistent};
+use crate::{allgather, allreduce, barrier, bcast, group, ibcast, persistent};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
 /// A Fortran integer, of which handles are made, too.
-type Fint = c_int;
+pub type Fint = c_int;
 
 type F2cFn = unsafe extern "C" fn(Fint) -> Handle;
 type BcastFn = unsafe extern "C" fn(
@@ -44,6 +43,16 @@ type AllreduceFn = unsafe extern "C" fn(
     *mut c_void,
     *mut c_void,
     *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *mut Fint,
+);
+type AllgatherFn = unsafe extern "C" fn(
+    *mut c_void,
+    *const Fint,
+    *const Fint,
+    *mut c_void,
     *const Fint,
     *const Fint,
     *const Fint,
@@ -108,7 +117,7 @@ unsafe fn asked(
 
 /// # Safety
 /// As of `MPI_BCAST`; `name` is that of the called function.
-unsafe fn broadcast(
+pub unsafe fn broadcast(
     name: &CStr,
     data: *mut c_void,
     [count, datatype, root, comm]: [*const Fint; 4],
@@ -132,7 +141,7 @@ unsafe fn broadcast(
 
 /// # Safety
 /// As of `MPI_IBCAST`; `name` is that of the called function.
-unsafe fn begin(
+pub unsafe fn begin(
     name: &CStr,
     data: *mut c_void,
     [count, datatype, root, comm]: [*const Fint; 4],
@@ -164,7 +173,7 @@ unsafe fn begin(
 
 /// # Safety
 /// As of `MPI_BCAST_INIT`; `name` is that of the called function.
-unsafe fn init(
+pub unsafe fn init(
     name: &CStr,
     data: *mut c_void,
     [count, datatype, root, comm, info]: [*const Fint; 5],
@@ -196,7 +205,7 @@ unsafe fn init(
 
 /// # Safety
 /// As of `MPI_ALLREDUCE`; `name` is that of the called function.
-unsafe fn reduce(
+pub unsafe fn reduce(
     name: &CStr,
     [from, to]: [*mut c_void; 2],
     [count, datatype, op, comm]: [*const Fint; 4],
@@ -226,6 +235,55 @@ unsafe fn reduce(
     }
 }
 
+/// # Safety
+/// As of `MPI_ALLGATHER`; `name` is that of the called function.
+pub unsafe fn gather(
+    name: &CStr,
+    (from, count, datatype): (*mut c_void, *const Fint, *const Fint),
+    (to, to_count, to_type): (*mut c_void, *const Fint, *const Fint),
+    comm: *const Fint,
+    error: *mut Fint,
+) {
+    // SAFETY: the caller's promise: these are integers.
+    let done = with(|mpi| unsafe {
+        let to = allgather::Side {
+            buffer: buffer(mpi, to),
+            count: *to_count as isize,
+            datatype: handle(mpi, c"PMPI_Type_f2c", *to_type)?,
+        };
+        let from = allgather::Side {
+            buffer: buffer(mpi, from).cast_const(),
+            count: *count as isize,
+            datatype: handle(mpi, c"PMPI_Type_f2c", *datatype)?,
+        };
+        allgather::gather(mpi, from, to, handle(mpi, c"PMPI_Comm_f2c", *comm)?)
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                let next: AllgatherFn = transmute(next);
+                next(from, count, datatype, to, to_count, to_type, comm, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_BARRIER`; `name` is that of the called function.
+pub unsafe fn wait(name: &CStr, comm: *mut Fint, error: *mut Fint) {
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| barrier::wait(mpi, handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?));
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => transmute::<*mut c_void, OfCommFn>(next)(comm, error),
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
 /// Starts a request of this library's.
 ///
 /// # Safety
@@ -246,7 +304,7 @@ unsafe fn start_own(mpi: &Mpi, request: *mut Fint) -> Option<c_int> {
 
 /// # Safety
 /// As of `MPI_START`; `name` is that of the called function.
-unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
+pub unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { start_own(mpi, request) });
     // SAFETY: the caller's promise, and the function of this name.
@@ -260,7 +318,7 @@ unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
 
 /// # Safety
 /// As of `MPI_STARTALL`; `name` is that of the called function.
-unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, error: *mut Fint) {
+pub unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, error: *mut Fint) {
     // SAFETY: the caller's promise, and the MPI's functions of these names.
     let done = with(|mpi| unsafe {
         let next: persistent::OfRequestFn = transmute(mpi::function(c"PMPI_Start")?);
@@ -292,7 +350,7 @@ unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, error:
 
 /// # Safety
 /// As of `MPI_REQUEST_FREE`; `name` is that of the called function.
-unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
+pub unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
         persistent::before_free(handle(mpi, c"PMPI_Request_f2c", unsafe { *request })?);
@@ -309,7 +367,7 @@ unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
 
 /// # Safety
 /// As of `MPI_COMM_FREE`; `name` is that of the called function.
-unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
+pub unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
         let comm = handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?;
@@ -328,7 +386,7 @@ unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
 
 /// # Safety
 /// As of `MPI_FINALIZE`; `name` is that of the called function.
-unsafe fn finalize(name: &CStr, error: *mut Fint) {
+pub unsafe fn finalize(name: &CStr, error: *mut Fint) {
     with(|mpi| {
         mpi.is_open_mpi().then(|| group::end_all(mpi));
         None
@@ -350,168 +408,3 @@ unsafe fn tell(error: *mut Fint, code: Option<c_int>) {
         *error = code.unwrap_or(mpi::ABSENT);
     }
 }
-
-/// A C string.
-macro_rules! name {
-    ($name:ident) => {
-        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-            Ok(name) => name,
-            Err(_) => c"",
-        }
-    };
-}
-
-/// The functions by all their names.
-macro_rules! exports {
-    (broadcast: $($name:ident),*) => { $(
-        /// `MPI_BCAST`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            data: *mut c_void,
-            count: *const Fint,
-            datatype: *const Fint,
-            root: *const Fint,
-            comm: *const Fint,
-            error: *mut Fint,
-        ) {
-            // SAFETY: the caller's promise.
-            unsafe { broadcast(name!($name), data, [count, datatype, root, comm], error) }
-        }
-    )* };
-    (reduce: $($name:ident),*) => { $(
-        /// `MPI_ALLREDUCE`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            from: *mut c_void,
-            to: *mut c_void,
-            count: *const Fint,
-            datatype: *const Fint,
-            op: *const Fint,
-            comm: *const Fint,
-            error: *mut Fint,
-        ) {
-            let values = [count, datatype, op, comm];
-            // SAFETY: the caller's promise.
-            unsafe { reduce(name!($name), [from, to], values, error) }
-        }
-    )* };
-    (begin: $($name:ident),*) => { $(
-        /// `MPI_IBCAST`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            data: *mut c_void,
-            count: *const Fint,
-            datatype: *const Fint,
-            root: *const Fint,
-            comm: *const Fint,
-            request: *mut Fint,
-            error: *mut Fint,
-        ) {
-            let values = [count, datatype, root, comm];
-            // SAFETY: the caller's promise.
-            unsafe { begin(name!($name), data, values, request, error) }
-        }
-    )* };
-    (init: $($name:ident),*) => { $(
-        /// `MPI_BCAST_INIT`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case, clippy::too_many_arguments)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            data: *mut c_void,
-            count: *const Fint,
-            datatype: *const Fint,
-            root: *const Fint,
-            comm: *const Fint,
-            info: *const Fint,
-            request: *mut Fint,
-            error: *mut Fint,
-        ) {
-            let values = [count, datatype, root, comm, info];
-            // SAFETY: the caller's promise.
-            unsafe { init(name!($name), data, values, request, error) }
-        }
-    )* };
-    (start_all: $($name:ident),*) => { $(
-        /// `MPI_STARTALL`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            count: *const Fint,
-            requests: *mut Fint,
-            error: *mut Fint,
-        ) {
-            // SAFETY: the caller's promise.
-            unsafe { start_all(name!($name), count, requests, error) }
-        }
-    )* };
-    (of_request $call:ident: $($name:ident),*) => { $(
-        /// `MPI_START` or `MPI_REQUEST_FREE`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(request: *mut Fint, error: *mut Fint) {
-            // SAFETY: the caller's promise.
-            unsafe { $call(name!($name), request, error) }
-        }
-    )* };
-    (before_end: $($name:ident),*) => { $(
-        /// `MPI_COMM_FREE` or `MPI_COMM_DISCONNECT`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(comm: *mut Fint, error: *mut Fint) {
-            // SAFETY: the caller's promise.
-            unsafe { before_end(name!($name), comm, error) }
-        }
-    )* };
-    (finalize: $($name:ident),*) => { $(
-        /// `MPI_FINALIZE`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[allow(non_snake_case)]
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(error: *mut Fint) {
-            // SAFETY: the caller's promise.
-            unsafe { finalize(name!($name), error) }
-        }
-    )* };
-}
-
-exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
-exports!(reduce: mpi_allreduce, mpi_allreduce_, mpi_allreduce__, MPI_ALLREDUCE,
-    ompi_allreduce_f);
-exports!(begin: mpi_ibcast, mpi_ibcast_, mpi_ibcast__, MPI_IBCAST, ompi_ibcast_f);
-exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
-exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
-exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,
-    MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
-exports!(finalize: mpi_finalize, mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);
-exports!(init: mpi_bcast_init, mpi_bcast_init_, mpi_bcast_init__, MPI_BCAST_INIT,
-    ompi_bcast_init_f);
-exports!(of_request start: mpi_start, mpi_start_, mpi_start__, MPI_START, ompi_start_f);
-exports!(start_all: mpi_startall, mpi_startall_, mpi_startall__, MPI_STARTALL, ompi_startall_f);
-exports!(of_request free: mpi_request_free, mpi_request_free_, mpi_request_free__);
-exports!(of_request free: MPI_REQUEST_FREE, ompi_request_free_f);

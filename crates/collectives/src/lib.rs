@@ -1,5 +1,5 @@
 //! `libmarline-collectives.so`, which `marline run --multicast` preloads into the ranks of an MPI
-//! job: `MPI_Bcast` and `MPI_Allreduce` by multicast, through the groups of the engine that the
+//! job: `MPI_Bcast` and some other calls by multicast, through the groups of the engine that the
 //! MPI's libfabric has opened in the process. docs/multicast.md says how it works.
 //!
 //! It stands in front of the MPI's profiling interface: what it does not do itself goes on to the
@@ -11,17 +11,20 @@
 //! `mpi` has the functions of the MPI, which `symbols` finds, `abi` its constants, `provider` the
 //! functions of Marline's provider, `calls` the calls that are wanted, `group` what is agreed for a
 //! communicator. `bcast` is the broadcast, `ibcast` that which the program does not wait for at
-//! once, `persistent` that which is started again and again, `allreduce` a reduction that all ranks
-//! get, `exchange` the broadcasts of all ranks that it is made of, `requests` the MPI's requests,
-//! `wait` how a rank waits, `fortran` the Fortran names, `guard` what is done about faults of this
-//! library.
+//! once, `persistent` that which is started again and again, `allreduce`, `allgather` and `barrier`
+//! are what their names say, `exchange` the broadcasts of all ranks that they are made of,
+//! `requests` the MPI's requests, `wait` how a rank waits, `fortran` the Fortran functions,
+//! `fortran_names` their names, `guard` what is done about faults of this library.
 
 mod abi;
+mod allgather;
 mod allreduce;
+mod barrier;
 mod bcast;
 mod calls;
 mod exchange;
 mod fortran;
+mod fortran_names;
 mod group;
 mod guard;
 mod ibcast;
@@ -32,6 +35,7 @@ mod requests;
 mod symbols;
 mod wait;
 
+use allgather::Side;
 use guard::with;
 use mpi::{Handle, SUCCESS};
 use std::ffi::{c_int, c_void};
@@ -176,6 +180,111 @@ pub unsafe extern "C" fn MPI_Allreduce_c(
             _ => mpi::ABSENT,
         },
     )
+}
+
+/// `MPI_Barrier`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Barrier(comm: Handle) -> c_int {
+    let done = with(|mpi| barrier::wait(mpi, comm));
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Barrier") {
+        // SAFETY: the function of this name, with the caller's argument.
+        Some(next) => unsafe {
+            let next: mpi::BarrierFn = std::mem::transmute(next);
+            next(comm)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Allgather`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Allgather(
+    from: *const c_void,
+    count: c_int,
+    datatype: Handle,
+    to: *mut c_void,
+    to_count: c_int,
+    to_type: Handle,
+    comm: Handle,
+) -> c_int {
+    let from = Side {
+        buffer: from,
+        count: count as isize,
+        datatype,
+    };
+    let to = Side {
+        buffer: to,
+        count: to_count as isize,
+        datatype: to_type,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { allgather::gather(mpi, from, to, comm) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Allgather") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: mpi::AllgatherFn = std::mem::transmute(next);
+            next(
+                from.buffer,
+                count,
+                datatype,
+                to.buffer,
+                to_count,
+                to_type,
+                comm,
+            )
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Allgather_c`, which may meet `MPI_Allgather` at other ranks.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Allgather_c(
+    from: *const c_void,
+    count: isize,
+    datatype: Handle,
+    to: *mut c_void,
+    to_count: isize,
+    to_type: Handle,
+    comm: Handle,
+) -> c_int {
+    let from = Side {
+        buffer: from,
+        count,
+        datatype,
+    };
+    let to = Side {
+        buffer: to,
+        count: to_count,
+        datatype: to_type,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { allgather::gather(mpi, from, to, comm) });
+    let short = c_int::try_from(count)
+        .ok()
+        .zip(c_int::try_from(to_count).ok());
+    let (from, to) = (from.buffer, to.buffer);
+    done.unwrap_or_else(|| match (mpi::next(c"MPI_Allgather_c"), short) {
+        // SAFETY: the function of this name, with the caller's arguments.
+        (Some(next), _) => unsafe {
+            let next: mpi::AllgatherLongFn = std::mem::transmute(next);
+            next(from, count, datatype, to, to_count, to_type, comm)
+        },
+        // SAFETY: as above; an MPI before 4.0 has none.
+        (None, Some((count, to_count))) => unsafe {
+            MPI_Allgather(from, count, datatype, to, to_count, to_type, comm)
+        },
+        _ => mpi::ABSENT,
+    })
 }
 
 /// `MPI_Ibcast`.

@@ -17,7 +17,7 @@ type IntOfFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
 type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
 type EnvelopeFn =
     unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
-type AllgatherFn =
+pub type AllgatherFn =
     unsafe extern "C" fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle) -> c_int;
 pub type AllreduceFn =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
@@ -25,7 +25,9 @@ pub type AllreduceLongFn =
     unsafe extern "C" fn(*const c_void, *mut c_void, isize, Handle, Handle, Handle) -> c_int;
 type ReduceLocalFn =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle) -> c_int;
-type BarrierFn = unsafe extern "C" fn(Handle) -> c_int;
+pub type AllgatherLongFn =
+    unsafe extern "C" fn(*const c_void, isize, Handle, *mut c_void, isize, Handle, Handle) -> c_int;
+pub type BarrierFn = unsafe extern "C" fn(Handle) -> c_int;
 type IprobeFn = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut c_void) -> c_int;
 type PackFn = unsafe extern "C" fn(
     *const c_void,

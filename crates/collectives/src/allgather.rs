@@ -1,0 +1,114 @@
+//! `MPI_Allgather` of few bytes: each rank broadcasts what it has, all at once, and everything
+//! arrives where it belongs (docs/decisions/0263).
+
+use crate::bcast::conclude;
+use crate::calls::Call;
+use crate::exchange::{self, exchange};
+use crate::group;
+use crate::mpi::{Handle, Mpi, SUCCESS};
+use crate::provider::ENDED_WELL;
+use std::ffi::{c_int, c_void};
+
+/// More bytes of each rank are quicker by the MPI's own way.
+const LEN_MAX: usize = 2_048;
+
+/// A side of it: memory, and how many elements of which type each rank has there.
+#[derive(Clone, Copy)]
+pub struct Side<B> {
+    pub buffer: B,
+    pub count: isize,
+    pub datatype: Handle,
+}
+
+impl<B> Side<B> {
+    /// Elements of each rank, their bytes, and whether they lie without gaps.
+    fn size(&self, mpi: &Mpi) -> Option<(c_int, usize, bool)> {
+        let layout = mpi.layout(mpi.handle(self.datatype))?;
+        let count = usize::try_from(self.count).ok()?;
+        let len = count.checked_mul(layout.size)?;
+        Some((c_int::try_from(count).ok()?, len, layout.is_plain))
+    }
+}
+
+/// Gathers by multicast: what `MPI_Allgather` returns. `None`: it goes another way, at all ranks
+/// alike, as all receive as many bytes of each.
+///
+/// # Safety
+/// As of `MPI_Allgather`.
+pub unsafe fn gather(
+    mpi: &Mpi,
+    from: Side<*const c_void>,
+    to: Side<*mut c_void>,
+    comm: Handle,
+) -> Option<c_int> {
+    mpi.world()?;
+    let comm = mpi.handle(comm);
+    // Those of the others are quicker than this one.
+    if !mpi.is_open_mpi() {
+        return None;
+    }
+    let (count, len, is_plain) = to.size(mpi)?;
+    if !(1..=LEN_MAX).contains(&len) {
+        return None;
+    }
+    let agreed = group::in_time(mpi, comm, exchange::RANKS)?;
+    let group = agreed.group_for(Call::Allgather)?;
+    let elements = (
+        to.buffer,
+        count * agreed.ranks as c_int,
+        mpi.handle(to.datatype),
+    );
+    let mut all = vec![0; if is_plain { 0 } else { len * agreed.ranks }];
+    let base = match is_plain {
+        true => to.buffer.cast::<u8>(),
+        false => all.as_mut_ptr(),
+    };
+    let in_place = mpi.is_in_place(from.buffer);
+    if in_place && !is_plain {
+        // SAFETY: the caller's promise.
+        unsafe { mpi.pack((elements.0, elements.1, elements.2), &mut all, comm) };
+    }
+    // SAFETY: a part of the memory at `base`.
+    let place = unsafe { base.add(agreed.rank * len) };
+    // SAFETY: the caller's promise, and the bytes of this rank at `base`.
+    let own = unsafe {
+        match in_place {
+            true => Some(std::slice::from_raw_parts(place, len).to_vec()),
+            false => packed(mpi, from, comm),
+        }
+    };
+    // Others, which wait for it, are told by its length that this rank is wrong.
+    let mut own = own
+        .filter(|own| own.len() == len)
+        .unwrap_or_else(|| vec![0; len + 1]);
+    // SAFETY: there is room for all parts, and one of them is this rank's.
+    let end = unsafe {
+        let end = exchange(mpi, (group, agreed), &mut own, (base, len, len));
+        std::ptr::copy_nonoverlapping(own.as_ptr(), place, len.min(own.len()));
+        end
+    };
+    if end != Some(ENDED_WELL) {
+        return conclude(mpi, agreed, comm, end);
+    }
+    // SAFETY: the caller's promise.
+    let well = own.len() == len && (is_plain || unsafe { mpi.unpack(&all, elements, comm) });
+    Some(if well { SUCCESS } else { mpi.fail(comm, true) })
+}
+
+/// The bytes that this rank has for all, one after another.
+///
+/// # Safety
+/// As of `MPI_Allgather`.
+unsafe fn packed(mpi: &Mpi, from: Side<*const c_void>, comm: Handle) -> Option<Vec<u8>> {
+    let (count, len, is_plain) = from.size(mpi)?;
+    let mut bytes = vec![0; len];
+    let datatype = mpi.handle(from.datatype);
+    // SAFETY: the caller's promise: there are so many elements, and bytes where none has a gap.
+    let well = unsafe {
+        if is_plain {
+            std::ptr::copy_nonoverlapping(from.buffer.cast(), bytes.as_mut_ptr(), len);
+        }
+        is_plain || mpi.pack((from.buffer, count, datatype), &mut bytes, comm)
+    };
+    well.then_some(bytes)
+}

@@ -1,0 +1,30 @@
+//! `MPI_Barrier`: a byte of each rank's for all others, all at once (docs/decisions/0263).
+
+use crate::bcast::conclude;
+use crate::calls::Call;
+use crate::exchange::{self, exchange};
+use crate::group;
+use crate::mpi::{Handle, Mpi, SUCCESS};
+use crate::provider::ENDED_WELL;
+use std::ffi::c_int;
+
+/// Waits for all ranks by multicast: what `MPI_Barrier` returns. `None`: it goes another way, at
+/// all ranks alike.
+pub fn wait(mpi: &Mpi, comm: Handle) -> Option<c_int> {
+    mpi.world()?;
+    let comm = mpi.handle(comm);
+    // The barriers of the others are quicker than this one.
+    if !mpi.is_open_mpi() {
+        return None;
+    }
+    let agreed = group::in_time(mpi, comm, exchange::RANKS)?;
+    let group = agreed.group_for(Call::Barrier)?;
+    let mut bytes = [0; *exchange::RANKS.end()];
+    let own = &mut [0];
+    // SAFETY: a byte for each rank.
+    let end = unsafe { exchange(mpi, (group, agreed), own, (bytes.as_mut_ptr(), 1, 1)) };
+    match end {
+        Some(ENDED_WELL) => Some(SUCCESS),
+        end => conclude(mpi, agreed, comm, end),
+    }
+}
