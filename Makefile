@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-rma \
+	bench-blackhole bench-gap bench-unlike bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean staged \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -125,6 +125,9 @@ bench-progress: deps build programs
 
 bench-bcast: deps build programs
 	bench/bcast
+
+bench-together: deps build programs
+	bench/together
 
 bench-rma: deps build programs
 	bench/rma

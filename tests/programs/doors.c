@@ -1,5 +1,5 @@
 /* The other doors to a broadcast beside MPI_Bcast, and what it has to keep clear of: MPI_Ibcast and
- * MPI_Bcast_init under way among broadcasts of the same communicator, MPI_Bcast_c, intercommunicators,
+ * MPI_Bcast_init under way among broadcasts and sums of the same communicator, MPI_Bcast_c, intercommunicators,
  * communicators that are made and freed, no bytes at all, and several threads at once. Every byte is
  * checked. Prints `doors ok`.
  *
@@ -57,6 +57,13 @@ static void forms(MPI_Comm comm, uint64_t n)
 #endif
     MPI_Bcast(c, SIZE, MPI_BYTE, root, comm);
     check("MPI_Bcast", c, SIZE, root, n + 2);
+    double sum[3] = {me + 1, (double)n, 1}, all[3 * 64];
+    MPI_Allreduce(MPI_IN_PLACE, sum, 3, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Barrier(comm);
+    MPI_Allgather(sum, 3, MPI_DOUBLE, all, 3, MPI_DOUBLE, comm);
+    for (int i = 0; i < 3 * size; i++)
+        if (all[i] != (i % 3 == 0 ? size * (size + 1) / 2 : i % 3 == 1 ? (double)n * size : size))
+            wrong("MPI_Allreduce and MPI_Allgather", (int)n);
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
     if (count == 2)
         MPI_Request_free(&requests[1]);
@@ -87,6 +94,10 @@ static void between(int n)
     MPI_Bcast(bytes, sizeof bytes, MPI_BYTE, !low ? root : rank == root ? MPI_ROOT : MPI_PROC_NULL, inter);
     if (!low || rank == root)
         check("intercommunicator", bytes, sizeof bytes, root, (uint64_t)n);
+    int least = rank, other = low ? ranks / 2 : 0;
+    MPI_Allreduce(&rank, &least, 1, MPI_INT, MPI_MIN, inter);
+    if (least != other)
+        wrong("MPI_Allreduce of an intercommunicator", n);
     MPI_Comm_free(&inter);
     MPI_Comm_free(&local);
 }
