@@ -1,8 +1,19 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload, WriteCheck, WrittenSum};
+use marline_proto::{Landing, Memory, Payload, RecvSpec, Source, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
+
+/// The receive that takes a claimed message.
+pub(crate) fn taker(handle: u32, capacity: u64) -> RecvSpec {
+    RecvSpec {
+        handle,
+        source: Source::Any,
+        tag: Some((0, 0)),
+        capacity,
+        multi_min: None,
+    }
+}
 
 /// A receive or a read.
 #[derive(Debug, Default)]

@@ -269,9 +269,8 @@ impl Bench {
             2 if !self.claims.is_empty() => {
                 let claim = self.claims.remove(0);
                 self.memory.add(spec.handle, spec.capacity);
-                let (handle, capacity, now) = (spec.handle, spec.capacity, self.now);
-                if !self.node.recv_claimed(claim, handle, capacity, now) {
-                    self.memory.end(handle);
+                if !self.node.recv_claimed(claim, &spec, self.now) {
+                    self.memory.end(spec.handle);
                 }
             }
             _ => {

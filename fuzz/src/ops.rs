@@ -6,7 +6,7 @@ mod credit;
 mod model;
 
 use crate::input::Input;
-use crate::memory::Memories;
+use crate::memory::{taker, Memories};
 use crate::node::rail;
 use crate::packet::seal;
 use credit::Credits;
@@ -354,7 +354,7 @@ impl World {
             let handle = end.handle();
             end.memory.add(handle, capacity);
             end.model.matched.insert((handle, number), 0);
-            assert!(end.node.recv_claimed(claim, handle, capacity, now));
+            assert!((end.node).recv_claimed(claim, &taker(handle, capacity), now));
         }
         self.settle(e);
     }

@@ -50,6 +50,14 @@ def test_stress(lab, stress, mpich, provider, chosen):
     assert result.ok and result.find("^stress ok"), result.tail()
 
 
+@pytest.mark.parametrize("chosen", ["threshold-16384", "threshold-100000"])
+def test_answers_to_synchronous_sends(lab, mpich, provider, chosen):
+    """MPICH answers these in the order of their completions, and takes that for the order of the
+    messages (docs/decisions/0287)."""
+    result = lab.run(mpich, [mpich.program("answers")], env=SETTINGS[chosen], provider=provider)
+    assert result.ok and result.find("^answers ok"), result.tail()
+
+
 @pytest.mark.parametrize("chosen", ["pipeline-small-chunks", "read", "write"])
 def test_on_a_rail_that_loses(wire_lab, mpich, provider, chosen):
     """Messages and data that MPICH reports as matched, read or written are so although packets were

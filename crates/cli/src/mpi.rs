@@ -357,7 +357,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     // A job whose rank is gone is not to wait for it in MPI_Recv from MPI_ANY_SOURCE.
     vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
     // The end of a send says no more to them than that its memory is free.
-    vars.push(prefer(BORROW, "on"));
+    vars.push(prefer("FI_MARLINE_BORROW", "on"));
     vars
 }
 
@@ -388,22 +388,6 @@ pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 /// which leaves the yields out where they cost time and serve nobody.
 pub fn yields(kind: Kind) -> Option<Var> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then(|| prefer(YIELD_WHEN_IDLE, "1"))
-}
-
-/// Sends that leave from the program's memory.
-pub const BORROW: &str = "FI_MARLINE_BORROW";
-
-/// MPICH shakes hands before long messages, as the user asked for. One of ten such jobs ended
-/// with a truncation error where messages left from the program's memory (record 0287).
-pub fn shakes_hands(kind: Kind, environment: &[(String, String)]) -> bool {
-    let names = [
-        "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD",
-        "MPICH_CH4_OFI_EAGER_THRESHOLD",
-    ];
-    kind == Kind::Mpich
-        && environment
-            .iter()
-            .any(|(name, _)| names.contains(&&name[..]))
 }
 
 /// MPICH's choice of what follows its own handshake.

@@ -150,13 +150,3 @@ fn open_mpi_that_survives_goes_by_its_own_matching() {
     assert!(has("OMPI_MCA_pml", "ob1") && has("OMPI_MCA_btl", "ofi,self"));
     assert!(has("FI_PROVIDER", "marline"));
 }
-
-#[test]
-fn jobs_that_shake_hands_are_known() {
-    let set = [(
-        "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD".to_owned(),
-        "16384".to_owned(),
-    )];
-    assert!(shakes_hands(Kind::Mpich, &set) && !shakes_hands(Kind::Intel, &set));
-    assert!(!shakes_hands(Kind::Mpich, &[]));
-}

@@ -106,7 +106,6 @@ pub fn variables(
         &mpi::variables(kind, fabric, common.no_shm, mpi::survives(kind, args)),
         environment,
     );
-    set.retain(|(name, _)| name != mpi::BORROW || !mpi::shakes_hands(kind, environment));
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
     let Fabric::Marline(dir) = fabric else {
         return set;
@@ -228,17 +227,6 @@ mod tests {
         common.no_preload = true;
         assert_eq!(names(&common, &[]), (false, false));
         std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn mpich_borrows_unless_it_shakes_hands() {
-        let fabric = Fabric::Marline("/p".into());
-        let borrows = |environment: &[(String, String)]| {
-            let set = variables((Kind::Mpich, &[]), &fabric, &Common::default(), environment);
-            set.iter().any(|(name, _)| name == mpi::BORROW)
-        };
-        let threshold = "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD".to_owned();
-        assert!(borrows(&[]) && !borrows(&[(threshold, "16384".to_owned())]));
     }
 
     #[test]

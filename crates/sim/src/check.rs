@@ -268,6 +268,7 @@ impl World {
         let offset = ep.ops[handle as usize].buffer.offset_of(entry.buf);
         let found = ep.take_match(handle, offset, entry, &self.truth.msgs);
         let (matched, left, multi, bereft) = found?;
+        self.check_turn(e, &matched)?;
         let msg = &mut self.truth.msgs[matched.uid as usize];
         check_head(entry, msg, &matched)?;
         if !msg.complete() {
@@ -455,7 +456,10 @@ impl World {
 
     /// A receive matched a message.
     pub(crate) fn note_match(&mut self, e: u32, found: Match) {
-        self.truth.msgs[found.uid as usize].matched = Some((found.handle, found.room));
+        self.truth.matches += 1;
+        let msg = &mut self.truth.msgs[found.uid as usize];
+        msg.matched = Some((found.handle, found.room));
+        msg.match_order = self.truth.matches;
         self.truth.settle(found.uid);
         let ep = &mut self.eps[e as usize];
         ep.owed += 1;

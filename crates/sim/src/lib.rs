@@ -54,6 +54,7 @@ mod spare;
 mod strike;
 mod table;
 mod truth;
+mod turn;
 mod unreliable;
 mod verbs;
 mod watch;

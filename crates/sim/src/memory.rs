@@ -406,6 +406,8 @@ pub enum OpKind {
 pub struct RecvOp {
     /// Endpoint it names.
     pub source: Option<u32>,
+    /// Bits of the tag that it ignores.
+    pub ignore: u64,
     /// True if it takes many messages.
     pub multi: bool,
     /// Messages that it must get, and whether each completion came.

@@ -281,6 +281,7 @@ impl World {
         let multi = multi_min.is_some();
         let recv = RecvOp {
             source,
+            ignore: tag.map_or(0, |tag| tag.1),
             multi,
             ..RecvOp::default()
         };

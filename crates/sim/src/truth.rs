@@ -79,6 +79,8 @@ pub struct Msg {
     pub arrived: bool,
     /// Receive that it matched, with the room there.
     pub matched: Option<(u32, u64)>,
+    /// Its place in the order in which messages got receives.
+    pub match_order: u32,
     /// Claimed and thrown away.
     pub discarded: bool,
     /// The receive's completion came.
@@ -153,6 +155,8 @@ pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
     pairs: Table<(u32, u32), Vec<u32>>,
+    /// Messages that got a receive.
+    pub matches: u32,
     /// The credit of senders.
     pub credits: Credits,
     /// Messages to each endpoint that need a receive: untagged, tagged.
@@ -165,6 +169,7 @@ impl Truth {
         Truth {
             msgs: Vec::new(),
             pairs: Table::default(),
+            matches: 0,
             credits: Credits::new(credit_bytes),
             open: Vec::new(),
         }
@@ -202,6 +207,7 @@ impl Truth {
             head_seen: false,
             arrived: false,
             matched: None,
+            match_order: 0,
             discarded: false,
             delivered: false,
             send_done: None,

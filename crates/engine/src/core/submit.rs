@@ -391,7 +391,14 @@ impl<S: System> Core<S> {
             cancelled: false,
         });
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
+        let spec = RecvSpec {
+            handle,
+            source: Source::Any,
+            tag: req.tag,
+            capacity,
+            multi_min: None,
+        };
+        if !endpoint.node.recv_claimed(claim, &spec, now) {
             self.recv_failed(handle, OpError::PeerDead);
         }
         self.settle();

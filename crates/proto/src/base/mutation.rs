@@ -24,6 +24,8 @@ pub enum Mutation {
     TrustRuns,
     /// Messages are matched as they arrive.
     SkipOrder,
+    /// A message is told before an earlier one of its receive.
+    TellEarly,
     /// Packets for other endpoints are taken.
     IgnoreToken,
     /// Lost data is not sent again.
@@ -129,7 +131,7 @@ impl Mutation {
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck` and `RestEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 51] = [
+    pub const ALL: [Mutation; 52] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -140,6 +142,7 @@ impl Mutation {
         Mutation::IgnoreSum,
         Mutation::TrustRuns,
         Mutation::SkipOrder,
+        Mutation::TellEarly,
         Mutation::IgnoreToken,
         Mutation::ForgetLost,
         Mutation::ForgetMoved,

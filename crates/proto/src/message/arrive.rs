@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::credit::Credit;
 use crate::state::transfer::{new_inbound, InboundState};
-use marline_wire::{granules, MsgHead, GRANULE};
+use marline_wire::{granules, MsgHead, FLAG_TAGGED, GRANULE};
 
 /// Largest message that may come without a grant.
 const EAGER_LIMIT: u64 = 65_536;
@@ -127,6 +127,11 @@ impl Node {
             return None;
         }
         let (at, found) = self.ops.matching.locate(peer, &head)?;
+        let tag = (head.tag, found.ignore);
+        let tagged = head.flags & FLAG_TAGGED != 0;
+        if tagged && self.ops.in_turn.waits((peer, number), tag) {
+            return None;
+        }
         let copy = len.min(found.capacity) as usize;
         let landing = Landing::Posted {
             handle: found.handle,

@@ -28,8 +28,23 @@ impl Node {
         self.finish_if_complete(key);
     }
 
-    /// Ends an inbound message when all of it is there.
+    /// Ends an inbound message when all of it is there, and those that waited for it.
     pub(crate) fn finish_if_complete(&mut self, key: Key) {
+        let peer = self.ops.inbounds.get(key).map(|inbound| inbound.peer);
+        self.end_inbound(key);
+        if let Some(peer) = peer {
+            self.finish_held(peer);
+        }
+    }
+
+    /// Ends the messages of a peer whose turn has come.
+    pub(crate) fn finish_held(&mut self, peer: PeerId) {
+        while let Some(key) = self.ops.in_turn.next(peer) {
+            self.end_inbound(key);
+        }
+    }
+
+    fn end_inbound(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
@@ -57,6 +72,11 @@ impl Node {
                 base,
                 capacity,
             } => {
+                let at = (peer, number);
+                let in_turn = reply || self.cfg.errs(Mutation::TellEarly);
+                if !in_turn && self.ops.in_turn.hold(at) {
+                    return;
+                }
                 self.drop_inbound(key);
                 self.return_credit(peer, credit);
                 if reply {
@@ -81,6 +101,9 @@ impl Node {
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.ops.inbounds.remove(key) {
             self.end_keys(key, &inbound.keys);
+            if !inbound.reply {
+                self.ops.in_turn.leave((inbound.peer, inbound.number));
+            }
             self.stats.unexpected_bytes -= inbound.charged;
             if !self.cfg.errs(Mutation::LeakGrants) {
                 self.grants.settle(inbound.counted);

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::state::matching::Found;
 use crate::state::operations::Multi;
 use crate::state::transfer::{head_of, new_send, InboundState, SendKind};
-use marline_wire::{MsgHead, FLAG_PUT, GRANULE};
+use marline_wire::{MsgHead, FLAG_PUT, FLAG_TAGGED, GRANULE};
 
 /// A message found by a peek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,7 @@ impl Node {
                     capacity: spec.capacity,
                     directed: false,
                     stays: false,
+                    ignore: spec.wanted().1,
                 };
                 self.bind(waiting.inbound, &found, now_ns);
                 return;
@@ -212,7 +213,22 @@ impl Node {
             }
             self.want_grant(key, now_ns);
         }
+        self.line_up(key, found.ignore);
         self.finish_if_complete(key);
+    }
+
+    /// A tagged message that was bound is told in its turn.
+    fn line_up(&mut self, key: Key, ignore: u64) {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
+            return;
+        };
+        let Some(head) = inbound.head.filter(|h| h.flags & FLAG_TAGGED != 0) else {
+            return;
+        };
+        let (at, tag) = ((inbound.peer, inbound.number), (head.tag, ignore));
+        if !inbound.complete() || self.ops.in_turn.waits(at, tag) {
+            self.ops.in_turn.enter(at, tag, key);
+        }
     }
 
     /// Looks for an unexpected message. With `claim` it is set aside for `recv_claimed`.
@@ -234,14 +250,15 @@ impl Node {
     }
 
     /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
-    pub fn recv_claimed(&mut self, claim: Claim, handle: u32, capacity: u64, now_ns: u64) -> bool {
+    pub fn recv_claimed(&mut self, claim: Claim, spec: &RecvSpec, now_ns: u64) -> bool {
         let live = self.ops.inbounds.get(claim.0).is_some();
         let found = Found {
-            handle,
+            handle: spec.handle,
             base: 0,
-            capacity,
+            capacity: spec.capacity,
             directed: false,
             stays: false,
+            ignore: spec.wanted().1,
         };
         self.bind(claim.0, &found, now_ns);
         live

@@ -126,5 +126,6 @@ impl Node {
             conn.rx.inbound.clear();
             conn.rx.pending_reads.clear();
         }
+        self.finish_held(peer);
     }
 }

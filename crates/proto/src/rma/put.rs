@@ -99,6 +99,7 @@ impl Node {
             capacity: inbound.total,
             directed: false,
             stays: false,
+            ignore: 0,
         };
         let now = inbound.last_data_ns;
         self.bind(claim.0, &found, now);

@@ -31,7 +31,7 @@ pub struct Waiting {
 
 impl RecvSpec {
     /// Its tag, and the bits of it that do not count. Without a tag none does.
-    fn wanted(&self) -> (u64, u64) {
+    pub(crate) fn wanted(&self) -> (u64, u64) {
         self.tag.unwrap_or((0, u64::MAX))
     }
 
@@ -222,6 +222,8 @@ pub struct Found {
     pub directed: bool,
     /// It was a multi-receive, still posted.
     pub stays: bool,
+    /// Bits of the tag that the receive ignores.
+    pub ignore: u64,
 }
 
 impl Found {
@@ -255,6 +257,7 @@ impl Matching {
                 capacity,
                 directed,
                 stays: false,
+                ignore: spec.wanted().1,
             },
         ))
     }
@@ -288,6 +291,7 @@ impl Matching {
             capacity,
             directed,
             stays,
+            ignore: spec.wanted().1,
         })
     }
 

@@ -249,6 +249,7 @@ impl Both {
             capacity: spec.capacity - used,
             directed: spec.source != Source::Any,
             stays,
+            ignore: spec.wanted().1,
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod damage;
 pub(crate) mod directory;
 pub(crate) mod given_up;
 pub(crate) mod grants;
+pub(crate) mod in_turn;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;

@@ -1,6 +1,7 @@
 //! The operations that have not ended: sends, messages on their way in, receives.
 
 use crate::base::slab::{Key, Slab};
+use crate::state::in_turn::InTurn;
 use crate::state::matching::Matching;
 use crate::state::transfer::{Inbound, SendKind, SendXfer};
 use alloc::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub struct Operations {
     pub inbounds: Slab<Inbound>,
     pub(crate) matching: Matching,
     pub multi: BTreeMap<u32, Multi>,
+    pub(crate) in_turn: InTurn,
 }
 
 impl Operations {
@@ -27,6 +29,7 @@ impl Operations {
             inbounds: Slab::new(),
             matching: Matching::default(),
             multi: BTreeMap::new(),
+            in_turn: InTurn::default(),
         }
     }
 

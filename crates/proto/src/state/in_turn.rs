@@ -1,0 +1,79 @@
+//! Messages that are whole and not told yet: of two that one receive could have taken, the earlier
+//! is told first (docs/decisions/0287).
+
+use crate::base::slab::Key;
+use crate::base::types::PeerId;
+use alloc::collections::BTreeMap;
+
+/// A tagged message that was bound to a receive and has not been told.
+#[derive(Debug)]
+struct Open {
+    tag: u64,
+    /// Bits of the tag that its receive ignores.
+    ignore: u64,
+    inbound: Key,
+    /// It is whole, and waits for an earlier one.
+    held: bool,
+}
+
+/// The tagged messages that have a receive and are not told, by peer and number.
+#[derive(Debug, Default)]
+pub struct InTurn {
+    open: BTreeMap<(PeerId, u64), Open>,
+    held: usize,
+}
+
+impl InTurn {
+    /// Adds a message that was bound to a receive which ignores these bits of the tag.
+    pub fn enter(&mut self, at: (PeerId, u64), (tag, ignore): (u64, u64), inbound: Key) {
+        let open = Open {
+            tag,
+            ignore,
+            inbound,
+            held: false,
+        };
+        self.open.insert(at, open);
+    }
+
+    /// Returns whether an earlier message of the peer is to be told before this one.
+    #[inline]
+    pub fn waits(&self, at: (PeerId, u64), (tag, ignore): (u64, u64)) -> bool {
+        let akin = |open: &Open| (open.tag ^ tag) & !(open.ignore | ignore) == 0;
+        !self.open.is_empty() && self.open.range((at.0, 0)..at).any(|(_, open)| akin(open))
+    }
+
+    /// Holds a message that is whole, if it is not its turn.
+    pub fn hold(&mut self, at: (PeerId, u64)) -> bool {
+        let Some(Open { tag, ignore, .. }) = self.open.get(&at) else {
+            return false;
+        };
+        if !self.waits(at, (*tag, *ignore)) {
+            return false;
+        }
+        if let Some(open) = self.open.get_mut(&at) {
+            self.held += !open.held as usize;
+            open.held = true;
+        }
+        true
+    }
+
+    /// Forgets a message: it is told, or lost.
+    #[inline]
+    pub fn leave(&mut self, at: (PeerId, u64)) {
+        if !self.open.is_empty() {
+            let open = self.open.remove(&at);
+            self.held -= open.is_some_and(|open| open.held) as usize;
+        }
+    }
+
+    /// The first message of the peer that was held and whose turn it is now.
+    #[inline]
+    pub fn next(&self, peer: PeerId) -> Option<Key> {
+        if self.held == 0 {
+            return None;
+        }
+        let mut all = self.open.range((peer, 0)..=(peer, u64::MAX));
+        let due = all.find(|(at, open)| open.held && !self.waits(**at, (open.tag, open.ignore)));
+        due.map(|(_, open)| open.inbound)
+    }
+}
