@@ -24,10 +24,8 @@ impl<S: System> Core<S> {
                 self.stage_group_packet(now, open, &packet);
             }
             // What was built holds copies: operations may end before it has left.
-            while let Some(event) = open.group.poll_event() {
-                idle = false;
-                open.memory.take_event(event);
-            }
+            idle &= !open.take_events();
+            open.memory.end_operations();
             if idle {
                 return self.send_batches(now);
             }

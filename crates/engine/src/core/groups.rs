@@ -495,6 +495,7 @@ fn take_packet(now: u64, rail: usize, open: &mut OpenGroup, packet: &GroupPacket
             return Took::Damaged;
         }
         if let Some(rebuild) = open.group.place_parity(now, heard, &chunk) {
+            open.take_events(); // what came early may be its neighbours
             let made = open.memory.rebuild(&rebuild, payload).is_some();
             open.group.commit(now, heard, &rebuild.chunk, made);
         }
@@ -502,6 +503,8 @@ fn take_packet(now: u64, rail: usize, open: &mut OpenGroup, packet: &GroupPacket
     }
     let place = open.group.place(now, heard, &chunk);
     let check = (algorithm, seed, sent_sum);
+    // What came early is copied first: it may be this chunk, damaged.
+    open.take_events();
     let Some(right) = open.memory.land((place, &chunk), check, payload) else {
         return Took::Right; // it is here already, or has no place
     };

@@ -127,6 +127,17 @@ impl OpenGroup {
         self.group.next_deadline().into_iter().chain(look).min()
     }
 
+    /// Does what the protocol's events say; operations end by [`GroupMemory::end_operations`].
+    /// Returns whether there were any.
+    pub(crate) fn take_events(&mut self) -> bool {
+        let mut some = false;
+        while let Some(event) = self.group.poll_event() {
+            some = true;
+            self.memory.take_event(event);
+        }
+        some
+    }
+
     /// A packet of a member came by a rail.
     pub(crate) fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
         if let Some(member) = self.members.get_mut(member as usize) {
@@ -226,6 +237,8 @@ pub(crate) struct GroupMemory {
     /// Operations by handle.
     pub(crate) ops: BTreeMap<u32, GroupOp>,
     next: u32,
+    /// Operations that end, and how.
+    ending: Vec<(u32, GroupEnd)>,
     early: EarlyBytes,
     kept: KeptChunks,
     /// Bytes of a chunk.
@@ -365,14 +378,18 @@ impl GroupMemory {
         Some(())
     }
 
-    /// Does what an event says.
-    pub(crate) fn take_event(&mut self, event: GroupEvent) {
-        match event {
-            GroupEvent::Done { handle, end } => {
-                if let Some(op) = self.ops.get_mut(&handle) {
-                    op.end = Some(end.into());
-                }
+    /// Ends the operations of which events said so: nothing is built of their memory any more.
+    pub(crate) fn end_operations(&mut self) {
+        for (handle, end) in self.ending.drain(..) {
+            if let Some(op) = self.ops.get_mut(&handle) {
+                op.end = Some(end);
             }
+        }
+    }
+
+    fn take_event(&mut self, event: GroupEvent) {
+        match event {
+            GroupEvent::Done { handle, end } => self.ending.push((handle, end.into())),
             GroupEvent::Adopt { broadcast, handle } => {
                 let Some(early) = self.early.take(broadcast) else {
                     return;
