@@ -252,7 +252,11 @@ fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     if wished & FI_SOURCE_ERR != 0 && wished & FI_SOURCE == 0 {
         return Err("unknown sources without known ones");
     }
-    if wished & !(offered | ON_DEMAND) != 0 {
+    let lacking = wished & !(offered | ON_DEMAND);
+    if lacking != 0 && lacking & !REMOTE_CAPS == 0 {
+        return Err("remote memory or atomics, which FI_MARLINE_RMA=on offers");
+    }
+    if lacking != 0 {
         // FI_HMEM above all: granted, Open MPI would hand us GPU pointers.
         return Err("capabilities that we lack");
     }

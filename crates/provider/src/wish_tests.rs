@@ -231,11 +231,17 @@ fn remote_memory_is_offered_where_the_settings_say_so() {
     let granted = decide(&asks).unwrap().caps;
     assert_eq!(granted & (FI_MSG | FI_TAGGED | FI_SEND), 0);
     assert_eq!(granted & REMOTE_DIRECTIONS, REMOTE_DIRECTIONS);
-    assert!(decide(&Wish {
-        remote: false,
-        ..asks
-    })
-    .is_err());
+    let refused = |caps| {
+        let wish = Wish {
+            remote: false,
+            caps,
+            ..wish
+        };
+        decide(&wish).unwrap_err()
+    };
+    assert!(refused(FI_MSG | FI_RMA | FI_READ).contains("FI_MARLINE_RMA=on"));
+    assert!(refused(FI_ATOMIC).contains("FI_MARLINE_RMA=on"));
+    assert!(!refused(FI_RMA | 1 << 62).contains("FI_MARLINE_RMA"));
 }
 
 /// Open MPI's btl/ofi asks for addresses and our keys, and brings the domain of mtl/ofi, which has

@@ -1,0 +1,88 @@
+"""libfabric's own tools, which no MPI is in: what an administrator tries first."""
+
+import re
+
+import pytest
+
+import lab as labs
+
+SIZES = ["64", "256", "1k", "4k", "64k", "1m"]
+CONTROL_PORT = "47592"
+
+
+def command(lab, host, tmp_path, *words, **more):
+    """A tool on a host of the lab, and what it counts in a folder."""
+    env = {
+        "FI_PROVIDER_PATH": labs.PROVIDER_DIR,
+        "FI_MARLINE_RAILS": "rail*",
+        "FI_MARLINE_STATS_DIR": tmp_path,
+        **more,
+    }
+    words = [str(word) for word in words]
+    return [labs.MARLINE, "lab", "exec", "--name", lab.name, host, "--", *words], labs.clean_env(env)
+
+
+def listens(lab, host, port):
+    return f":{port} " in lab.exec(host, "ss", "-Htln").stdout
+
+
+def pingpong(lab, tmp_path, *words):
+    """Client and server; they find each other by a TCP connection to the server's port."""
+    words = ["fi_pingpong", "-p", "marline", "-e", "rdm", "-c", *words]
+    server = labs.Running(*command(lab, "h0", tmp_path, *words))
+    while server.running() and not listens(lab, "h0", CONTROL_PORT):
+        pass
+    client = labs.Running(*command(lab, "h1", tmp_path, *words, "10.100.0.1"))
+    ends = client.wait(90), server.wait(20)
+    for end in ends:
+        assert end.ok, end.tail()
+        assert re.findall(r"^(\d+[km]?) +\d", end.out, re.MULTILINE) == SIZES, end.tail()
+    return labs.counters(tmp_path)
+
+
+def test_fi_info_lists_one_provider(lab, provider, tmp_path):
+    if provider != "marline":
+        return
+    words = ["fi_info", "-p", "marline", "-v"]
+    shown = labs.Running(*command(lab, "h0", tmp_path, *words)).wait(20)
+    assert shown.ok, shown.tail()
+    assert re.findall("^ *type: (.*)", shown.out, re.MULTILINE) == ["FI_EP_RDM"], shown.tail()
+    assert shown.find("^ *prov_name: marline$"), shown.tail()
+
+
+@pytest.mark.parametrize("capability", ["FI_RMA", "FI_ATOMIC"])
+def test_fi_info_says_how_remote_memory_is_offered(lab, provider, tmp_path, capability):
+    if provider != "marline":
+        return
+    words = ["fi_info", "-p", "marline", "-c", capability]
+    refused = labs.Running(*command(lab, "h0", tmp_path, *words, FI_LOG_LEVEL="info")).wait(20)
+    assert not refused.ok and refused.find("not offered.*FI_MARLINE_RMA=on"), refused.tail()
+    shown = labs.Running(*command(lab, "h0", tmp_path, *words, FI_MARLINE_RMA="on")).wait(20)
+    assert shown.ok and shown.find("^provider: marline$"), shown.tail()
+
+
+@pytest.mark.parametrize("kind", ["msg", "tagged"])
+def test_fi_pingpong(lab, provider, tmp_path, kind):
+    if provider != "marline":
+        return
+    assert pingpong(lab, tmp_path, "-m", kind)["messages_sent"] >= 2 * 10 * len(SIZES)
+
+
+@pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
+@pytest.mark.parametrize("kind", ["msg", "tagged"])
+def test_fi_pingpong_on_rails_that_lose_or_damage(wire_lab, provider, tmp_path, kind, fault):
+    """Every byte is looked at (`-c`)."""
+    if provider != "marline":
+        return
+    for rail in range(2):
+        wire_lab.fault(rail, fault)
+    counted = pingpong(wire_lab, tmp_path, "-m", kind, "-I", 50)
+    assert wire_lab.hits(fault.partition("=")[0]) > 0, wire_lab.status()
+    assert counted["resent_repair"] > 0, counted
+
+
+def test_fi_pingpong_with_a_rail_down(lab, provider, tmp_path):
+    if provider != "marline":
+        return
+    lab.fault(1, "down")
+    assert pingpong(lab, tmp_path)["messages_sent"] >= 2 * 10 * len(SIZES)
