@@ -102,8 +102,8 @@ impl World {
         };
         let result = ep.engine.atomic(ep.ep, &request);
         let parts = what.parts(NONE);
-        let bytes = parts.iter().map(|part| part.what.bytes().len()).sum();
-        if self.call_left_out(e, dst, bytes, result) {
+        let bytes: Vec<usize> = parts.iter().map(|part| part.what.bytes().len()).collect();
+        if self.call_left_out(e, dst, &bytes, result) {
             return;
         }
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
@@ -158,20 +158,23 @@ impl World {
         }
     }
 
-    /// True if a call was not taken, as it may be: its log is full, or very many are open.
+    /// True if calls of so many bytes were not taken, as may be: their log is full, or very many
+    /// are open.
     pub(crate) fn call_left_out(
         &mut self,
         e: u32,
         dst: u32,
-        bytes: usize,
+        bytes: &[usize],
         result: Result<(), SubmitError>,
     ) -> bool {
         match result {
             Err(SubmitError::Again) => {
                 self.absorb(e);
                 *self.troubles.entry("call without room").or_default() += 1;
-                // Of 1,024 calls, of which an atomic operation may take seven.
+                // Of 1,024 calls, of which an operation may take seven. A short one has a buffer
+                // that may be longer still.
                 if self.eps[e as usize].open < 140 {
+                    let bytes = bytes.iter().map(|len| (len + 24).max(128)).sum();
                     self.check_refused(e, dst, bytes);
                 }
                 true

@@ -52,16 +52,16 @@ impl World {
         Ok(())
     }
 
-    /// The bytes of a long remote write are there: its data follows in a call.
+    /// The bytes of a remote write are there: its data follows in a call.
     pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
-        let op = &self.eps[e as usize].ops[handle as usize];
-        let OpKind::Put { uid, .. } = op.kind else {
+        let op = &mut self.eps[e as usize].ops[handle as usize];
+        let OpKind::Put { uid, data, .. } = &mut op.kind else {
             return Err("data of what is no remote write".into());
         };
-        let msg = &self.truth.msgs[uid as usize];
-        let (dst, put) = (msg.dst, msg.put.filter(|put| put.data.is_some()));
-        let put = put.ok_or("data that nobody gave")?;
-        let bytes = head_of(put.key, put.addr, put.data);
+        let data = data.take().ok_or("data that nobody gave")?;
+        let msg = &self.truth.msgs[*uid as usize];
+        let (dst, put) = (msg.dst, msg.put.ok_or("not a put")?);
+        let bytes = head_of(put.key, put.addr, Some(data));
         let spot = Spot {
             window: NONE,
             key: put.key,
@@ -71,7 +71,7 @@ impl World {
         let trailer = self.truth.add(e, dst, None, None, 0);
         self.truth.settle(trailer);
         let msg = &mut self.truth.msgs[trailer as usize];
-        (msg.call, msg.put) = (call, Some(Put::new(spot, put.data)));
+        (msg.call, msg.put) = (call, Some(Put::new(spot, Some(data))));
         self.put_due(e, dst, trailer, dst == e);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::endpoint::{Due, Endpoint, Trace};
 use crate::machine::index_of;
-use crate::memory::{Buffer, OpKind};
+use crate::memory::{Buffer, OpKind, ReadOp};
 use crate::setup::{Fault, Trouble};
 use crate::truth::{Match, Msg};
 use crate::world::World;
@@ -169,7 +169,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         let uid = match ep.ops[handle as usize].kind {
             OpKind::Send { uid, .. } => uid,
-            OpKind::Put { uid, entry } => return self.put_over(e, handle, (uid, entry), end),
+            OpKind::Put { .. } => return self.put_over(e, handle, end),
             OpKind::Atomic(_) => return self.atomic_over(e, handle, end),
             _ => return Err(format!("operation {handle} is not a send")),
         };
@@ -352,25 +352,27 @@ impl World {
 
     fn read_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
         let op = &self.eps[e as usize].ops[handle as usize];
-        let OpKind::Read(read) = &op.kind else {
+        let OpKind::Read(reads) = &op.kind else {
             return Err("not a read".into());
         };
         let (len, ok) = (op.buffer.len(), entry.error.is_none());
-        let (server, base, refusable) = (read.server, read.base, read.bad || read.closed);
+        let (server, base) = (reads[0].server, reads[0].base);
+        let refusable = reads.iter().any(|read| read.bad || read.closed);
         if entry.flags != flag::RMA | flag::READ {
             return Err("wrong flags".into());
         }
-        if ok && len > 0 && (read.bad || !read.asked) {
+        if ok && len > 0 && reads.iter().any(|read| read.bad || !read.asked) {
             return Err("a read that must be refused".into());
         }
-        if ok && read.stray && !read.closed && !read.loose {
+        let stray = |read: &&ReadOp| read.stray && !read.closed && !read.loose;
+        for read in reads.iter().filter(stray).filter(|_| ok) {
             let window = &self.eps[server as usize].ops[read.window as usize].buffer;
-            let from = read.at as usize;
-            if window.get(from, from + len) != op.buffer.get(0, len) {
+            let (at, from, len) = (read.at as usize, read.from as usize, read.len as usize);
+            if window.get(at, at + len) != op.buffer.get(from, from + len) {
                 return Err("what it read was never in the window".into());
             }
         }
-        let known = ok && !read.stray && !read.loose;
+        let known = ok && reads.iter().all(|read| !read.stray && !read.loose);
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
         ep.open -= 1;

@@ -34,6 +34,7 @@ mod moves;
 mod net;
 mod ops;
 mod patterns;
+mod pieces;
 pub mod pipeline;
 mod place;
 mod profile;

@@ -377,14 +377,18 @@ pub enum OpKind {
     },
     /// A receive.
     Recv(Box<RecvOp>),
-    /// A remote read.
-    Read(Box<ReadOp>),
+    /// A remote read: its pieces.
+    Read(Vec<ReadOp>),
     /// A remote write.
     Put {
-        /// Its message, or `NONE` if it has no bytes.
+        /// The message of its first piece, or `NONE` if it has no bytes.
         uid: u32,
+        /// Messages from there on: one for each piece.
+        pieces: u32,
         /// Its success has an entry.
         entry: bool,
+        /// It follows when all bytes are there.
+        data: Option<u64>,
     },
     /// An atomic operation.
     Atomic(Box<AtomicOp>),
@@ -425,6 +429,10 @@ pub struct ReadOp {
     pub server: u32,
     /// Where the right content starts.
     pub base: u64,
+    /// The bytes of the operation that it brings.
+    pub from: u64,
+    /// See `from`.
+    pub len: u64,
     /// Key and address that it names.
     pub key: u64,
     /// See `key`.

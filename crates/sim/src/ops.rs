@@ -4,6 +4,7 @@ use crate::check::SCRAP;
 use crate::content::PIECE;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp, RecvOp, CUTS_MAX};
+use crate::pieces::Piece;
 use crate::rng::Rng;
 use crate::truth::PlainRecv;
 use crate::windows::{Spot, User, Wrong};
@@ -341,28 +342,15 @@ impl World {
     pub(crate) fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
         let (now, len) = (self.now, len.min(READ_MAX));
         let dest = self.addr(e, dst);
-        let rng = &mut self.eps[e as usize].app.rng;
-        let base = rng.below(5_000);
-        let of_all = |key, addr| Spot {
-            window: NONE,
-            key,
-            addr,
-        };
-        // Of what stays, or is closed at any time; with a wrong key, or a range that ends outside.
-        let spot = match (bad, rng.one_in(2)) {
-            (false, false) => of_all(KEY, base),
-            (false, true) => self.find_room(dst, len, Some(base)),
-            (true, false) => of_all(KEY, PIECE as u64 - len + 1),
-            (true, true) => {
-                let wrong = Wrong::draw_read(&mut self.windows_rng);
-                self.wrong_spot(dst, len, wrong, base)
-            }
-        };
+        let base = self.eps[e as usize].app.rng.below(5_000);
+        let pieces = self.draw_pieces(len, bad, |world, (from, len), bad| {
+            world.read_spot((e, dst), base + from, len, bad)
+        });
+        let remote = self.named(&pieces);
         let ep = &mut self.eps[e as usize];
         let mut buffer = Buffer::new(len as usize);
         let cuts = draw_cuts(&mut ep.app.rng, len as usize);
         let iov = buffer.pieces(&cuts);
-        let remote = [(spot.addr, len as usize, spot.key)];
         let request = remote_request(dest, &iov, &remote, ep.ops.len(), (true, None));
         let result = ep.engine.read(ep.ep, &request);
         if result == Err(SubmitError::PeerDead) {
@@ -371,26 +359,50 @@ impl World {
             }
             return;
         }
-        let read = ReadOp {
+        let read = |piece: &Piece| ReadOp {
             server: dst,
-            base,
-            key: spot.key,
-            addr: spot.addr,
-            window: spot.window,
+            base: base + piece.from,
+            from: piece.from,
+            len: piece.len,
+            key: piece.spot.key,
+            addr: piece.spot.addr,
+            window: piece.spot.window,
             ..ReadOp::default()
         };
-        let handle = ep.add_op(OpKind::Read(Box::new(read)), buffer, now, false);
+        let reads = pieces.iter().map(read).collect();
+        let handle = ep.add_op(OpKind::Read(reads), buffer, now, false);
         ep.open += 1;
-        self.used_by(dst, spot.window, User::Read(e, handle));
-        if len > 0 {
-            let due = &mut self.eps[dst as usize].windows.reads_due;
-            due.entry(e).or_default().push(handle);
+        for (at, piece) in pieces.iter().enumerate() {
+            self.used_by(dst, piece.spot.window, User::Read(e, (handle, at)));
+            if len > 0 {
+                let due = &mut self.eps[dst as usize].windows.reads_due;
+                due.entry(e).or_default().push((handle, at));
+            }
         }
         let ep = &mut self.eps[e as usize];
         if self.tracing {
-            let text = format!("read {handle} of {len} B from {dst}, bad {bad}, {spot:x?}");
+            let text = format!("read {handle} of {len} B from {dst}, bad {bad}, {pieces:x?}");
             ep.note(now, Trace::Did(text));
         }
         self.accepted(e, "read", result);
+    }
+
+    /// Where `e` reads `len` bytes of `dst`: of what stays, or is closed at any time; with a wrong
+    /// key, or a range that ends outside.
+    fn read_spot(&mut self, (e, dst): (u32, u32), base: u64, len: u64, bad: bool) -> Spot {
+        let of_all = |key, addr| Spot {
+            window: NONE,
+            key,
+            addr,
+        };
+        match (bad, self.eps[e as usize].app.rng.one_in(2)) {
+            (false, false) => of_all(KEY, base),
+            (false, true) => self.find_room(dst, len, Some(base)),
+            (true, false) => of_all(KEY, PIECE as u64 - len + 1),
+            (true, true) => {
+                let wrong = Wrong::draw_read(&mut self.windows_rng);
+                self.wrong_spot(dst, len, wrong, base)
+            }
+        }
     }
 }

@@ -3,14 +3,16 @@
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, remote_request, NONE};
+use crate::pieces::Piece;
 use crate::remote::{head_of, Ask, Call, SHORT_MAX};
 use crate::truth::Put;
 use crate::windows::{User, Wrong};
 use crate::world::World;
 use marline_engine::{flag, Completion, OpError, SubmitError};
+use std::ops::Range;
 
 /// A remote write that is to be posted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct NewPut {
     dst: u32,
     len: u64,
@@ -20,13 +22,6 @@ struct NewPut {
     entry: bool,
     /// For the queue of its target.
     data: Option<u64>,
-}
-
-impl NewPut {
-    /// It goes in a call.
-    fn is_call(&self, calls: bool) -> bool {
-        calls && self.len > 0 && self.len <= SHORT_MAX
-    }
 }
 
 /// Posting.
@@ -59,70 +54,97 @@ impl World {
         let remote = [(spot.addr, 0, spot.key)];
         let request = remote_request(dest, &iov, &remote, ep.ops.len(), (put.entry, None));
         let result = ep.engine.put(ep.ep, &request);
-        if self.put_left_out(e, put, result) {
+        if self.put_left_out(e, put, &[], result) {
             return;
         }
         let (now, entry) = (self.now, put.entry);
         let ep = &mut self.eps[e as usize];
-        ep.add_op(OpKind::Put { uid: NONE, entry }, buffer, now, in_round);
+        let kind = OpKind::Put {
+            uid: NONE,
+            pieces: 0,
+            entry,
+            data: None,
+        };
+        ep.add_op(kind, buffer, now, in_round);
         ep.open += 1;
         self.accepted(e, "put", result);
     }
 
     fn put_bytes(&mut self, e: u32, put: &NewPut, in_round: bool) {
         let &NewPut {
-            dst,
-            len,
-            bad,
-            entry,
-            data,
+            dst, len, entry, ..
         } = put;
         let cuts = draw_cuts(&mut self.eps[e as usize].app.rng, len as usize);
         let uid = self.truth.msgs.len() as u32;
-        let spot = match bad {
+        let base = self.truth.base_of(uid);
+        let pieces = self.draw_pieces(len, put.bad, |world, (from, len), bad| match bad {
             true => {
-                let wrong = Wrong::draw(&mut self.windows_rng);
-                self.wrong_spot(dst, len, wrong, self.truth.base_of(uid))
+                let wrong = Wrong::draw(&mut world.windows_rng);
+                world.wrong_spot(dst, len, wrong, base + from)
             }
-            false => self.find_room(dst, len, None),
-        };
-        let mut buffer = Buffer::with(self.content, self.truth.base_of(uid), len as usize);
+            false => world.find_room(dst, len, None),
+        });
+        let remote = self.named(&pieces);
+        let mut buffer = Buffer::with(self.content, base, len as usize);
         let dest = self.addr(e, dst);
         let ep = &mut self.eps[e as usize];
         let iov = buffer.pieces(&cuts);
-        let remote = [(spot.addr, len as usize, spot.key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (entry, data));
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (entry, put.data));
         let result = ep.engine.put(ep.ep, &request);
-        if self.put_left_out(e, put, result) {
+        if self.put_left_out(e, put, &pieces, result) {
             return;
         }
-        let uid = self.truth.add(e, dst, None, None, len);
-        self.truth.settle(uid);
-        let msg = &mut self.truth.msgs[uid as usize];
-        msg.put = Some(Put::new(spot, data));
-        if put.is_call(self.setup.calls) && dst != e {
-            let mut bytes = head_of(spot.key, spot.addr, data);
-            bytes.extend_from_slice(buffer.get(0, len as usize).unwrap_or_default());
-            msg.call = Some(Call::new(Ask::Put, bytes));
-        }
-        self.used_by(dst, spot.window, User::Put(uid));
-        let now_done = put.is_call(self.setup.calls) && dst == e;
-        self.put_due(e, dst, uid, now_done);
+        self.add_puts(e, put, &pieces, &buffer);
+        let in_call = pieces.len() == 1 && self.is_call(pieces[0].len);
+        let kind = OpKind::Put {
+            uid,
+            pieces: pieces.len() as u32,
+            entry,
+            data: put.data.filter(|_| !in_call),
+        };
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
-        let handle = ep.add_op(OpKind::Put { uid, entry }, buffer, now, in_round);
+        let handle = ep.add_op(kind, buffer, now, in_round);
         ep.open += 1;
         if self.tracing {
-            let text = format!(
-                "put {handle} = message {uid} of {len} B to {dst}, bad {bad}, \
-                entry {entry}, {spot:x?}"
-            );
+            let text = format!("put {handle} = messages from {uid} on: {put:x?} in {pieces:x?}");
             ep.note(now, Trace::Did(text));
         }
-        if dst == e {
-            let msg = &mut self.truth.msgs[uid as usize];
-            (msg.head_seen, msg.arrived) = (true, true);
-        }
         self.accepted(e, "put", result);
+    }
+
+    /// The messages of a write: one for each of its pieces.
+    fn add_puts(&mut self, e: u32, put: &NewPut, pieces: &[Piece], buffer: &Buffer) {
+        let (dst, own) = (put.dst, put.dst == e);
+        let base = self.truth.base_of(self.truth.msgs.len() as u32);
+        let mut at_once = Vec::new();
+        for &Piece { spot, from, len } in pieces {
+            let is_call = self.is_call(len);
+            let data = put.data.filter(|_| is_call && pieces.len() == 1);
+            let uid = self.truth.add(e, dst, None, None, len);
+            self.truth.settle(uid);
+            let msg = &mut self.truth.msgs[uid as usize];
+            (msg.base, msg.put) = (base + from, Some(Put::new(spot, data)));
+            (msg.head_seen, msg.arrived) = (own, own);
+            if is_call && !own {
+                let mut bytes = head_of(spot.key, spot.addr, data);
+                let (from, to) = (from as usize, (from + len) as usize);
+                bytes.extend_from_slice(buffer.get(from, to).unwrap_or_default());
+                msg.call = Some(Call::new(Ask::Put, bytes));
+            }
+            self.used_by(dst, spot.window, User::Put(uid));
+            match is_call && own {
+                true => at_once.push(uid),
+                false => self.put_due(e, dst, uid, false),
+            }
+        }
+        for uid in at_once.into_iter().rev() {
+            self.put_due(e, dst, uid, true);
+        }
+    }
+
+    /// A write of so many bytes goes in a call.
+    fn is_call(&self, len: u64) -> bool {
+        self.setup.calls && len > 0 && len <= SHORT_MAX
     }
 
     /// `dst` is to be asked for a write of `e`: behind those before it, or at once.
@@ -136,10 +158,18 @@ impl World {
     }
 
     /// True if a write was not taken, as it may be.
-    fn put_left_out(&mut self, e: u32, put: &NewPut, result: Result<(), SubmitError>) -> bool {
+    fn put_left_out(
+        &mut self,
+        e: u32,
+        put: &NewPut,
+        pieces: &[Piece],
+        result: Result<(), SubmitError>,
+    ) -> bool {
         let dst = put.dst;
-        if put.is_call(self.setup.calls) {
-            return self.call_left_out(e, dst, put.len as usize, result);
+        let calls = pieces.iter().filter(|piece| self.is_call(piece.len));
+        let bytes: Vec<usize> = calls.map(|call| call.len as usize).collect();
+        if !bytes.is_empty() {
+            return self.call_left_out(e, dst, &bytes, result);
         }
         if result == Err(SubmitError::Again) && dst == e {
             self.absorb(e); // messages to itself have no room: it leaves this one out
@@ -162,19 +192,32 @@ impl World {
         &mut self,
         e: u32,
         handle: u32,
-        (uid, entry): (u32, bool),
         end: Result<(), OpError>,
     ) -> Result<(), String> {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Put {
+            uid,
+            pieces,
+            entry,
+            data,
+        } = op.kind
+        else {
+            return Err("not a put".into());
+        };
         let kind = match (end.is_ok(), entry) {
             (true, true) => "put",
             (true, false) => "put without entry",
             (false, _) => "put failed",
         };
         *self.troubles.entry(kind).or_default() += 1;
-        match uid {
-            NONE if end.is_ok() => {}
-            NONE => return Err(format!("a put of nothing fails: {end:?}")),
-            _ => self.bytes_over(e, handle, uid, end)?,
+        if uid == NONE && end.is_err() {
+            return Err(format!("a put of nothing fails: {end:?}"));
+        }
+        if end.is_ok() && data.is_some() {
+            return Err(format!("put of message {uid} is over without its data"));
+        }
+        if uid != NONE {
+            self.pieces_over(e, handle, uid..uid + pieces, end)?;
         }
         self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
         if end.is_err() || entry {
@@ -183,13 +226,40 @@ impl World {
         self.end_untold(e, handle)
     }
 
-    fn bytes_over(
+    fn pieces_over(
         &mut self,
         e: u32,
         handle: u32,
-        uid: u32,
+        uids: Range<u32>,
         end: Result<(), OpError>,
     ) -> Result<(), String> {
+        let puts = self.truth.msgs[uids.start as usize..uids.end as usize].iter();
+        let mut puts = puts.filter_map(|msg| msg.put);
+        match end {
+            Err(OpError::BadRemoteMemory) if !puts.any(|put| put.asked && !put.open) => Err(
+                format!("put of messages {uids:?} refused, not in its turn or good"),
+            ),
+            Err(OpError::PeerDead) => {
+                let dst = self.truth.msgs[uids.start as usize].dst;
+                self.prompt(e, handle, dst)?;
+                if self.lost_peer(e, dst) {
+                    uids.into_iter()
+                        .try_for_each(|uid| self.bytes_over(uid, end))
+                } else {
+                    Err(format!(
+                        "put of messages {uids:?} failed, but endpoint {dst} lives"
+                    ))
+                }
+            }
+            Ok(()) | Err(OpError::BadRemoteMemory) => uids
+                .into_iter()
+                .try_for_each(|uid| self.bytes_over(uid, end)),
+            Err(other) => Err(format!("not an error of a put: {other:?}")),
+        }
+    }
+
+    /// The bytes of one piece are over.
+    fn bytes_over(&mut self, uid: u32, end: Result<(), OpError>) -> Result<(), String> {
         let msg = &mut self.truth.msgs[uid as usize];
         if msg.send_done.replace(end.is_ok()).is_some() {
             return Err(format!("put of message {uid} ends twice"));
@@ -203,26 +273,12 @@ impl World {
             msg.forget();
         }
         match end {
-            Ok(()) if put.bad || !put.asked => return Err("a put that must be refused".into()),
-            Ok(()) if unanswered => return Err(format!("put {uid} is over without an answer")),
-            Ok(()) if !whole => return Err(format!("put {uid} is over before its data is safe")),
-            Ok(()) if put.open => self.check_window(dst, uid)?,
-            Err(OpError::BadRemoteMemory) if put.open => return Err("a good put failed".into()),
-            Err(OpError::BadRemoteMemory) if !put.asked => {
-                return Err("a put is refused before its turn".into());
-            }
-            Err(OpError::PeerDead) => {
-                self.prompt(e, handle, dst)?;
-                if !self.lost_peer(e, dst) {
-                    return Err(format!(
-                        "put of message {uid} failed, but endpoint {dst} lives"
-                    ));
-                }
-            }
-            Ok(()) | Err(OpError::BadRemoteMemory) => {}
-            Err(other) => return Err(format!("not an error of a put: {other:?}")),
+            Ok(()) if put.bad || !put.asked => Err("a put that must be refused".into()),
+            Ok(()) if unanswered => Err(format!("put {uid} is over without an answer")),
+            Ok(()) if !whole => Err(format!("put {uid} is over before its data is safe")),
+            Ok(()) if put.open => self.check_window(dst, uid),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(crate) fn put_completed(
@@ -231,7 +287,11 @@ impl World {
         handle: u32,
         entry: &Completion,
     ) -> Result<Due, String> {
-        let OpKind::Put { uid, entry: due } = self.eps[e as usize].ops[handle as usize].kind else {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Put {
+            uid, entry: due, ..
+        } = op.kind
+        else {
             return Err("not a put".into());
         };
         if entry.flags != flag::RMA | flag::WRITE {

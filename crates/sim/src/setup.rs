@@ -351,6 +351,8 @@ pub struct Setup {
     pub calls: bool,
     /// Half of what would be sent are remote operations.
     pub remote: bool,
+    /// Some of them name several pieces of memory.
+    pub segments: bool,
 }
 
 impl Setup {
@@ -427,6 +429,7 @@ impl Setup {
             borrow: Rng::new(seed, 20).one_in(2),
             calls: !Rng::new(seed, 18).one_in(4),
             remote: Rng::new(seed, 19).one_in(3),
+            segments: Rng::new(seed, 31).one_in(2),
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);

@@ -28,7 +28,7 @@ pub struct Put {
     pub bad: bool,
     /// Another writes where it does.
     pub loose: bool,
-    /// For the queue of its target.
+    /// For the queue of its target, in this message.
     pub data: Option<u64>,
 }
 

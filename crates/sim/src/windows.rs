@@ -8,7 +8,7 @@ use crate::check::SCRAP;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp};
 use crate::ops::NONE;
-use crate::remote::{Cells, SHORT_MAX};
+use crate::remote::Cells;
 use crate::rng::Rng;
 use crate::table::Table;
 use crate::truth::Put;
@@ -42,8 +42,8 @@ pub struct Windows {
     keys_made: u64,
     /// Remote writes that it was not asked for yet, in order, by their writer.
     pub puts_due: Table<u32, VecDeque<u32>>,
-    /// Operations of all reads, by their reader and number.
-    pub reads_due: Table<u32, Vec<u32>>,
+    /// Operations of all reads, and pieces of them, by their reader and number.
+    pub reads_due: Table<u32, Vec<(u32, usize)>>,
     /// Data that remote writes brought, in order: writer, data, length.
     pub data_due: VecDeque<(u32, u64, usize)>,
     /// Memory for atomics.
@@ -76,8 +76,8 @@ pub struct Window {
 pub enum User {
     /// The remote write of this message.
     Put(u32),
-    /// This read of an endpoint.
-    Read(u32, u32),
+    /// This read of an endpoint, and piece of it.
+    Read(u32, (u32, usize)),
 }
 
 /// A range of a window, from and to.
@@ -342,7 +342,7 @@ impl World {
                 let msg = &self.truth.msgs[uid as usize];
                 (msg.src, msg.send_done.is_some())
             }
-            User::Read(by, handle) => {
+            User::Read(by, (handle, _)) => {
                 let op = &self.eps[by as usize].ops[handle as usize];
                 (by, op.done_ns.is_some())
             }
@@ -459,9 +459,7 @@ impl World {
             0 => self.admits(e, (key, addr)),
             _ => self.enter(e, (key, addr, len), User::Put(uid)),
         };
-        // A long write's data follows in a call of its own.
-        let calls = self.setup.calls && len <= SHORT_MAX;
-        if let Some(data) = put.data.filter(|_| calls && entered.is_some()) {
+        if let Some(data) = put.data.filter(|_| entered.is_some()) {
             let due = &mut self.eps[e as usize].windows.data_due;
             due.push_back((src, data, len as usize));
         }
@@ -572,9 +570,9 @@ impl World {
         }
     }
 
-    pub(crate) fn read_mut(&mut self, e: u32, handle: u32) -> Option<&mut ReadOp> {
+    fn read_mut(&mut self, e: u32, (handle, at): (u32, usize)) -> Option<&mut ReadOp> {
         match &mut self.eps[e as usize].ops.get_mut(handle as usize)?.kind {
-            OpKind::Read(read) => Some(read),
+            OpKind::Read(reads) => reads.get_mut(at),
             _ => None,
         }
     }

@@ -2,14 +2,14 @@
 //! element is in one part, and each part is done once, as any call; the operation is over when all
 //! are.
 
-use crate::api::{AtomicKind, AtomicReq, EpId, IoVec, OpError, SubmitError};
+use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};
+use crate::core::parts::cut;
 use crate::core::submit::total;
 use crate::memory::atomic::{is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
 use crate::state::calls::{Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
-use marline_proto::Mutation;
 
 /// Bytes that one operation works on, at most.
 const BYTES_MAX: usize = 64 << 10;
@@ -56,15 +56,22 @@ impl<S: System> Core<S> {
             _ => 1,
         };
         let each = HEAD + operands * most * size;
-        let room = operands == 0 || self.buffers.pool.has_room_for(parts, each);
+        let room = operands == 0 || {
+            let all = std::iter::repeat_n(each, parts);
+            self.buffers.pool.has_room_for(all)
+        };
         let open = self.calls.open.get(&(ep.0, peer.0)).copied();
         if open.unwrap_or(0) as usize + parts > OPEN_MAX as usize || !room {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }
-        let end = Ok(());
-        let left = parts;
-        let whole = self.calls.wholes.insert(Whole { ep, left, end });
+        let (left, end) = (parts, Ok(()));
+        let whole = self.calls.wholes.insert(Whole {
+            ep,
+            left,
+            end,
+            trailer: None,
+        });
         let all = [req.operands, req.compare, req.result].map(Pieces::new);
         for first in (0..elements).step_by(most) {
             let count = most.min(elements - first);
@@ -85,36 +92,11 @@ impl<S: System> Core<S> {
         }
         Ok(())
     }
-
-    /// A part is over; if all are, how the whole ends.
-    pub(crate) fn part_over(
-        &mut self,
-        whole: u32,
-        end: Result<(), OpError>,
-    ) -> Option<Result<(), OpError>> {
-        let early = self.cfg.proto.errs(Mutation::EndWithPart);
-        let parts = self.calls.wholes.get_mut(whole)?;
-        parts.left -= 1;
-        parts.end = parts.end.and(end);
-        if parts.left > 0 && !early {
-            return None;
-        }
-        self.calls.wholes.remove(whole).map(|parts| parts.end)
-    }
 }
 
 /// It has no operands, whatever it was given.
 pub(crate) fn reads_only(req: &AtomicReq<'_>) -> bool {
     req.kind == AtomicKind::Fetch && req.op == op::READ
-}
-
-/// `len` bytes of the pieces (which may be none) from `offset` on.
-fn cut(pieces: &Pieces, offset: usize, len: usize) -> Vec<IoVec> {
-    let mut part = Vec::new();
-    pieces.for_range(offset as u64, len, |base, len| {
-        part.push(IoVec { base, len })
-    });
-    part
 }
 
 /// Most elements of `size` bytes in one atomic operation: the same for all kinds, since Intel MPI

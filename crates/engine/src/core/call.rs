@@ -48,6 +48,7 @@ impl<S: System> Core<S> {
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
         place: (u64, u64),
+        whole: Option<u32>,
     ) -> Result<(), SubmitError> {
         let word = Word {
             verb: Verb::Write,
@@ -66,8 +67,8 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::RMA | flag::WRITE,
-            must: false,
-            whole: None,
+            must: whole.is_some(),
+            whole,
         };
         self.call(now, ep, &request)
     }
@@ -234,7 +235,7 @@ impl<S: System> Core<S> {
             at += n;
         });
         let end = match op.whole {
-            Some(whole) => self.part_over(whole, end),
+            Some(whole) => self.part_over(whole, end, (op.ep, op.context, op.flags)),
             None => Some(end),
         };
         let Some(end) = end else {
@@ -299,14 +300,16 @@ impl<S: System> Core<S> {
         }
         for whole in self.calls.wholes.find(|whole| whole.ep == ep) {
             self.calls.wholes.remove(whole);
+            self.calls.puts.retain(|_, of| *of != whole);
+            self.calls.reads.retain(|_, of| *of != whole);
         }
         self.calls.open.retain(|&(of, _), _| of != ep.0);
     }
 
-    /// The bytes of a long write are there: its data follows.
+    /// The bytes of a write are there: its data follows.
     pub(crate) fn send_trailer(
         &mut self,
-        op: &SendOp,
+        (ep, context, flags): (EpId, usize, u64),
         trailer: &Trailer,
     ) -> Result<(), SubmitError> {
         let word = Word {
@@ -323,13 +326,13 @@ impl<S: System> Core<S> {
             data: trailer.data,
             operands: [&[], &[]],
             result: &[],
-            context: op.context,
+            context,
             completion: trailer.completion,
-            flags: op.flags,
+            flags,
             must: true,
             whole: None,
         };
-        self.call(self.polled_ns, op.ep, &request)
+        self.call(self.polled_ns, ep, &request)
     }
 }
 

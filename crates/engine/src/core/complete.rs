@@ -145,8 +145,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A long remote write has left the memory of its caller: how it ended. `None`: its data
-    /// follows, and it is over when that is there.
+    /// A long remote write has left the memory of its caller: how it ended. `None`: it was a part
+    /// of an operation that is not over.
     fn put_left(
         &mut self,
         handle: u32,
@@ -157,14 +157,9 @@ impl<S: System> Core<S> {
             endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
             self.answered |= endpoint.remote_open == 0;
         }
-        let trailer = self.calls.trailers.remove(&handle);
-        let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
-            return Some(end);
-        };
-        self.watch.trails(op.context);
-        match self.send_trailer(op, &trailer) {
-            Ok(()) => None,
-            Err(_) => Some(Err(OpError::PeerDead)),
+        match self.calls.puts.remove(&handle) {
+            Some(whole) => self.part_over(whole, end, (op.ep, op.context, op.flags)),
+            None => Some(end),
         }
     }
 

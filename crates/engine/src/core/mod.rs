@@ -14,6 +14,7 @@ mod groups;
 mod ingest;
 mod links;
 mod outages;
+mod parts;
 pub(crate) mod publish;
 mod remote_write;
 mod report;

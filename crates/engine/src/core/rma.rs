@@ -6,11 +6,11 @@ use crate::api::{
     flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError, INJECT_MAX,
 };
 use crate::core::complete::count;
+use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
-use crate::state::calls::{Trailer, PAYLOAD_MAX};
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};
@@ -114,10 +114,18 @@ impl<S: System> Core<S> {
     }
 }
 
+/// The only piece there that has bytes, or the first of some without any; `None`: there are
+/// several.
+fn only(req: &RemoteReq<'_>) -> Option<Range> {
+    let mut filled = req.remote.iter().filter(|(_, len, _)| *len > 0);
+    let &(addr, len, key) = filled.next().or(req.remote.first())?;
+    filled.next().is_none().then_some((key, addr, len as u64))
+}
+
 /// Operations of this process on the memory of others.
 impl<S: System> Core<S> {
-    /// The peer, and the range there.
-    fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(PeerId, Range), SubmitError> {
+    /// The peer, if the operation is one.
+    fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<PeerId, SubmitError> {
         let peer = self
             .dir
             .peer_of(ep, req.dest)
@@ -125,19 +133,31 @@ impl<S: System> Core<S> {
         if !self.dir.ep(ep).is_some_and(|e| e.enabled) {
             return Err(SubmitError::Invalid);
         }
-        // One remote piece: what the MPIs use; more would be one operation each.
-        let &[(addr, len, key)] = req.remote else {
-            return Err(SubmitError::Invalid);
-        };
-        if len != total(req.iov) {
+        let mut lengths = req.remote.iter().map(|(_, len, _)| *len);
+        let len = lengths.try_fold(0, usize::checked_add);
+        if req.remote.is_empty() || len != Some(total(req.iov)) {
             return Err(SubmitError::Invalid);
         }
-        Ok((peer, (key, addr, len as u64)))
+        Ok(peer)
     }
 
     /// Posts a remote read.
     pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
-        let (peer, (key, addr, len)) = self.remote(ep, req)?;
+        let peer = self.remote(ep, req)?;
+        match only(req) {
+            Some(range) => self.read_one((ep, peer), req, range, None),
+            None => self.remote_parts(0, (ep, peer), req, Access::Read),
+        }
+    }
+
+    /// Posts a remote read of one piece, which may be a part of a read of several.
+    pub(crate) fn read_one(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        (key, addr, len): Range,
+        whole: Option<u32>,
+    ) -> Result<(), SubmitError> {
         let handle = self.ops.recvs.insert(RecvOp {
             ep,
             pieces: Pieces::new(req.iov),
@@ -155,6 +175,10 @@ impl<S: System> Core<S> {
             return Err(SubmitError::PeerDead);
         }
         endpoint.remote_open += 1;
+        if let Some(whole) = whole {
+            self.calls.reads.insert(handle, whole);
+        }
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.writes() {
             self.settle(); // its memory is granted before anything can arrive there
         }
@@ -165,25 +189,41 @@ impl<S: System> Core<S> {
     /// Posts a remote write. It is complete when its bytes are in the peer's memory; until then
     /// its own is the engine's, unless it is injected. A short one goes in a call.
     pub fn put(&mut self, now: u64, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
-        let (peer, (key, addr, len)) = self.remote(ep, req)?;
-        let short = self.cfg.calls && len as usize <= PAYLOAD_MAX;
-        if short && (len > 0 || req.data.is_some()) {
-            return self.call_write(now, (ep, peer), req, (key, addr));
+        let peer = self.remote(ep, req)?;
+        let trails = |len| req.data.is_some() && !self.is_short(len as usize);
+        match only(req).filter(|&(_, _, len)| !trails(len)) {
+            Some(range) => self.put_one(now, (ep, peer), req, range, None),
+            None => self.remote_parts(now, (ep, peer), req, Access::Write),
         }
-        let log = match req.flags.inject {
-            true => Some(self.injected(req.iov)?),
-            false => None,
-        };
-        self.put_long((ep, peer), req, (key, addr, len), log)
     }
 
-    /// A copy of the bytes of an operation that does not leave its caller any memory to keep.
-    fn injected(&mut self, iov: &[IoVec]) -> Result<Buffer, SubmitError> {
+    /// Posts a remote write of one piece, which may be a part of a write of several.
+    pub(crate) fn put_one(
+        &mut self,
+        now: u64,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        (key, addr, len): Range,
+        whole: Option<u32>,
+    ) -> Result<(), SubmitError> {
+        if self.is_short(len as usize) && (len > 0 || req.data.is_some()) {
+            return self.call_write(now, (ep, peer), req, (key, addr), whole);
+        }
+        let log = match req.flags.inject {
+            true => Some(self.injected(req.iov, whole.is_some())?),
+            false => None,
+        };
+        self.put_long((ep, peer), req, (key, addr, len), log, whole)
+    }
+
+    /// A copy of the bytes of an operation that does not leave its caller any memory to keep;
+    /// `room`: there is room, as was found out.
+    fn injected(&mut self, iov: &[IoVec], room: bool) -> Result<Buffer, SubmitError> {
         let len = total(iov);
         if len > INJECT_MAX {
             return Err(SubmitError::TooLong);
         }
-        let room = self.logs(len).then(|| self.buffers.pool.take(len, true));
+        let room = (room || self.logs(len)).then(|| self.buffers.pool.take(len, true));
         let Some(mut buffer) = room.flatten() else {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
@@ -198,9 +238,10 @@ impl<S: System> Core<S> {
         req: &RemoteReq<'_>,
         (key, addr, len): Range,
         mut log: Option<Buffer>,
+        whole: Option<u32>,
     ) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if endpoint.node.own_full(peer) {
+        if endpoint.node.own_full(peer) && whole.is_none() {
             return Err(SubmitError::Again);
         }
         let tx_cq = endpoint.tx_cq;
@@ -233,14 +274,8 @@ impl<S: System> Core<S> {
             return Err(SubmitError::PeerDead);
         }
         endpoint.remote_open += 1;
-        if let Some(data) = req.data {
-            let trailer = Trailer {
-                peer,
-                place: (key, addr),
-                data,
-                completion,
-            };
-            self.calls.trailers.insert(handle, trailer);
+        if let Some(whole) = whole {
+            self.calls.puts.insert(handle, whole);
         }
         self.deferred = true;
         Ok(())
@@ -254,14 +289,25 @@ impl<S: System> Core<S> {
             return;
         };
         endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
-        let (cq, last) = (endpoint.tx_cq, endpoint.remote_open == 0);
-        count(endpoint.reads.as_deref(), ok);
+        let last = endpoint.remote_open == 0;
         self.answered |= last;
+        let mut end = ok.then_some(()).ok_or(OpError::BadRemoteMemory);
+        if let Some(whole) = self.calls.reads.remove(&handle) {
+            match self.part_over(whole, end, (op.ep, 0, 0)) {
+                Some(all) => end = all,
+                None => return, // other parts are under way
+            }
+        }
+        let Some(endpoint) = self.dir.ep(op.ep) else {
+            return;
+        };
+        let (cq, ok) = (endpoint.tx_cq, end.is_ok());
+        count(endpoint.reads.as_deref(), ok);
         if op.options.completion || !ok {
             let entry = Completion {
                 context: op.context,
                 flags: flag::RMA | flag::READ,
-                error: (!ok).then_some(OpError::BadRemoteMemory),
+                error: end.err(),
                 ..Completion::empty()
             };
             self.complete(cq, entry);

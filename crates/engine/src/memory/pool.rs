@@ -58,10 +58,11 @@ impl Pool {
         class.is_some_and(|size| self.log_bytes + size <= self.limit)
     }
 
-    /// The log has room for so many buffers of `len` bytes.
-    pub fn has_room_for(&self, buffers: usize, len: usize) -> bool {
-        let class = CLASSES.iter().find(|&&c| len <= c);
-        class.is_some_and(|size| self.log_bytes + buffers * size <= self.limit)
+    /// The log has room for buffers of these lengths (at most 64 KiB each), if there are any.
+    pub fn has_room_for(&self, lengths: impl Iterator<Item = usize>) -> bool {
+        let size = |len| CLASSES.iter().find(|&&c| len <= c).copied().unwrap_or(len);
+        let bytes: usize = lengths.map(size).sum();
+        bytes == 0 || self.log_bytes + bytes <= self.limit
     }
 
     /// A buffer of the log with at least `len` bytes (at most 64 KiB). `reserve`: may exceed the

@@ -29,7 +29,7 @@ pub(crate) struct CallOp {
     pub whole: Option<u32>,
 }
 
-/// An atomic operation in several calls.
+/// An operation in several parts.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub ep: EpId,
@@ -37,9 +37,11 @@ pub(crate) struct Whole {
     pub left: usize,
     /// How it ends: as the first part that failed.
     pub end: Result<(), OpError>,
+    /// Its data, which goes when all parts have ended well.
+    pub trailer: Option<Trailer>,
 }
 
-/// A long remote write with data for the peer's queue: the data goes when the bytes are there.
+/// Data of a remote write for the peer's queue that goes when the bytes are there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trailer {
     pub peer: PeerId,
@@ -57,8 +59,10 @@ pub(crate) struct Calls {
     /// Open ones by endpoint index and peer.
     pub open: BTreeMap<(u32, u32), u32>,
     pub serial: u32,
-    /// By the handle of the long write.
-    pub trailers: BTreeMap<u32, Trailer>,
+    /// Long writes that are parts: the operation in `wholes` by the handle.
+    pub puts: BTreeMap<u32, u32>,
+    /// The same of reads.
+    pub reads: BTreeMap<u32, u32>,
 }
 
 /// The kind of a call.

@@ -121,8 +121,10 @@ pub enum Mutation {
     AnyKey,
     /// Lost calls, and lost answers to them, are not sent again.
     ForgetCalls,
-    /// An atomic operation in parts is over with its first.
+    /// An operation in parts is over with its first.
     EndWithPart,
+    /// The last piece of a remote operation of several is forgotten.
+    ForgetPiece,
 }
 
 impl Mutation {
@@ -131,7 +133,7 @@ impl Mutation {
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck` and `RestEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 52] = [
+    pub const ALL: [Mutation; 53] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -184,5 +186,6 @@ impl Mutation {
         Mutation::AnyKey,
         Mutation::ForgetCalls,
         Mutation::EndWithPart,
+        Mutation::ForgetPiece,
     ];
 }

@@ -1,0 +1,149 @@
+//! Operations in parts: atomics that no call has room for, reads and writes of several pieces of a
+//! peer's memory (a part for each, as if it had been asked for by itself), and long writes with
+//! data, which goes when all bytes are there. An operation is over, counted and told, when all of
+//! its parts are.
+
+use crate::api::{EpId, IoVec, OpError, RemoteReq, SubmitError, INJECT_MAX};
+use crate::core::submit::total;
+use crate::memory::op_table::Pieces;
+use crate::platform::system::{System, Watch};
+use crate::state::calls::{Trailer, Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
+use crate::state::core::Core;
+use crate::state::operations::Range;
+use marline_proto::{Mutation, PeerId};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// `len` bytes of the pieces (which may be none) from `offset` on.
+pub(crate) fn cut(pieces: &Pieces, offset: usize, len: usize) -> Vec<IoVec> {
+    let mut part = Vec::new();
+    pieces.for_range(offset as u64, len, |base, len| {
+        part.push(IoVec { base, len })
+    });
+    part
+}
+
+impl<S: System> Core<S> {
+    /// Posts a read or write in parts: all of them, or none.
+    pub(crate) fn remote_parts(
+        &mut self,
+        now: u64,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        access: Access,
+    ) -> Result<(), SubmitError> {
+        let empty = total(req.iov) == 0;
+        let ranges = req.remote.iter().filter(|(_, len, _)| *len > 0 || empty);
+        let mut ranges: Vec<Range> = ranges
+            .map(|&(addr, len, key)| (key, addr, len as u64))
+            .collect();
+        self.parts_fit((ep, peer), req, &ranges, access)?;
+        let trailer = req.data.map(|data| Trailer {
+            peer,
+            place: (ranges[0].0, ranges[0].1),
+            data,
+            completion: req.flags.completion && !req.flags.inject,
+        });
+        let (left, end) = (ranges.len(), Ok(()));
+        let whole = Whole {
+            ep,
+            left,
+            end,
+            trailer,
+        };
+        let whole = self.calls.wholes.insert(whole);
+        if left > 1 && self.cfg.proto.errs(Mutation::ForgetPiece) {
+            ranges.pop();
+            let _ = self.part_over(whole, Ok(()), (ep, 0, 0));
+        }
+        let (all, mut at) = (Pieces::new(req.iov), 0);
+        for range in ranges {
+            let iov = cut(&all, at, range.2 as usize);
+            let part = RemoteReq {
+                iov: &iov,
+                data: None,
+                ..*req
+            };
+            let posted = match access {
+                Access::Read => self.read_one((ep, peer), &part, range, Some(whole)),
+                Access::Write => self.put_one(now, (ep, peer), &part, range, Some(whole)),
+            };
+            if let Err(error) = posted {
+                self.calls.wholes.remove(whole);
+                debug_assert_eq!(at, 0, "what refuses a part refuses the first");
+                return Err(error);
+            }
+            at += range.2 as usize;
+        }
+        Ok(())
+    }
+
+    /// Refuses what there is no room for, or whose peer is gone, before any part is posted: the
+    /// parts themselves ask for no room.
+    fn parts_fit(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        ranges: &[Range],
+        access: Access,
+    ) -> Result<(), SubmitError> {
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
+        if endpoint.node.peer_gone(peer) {
+            return Err(SubmitError::PeerDead);
+        }
+        if access == Access::Read {
+            return Ok(());
+        }
+        if req.flags.inject && total(req.iov) > INJECT_MAX {
+            return Err(SubmitError::TooLong);
+        }
+        let full = endpoint.node.own_full(peer);
+        let lengths = ranges.iter().map(|range| range.2 as usize);
+        let short = lengths.clone().filter(|len| self.is_short(*len));
+        let logged = lengths.filter(|len| req.flags.inject && !self.is_short(*len));
+        let logged = short.clone().map(|len| HEAD + len).chain(logged);
+        let open = self.calls.open.get(&(ep.0, peer.0)).copied().unwrap_or(0);
+        let many = short.clone().count() > (OPEN_MAX - open.min(OPEN_MAX)) as usize;
+        if full || many || !self.buffers.pool.has_room_for(logged) {
+            self.counters.process.again += 1;
+            return Err(SubmitError::Again);
+        }
+        Ok(())
+    }
+
+    /// A write of so many bytes fits a call.
+    pub(crate) fn is_short(&self, len: usize) -> bool {
+        self.cfg.calls && len <= PAYLOAD_MAX
+    }
+
+    /// A part has ended: how the operation ends, if all parts have. `None`: others are under way,
+    /// or its data follows now.
+    pub(crate) fn part_over(
+        &mut self,
+        whole: u32,
+        end: Result<(), OpError>,
+        (ep, context, flags): (EpId, usize, u64),
+    ) -> Option<Result<(), OpError>> {
+        let early = self.cfg.proto.errs(Mutation::EndWithPart);
+        let parts = self.calls.wholes.get_mut(whole)?;
+        parts.left -= 1;
+        parts.end = parts.end.and(end);
+        if parts.left > 0 && !early {
+            return None;
+        }
+        let Whole { end, trailer, .. } = self.calls.wholes.remove(whole)?;
+        let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
+            return Some(end);
+        };
+        self.watch.trails(context);
+        match self.send_trailer((ep, context, flags), &trailer) {
+            Ok(()) => None,
+            Err(_) => Some(Err(OpError::PeerDead)),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Remote reads and writes of several pieces of the peer's memory.
+
+#[path = "../src/sys.rs"]
+mod sys;
+#[path = "../src/sys_base.rs"]
+mod sys_base;
+#[path = "../src/sys_ep.rs"]
+mod sys_ep;
+
+mod common;
+
+use common::pair::{Pair, HANG};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use sys::*;
+use sys_ep::*;
+
+const KEYS: [u64; 2] = [5, 6];
+/// Lengths of the pieces, by region: of one packet, of several, and of none.
+const PIECES: [(usize, usize); 5] = [(0, 300), (1, 70_000), (0, 0), (1, 1), (0, 33_000)];
+
+/// Two regions of the second endpoint's process.
+struct Target {
+    p: Pair,
+    memory: [Vec<u8>; 2],
+    regions: Vec<*mut fid_mr>,
+}
+
+impl Target {
+    fn open() -> Target {
+        let p = Pair::open();
+        let mut memory = [vec![0u8; 200_000], vec![0u8; 200_000]];
+        let regions = memory.iter_mut().zip(KEYS).map(|(memory, key)| {
+            let (base, access) = (memory.as_mut_ptr().cast(), FI_REMOTE_READ | FI_REMOTE_WRITE);
+            let (len, domain, mut mr) = (memory.len(), p.domain.cast(), null_mut());
+            // SAFETY: the memory lives longer than the region.
+            let rc = unsafe {
+                let reg = (*(*p.domain).mr).reg;
+                reg(domain, base, len, access, 0, key, 0, &mut mr, null_mut())
+            };
+            assert_eq!(rc, 0);
+            mr
+        });
+        let regions = regions.collect();
+        Target { p, memory, regions }
+    }
+
+    /// Reads into or writes from `local`, in two pieces here.
+    fn remote(
+        &self,
+        reads: bool,
+        (local, to): (&mut [u8], fi_addr_t),
+        pieces: &[fi_rma_iov],
+        (flags, data): (u64, u64),
+    ) -> isize {
+        let (a, b) = local.split_at_mut(local.len() / 3);
+        let iov = [a, b].map(|part| libc::iovec {
+            iov_base: part.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        });
+        let msg = fi_msg_rma {
+            msg_iov: iov.as_ptr(),
+            desc: null_mut(),
+            iov_count: 2,
+            addr: to,
+            rma_iov: pieces.as_ptr(),
+            rma_iov_count: pieces.len(),
+            context: 91 as *mut c_void,
+            data,
+        };
+        // SAFETY: all memory lives until the operation has ended.
+        unsafe {
+            let ops = &*(*self.p.ep[0]).rma;
+            let call = if reads { ops.readmsg } else { ops.writemsg };
+            call(self.p.ep[0], &msg, flags)
+        }
+    }
+
+    /// So many operations have ended well, and so many with errors.
+    fn counted(&self, good: u64, bad: u64) {
+        let ms = HANG.as_millis() as c_int;
+        // SAFETY: an object of the provider.
+        unsafe {
+            let counter = &*(*self.p.counter).ops;
+            if good > 0 && bad == 0 {
+                assert_eq!((counter.wait)(self.p.counter, good, ms), 0);
+            }
+            assert_eq!((counter.read)(self.p.counter), good);
+            assert_eq!((counter.readerr)(self.p.counter), bad);
+        }
+    }
+
+    fn close(self) {
+        for mr in self.regions {
+            // SAFETY: closed once.
+            assert_eq!(unsafe { common::close(mr.cast()) }, 0);
+        }
+        self.p.close();
+    }
+}
+
+/// The pieces, each behind the last one of its region, and how long they are together.
+fn pieces() -> (Vec<fi_rma_iov>, usize) {
+    let mut ends = [1_000; 2];
+    let all = PIECES.map(|(region, len)| {
+        let addr = ends[region] as u64;
+        ends[region] += len;
+        let key = KEYS[region];
+        fi_rma_iov { addr, len, key }
+    });
+    (all.into(), PIECES.iter().map(|(_, len)| len).sum())
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 % 251) as u8 + 1).collect()
+}
+
+/// The bytes of the pieces, in their order.
+fn gathered(memory: &[Vec<u8>; 2]) -> Vec<u8> {
+    let (pieces, _) = pieces();
+    let of = |piece: &fi_rma_iov| {
+        let region = KEYS.iter().position(|key| *key == piece.key).unwrap();
+        memory[region][piece.addr as usize..][..piece.len].to_vec()
+    };
+    pieces.iter().flat_map(of).collect()
+}
+
+#[test]
+fn several_pieces_are_one_operation() {
+    for to in [1, 0] {
+        let t = Target::open();
+        let (pieces, len) = pieces();
+        let (mut out, mut back) = (bytes(len), vec![0u8; len]);
+        assert_eq!(
+            t.remote(false, (&mut out, to), &pieces, (FI_COMPLETION, 0)),
+            0
+        );
+        let (entry, _) = t.p.entry();
+        assert_eq!(
+            (entry.op_context as usize, entry.flags),
+            (91, FI_RMA | FI_WRITE)
+        );
+        assert_eq!(gathered(&t.memory), out, "to {to}");
+        let untouched = t.memory.iter().flatten().filter(|b| **b == 0).count();
+        assert_eq!(untouched, 400_000 - len, "nothing else is written");
+        assert_eq!(
+            t.remote(true, (&mut back, to), &pieces, (FI_COMPLETION, 0)),
+            0
+        );
+        let (entry, _) = t.p.entry();
+        assert_eq!(
+            (entry.op_context as usize, entry.flags),
+            (91, FI_RMA | FI_READ)
+        );
+        assert_eq!(back, out, "from {to}");
+        t.counted(2, 0);
+        assert!(t.p.poll().is_err(), "one entry each");
+        t.close();
+    }
+}
+
+/// The peer is told when all bytes are there.
+#[test]
+fn data_comes_after_all_pieces() {
+    let t = Target::open();
+    let (pieces, len) = pieces();
+    let mut out = bytes(len);
+    let flags = (FI_REMOTE_CQ_DATA, 0x1234);
+    assert_eq!(t.remote(false, (&mut out, 1), &pieces, flags), 0);
+    let (entry, _) = t.p.entry();
+    assert_eq!(entry.data, 0x1234);
+    assert_ne!(entry.flags & FI_REMOTE_CQ_DATA, 0);
+    assert_eq!(gathered(&t.memory), out);
+    t.counted(1, 0);
+    t.close();
+}
+
+#[test]
+fn an_injected_write_leaves_its_memory_at_once() {
+    let t = Target::open();
+    let piece = |at: usize, len| fi_rma_iov {
+        addr: at as u64,
+        len,
+        key: KEYS[at % 2],
+    };
+    let pieces = [piece(10, 40), piece(11, 5_000), piece(100, 7)];
+    let mut out = bytes(5_047);
+    let sent = out.clone();
+    assert_eq!(t.remote(false, (&mut out, 1), &pieces, (FI_INJECT, 0)), 0);
+    out.fill(0xee);
+    t.counted(1, 0);
+    assert_eq!(t.memory[0][10..50], sent[..40]);
+    assert_eq!(t.memory[1][11..5_011], sent[40..5_040]);
+    assert_eq!(t.memory[0][100..107], sent[5_040..]);
+    t.close();
+}
+
+/// A key that is nobody's fails the operation once, whichever piece has it.
+#[test]
+fn a_piece_that_is_refused_fails_the_operation_once() {
+    let t = Target::open();
+    let (mut errors, mut local) = (0, bytes(pieces().1));
+    for reads in [false, true] {
+        for bad in [0, 1, 4] {
+            let (mut pieces, _) = pieces();
+            pieces[bad].key = 99;
+            assert_eq!(
+                t.remote(reads, (&mut local, 1), &pieces, (FI_COMPLETION, 0)),
+                0
+            );
+            let told = t.p.error();
+            assert_eq!((told.err, told.op_context as usize), (libc::EACCES, 91));
+            errors += 1;
+            t.counted(0, errors);
+        }
+    }
+    assert!(t.p.poll().is_err(), "one entry each");
+    t.close();
+}
+
+#[test]
+fn too_many_pieces_and_wrong_lengths_are_refused() {
+    let t = Target::open();
+    let mut local = bytes(90);
+    let piece = |len| fi_rma_iov {
+        addr: 0,
+        len,
+        key: KEYS[0],
+    };
+    let refused = -(libc::EINVAL as isize);
+    for lengths in [
+        vec![10; 9],
+        vec![45, 44],
+        vec![45, 46],
+        vec![usize::MAX, 91],
+        vec![],
+    ] {
+        let pieces: Vec<fi_rma_iov> = lengths.iter().map(|len| piece(*len)).collect();
+        for reads in [false, true] {
+            let rc = t.remote(reads, (&mut local, 1), &pieces, (0, 0));
+            assert_eq!(rc, refused, "{lengths:?}");
+        }
+    }
+    t.counted(0, 0);
+    t.close();
+}
