@@ -1,8 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region,
-    RemoteReq, SendReq, SubmitError,
+    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, IoVec, LogLevel, LogSink, RecvReq,
+    Region, RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::platform::bell::Bell;
@@ -409,8 +409,16 @@ impl<S: System> Engine<S> {
 
     /// Registers memory for peers to read, or to write, too.
     pub fn mr_open(&self, region: &Region) -> Result<(), SubmitError> {
+        let (base, len) = (region.base, region.len);
+        self.mr_open_pieces(region, &[IoVec { base, len }])
+    }
+
+    /// Registers memory of several pieces, which peers see as one behind the other; where they name
+    /// addresses, in one piece each (or in some without a gap). Base and length of the region are
+    /// the first's and of all.
+    pub fn mr_open_pieces(&self, region: &Region, pieces: &[IoVec]) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
-        core.mr_open(region)?;
+        core.mr_open(region, pieces)?;
         self.shared.note_open(core.ops.is_open());
         Ok(())
     }

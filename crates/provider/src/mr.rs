@@ -6,7 +6,8 @@ use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
-use marline_engine::SubmitError;
+use crate::wish::MR_IOV_LIMIT;
+use marline_engine::{IoVec, SubmitError};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -35,9 +36,8 @@ impl Drop for Mr {
 }
 
 /// One region to register.
-struct Region {
-    base: *mut u8,
-    len: usize,
+struct Region<'a> {
+    iov: &'a [libc::iovec],
     access: u64,
     offset: u64,
     requested_key: u64,
@@ -45,9 +45,29 @@ struct Region {
     context: *mut c_void,
 }
 
+/// The pieces, and their length together: at least one, and no more than there may be.
+fn pieces_of(iov: &[libc::iovec]) -> Result<([IoVec; MR_IOV_LIMIT], usize), Errno> {
+    let none = IoVec {
+        base: std::ptr::null_mut(),
+        len: 0,
+    };
+    let (mut pieces, mut len) = ([none; MR_IOV_LIMIT], 0usize);
+    if iov.is_empty() || iov.len() > MR_IOV_LIMIT {
+        return Err(Errno::INVAL);
+    }
+    for (piece, from) in pieces.iter_mut().zip(iov) {
+        *piece = IoVec {
+            base: from.iov_base.cast(),
+            len: from.iov_len,
+        };
+        len = len.checked_add(from.iov_len).ok_or(Errno::INVAL)?;
+    }
+    Ok((pieces, len))
+}
+
 fn register(
     shared: &Arc<DomainShared>,
-    region: &Region,
+    region: &Region<'_>,
     out: *mut *mut fid_mr,
 ) -> Result<c_int, Errno> {
     if out.is_null() {
@@ -68,19 +88,18 @@ fn register(
         true => shared.next_key.fetch_add(1, Ordering::Relaxed),
         false => region.requested_key,
     };
-    let result = shared.engine.mr_open(&marline_engine::Region {
+    let (pieces, len) = pieces_of(region.iov)?;
+    let pieces = &pieces[..region.iov.len()];
+    let opened = marline_engine::Region {
         key,
-        base: region.base,
-        len: region.len,
+        base: pieces[0].base,
+        len,
         virt_addr,
         readable: region.access & FI_REMOTE_READ != 0,
         writable: region.access & FI_REMOTE_WRITE != 0,
-    });
-    trace!(
-        "mr {:p}+{} key {key:#x} -> {result:?}",
-        region.base,
-        region.len
-    );
+    };
+    let result = shared.engine.mr_open_pieces(&opened, pieces);
+    trace!("mr {pieces:x?} key {key:#x} -> {result:?}");
     result.map_err(|e| match e {
         SubmitError::Invalid => Errno::NOKEY, // in use
         other => other.into(),
@@ -110,27 +129,27 @@ pub(crate) unsafe extern "C" fn reg(
     out: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the domain is ours.
-    let shared = unsafe { domain::of(domain.cast()) };
-    guard(&shared.health, || {
-        let base = buf.cast_mut().cast();
-        register(
-            shared,
-            &Region {
-                base,
-                len,
-                access,
-                offset,
-                requested_key,
-                flags,
-                context,
-            },
+    let iov = libc::iovec {
+        iov_base: buf.cast_mut(),
+        iov_len: len,
+    };
+    // SAFETY: as libfabric calls it, with one entry on the stack.
+    unsafe {
+        regv(
+            domain,
+            &iov,
+            1,
+            access,
+            offset,
+            requested_key,
+            flags,
             out,
+            context,
         )
-    })
+    }
 }
 
-/// `fi_mr_regv`: of one piece.
+/// `fi_mr_regv`.
 pub(crate) unsafe extern "C" fn regv(
     domain: *mut fid,
     iov: *const libc::iovec,
@@ -142,24 +161,28 @@ pub(crate) unsafe extern "C" fn regv(
     out: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    if count != 1 || iov.is_null() {
+    if count == 0 || count > MR_IOV_LIMIT || iov.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: one iovec is there; the rest is as for `reg`.
-    unsafe {
-        let (base, len) = ((*iov).iov_base, (*iov).iov_len);
-        reg(
-            domain,
-            base,
-            len,
-            access,
-            offset,
-            requested_key,
-            flags,
+    // SAFETY: the domain is ours, and so many entries are there.
+    let (shared, iov) = unsafe {
+        let iov = std::slice::from_raw_parts(iov, count);
+        (domain::of(domain.cast()), iov)
+    };
+    guard(&shared.health, || {
+        register(
+            shared,
+            &Region {
+                iov,
+                access,
+                offset,
+                requested_key,
+                flags,
+                context,
+            },
             out,
-            context,
         )
-    }
+    })
 }
 
 /// `fi_mr_regattr`.

@@ -13,7 +13,7 @@ pub(crate) const IOV_LIMIT: usize = 8;
 /// Pieces of a peer's memory in one remote read or write.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
 /// Pieces of one registered region.
-pub(crate) const MR_IOV_LIMIT: usize = 1;
+pub(crate) const MR_IOV_LIMIT: usize = 8;
 /// Objects of one kind that an application may open; nothing is sized by it.
 pub(crate) const OBJECTS: usize = 1 << 15;
 /// Far above any message. A small value makes MPICH switch to fi_read rendezvous and hang.

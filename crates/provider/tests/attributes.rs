@@ -79,7 +79,7 @@ fn hints_beyond_a_limit_find_nothing() {
         ("max_ep_rx_ctx", |h| h.domain.max_ep_rx_ctx = 2),
         ("max_ep_stx_ctx", |h| h.domain.max_ep_stx_ctx = 1),
         ("max_ep_srx_ctx", |h| h.domain.max_ep_srx_ctx = 1),
-        ("mr_iov_limit", |h| h.domain.mr_iov_limit = 2),
+        ("mr_iov_limit", |h| h.domain.mr_iov_limit = 9),
         ("rma_iov_limit", |h| h.tx.rma_iov_limit = 9),
         ("ep_cnt", |h| h.domain.ep_cnt = 1 << 20),
         ("cq_cnt", |h| h.domain.cq_cnt = 1 << 20),

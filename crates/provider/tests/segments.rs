@@ -244,3 +244,44 @@ fn too_many_pieces_and_wrong_lengths_are_refused() {
     t.counted(0, 0);
     t.close();
 }
+
+/// A region of several pieces is one memory to peers.
+#[test]
+fn a_region_of_pieces_is_written_and_read_across_them() {
+    let t = Target::open();
+    let mut parts = [vec![0u8; 100], vec![0u8; 40_000], vec![0u8; 7]];
+    let iov = parts.each_mut().map(|part| libc::iovec {
+        iov_base: part.as_mut_ptr().cast(),
+        iov_len: part.len(),
+    });
+    let (domain, mut mr, access) = (t.p.domain.cast(), null_mut(), FI_REMOTE_WRITE);
+    // SAFETY: objects of the provider, and memory that lives longer than the region.
+    unsafe {
+        let regv = (*(*t.p.domain).mr).regv;
+        let none = null_mut();
+        let count = iov.len();
+        for wrong in [0, 9] {
+            let rc = regv(domain, iov.as_ptr(), wrong, access, 0, 7, 0, &mut mr, none);
+            assert_eq!(rc, -libc::EINVAL, "{wrong} pieces");
+        }
+        let rc = regv(domain, iov.as_ptr(), count, access, 0, 7, 0, &mut mr, none);
+        assert_eq!((rc, (*mr).key), (0, 7));
+    }
+    let all = fi_rma_iov {
+        addr: 0,
+        len: 40_107,
+        key: 7,
+    };
+    let mut out = bytes(40_107);
+    assert_eq!(
+        t.remote(false, (&mut out, 1), &[all], (FI_COMPLETION, 0)),
+        0
+    );
+    t.p.entry();
+    assert_eq!(parts.concat(), out);
+    assert_eq!(t.remote(true, (&mut out, 1), &[all], (FI_COMPLETION, 0)), 0);
+    assert_eq!(t.p.error().err, libc::EACCES, "it may not be read");
+    // SAFETY: closed once.
+    assert_eq!(unsafe { common::close(mr.cast()) }, 0);
+    t.close();
+}

@@ -7,7 +7,7 @@
 use crate::check::SCRAP;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp};
-use crate::ops::NONE;
+use crate::ops::{draw_cuts, NONE};
 use crate::remote::Cells;
 use crate::rng::Rng;
 use crate::table::Table;
@@ -268,6 +268,11 @@ impl World {
         buffer.fill_all();
         let base = buffer.pieces(&[])[0].base;
         let rng = &mut self.windows_rng;
+        let cuts = match self.setup.segments {
+            true => draw_cuts(rng, len as usize),
+            false => Vec::new(),
+        };
+        let pieces = buffer.pieces(&cuts);
         let (now, ep) = (self.now, &mut self.eps[dst as usize]);
         ep.windows.open.push(Window {
             handle: ep.ops.len() as u32,
@@ -289,14 +294,15 @@ impl World {
             ep.note(now, Trace::Did(text));
         }
         let at = ep.windows.open.len() - 1;
-        let opened = ep.engine.mr_open(&Region {
+        let region = Region {
             key,
             base,
             len: len as usize,
             virt_addr,
             readable: true,
             writable,
-        });
+        };
+        let opened = ep.engine.mr_open_pieces(&region, &pieces);
         self.accepted(dst, "window", opened);
         at
     }

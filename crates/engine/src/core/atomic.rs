@@ -3,7 +3,6 @@
 //! are.
 
 use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};
-use crate::core::parts::cut;
 use crate::core::submit::total;
 use crate::memory::atomic::{is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
@@ -75,12 +74,12 @@ impl<S: System> Core<S> {
         let all = [req.operands, req.compare, req.result].map(Pieces::new);
         for first in (0..elements).step_by(most) {
             let count = most.min(elements - first);
-            let cut = |pieces: &Pieces| cut(pieces, first * size, count * size);
-            let [operands, compare, result] = [cut(&all[0]), cut(&all[1]), cut(&all[2])];
+            let [operands, compare, result] =
+                [0, 1, 2].map(|of: usize| all[of].range((first * size) as u64, count * size));
             let part = AtomicReq {
-                operands: &operands,
-                compare: &compare,
-                result: &result,
+                operands: operands.as_slice(),
+                compare: compare.as_slice(),
+                result: result.as_slice(),
                 remote: (addr.wrapping_add((first * size) as u64), count, key),
                 ..*req
             };

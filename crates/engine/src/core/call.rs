@@ -459,10 +459,14 @@ impl<S: System> Core<S> {
             self.watch.event(&endpoint.node, &asked);
         }
         let place = self.place_of((key, addr, len), (false, true))?;
-        // SAFETY: `place_of` found the range inside of memory that is registered, and stays there
-        // until `mr_close`, which needs the engine's lock as this does. Whoever else works on it
-        // meanwhile breaks the rules of the memory's users.
-        unsafe { std::ptr::copy(payload.as_ptr(), place.base, place.len) };
+        let mut at = 0;
+        place.for_range(0, payload.len(), |base, n| {
+            // SAFETY: `place_of` found the range inside of memory that is registered, and stays
+            // there until `mr_close`, which needs the engine's lock as this does. Whoever else
+            // works on it meanwhile breaks the rules of the memory's users.
+            unsafe { std::ptr::copy(payload[at..at + n].as_ptr(), base, n) };
+            at += n;
+        });
         Some(())
     }
 
@@ -492,21 +496,22 @@ impl<S: System> Core<S> {
         }
         let range = (key, addr, len as u64);
         let place = self.place_of(range, (fetches, changes))?;
-        // SAFETY: as in `write_here`; no other reference to it is alive.
-        let target = unsafe { std::slice::from_raw_parts_mut(place.base, place.len) };
-        if fetches {
-            result.extend_from_slice(target);
-        }
+        let twice = self.cfg.proto.errs(Mutation::RepeatAtomic);
         let (operand, compare) = payload.split_at(len.min(payload.len()));
-        apply(word.datatype, word.op, target, operand, compare);
-        if self.cfg.proto.errs(Mutation::RepeatAtomic) {
+        in_one(&place, len, |target| {
+            if fetches {
+                result.extend_from_slice(target);
+            }
             apply(word.datatype, word.op, target, operand, compare);
-        }
+            if twice {
+                apply(word.datatype, word.op, target, operand, compare);
+            }
+        });
         Some(())
     }
 
     /// The memory that a call names, if all of it is registered for what it does: reads, writes.
-    fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<IoVec> {
+    fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<Pieces> {
         let found = self.ops.region_at((key, addr, len), may);
         if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
             return self.ops.region_at((!key, addr, len), may);
@@ -530,4 +535,22 @@ impl<S: System> Core<S> {
         };
         self.complete(cq, entry);
     }
+}
+
+/// Works on `len` bytes of registered memory, which `place` is: in place, or on a copy of what lies
+/// in several pieces, whose elements may lie in two.
+fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
+    if let Some(base) = place.whole(0, len) {
+        // SAFETY: as in `write_here`; no other reference to it is alive.
+        return work(unsafe { std::slice::from_raw_parts_mut(base, len) });
+    }
+    let mut copy = vec![0; len];
+    gather(place.as_slice(), &mut copy);
+    work(&mut copy);
+    let mut at = 0;
+    place.for_range(0, len, |base, n| {
+        // SAFETY: as in `write_here`.
+        unsafe { std::ptr::copy_nonoverlapping(copy[at..at + n].as_ptr(), base, n) };
+        at += n;
+    });
 }

@@ -3,7 +3,7 @@
 //! data, which goes when all bytes are there. An operation is over, counted and told, when all of
 //! its parts are.
 
-use crate::api::{EpId, IoVec, OpError, RemoteReq, SubmitError, INJECT_MAX};
+use crate::api::{EpId, OpError, RemoteReq, SubmitError, INJECT_MAX};
 use crate::core::submit::total;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::{System, Watch};
@@ -17,15 +17,6 @@ use marline_proto::{Mutation, PeerId};
 pub(crate) enum Access {
     Read,
     Write,
-}
-
-/// `len` bytes of the pieces (which may be none) from `offset` on.
-pub(crate) fn cut(pieces: &Pieces, offset: usize, len: usize) -> Vec<IoVec> {
-    let mut part = Vec::new();
-    pieces.for_range(offset as u64, len, |base, len| {
-        part.push(IoVec { base, len })
-    });
-    part
 }
 
 impl<S: System> Core<S> {
@@ -63,9 +54,9 @@ impl<S: System> Core<S> {
         }
         let (all, mut at) = (Pieces::new(req.iov), 0);
         for range in ranges {
-            let iov = cut(&all, at, range.2 as usize);
+            let iov = all.range(at as u64, range.2 as usize);
             let part = RemoteReq {
-                iov: &iov,
+                iov: iov.as_slice(),
                 data: None,
                 ..*req
             };

@@ -45,14 +45,16 @@ impl<S: System> Core<S> {
 
 /// Registered memory.
 impl<S: System> Core<S> {
-    /// Registers memory for peers.
-    pub fn mr_open(&mut self, region: &Region) -> Result<(), SubmitError> {
-        let mut region = *region;
+    /// Registers memory for peers, in pieces.
+    pub fn mr_open(&mut self, region: &Region, pieces: &[IoVec]) -> Result<(), SubmitError> {
+        let (mut region, mut pieces) = (*region, Pieces::new(pieces));
         if self.cfg.proto.errs(Mutation::KeepLength) {
             let before = self.ops.regions.get(&!region.key);
             region.len = before.map_or(region.len, |r| r.region.len);
+            let (base, len) = (region.base, region.len);
+            pieces = Pieces::new(&[IoVec { base, len }]);
         }
-        match self.ops.add_region(region.key, region) {
+        match self.ops.add_region(region.key, region, pieces) {
             true => Ok(()),
             false => Err(SubmitError::Invalid),
         }
@@ -63,11 +65,11 @@ impl<S: System> Core<S> {
         // What has arrived is there.
         self.settle();
         let closed = self.ops.remove_region(key);
-        let used = closed.is_some_and(|r| r.users > 0);
+        let used = closed.as_ref().is_some_and(|r| r.users > 0);
         let errs = |mistake| self.cfg.proto.errs(mistake);
         let keeps = errs(Mutation::KeepLength) || errs(Mutation::CallClosed);
         if let Some(before) = closed.filter(|_| keeps) {
-            self.ops.add_region(!key, before.region);
+            self.ops.add_region(!key, before.region, before.pieces);
         }
         if !used {
             return;
@@ -331,7 +333,7 @@ impl<S: System> Core<S> {
 
     /// A peer reads.
     fn read_asked(&mut self, ep: EpId, (peer, number): (PeerId, u32), range: Range, upto: u64) {
-        let Some(piece) = self.ops.enter_region(range, false) else {
+        let Some(pieces) = self.ops.enter_region(range, false) else {
             self.say_refused(ep, peer, "reads", range);
             if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_read(peer, number);
@@ -340,7 +342,7 @@ impl<S: System> Core<S> {
         };
         let handle = self.ops.sends.insert(SendOp {
             ep,
-            pieces: Pieces::new(&[piece]),
+            pieces,
             log: None,
             on_delivery: None,
             context: 0,
@@ -363,7 +365,7 @@ impl<S: System> Core<S> {
 
     /// A peer writes.
     fn put_asked(&mut self, ep: EpId, (peer, claim): (PeerId, Claim), range: Range) {
-        let Some(piece) = self.ops.enter_region(range, true) else {
+        let Some(pieces) = self.ops.enter_region(range, true) else {
             self.say_refused(ep, peer, "writes", range);
             if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_put(claim, 0); // nothing was granted: the time does not matter
@@ -372,7 +374,7 @@ impl<S: System> Core<S> {
         };
         let handle = self.ops.recvs.insert(RecvOp {
             ep,
-            pieces: Pieces::new(&[piece]),
+            pieces,
             context: 0,
             options: Default::default(),
             tagged: false,

@@ -36,6 +36,16 @@ impl Pieces {
         }
     }
 
+    /// `len` bytes of them (of none: none) from `offset` on.
+    pub fn range(&self, offset: u64, len: usize) -> Pieces {
+        if let Some(base) = self.whole(offset, len) {
+            return Pieces::new(&[IoVec { base, len }]);
+        }
+        let mut part = Vec::new();
+        self.for_range(offset, len, |base, len| part.push(IoVec { base, len }));
+        Pieces::new(&part)
+    }
+
     /// First byte of the first piece.
     pub fn base(&self) -> *mut u8 {
         self.as_slice()

@@ -1,8 +1,8 @@
 //! Operations that are open, and the memory that peers may name.
 
-use crate::api::{IoVec, Region};
+use crate::api::Region;
 use crate::memory::borrowed::Borrowed;
-use crate::memory::op_table::{OpTable, RecvOp, SendOp};
+use crate::memory::op_table::{OpTable, Pieces, RecvOp, SendOp};
 use marline_proto::Claim;
 use std::collections::btree_map::{BTreeMap, Entry};
 
@@ -10,9 +10,11 @@ use std::collections::btree_map::{BTreeMap, Entry};
 pub(crate) type Range = (u64, u64, u64);
 
 /// Registered memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Registered {
     pub(crate) region: Region,
+    /// Its memory.
+    pub(crate) pieces: Pieces,
     /// Operations of peers that use it now.
     pub(crate) users: u32,
 }
@@ -32,6 +34,28 @@ pub struct Operations {
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
 }
 
+impl Registered {
+    /// Offset of an address, if so many bytes from there on are registered without a gap.
+    fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
+        let (pieces, mut before) = (self.pieces.as_slice(), 0);
+        for (i, piece) in pieces.iter().enumerate() {
+            let base = piece.base as u64;
+            let joined = pieces[i..].iter().scan(base, |end, next| {
+                let joins = next.base as u64 == *end;
+                *end = end.wrapping_add(next.len as u64);
+                joins.then_some(next.len as u64)
+            });
+            let joined: u64 = joined.sum();
+            let at = addr.checked_sub(base);
+            if at.is_some_and(|at| at.checked_add(len).is_some_and(|end| end <= joined)) {
+                return at.map(|at| before + at);
+            }
+            before += piece.len as u64;
+        }
+        None
+    }
+}
+
 impl Operations {
     /// Peers may read or write some memory.
     pub(crate) fn is_open(&self) -> bool {
@@ -39,11 +63,16 @@ impl Operations {
     }
 
     /// Adds memory under a key of its own; `false`: the key is another's.
-    pub(crate) fn add_region(&mut self, key: u64, region: Region) -> bool {
+    pub(crate) fn add_region(&mut self, key: u64, region: Region, pieces: Pieces) -> bool {
         let Entry::Vacant(slot) = self.regions.entry(key) else {
             return false;
         };
-        slot.insert(Registered { region, users: 0 });
+        let users = 0;
+        slot.insert(Registered {
+            region,
+            pieces,
+            users,
+        });
         self.open += usize::from(region.is_open());
         true
     }
@@ -63,7 +92,7 @@ impl Operations {
     }
 
     /// As [`Operations::region_at`], for a peer that uses it until it leaves it.
-    pub(crate) fn enter_region(&mut self, range: Range, write: bool) -> Option<IoVec> {
+    pub(crate) fn enter_region(&mut self, range: Range, write: bool) -> Option<Pieces> {
         let place = self.region_at(range, (!write, write))?;
         self.regions.get_mut(&range.0)?.users += 1;
         Some(place)
@@ -75,21 +104,15 @@ impl Operations {
         &self,
         (key, addr, len): Range,
         (reads, writes): (bool, bool),
-    ) -> Option<IoVec> {
+    ) -> Option<Pieces> {
         let may = |r: &Region| (r.readable || !reads) && (r.writable || !writes);
-        let region = Some(self.regions.get(&key)?.region).filter(may)?;
-        let offset = if region.virt_addr {
-            addr.checked_sub(region.base as u64)?
-        } else {
-            addr
+        let found = self.regions.get(&key).filter(|found| may(&found.region))?;
+        let offset = match found.region.virt_addr {
+            true => found.offset_of(addr, len)?,
+            false => addr,
         };
         let end = offset.checked_add(len)?;
-        if end > region.len as u64 {
-            return None;
-        }
-        Some(IoVec {
-            base: region.base.wrapping_add(offset as usize),
-            len: len as usize,
-        })
+        let inside = end <= found.region.len as u64;
+        inside.then(|| found.pieces.range(offset, len as usize))
     }
 }
