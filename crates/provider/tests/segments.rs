@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// So many operations have ended well, and so many with errors.
+    /// Checks how many operations have ended well, and how many with errors.
     fn counted(&self, good: u64, bad: u64) {
         let ms = HANG.as_millis() as c_int;
         // SAFETY: an object of the provider.

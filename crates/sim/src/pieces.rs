@@ -2,21 +2,13 @@
 //! one may be wrong, and some may be empty.
 
 use crate::ops::NONE;
-use crate::windows::Spot;
+use crate::windows::{Piece, Spot};
 use crate::world::World;
 
 /// As many as an operation may name, less one for an empty one.
 const PIECES_MAX: u64 = 7;
 /// Half of the pieces are no longer: some fit a call, and some do not.
 const SOME: u64 = 6_000;
-
-/// A piece of the memory of another, for bytes `from ..` of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    pub spot: Spot,
-    pub from: u64,
-    pub len: u64,
-}
 
 impl World {
     /// Pieces for `len` bytes, each where `spot` says (of its offset and length, and whether it

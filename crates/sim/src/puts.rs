@@ -3,10 +3,9 @@
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, remote_request, NONE};
-use crate::pieces::Piece;
 use crate::remote::{head_of, Ask, Call, SHORT_MAX};
 use crate::truth::Put;
-use crate::windows::{User, Wrong};
+use crate::windows::{Piece, User, Wrong};
 use crate::world::World;
 use marline_engine::{flag, Completion, OpError, SubmitError};
 use std::ops::Range;

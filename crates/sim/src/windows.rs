@@ -108,6 +108,14 @@ pub(crate) struct Spot {
     pub addr: u64,
 }
 
+/// A piece of the memory of another, for bytes `from ..` of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub spot: Spot,
+    pub from: u64,
+    pub len: u64,
+}
+
 /// The fault of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {

@@ -2,10 +2,12 @@
 //! libfabric's numbers. All run under the engine's lock, one after another.
 
 use crate::api::AtomicKind;
+use crate::memory::long_double::{Long, IS_LONG};
 
 /// Bytes of an element of a type (libfabric's `fi_datatype`), as far as operations know it.
 pub fn size_of_type(datatype: u8) -> Option<usize> {
-    const SIZES: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 0, 0, 16, 16];
+    const LONG: u8 = if IS_LONG { 16 } else { 0 };
+    const SIZES: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, LONG, 2 * LONG, 16, 16];
     let size = *SIZES.get(datatype as usize)? as usize;
     (size > 0).then_some(size)
 }
@@ -63,8 +65,8 @@ enum Class {
 fn class_of(datatype: u8) -> Option<Class> {
     size_of_type(datatype)?;
     Some(match datatype {
-        8 | 9 => Class::Real,
-        10 | 11 => Class::Complex,
+        8 | 9 | 12 => Class::Real,
+        10 | 11 | 13 => Class::Complex,
         _ => Class::Integer,
     })
 }
@@ -86,6 +88,8 @@ pub fn apply(datatype: u8, op: u8, target: &mut [u8], operand: &[u8], compare: &
         9 => each::<f64>(op, target, operand, compare),
         10 => each::<(f32, f32)>(op, target, operand, compare),
         11 => each::<(f64, f64)>(op, target, operand, compare),
+        12 => each::<Long>(op, target, operand, compare),
+        13 => each::<(Long, Long)>(op, target, operand, compare),
         14 => each::<i128>(op, target, operand, compare),
         15 => each::<u128>(op, target, operand, compare),
         _ => {}
@@ -206,7 +210,8 @@ macro_rules! reals {
                     op::DIFF => here - operand,
                     op::PROD => here * operand,
                     op::LOR | op::LAND | op::LXOR => {
-                        f32::from(u8::from(logical(op, here != 0.0, operand != 0.0))).into()
+                        let zero = <$type>::from(0.0f32);
+                        f32::from(u8::from(logical(op, here != zero, operand != zero))).into()
                     }
                     op::WRITE => operand,
                     _ => here,
@@ -230,14 +235,15 @@ macro_rules! reals {
             }
             fn combine(op: u8, here: Self, operand: Self) -> Self {
                 let ((a, b), (c, d)) = (here, operand);
-                let is = |(re, im): Self| re != 0.0 || im != 0.0;
+                let zero = <$type>::from(0.0f32);
+                let is = |(re, im): Self| re != zero || im != zero;
                 match op {
                     op::SUM => (a + c, b + d),
                     op::DIFF => (a - c, b - d),
                     op::PROD => (a * c - b * d, a * d + b * c),
                     op::LOR | op::LAND | op::LXOR => {
                         let one = u8::from(logical(op, is(here), is(operand)));
-                        (f32::from(one).into(), 0.0)
+                        (f32::from(one).into(), zero)
                     }
                     op::WRITE => operand,
                     _ => here,
@@ -250,7 +256,7 @@ macro_rules! reals {
     )* };
 }
 
-reals!(f32, f64);
+reals!(f32, f64, Long);
 
 #[cfg(test)]
 mod tests {
@@ -301,6 +307,16 @@ mod tests {
     }
 
     #[test]
+    fn long_doubles_and_complex_ones() {
+        let [two, three, six] = [2.0, 3.0, 6.0].map(Long::from);
+        assert_eq!(on(12, op::PROD, [two, three], None), six);
+        assert_eq!(on(12, op::LAND, [two, three], None), Long::from(1.0));
+        assert_eq!(on(12, op::CSWAP_GT, [two, six], Some(three)), six);
+        let product = on(13, op::PROD, [(two, three), (three, two)], None);
+        assert_eq!(product, (Long::from(0.0), Long::from(13.0)));
+    }
+
+    #[test]
     fn what_is_valid_has_a_size_and_an_effect() {
         for kind in [AtomicKind::Plain, AtomicKind::Fetch, AtomicKind::Compare] {
             for datatype in 0..=u8::MAX {
@@ -312,7 +328,10 @@ mod tests {
             }
         }
         assert!(!is_valid(AtomicKind::Plain, 6, op::READ));
-        assert!(!is_valid(AtomicKind::Plain, 12, op::SUM)); // no long double
+        assert_eq!(is_valid(AtomicKind::Plain, 12, op::SUM), IS_LONG);
+        assert!(
+            !is_valid(AtomicKind::Plain, 13, op::MAX) && !is_valid(AtomicKind::Fetch, 12, op::BOR)
+        );
         assert!(!is_valid(AtomicKind::Plain, 9, op::BOR));
     }
 }

@@ -4,6 +4,7 @@ pub mod atomic;
 pub(crate) mod autotune;
 pub(crate) mod borrowed;
 pub(crate) mod copy;
+pub(crate) mod long_double;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
