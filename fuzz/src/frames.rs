@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rkey, Rts, Written,
+    granules, Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Offer, Read, Rkey, Rts, Written,
     ACK_MASKS_MAX, GRANULE, RAILS_MAX,
 };
 
@@ -78,6 +78,12 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
                 key: small(input),
             }),
             2 | 3 => written(input),
+            4 => Frame::Offer(Offer {
+                number: small(input) as u32,
+                rail: input.below(RAILS_MAX as u64) as u8,
+                key: small(input),
+                sum: small(input),
+            }),
             _ => {
                 let len = input.below(1_000) as u16;
                 let head = len % 8 * 8;

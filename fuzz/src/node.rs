@@ -391,9 +391,9 @@ impl Bench {
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
                 Event::Called { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
-                Event::Copy { .. }
-                | Event::PeerOver { .. }
-                | Event::PeerDead { .. }
+                #[rustfmt::skip]
+                Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
+                | Event::PeerOver { .. } | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
                 | Event::PathDoubted { .. }
                 | Event::Resumed { .. }

@@ -477,7 +477,7 @@ impl World {
                 | Event::PathShrank { .. } => {}
                 #[rustfmt::skip]
                 Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Called { .. }
-                | Event::PutAsked { .. }
+                | Event::PullWanted { .. } | Event::Pulled { .. } | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 #[rustfmt::skip]

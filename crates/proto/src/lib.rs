@@ -27,6 +27,7 @@ mod state;
 mod testing;
 mod tx;
 
+pub use base::beside::{OfferOut, WriteOut};
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD, PATHS_MAX,
 };
@@ -37,8 +38,7 @@ pub use base::pipeline::{Chunk, Chunks, Pipeline};
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
-    Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut,
-    WrittenSum,
+    Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WrittenSum,
 };
 pub use message::call::CALL_MAX;
 pub use message::post::Peeked;

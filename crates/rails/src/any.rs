@@ -10,7 +10,8 @@ use crate::udp::{self, UdpRail, UdpRx, UdpTx};
 use crate::verbs::{self, VerbsRail, VerbsRx, VerbsTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
-    RailEvent, RailRx, RailTx, Received, RemoteWrite, SendOutcome, TxBuffers, Write,
+    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome, TxBuffers,
+    Write,
 };
 use marline_wire::{RailAddr, RailKind};
 
@@ -134,6 +135,12 @@ forward! {
     mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
     mut fn deregister(self, key: u64);
     mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
+}
+
+forward! {
+    impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    mut fn offer(self, base: *const u8, len: usize) -> Option<u64>;
+    mut fn read(self, link: LinkId, read: &Read) -> SendOutcome;
 }
 
 forward! {

@@ -9,6 +9,7 @@ use crate::discover::InterfaceChoice;
 use crate::groups::Groups;
 use crate::link::{DownReason, LinkId, Links};
 use crate::outcome::{RailFault, SendOutcome};
+use crate::remote_read::RemoteRead;
 use crate::remote_write::DirectWrite;
 use crate::tx_buf::TxBuffers;
 use marline_wire::RailAddr;
@@ -29,6 +30,8 @@ pub enum RailEvent {
     TooBig(LinkId, usize),
     /// The memory that a write (by its token) reads is free: it is not read any more.
     Done(u64),
+    /// A read (by its token) is over: all of it is in its place, or not.
+    Pulled(u64, bool),
     /// An adapter ended a request with an error.
     FailedCompletion,
     /// A connection was closed for others: its link rests, and carries what is sent on it by
@@ -71,7 +74,7 @@ pub struct Received<'a> {
 }
 
 /// Sending half of a rail.
-pub trait RailTx: Links + TxBuffers + DirectWrite + Groups + Send {
+pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Groups + Send {
     /// Capabilities (some may shrink, e.g. after GSO turned out to be missing).
     fn caps(&self) -> Caps;
 

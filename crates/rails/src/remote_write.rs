@@ -129,6 +129,7 @@ macro_rules! no_remote_write {
             }
         }
         $crate::no_direct_write!($tx);
+        $crate::no_remote_read!($tx);
     };
 }
 

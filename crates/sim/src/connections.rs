@@ -2,6 +2,7 @@
 //! All that is under way is lost then, the ends that know of the connection are told, and dial
 //! again. (TCP and RC repeat what a network loses, and break where it carries nothing.)
 
+use crate::reading::Reading;
 use crate::rng::Rng;
 use marline_rails::immediate::Landed;
 use marline_wire::RailAddr;
@@ -44,6 +45,10 @@ pub(crate) struct Connections {
     pub stuck: BTreeMap<Way, u32>,
     /// Those that rest.
     pub rest: Rest,
+    /// Reads on their way, by the order of the event of their next step.
+    pub reads: BTreeMap<u64, Reading>,
+    /// Reads whose answers do not come through.
+    pub waiting: Vec<Reading>,
 }
 
 /// How many connections of a rail rest.

@@ -25,7 +25,7 @@ impl World {
             self.connections.silent.remove(&(start, target));
             return self.snap(start, target);
         }
-        if self.step_of_rest(order) {
+        if self.step_of_rest(order) || self.step_of_read(order) {
             return;
         }
         let deaf = self
@@ -159,6 +159,7 @@ impl World {
         for (end, to) in ends {
             self.connections.up.remove(&end);
             self.flush_writes(end);
+            self.flush_reads(end);
             match self.hears_late(end.1) {
                 0 => self.tell_link(end.0, end.1, to, false),
                 ns => self.hear_later(end, to, ns),

@@ -259,7 +259,9 @@ impl World {
         let mut wires = self.eps[e as usize].machine.wires();
         let dials = std::mem::take(&mut wires.dials);
         let remakes = std::mem::take(&mut wires.remakes);
-        if wires.outbox.is_empty() && dials.is_empty() && remakes.is_empty() {
+        let pulls = std::mem::take(&mut wires.pulls);
+        let none = dials.is_empty() && remakes.is_empty() && pulls.is_empty();
+        if wires.outbox.is_empty() && none {
             return;
         }
         let mut outbox = std::mem::take(&mut wires.outbox);
@@ -270,6 +272,9 @@ impl World {
         remakes
             .into_iter()
             .for_each(|(rail, to)| self.remake(e, rail, to));
+        for read in pulls {
+            self.launch_read(e, read);
+        }
         for out in outbox.drain(..) {
             self.mail(e, out);
         }
@@ -306,6 +311,7 @@ impl World {
                         len,
                         ..
                     } => self.read_asked(e, (who, number), (key, addr, len)),
+                    Event::Pulled { number, .. } => self.pulled(e, who, number),
                     Event::Called { head, .. } => self.called(e, who, head.number),
                     Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
                     _ => Ok(()),

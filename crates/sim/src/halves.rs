@@ -18,12 +18,12 @@ const YOUNG_NS: u64 = 100_000_000;
 
 /// Sending half of a rail.
 pub struct SimTx {
-    machine: Arc<Machine>,
-    rail: usize,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) rail: usize,
     caps: Caps,
     addr: RailAddr,
     /// By address, and since when each is up, if it is.
-    links: LinkTable<RailAddr, Option<u64>>,
+    pub(crate) links: LinkTable<RailAddr, Option<u64>>,
     /// Calls that wrote so far.
     calls: u32,
     /// Connections made anew; after two nothing leaves in more than one part.
@@ -85,7 +85,7 @@ impl Links for SimTx {
 }
 
 impl SimTx {
-    fn is_up(&self, link: LinkId) -> bool {
+    pub(crate) fn is_up(&self, link: LinkId) -> bool {
         matches!(self.links.get(link), Some(Some(_)))
     }
 
@@ -230,6 +230,7 @@ impl RemoteWrite for SimTx {
     fn deregister(&mut self, key: u64) {
         let port = &mut self.machine.wires().ports[self.rail];
         port.registered.remove(&key);
+        port.offered.remove(&key);
         port.landing.remove(key);
     }
 

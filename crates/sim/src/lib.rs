@@ -42,6 +42,8 @@ mod puts;
 mod queue;
 mod reach;
 mod reader;
+mod reading;
+mod reads;
 mod remote;
 mod rest;
 mod rng;

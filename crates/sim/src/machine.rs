@@ -3,6 +3,7 @@
 //! of the engine.
 
 use crate::halves::{SimRx, SimTx};
+use crate::reading::OutRead;
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
@@ -143,6 +144,8 @@ pub struct Port {
     pub(crate) landing: Arc<Registrations>,
     /// A mistake: it forgets where something has landed.
     lands_again: bool,
+    /// Memory that others may read: address and length by key.
+    pub offered: BTreeMap<u64, (usize, usize)>,
     /// Memory that writes read which are not over, by token.
     pub reading: BTreeMap<u64, Vec<(usize, usize)>>,
     /// How often its writes were given up.
@@ -207,6 +210,8 @@ pub struct Wires {
     pub ports: Vec<Port>,
     /// Batches sent.
     pub outbox: Vec<Out>,
+    /// Reads begun.
+    pub pulls: Vec<OutRead>,
     /// Connections that were asked for: rail and address.
     pub dials: Vec<(usize, RailAddr)>,
     /// Connections that are to be made anew: rail and address.
@@ -247,6 +252,7 @@ impl Machine {
             wires: Mutex::new(Wires {
                 ports,
                 outbox: Vec::new(),
+                pulls: Vec::new(),
                 dials: Vec::new(),
                 remakes: Vec::new(),
             }),
@@ -396,6 +402,7 @@ impl Port {
             hung: 0,
             egress_free: 0,
             registered: BTreeMap::new(),
+            offered: BTreeMap::new(),
             landing: Arc::default(),
             lands_again: spec.lands_again,
             reading: BTreeMap::new(),
@@ -537,6 +544,7 @@ impl Watch for SimWatch {
             | Event::PutAsked { peer, .. }
             | Event::ReadAsked { peer, .. }
             | Event::Called { peer, .. }
+            | Event::Pulled { peer, .. }
             | Event::PeerMismatch { peer }
             | Event::PathChanged { peer, .. } => peer,
             _ => return,

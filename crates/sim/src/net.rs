@@ -94,6 +94,14 @@ pub struct NetStats {
     pub writes_hurt: u64,
     /// Under a key that is not valid (any more).
     pub writes_refused: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Of which no answer came through.
+    pub reads_lost: u64,
+    /// Of memory, or into memory, that is not open (any more).
+    pub reads_refused: u64,
+    /// Reads whose reader was told that they failed.
+    pub reads_failed: u64,
     /// Packets of unreliable connections whose writes were not all there.
     pub doubted: u64,
     /// Unreliable connections that got stuck.

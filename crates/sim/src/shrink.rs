@@ -88,7 +88,13 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
 /// The same without one of the things that rails and processes may have.
 fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.verbs.iter().any(Option::is_some) {
-        add(&|s| s.verbs.fill(None));
+        add(&|s| {
+            s.verbs.fill(None);
+            s.node.read_rails = 0;
+        });
+    }
+    if setup.node.read_rails != 0 {
+        add(&|s| s.node.read_rails = 0);
     }
     if setup.rests != Rests::default() {
         add(&|s| s.rests = Rests::default());

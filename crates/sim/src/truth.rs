@@ -116,7 +116,7 @@ impl Msg {
     }
 
     /// Bytes that travel.
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.call
             .as_ref()
             .map_or(self.len, |c| c.bytes.len() as u64)

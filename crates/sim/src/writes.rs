@@ -6,7 +6,7 @@
 //! packets, and of one that is lost the beginning may land.
 
 use crate::connections::{Rests, Verbs};
-use crate::machine::{News, Out, TRUESIZE};
+use crate::machine::{News, Out, Port, TRUESIZE};
 use crate::memory::Buffer;
 use crate::net::Net;
 use crate::pipeline::draw_chunks;
@@ -366,7 +366,8 @@ impl World {
             return Err("memory is given back that may still be written".into());
         }
         let read = |r: &Vec<(usize, usize)>| r.iter().any(overlaps);
-        if wires.ports.iter().any(|p| p.reading.values().any(read)) {
+        let reads = |p: &Port| p.reading.values().any(read) || p.offered.values().any(overlaps);
+        if wires.ports.iter().any(reads) {
             return Err("memory is given back that may still be read".into());
         }
         Ok(())
@@ -375,7 +376,7 @@ impl World {
     /// Nothing is lent when nothing goes on.
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
-        let lent = |p: &crate::machine::Port| p.registered.len() + p.reading.len();
+        let lent = |p: &Port| p.registered.len() + p.reading.len() + p.offered.len();
         match wires.ports.iter().map(lent).sum::<usize>() {
             0 => Ok(()),
             n => Err(format!("endpoint {e}: {n} ranges of memory are still lent")),
@@ -589,6 +590,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     setup.sticks = Rng::new(setup.seed, 24).one_in(2);
     setup.rests = Rests::draw(setup.seed);
     setup.node.staged = draw_chunks(setup.seed);
+    setup.draw_reads();
     // What is lost on a native rail ends the conversation.
     if setup.profile == Profile::Native && rng.one_in(4) {
         setup.node.native_rails = rng.next() as u32;

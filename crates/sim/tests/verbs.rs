@@ -271,3 +271,80 @@ fn mistakes_with_writes_under_way_are_noticed() {
         println!("{mutation:?}: {} seeds", noticed.unwrap_or(0) + 1);
     }
 }
+
+/// Long messages are read from their sender's memory, on connections that break in the midst of it.
+fn reading(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = setup(seed, kinds);
+    setup.read_all();
+    setup.ops = 500;
+    setup.weather.breaks = 20_000;
+    setup
+}
+
+#[test]
+fn what_is_read_when_connections_break_is_granted_instead() {
+    use Verbs::{Rc, Uc, Ud};
+    for kinds in [&[Rc][..], &[Rc, Rc], &[Rc, Ud], &[Uc, Rc]] {
+        let (mut reads, mut failed, mut writes) = (0, 0, 0);
+        for seed in 0..8 {
+            let net = clean(&reading(seed, kinds)).net;
+            (reads, failed) = (reads + net.reads, failed + net.reads_failed);
+            writes += net.writes;
+        }
+        assert!(
+            reads > 100 && failed > 0 && writes > 0,
+            "{kinds:?}: {reads} reads, {failed} failed, {writes} writes"
+        );
+    }
+}
+
+#[test]
+fn where_nothing_fails_every_read_comes() {
+    let mut reads = 0;
+    for seed in 0..8 {
+        let mut setup = reading(seed, &[Verbs::Rc]);
+        setup.weather = Weather::default();
+        let net = clean(&setup).net;
+        assert_eq!(net.reads_failed, 0);
+        reads += net.reads;
+    }
+    assert!(reads > 200, "{reads}");
+}
+
+/// Rails that lie of their reads: by sums it is noticed, and nothing lands after its message.
+#[test]
+fn lies_about_reads_are_noticed() {
+    for how in [Lie::Never, Lie::Late(5 * MS), Lie::NeverOver] {
+        let mut reads = 0;
+        for seed in 0..4 {
+            let mut setup = reading(seed, &[Verbs::Rc, Verbs::Rc]);
+            let what = Trouble::Lies {
+                host: 0,
+                rail: 0,
+                how,
+            };
+            setup.faults.push(marline_sim::Fault {
+                from_ns: 0,
+                to_ns: 200 * MS,
+                what,
+            });
+            reads += clean(&setup).net.reads;
+        }
+        assert!(reads > 0, "{how:?}");
+    }
+}
+
+/// Mistakes of those who read are noticed.
+#[cfg(feature = "mutation")]
+#[test]
+fn reads_that_count_early_and_memory_left_open_are_noticed() {
+    use marline_proto::Mutation;
+    for mutation in [Mutation::PullEarly, Mutation::KeepOffer] {
+        let failed = (0..8).any(|seed| {
+            let mut setup = reading(seed, &[Verbs::Rc]);
+            setup.node.mutation = Some(mutation);
+            run_setup(&setup, false).failure.is_some()
+        });
+        assert!(failed, "{mutation:?}");
+    }
+}

@@ -7,8 +7,8 @@ use crate::header::{u16_at, u32_at, u64_at};
 use crate::hello::{Hello, HelloView, HELLO_FIXED};
 use crate::prefix::{
     prefix, put, BadFrame, KIND_ACK, KIND_BYE, KIND_CORRUPT, KIND_CREDIT, KIND_DATA, KIND_EAGER,
-    KIND_GRANT, KIND_HELLO, KIND_KEY, KIND_PAD, KIND_PING, KIND_READ, KIND_READ_FAIL, KIND_RTS,
-    KIND_WRITTEN,
+    KIND_GRANT, KIND_HELLO, KIND_KEY, KIND_OFFER, KIND_PAD, KIND_PING, KIND_READ, KIND_READ_FAIL,
+    KIND_RTS, KIND_WRITTEN,
 };
 use crate::rail_addr::RAILS_MAX;
 use crate::{granules, GRANULE};
@@ -47,6 +47,8 @@ pub const EAGER_LEN: usize = 40;
 pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
+/// Bytes of an OFFER frame.
+pub const OFFER_LEN: usize = 24;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
 /// Most filler that a PAD frame may have in the head.
@@ -149,6 +151,22 @@ pub struct Written {
     pub sum: u64,
 }
 
+/// The memory of a rendezvous message, which its receiver may read instead of granting it. It goes
+/// before the message's [`Rts`], in the same packet, and is not sent again: a receiver that has not
+/// heard of it grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Message number.
+    pub number: u32,
+    /// The sender's index of the rail.
+    pub rail: u8,
+    /// The rail's key of the memory, in which the message's bytes have their own offsets; 0: it may
+    /// not be read.
+    pub key: u64,
+    /// Sum of the whole message, seeded as if it were one fragment.
+    pub sum: u64,
+}
+
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
 /// [`FLAG_READ_REPLY`], under the reader's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +199,8 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     Key(Rkey),
     /// A fragment that was written.
     Written(Written),
+    /// A rendezvous message's memory, to be read.
+    Offer(Offer),
     /// Packet acknowledgement.
     Ack(Ack<M>),
     /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
@@ -234,6 +254,7 @@ impl Frame<Hello<'_>> {
             Frame::Rts(_) => RTS_LEN,
             Frame::Grant(_) => GRANT_LEN,
             Frame::Key(_) => 16,
+            Frame::Offer(_) => OFFER_LEN,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
             Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
@@ -270,6 +291,11 @@ impl Frame<Hello<'_>> {
                 put(out, 16, w.total);
                 put(out, 24, w.len as u64);
                 put(out, 32, w.sum);
+            }
+            Frame::Offer(o) => {
+                prefix(out, KIND_OFFER, 0, o.rail as u16, o.number);
+                put(out, 8, o.key);
+                put(out, 16, o.sum);
             }
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
@@ -331,6 +357,7 @@ impl<'a> FrameView<'a> {
             Frame::Grant(grant) => Frame::Grant(grant),
             Frame::Key(key) => Frame::Key(key),
             Frame::Written(written) => Frame::Written(written),
+            Frame::Offer(offer) => Frame::Offer(offer),
             Frame::Ack(ack) => Frame::Ack(ack.owned()),
             Frame::Credit { bytes } => Frame::Credit { bytes },
             Frame::Hello(hello) => Frame::Hello(hello.fields()),
@@ -358,6 +385,7 @@ impl<'a> FrameView<'a> {
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
             KIND_KEY if (aux as usize) < RAILS_MAX => 16,
+            KIND_OFFER if (aux as usize) < RAILS_MAX => OFFER_LEN,
             KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
             KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
@@ -388,6 +416,7 @@ impl<'a> FrameView<'a> {
                 key: u64_at(b, 8),
             }),
             KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
+            KIND_OFFER => Frame::Offer(read_offer(b, aux, word)),
             KIND_ACK => Frame::Ack(read_ack(b, aux, word)?),
             KIND_CREDIT => Frame::Credit {
                 bytes: u64_at(b, 8),
@@ -487,6 +516,15 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
         len: aux,
         sum: u64_at(b, 32),
     })
+}
+
+fn read_offer(b: &[u8], aux: u16, word: u32) -> Offer {
+    Offer {
+        number: word,
+        rail: aux as u8,
+        key: u64_at(b, 8),
+        sum: u64_at(b, 16),
+    }
 }
 
 fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {

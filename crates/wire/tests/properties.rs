@@ -2,7 +2,7 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
-    GroupPacket, HeadWriter, Header, Hello, MsgHead, Packet, ParseError, RailAddr, RailKind,
+    GroupPacket, HeadWriter, Header, Hello, MsgHead, Offer, Packet, ParseError, RailAddr, RailKind,
     RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAIL_BYTES_MAX,
     RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
@@ -232,6 +232,14 @@ fn frame() -> impl Strategy<Value = Frame> {
             })
         }),
         written(),
+        (any::<(u32, u64, u64)>(), 0u8..RAILS_MAX as u8).prop_map(|((number, key, sum), rail)| {
+            Frame::Offer(Offer {
+                number,
+                rail,
+                key,
+                sum,
+            })
+        }),
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
         any::<u32>().prop_map(|arrived| Frame::Bye { arrived }),

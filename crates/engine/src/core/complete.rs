@@ -59,6 +59,8 @@ impl<S: System> Core<S> {
                 len,
                 rails,
             } => self.register_rkeys(ep, (inbound, handle), (offset, len), rails),
+            Event::PullWanted { .. } => self.pull(ep, &event),
+            Event::Pulled { .. } => {}
             Event::Deregister { inbound } => self.deregister(ep, inbound),
             Event::PeerDead { peer, .. } => {
                 self.record_event(ep, &event);
@@ -98,6 +100,7 @@ impl<S: System> Core<S> {
             return self.copy_writes(handle);
         }
         self.rails.sums.withdraw(|send| send == handle);
+        self.close_offer(handle);
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;
         };

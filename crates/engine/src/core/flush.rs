@@ -1,5 +1,6 @@
 //! Packets out: batches are built by the nodes, filled and handed to their rails.
 
+use crate::core::remote_read::fill_offer;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -69,6 +70,7 @@ impl<S: System> Core<S> {
             };
             buffer = other;
         }
+        fill_offer(&mut endpoint.node, &mut self.rails, &self.ops.sends, &first);
         let rail = &mut self.rails.list[first.rail];
         let stage = rail.tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {

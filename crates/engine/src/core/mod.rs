@@ -16,6 +16,7 @@ mod links;
 mod outages;
 mod parts;
 pub(crate) mod publish;
+mod remote_read;
 mod remote_write;
 mod report;
 mod rma;

@@ -22,7 +22,7 @@ use marline_rails::{
 
 /// Returns whether a rail may tell of a write before its bytes have landed, or cannot know: memory
 /// that it writes is spoilt first.
-fn lands_unseen(caps: &Caps) -> bool {
+pub(crate) fn lands_unseen(caps: &Caps) -> bool {
     let placed = matches!(
         caps.remote_write,
         RemoteWrites::Unordered | RemoteWrites::Ordered
@@ -71,6 +71,7 @@ impl<S: System> Core<S> {
 
     /// Ends what is granted of an inbound message's memory.
     pub(crate) fn deregister(&mut self, ep: EpId, inbound: u64) {
+        self.forget_reads(ep, inbound);
         self.rails.deregister((ep.0, inbound));
     }
 
@@ -91,6 +92,7 @@ impl<S: System> Core<S> {
         let sends = &self.ops.sends;
         let of = |handle| sends.get(handle).is_some_and(&which);
         self.rails.sums.withdraw(of);
+        self.close_offers_of(&which);
         for rail in 0..self.rails.len() {
             let of = |handle| self.ops.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
@@ -263,6 +265,7 @@ impl<S: System> Core<S> {
         for write in std::mem::take(&mut self.rails[rail].outstanding) {
             self.end_write(write.handle);
         }
+        self.fail_reads(rail);
     }
 
     /// A send has ended, and rails still have writes of it to make, which nobody needs any more:
@@ -283,12 +286,16 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Gives a rail up whose oldest write does not end; whether it did.
+    /// Gives a rail up whose oldest write, or a read, does not end; whether it did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
+        for read in &mut self.rails[rail].reads {
+            read.until_ns.get_or_insert(now + read.patience_ns);
+        }
         let stuck = self.rails[rail].stuck_at().is_some_and(|at| at <= now);
         if stuck {
             let name = &self.rails[rail].name;
-            let text = format!("rail {name}: a write does not end: the rail is given up for now");
+            let text =
+                format!("rail {name}: a write or read does not end: the rail is given up for now");
             self.say(LogLevel::Warn, &text);
             self.drain_writes(rail);
         }

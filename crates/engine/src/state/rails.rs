@@ -1,5 +1,6 @@
 //! The rails, and what waits for each of them.
 
+use crate::api::EpId;
 use crate::memory::autotune::Autotune;
 use crate::memory::sums::Sums;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
@@ -22,6 +23,19 @@ const WRITE_NS: u64 = STUCK_NS;
 /// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
 pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
 
+/// A read of a peer's memory that is under way.
+#[derive(Clone, Copy, Debug)]
+pub struct OutstandingRead {
+    /// The rail's name for it.
+    pub token: u64,
+    /// The inbound message: its endpoint, and the node's name for it.
+    pub of: (EpId, u64),
+    /// Time that it may take, and when that is over (from the first look on).
+    pub patience_ns: u64,
+    /// See above.
+    pub until_ns: Option<u64>,
+}
+
 /// A rail with what the engine keeps of it.
 pub struct RailState<T> {
     /// Sending half.
@@ -43,6 +57,8 @@ pub struct RailState<T> {
     pub notice: Option<WriteNotice>,
     /// Writes that the rail has not done with, oldest first.
     pub outstanding: Vec<OutstandingWrite>,
+    /// Reads that are under way.
+    pub reads: Vec<OutstandingRead>,
     /// Time to try again after an error of the rail.
     pub retry_at: Option<u64>,
     /// Length of the packets of the last batch received.
@@ -121,7 +137,9 @@ pub struct Rails<T> {
     pub(crate) full_mask: u32,
     /// Memory that peers may write into.
     pub(crate) rkeys: Rkeys,
-    /// Names of writes so far.
+    /// Memory of sends that peers may read: rail and key by operation.
+    pub(crate) offers: BTreeMap<u32, (u8, u64)>,
+    /// Names of writes and reads so far.
     pub(crate) write_token: u64,
     /// Direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
@@ -157,6 +175,7 @@ impl<T: RailTx> Rails<T> {
             built_for: 0,
             full_mask: 0,
             rkeys: Rkeys::new(),
+            offers: BTreeMap::new(),
             write_token: 0,
             sum_first: Autotune::new(),
             sums: Sums::new(),
@@ -226,6 +245,7 @@ impl<T: RailTx> RailState<T> {
             strays: (0, 0),
             direct_datagrams: 0,
             outstanding: Vec::new(),
+            reads: Vec::new(),
             retry_at: None,
             segment: PACKET_MAX,
             up: true,
@@ -272,17 +292,25 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// When the oldest write has not ended for too long. Where a peer's processor makes the copy,
-    /// it may be busy, and a peer that is gone takes its link with it.
+    /// When the oldest write, or a read, has not ended for too long. Where a peer's processor makes
+    /// the copy, it may be busy, and a peer that is gone takes its link with it.
     pub(crate) fn stuck_at(&self) -> Option<u64> {
-        let oldest = self.outstanding.first()?;
-        (!self.tx.caps().one_copy).then_some(oldest.since_ns + WRITE_NS)
+        let oldest = self.outstanding.first();
+        let oldest = oldest.filter(|_| !self.tx.caps().one_copy);
+        let written = oldest.map(|write| write.since_ns + WRITE_NS);
+        let read = self.reads.iter().filter_map(|read| read.until_ns).min();
+        [written, read].into_iter().flatten().min()
     }
 
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
+        let begun = self.reads.iter().any(|read| read.until_ns.is_none());
+        let begun = begun.then_some(0);
         let written = self.stuck_at();
         let tried = self.backpressure.map(|full| full.deadline());
-        [self.retry_at, written, tried].into_iter().flatten().min()
+        [self.retry_at, written, tried, begun]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -140,6 +140,9 @@ pub struct Config {
     /// Local rails without software reliability (bit n: rail n). Data that left on one counts as
     /// arrived; what asks for data and grants it is acknowledged as on any rail.
     pub native_rails: u32,
+    /// Local rails on which the receiver reads long messages, where both ends have it so and the
+    /// rail writes in order (bit n: rail n).
+    pub read_rails: u32,
     /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
     pub rail_algorithm: [Option<u8>; RAILS_MAX],
     /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
@@ -252,6 +255,7 @@ impl Default for Config {
             policy: RailPolicy::Stripe,
             paths: PATHS,
             native_rails: 0,
+            read_rails: 0,
             rail_algorithm: [None; RAILS_MAX],
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,

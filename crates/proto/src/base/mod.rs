@@ -1,5 +1,6 @@
 //! Settings, types and tables that everything else is made of.
 
+pub(crate) mod beside;
 pub(crate) mod config;
 pub(crate) mod granules;
 pub(crate) mod mutation;

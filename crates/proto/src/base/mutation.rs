@@ -125,6 +125,10 @@ pub enum Mutation {
     EndWithPart,
     /// The last piece of a remote operation of several is forgotten.
     ForgetPiece,
+    /// A message that is read counts when its read has begun.
+    PullEarly,
+    /// A send ends while its memory may still be read by its peer.
+    KeepOffer,
 }
 
 impl Mutation {
@@ -132,7 +136,8 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck` and `RestEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
+    /// `LeaveStuck`, `RestEarly`, `PullEarly` and `KeepOffer`, of connections of InfiniBand
+    /// (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 53] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

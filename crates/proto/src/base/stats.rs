@@ -40,6 +40,10 @@ pub struct NodeStats {
     pub written_wrong: u64,
     /// Fragments that peers wrote, by their word, and that did not land.
     pub written_lost: u64,
+    /// Messages that were read from their sender's memory.
+    pub pulled: u64,
+    /// Messages that could not be, or came with a wrong sum, and were granted.
+    pub pulls_failed: u64,
     /// Packets of one peer that waited for an ack, at most.
     pub queue_max: u64,
     /// Longest time from a packet's departure to the arrival of its ack, in nanoseconds, while

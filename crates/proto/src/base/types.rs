@@ -271,45 +271,6 @@ pub struct Batch {
     pub bulk: bool,
 }
 
-/// A write that goes with the packet just made.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteOut {
-    /// Send operation in the engine.
-    pub handle: u32,
-    /// Offset in the message and in the peer's registered memory.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-    /// The peer's key.
-    pub key: u64,
-    /// Where the sum goes in the packet.
-    pub sum_at: usize,
-    /// Seed of the sum.
-    pub seed: u64,
-    /// It carries a sum; else 0 in its place.
-    pub summed: bool,
-    /// Longest datagram that the path takes.
-    pub segment: usize,
-    /// Most bytes of a write on that path.
-    pub span: u64,
-    /// Where what the receiver wants of the message ends.
-    pub message_end: u64,
-    pub(crate) message: (u64, u32, bool),
-}
-
-impl WriteOut {
-    /// Where the write ends in the message.
-    pub fn end(&self) -> u64 {
-        self.offset + self.len as u64
-    }
-
-    /// Seed of the sum of another write of the same message.
-    pub fn seed_of(&self, offset: u64, len: usize) -> u64 {
-        let (id, number, reply) = self.message;
-        sum_seed(id, number, reply, offset, len)
-    }
-}
-
 /// Spans of one packet, reused between calls.
 pub type Spans = Vec<Span>;
 
@@ -400,6 +361,34 @@ pub enum Event {
         len: u64,
         /// Bit n for rail n.
         rails: u32,
+    },
+    /// A message was offered: read `len` bytes under the peer's key by a link of a local rail, to
+    /// `offset` of the memory of receive `handle`, and say when that is over (`Node::pull_over`).
+    /// `Deregister` follows: then it is given up, if it is still under way.
+    PullWanted {
+        /// The node's name for the inbound message.
+        inbound: u64,
+        /// Operation.
+        handle: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Local rail.
+        rail: u8,
+        /// Its number of the link.
+        link: u32,
+        /// The peer's key.
+        key: u64,
+    },
+    /// A message was read, and is right; its receive ends next.
+    Pulled {
+        /// Sender.
+        peer: PeerId,
+        /// Its number.
+        number: u32,
+        /// Bytes.
+        len: u64,
     },
     /// The message ends: end its grants first, if there are any left.
     Deregister {

@@ -203,6 +203,7 @@ impl Node {
         peer: PeerId,
         head: &MsgHead,
     ) -> Result<(), DropReason> {
+        let offer = self.offer_of(peer, head.number);
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         let number = conn.rx.expand(head.number);
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
@@ -216,6 +217,7 @@ impl Node {
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
+        inbound.offer = offer;
         inbound.charged = cost;
         self.charge(cost);
         // The credit of a bare request comes back at once while memory is plentiful, so that

@@ -208,6 +208,9 @@ impl Node {
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+            if self.pull(key) {
+                return;
+            }
             if self.local.writes {
                 self.want_keys(key);
             }

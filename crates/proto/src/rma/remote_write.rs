@@ -20,12 +20,12 @@
 //! write have no heads of their own and may be joined in another order: they are trusted under a
 //! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
 
+use crate::base::beside::WriteOut;
 use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
-    sum_seed, sums_of, DropReason, Event, Memory, PeerId, Spans, Transmit, WriteCheck, WriteOut,
-    WrittenSum,
+    sum_seed, sums_of, DropReason, Event, Memory, PeerId, Spans, Transmit, WriteCheck, WrittenSum,
 };
 use crate::node::Node;
 use crate::state::conn::Conn;

@@ -178,6 +178,10 @@ impl Node {
                     outcome = outcome.and(taken);
                     continue;
                 }
+                Frame::Offer(offer) => {
+                    self.on_offer(peer, &packet.header, &offer);
+                    continue;
+                }
                 control => {
                     if let Err(e) = self.take_control(now, (peer, at), &control) {
                         outcome = Err(e);
@@ -224,7 +228,7 @@ impl Node {
             Frame::Key(key) => self.on_key(peer, key),
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
-            Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
+            Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) | Frame::Offer(_) => {}
         }
         Ok(())
     }

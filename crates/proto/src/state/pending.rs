@@ -1,8 +1,10 @@
 //! Work put off until a packet was sent: its books, and an ack that can wait.
 
+use crate::base::beside::{OfferOut, WriteOut};
 use crate::base::slab::Key;
-use crate::base::types::{PeerId, WriteOut};
+use crate::base::types::PeerId;
 use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::PeerOffer;
 use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
 
@@ -37,6 +39,10 @@ pub(crate) struct Pending {
     pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
+    /// The offer in the packet that was built last.
+    pub(crate) offer_out: Option<OfferOut>,
+    /// The offer that was read last, until its request is.
+    pub(crate) offer_in: Option<PeerOffer>,
     /// The write that goes with the packet that was built last.
     pub(crate) write_out: Option<WriteOut>,
 }

@@ -6,8 +6,8 @@ use crate::base::types::{Landing, PeerId, SendSpec};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
-    FLAG_UNSUMMED,
+    granules, MsgHead, Offer, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY,
+    FLAG_TAGGED, FLAG_UNSUMMED,
 };
 
 /// How a message travels.
@@ -108,6 +108,8 @@ pub struct Inbound {
     pub credit: u64,
     /// Remote keys of its memory.
     pub keys: Keys,
+    /// Its sender's memory, which may be read.
+    pub(crate) offer: Option<Box<PeerOffer>>,
 }
 
 pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind) -> SendXfer {
@@ -149,6 +151,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         charged: 0,
         credit: 0,
         keys: Keys::default(),
+        offer: None,
     }
 }
 
@@ -218,6 +221,19 @@ pub struct Keys {
 pub struct PeerKeys {
     /// By its rail.
     pub(crate) by_rail: Vec<(u8, u64)>,
+}
+
+/// An offer as it was received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerOffer {
+    pub(crate) peer: PeerId,
+    pub(crate) offer: Offer,
+    /// Algorithm number of its sum.
+    pub(crate) algorithm: u8,
+    /// Its sender's id.
+    pub(crate) src_id: u64,
+    /// The owner reads.
+    pub(crate) under_way: bool,
 }
 
 /// The head of a message, but for its number and whether it has sums.

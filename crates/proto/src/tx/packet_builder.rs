@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, DATA_LEN, EAGER_LEN,
-    FLAG_UNSUMMED, GRANULE,
+    FLAG_UNSUMMED, GRANULE, RTS_LEN,
 };
 
 /// The most packets in a row that want no ack: a path with acks alone must be known to work.
@@ -99,6 +99,7 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
+        self.pending.offer_out = None;
         debug_assert!(
             self.pending.unkept.is_none(),
             "what was built last was sent"
@@ -301,7 +302,7 @@ impl Node {
     }
 
     /// New messages that fit one packet, and rendezvous requests, in order.
-    pub(crate) fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+    pub(crate) fn add_heads(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
         while let Some(&key) = conn.tx.queue.front() {
             let Some(send) = self.ops.sends.get(key) else {
                 conn.tx.queue.pop_front();
@@ -322,6 +323,10 @@ impl Node {
                 self.push_data(key, 0, total as u32, b);
                 self.ops.advance(key, total);
             } else {
+                if !b.writer.fits(RTS_LEN, 0) {
+                    break;
+                }
+                self.push_offer(conn, at, key, b);
                 if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
                     break;
                 }

@@ -171,7 +171,7 @@ impl Node {
             self.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
-            self.add_heads(conn, &mut b);
+            self.add_heads(conn, at, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
         let nothing =

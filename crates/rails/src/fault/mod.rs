@@ -9,7 +9,8 @@ pub use script::{FaultScript, Faults};
 use crate::discover::InterfaceChoice;
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
-    RailEvent, RailRx, RailTx, Received, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, RemoteWrites, SendOutcome,
+    TxBuffers, Write,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -396,6 +397,16 @@ impl<T: RailTx> RemoteWrite for FaultyTx<T> {
 
     fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
         self.inner.write(link, write, packet)
+    }
+}
+
+impl<T: RailTx> RemoteRead for FaultyTx<T> {
+    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
+        self.inner.offer(base, len)
+    }
+
+    fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {
+        self.inner.read(link, read)
     }
 }
 

@@ -131,6 +131,7 @@ impl RemoteWrite for ShmTx {
 }
 
 crate::no_direct_write!(ShmTx);
+crate::no_remote_read!(ShmTx);
 crate::no_groups!(ShmTx);
 
 impl RailTx for ShmTx {

@@ -140,4 +140,5 @@ impl RemoteWrite for TcpTx {
 }
 
 crate::no_direct_write!(TcpTx);
+crate::no_remote_read!(TcpTx);
 crate::no_groups!(TcpTx);

@@ -37,6 +37,8 @@ impl RemoteWrite for UdpTx {
     }
 }
 
+crate::no_remote_read!(UdpTx);
+
 impl DirectWrite for UdpTx {
     fn write_direct(
         &mut self,

@@ -590,3 +590,4 @@ impl Links for VerbsTx {
 }
 
 crate::no_direct_write!(VerbsTx);
+crate::no_remote_read!(VerbsTx);

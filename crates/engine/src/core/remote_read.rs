@@ -1,0 +1,179 @@
+//! Rendezvous by reads of the sender's memory (see `marline_proto`'s `pull`): who may read which
+//! memory until when.
+//!
+//! - Memory of a send is open to its peer from the request until the send ends, however it does:
+//!   it is closed first. Only memory in one piece that stays with the send is opened.
+//! - Memory of a receive is registered before it is read into, and the read is over, or given up,
+//!   before the receive ends. A read that does not end has its rail drained.
+
+use crate::api::EpId;
+use crate::core::remote_write::lands_unseen;
+use crate::core::unpack::EngineMemory;
+use crate::memory::copy::{spoil, sum_of};
+use crate::memory::op_table::{OpTable, SendOp};
+use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::rails::{OutstandingRead, Rails};
+use marline_checksum::Algorithm;
+use marline_proto::{Event, Mutation, Node, Transmit};
+use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome};
+
+/// A read that is not over after so long, and the time that its bytes take at 10 MB/s, is given up
+/// with its rail.
+const READ_NS: u64 = 100_000_000;
+/// See above.
+const BYTE_NS: u64 = 100;
+
+/// Opens the memory of a send whose request is in the packet just built, if that offers it, and
+/// puts its key and sum there.
+#[inline]
+pub(crate) fn fill_offer<T: RailTx>(
+    node: &mut Node,
+    rails: &mut Rails<T>,
+    sends: &OpTable<SendOp>,
+    first: &Transmit,
+) {
+    let Some(offer) = node.take_offer() else {
+        return;
+    };
+    let stays = |op: &&SendOp| op.log.is_none() && op.borrowed == 0 && op.serves.is_none();
+    let (op, len) = (sends.get(offer.handle).filter(stays), offer.len as usize);
+    let whole = op.and_then(|op| Some((op, op.pieces.whole(0, len)?)));
+    let tx = &mut rails.list[offer.rail as usize].tx;
+    let opened = whole.and_then(|(op, base)| Some((op, tx.offer(base, len)?)));
+    let (mut key, mut sum) = (0, 0);
+    if let Some((op, opened)) = opened {
+        rails.offers.insert(offer.handle, (offer.rail, opened));
+        let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| offer.summed);
+        let sum_in = |algorithm| sum_of(&op.pieces, (0, len), algorithm, offer.seed, true);
+        (key, sum) = (opened, algorithm.map_or(0, sum_in));
+    }
+    let rail = &mut rails.list[first.rail];
+    if let Some(buffer) = rail.buffer {
+        let words = &mut rail.tx.buffer(buffer)[offer.sum_at - 8..offer.sum_at + 8];
+        words[..8].copy_from_slice(&u64::to_le_bytes(key));
+        words[8..].copy_from_slice(&u64::to_le_bytes(sum));
+    }
+}
+
+/// The sender.
+impl<S: System> Core<S> {
+    /// A send ends: nobody reads its memory after this.
+    pub(crate) fn close_offer(&mut self, handle: u32) {
+        if self.rails.offers.is_empty() || self.cfg.proto.errs(Mutation::KeepOffer) {
+            return;
+        }
+        if let Some((rail, key)) = self.rails.offers.remove(&handle) {
+            self.rails[rail as usize].tx.deregister(key);
+        }
+    }
+
+    /// Nobody reads the memory of some sends after this.
+    pub(crate) fn close_offers_of(&mut self, which: impl Fn(&SendOp) -> bool) {
+        let sends = &self.ops.sends;
+        let of = |handle: &&u32| sends.get(**handle).is_none_or(&which);
+        let handles: Vec<u32> = self.rails.offers.keys().filter(of).copied().collect();
+        handles
+            .into_iter()
+            .for_each(|handle| self.close_offer(handle));
+    }
+}
+
+/// The receiver.
+impl<S: System> Core<S> {
+    /// Begins to read a message that was offered.
+    pub(crate) fn pull(&mut self, ep: EpId, event: &Event) {
+        let &Event::PullWanted {
+            inbound,
+            handle,
+            offset,
+            len,
+            rail,
+            link,
+            key,
+        } = event
+        else {
+            return;
+        };
+        let (rail, len) = (rail as usize, len as usize);
+        let Some(into) = self.open_to_read((ep, inbound), (handle, offset, len), rail) else {
+            return self.pull_over(ep, inbound, false);
+        };
+        self.rails.write_token += 1;
+        let token = self.rails.write_token;
+        let read = Read {
+            key,
+            into,
+            len,
+            token,
+        };
+        let outcome = self.rails[rail].tx.read(LinkId(link), &read);
+        if outcome != SendOutcome::Sent {
+            return self.pull_over(ep, inbound, false);
+        }
+        self.rails[rail].reads.push(OutstandingRead {
+            token,
+            of: (ep, inbound),
+            patience_ns: READ_NS + len as u64 * BYTE_NS,
+            until_ns: None,
+        });
+        if self.cfg.proto.errs(Mutation::PullEarly) {
+            self.pull_over(ep, inbound, true);
+        }
+    }
+
+    /// Registers the memory that a message is read into; its key.
+    fn open_to_read(
+        &mut self,
+        (ep, inbound): (EpId, u64),
+        (handle, offset, len): (u32, u64, usize),
+        rail: usize,
+    ) -> Option<u64> {
+        let op = self.ops.recvs.get(handle)?;
+        let base = op.pieces.whole(offset, len)?;
+        if lands_unseen(&self.rails[rail].tx.caps()) {
+            spoil(base, len, (self.random)().ok()?);
+        }
+        let key = self.rails[rail].tx.register(base, len)?;
+        let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();
+        keys.push((rail as u8, key));
+        Some(key)
+    }
+
+    /// A rail is done with a read.
+    pub(crate) fn on_pulled(&mut self, rail: usize, token: u64, came: bool) {
+        let reads = &mut self.rails[rail].reads;
+        if let Some(at) = reads.iter().position(|read| read.token == token) {
+            let (ep, inbound) = reads.remove(at).of;
+            self.pull_over(ep, inbound, came);
+        }
+    }
+
+    /// Nothing of a read lands any more: tells the node.
+    fn pull_over(&mut self, ep: EpId, inbound: u64, came: bool) {
+        let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() else {
+            return;
+        };
+        let mut memory = EngineMemory {
+            recvs: &self.ops.recvs,
+            buffers: &mut self.buffers,
+            rails: &mut self.rails,
+            ep: ep.0,
+        };
+        endpoint.node.pull_over(0, inbound, came, &mut memory);
+    }
+
+    /// A message ends, and with it the reads of it.
+    pub(crate) fn forget_reads(&mut self, ep: EpId, inbound: u64) {
+        for rail in self.rails.list.iter_mut() {
+            rail.reads.retain(|read| read.of != (ep, inbound));
+        }
+    }
+
+    /// The reads of a rail that was drained have failed.
+    pub(crate) fn fail_reads(&mut self, rail: usize) {
+        for read in std::mem::take(&mut self.rails[rail].reads) {
+            self.pull_over(read.of.0, read.of.1, false);
+        }
+    }
+}

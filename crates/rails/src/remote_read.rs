@@ -1,0 +1,46 @@
+//! Reads of the memory of peers, by rails with connections in order (RDMA read).
+
+use crate::link::LinkId;
+use crate::outcome::SendOutcome;
+use crate::remote_write::RemoteWrite;
+
+/// One read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// The peer's key ([`RemoteRead::offer`]).
+    pub key: u64,
+    /// Our own key of the memory to read into, from its beginning ([`RemoteWrite::register`]).
+    pub into: u64,
+    /// Bytes.
+    pub len: usize,
+    /// The caller's name for the read.
+    pub token: u64,
+}
+
+/// Reading the memory of peers, and having ours read.
+pub trait RemoteRead: RemoteWrite {
+    /// Lets peers read `len` bytes at `base` until [`RemoteWrite::deregister`]: the key that they
+    /// name, never 0; `None`: not now, or not by this kind.
+    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
+
+    /// Begins to read the first bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]
+    /// with the read's token follows, after which nothing of it lands any more; so it is after
+    /// [`RemoteWrite::deregister`] of the key of the memory to read into, or
+    /// [`crate::TxBuffers::drain`], which no event needs to follow. Otherwise nothing was begun.
+    fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome;
+}
+
+/// `no_remote_read!(Tx)`: a rail that reads no memory of peers, of which it is not asked.
+#[macro_export]
+macro_rules! no_remote_read {
+    ($tx:ty) => {
+        impl $crate::RemoteRead for $tx {
+            fn offer(&mut self, _base: *const u8, _len: usize) -> Option<u64> {
+                None
+            }
+            fn read(&mut self, _link: $crate::LinkId, _read: &$crate::Read) -> $crate::SendOutcome {
+                $crate::SendOutcome::Busy // never begun
+            }
+        }
+    };
+}
