@@ -167,6 +167,17 @@ def test_long_messages_are_staged():
     assert_carried(said, "rc:rxe0", "uc:rxe0")
 
 
+def test_long_messages_are_read():
+    """Receivers read long messages from their senders' memory, over reliable connections."""
+    size = ("--iterations", 1, "--max-size", 1 << 20)
+    pages = "export FI_MARLINE_VERBS_READS=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
+    shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
+    said = in_guest(pages, *(job("rc", mpi, "stress", *size) for mpi in (MPICH, OPENMPI)), shown)
+    assert_carried(said, "rc:rxe0")
+    pulled = [int(n) for n in re.findall(r"pulled[ :=]+(\d+)", said)]
+    assert len(pulled) >= 4 and all(n > 0 for n in pulled), said
+
+
 def test_few_connections_serve_many_ranks():
     """Four ranks, each of which may have two connections at a time: they are closed and made
     again all the time, and no link falls; also without reliability in software, where a packet that

@@ -1,6 +1,7 @@
 //! Opens an engine of a process: from settings to rails, configuration and what else it is made of.
 
 use crate::api::{LogLevel, LogSink};
+use crate::config::policy::RailKinds;
 use crate::config::profile::Tuned;
 use crate::config::settings::Settings;
 use crate::core::publish::Publisher;
@@ -261,6 +262,10 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         policy: s.policy.of_node(),
         rail_algorithm: s.checksum_rails.by_rail(rails),
         native_rails: s.native.of_rails(rails),
+        read_rails: match s.verbs_reads {
+            true => RailKinds::RELIABLE_CONNECTIONS.of_rails(rails),
+            false => 0,
+        },
         summed: (
             s.checksum_min_bytes,
             match s.checksum_max_bytes {

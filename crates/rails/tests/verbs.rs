@@ -8,8 +8,8 @@
 
 use marline_rails::{
     choose_rails, group_addr, open_rail, AnyRx, AnyTx, GroupError, GroupLink, Groups, LinkId,
-    Links, Piece, Rail, RailEvent, RailRx, RailTx, RailsConfig, RemoteWrite, SendOutcome,
-    TxBuffers, VerbsConfig, Write,
+    Links, Piece, Rail, RailEvent, RailRx, RailTx, RailsConfig, Read, RemoteRead, RemoteWrite,
+    SendOutcome, TxBuffers, VerbsConfig, Write,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -186,6 +186,49 @@ fn writes_land_while_memory_is_registered() {
             send(&mut a, again, b"again");
             assert_eq!(wait(&mut a, &mut b, |_, b| b.packets.pop_front()), b"again");
         }
+    }
+}
+
+/// What is read lies in its place when that is said; memory that is closed is not read, and into
+/// memory that is closed nothing lands.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn reads_land_in_open_memory_from_open_memory() {
+    let (mut a, mut b) = (End::open("rc"), End::open("rc"));
+    let source: Vec<u8> = (0..700_001u32).map(|i| (i % 251) as u8).collect();
+    let mut place = vec![0u8; 800_000];
+    let over = |a: &mut End, b: &mut End, token| {
+        let of = |e: &RailEvent| match *e {
+            RailEvent::Pulled(it, came) if it == token => Some(came),
+            _ => None,
+        };
+        wait(a, b, |a, _| a.events.iter().find_map(of))
+    };
+    for closed in [false, true] {
+        let to_b = link(&mut a, &mut b);
+        let key = b.tx.offer(source.as_ptr(), source.len()).unwrap();
+        let into =
+            a.tx.register(place[7..].as_mut_ptr(), source.len())
+                .unwrap();
+        if closed {
+            b.tx.deregister(key);
+        }
+        let read = Read {
+            key,
+            into,
+            len: source.len(),
+            token: 5 + closed as u64,
+        };
+        assert_eq!(a.tx.read(to_b, &read), SendOutcome::Sent);
+        assert_eq!(over(&mut a, &mut b, read.token), !closed);
+        if !closed {
+            assert_eq!(place[7..][..source.len()], source);
+            assert!(place[..7].iter().chain(&place[700_008..]).all(|b| *b == 0));
+        }
+        a.tx.deregister(into);
+        assert_eq!(a.tx.read(to_b, &read), SendOutcome::Busy, "it is closed");
+        b.tx.deregister(key);
+        a.tx.close(to_b);
     }
 }
 

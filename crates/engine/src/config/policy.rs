@@ -94,6 +94,9 @@ pub struct RailKinds(u8);
 const KINDS: [&str; 6] = ["udp", "tcp", "shm", "rc", "uc", "ud"];
 
 impl RailKinds {
+    /// `rc` alone.
+    pub const RELIABLE_CONNECTIONS: RailKinds = RailKinds(1 << 3);
+
     /// The kinds of a list of names.
     pub fn parse(text: &str) -> Option<RailKinds> {
         let names = text

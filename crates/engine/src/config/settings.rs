@@ -447,6 +447,10 @@ settings! {
     /// and write them from there, on rails of InfiniBand or RoCE (`rc:`, `uc:`), instead of
     /// registering the program's memory for each write.
     verbs_staged: bool = "off", Kind::Switch;
+    /// Have receivers read long messages of up to 4 MiB from their senders' memory (RDMA read), on
+    /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written; the same
+    /// in all processes of a job.
+    verbs_reads: bool = "off", Kind::Switch;
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's

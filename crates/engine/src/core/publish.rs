@@ -203,6 +203,8 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.written += from.written;
     to.written_wrong += from.written_wrong;
     to.written_lost += from.written_lost;
+    to.pulled += from.pulled;
+    to.pulls_failed += from.pulls_failed;
     to.unknown_rails += from.unknown_rails;
     to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
     to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);

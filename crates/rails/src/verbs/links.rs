@@ -335,8 +335,14 @@ impl VerbsLinks {
             (None, false) => return false, // of a pair that is no more
         };
         let known = queue.completed(completion.wr_id);
+        // (What a completion in error frees has failed, or was flushed.)
         while let Some(read) = queue.free() {
-            self.over.push(read);
+            match read {
+                Read::Peer(token) if completion.status == 0 => {
+                    self.events.push_back(RailEvent::Pulled(token, true));
+                }
+                read => self.over.push(read),
+            }
         }
         let failed = known && completion.status != 0;
         if failed && completion.status != Completion::FLUSHED {

@@ -20,6 +20,8 @@ pub(super) enum Read {
     Write(u64),
     /// A copy of such memory, by a number.
     Copy(u64),
+    /// Memory of the peer, by the name of the read.
+    Peer(u64),
 }
 
 /// One send queue.

@@ -1,6 +1,7 @@
 //! Sending half.
 
 mod groups;
+mod read;
 mod write;
 
 use super::addr::{rail_kind, VerbsAddr};
@@ -103,6 +104,11 @@ fn post(
         Ok(()) => (count, told),
         Err((0, libc::ENOMEM | libc::EAGAIN)) => return Posted::NoRoom,
         Err((0, errno)) => return Posted::Failed(errno),
+        // A read of which a part is missing must not be taken for whole.
+        Err((posted, errno)) if matches!(reads, [Read::Peer(_)]) => {
+            queue.posted(posted, false, &[]);
+            return Posted::Failed(errno);
+        }
         // The rest is lost; what these read is freed by a later completion.
         Err((posted, _)) => (posted, false),
     };
@@ -191,6 +197,9 @@ impl VerbsTx {
                     self.links.events.push_back(RailEvent::Done(token));
                 }
                 Read::Copy(_) => self.writes.over(read),
+                Read::Peer(token) => {
+                    self.links.events.push_back(RailEvent::Pulled(token, false));
+                }
             }
         }
         self.links.tidy();
@@ -590,4 +599,3 @@ impl Links for VerbsTx {
 }
 
 crate::no_direct_write!(VerbsTx);
-crate::no_remote_read!(VerbsTx);

@@ -10,6 +10,8 @@ use std::time::SystemTime;
 
 /// Pieces that a write reads where they are; of more, a copy is read.
 pub(super) const PIECES_MAX: usize = 16;
+/// Bytes of a read's pieces, at least; there are as many as of a write at most.
+const PULL_MIN: usize = 65_536;
 /// Bytes of a bounce buffer: the longest write that the protocol makes.
 const BOUNCE_LEN: usize = 65_536;
 /// Bounce buffers that are kept while nothing reads them.
@@ -29,10 +31,15 @@ pub(super) struct Source {
 /// Requests of one write, in order.
 pub(super) type Requests = Vec<(Request, Operation)>;
 
+/// Where the addresses of memory under a key begin.
+fn start_of(key: u64) -> u64 {
+    key >> RKEY_BITS & ((1 << START_BITS) - 1)
+}
+
 /// Where a write to a place under a key goes.
 fn place(key: u64, offset: u64) -> Operation {
     Operation::Write {
-        address: (key >> RKEY_BITS & ((1 << START_BITS) - 1)) + offset,
+        address: start_of(key) + offset,
         rkey: key as u32,
         immediate: None,
     }
@@ -41,6 +48,7 @@ fn place(key: u64, offset: u64) -> Operation {
 /// Memory of users.
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
+    offered: HashMap<u64, KeyedMemory>,
     sources: HashMap<Read, Source>,
     /// Registered buffers that nothing reads now.
     bounces: Vec<Region>,
@@ -57,6 +65,7 @@ impl Writes {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Writes {
             registered: HashMap::new(),
+            offered: HashMap::new(),
             sources: HashMap::new(),
             bounces: Vec::new(),
             copies: 0,
@@ -73,16 +82,59 @@ impl Writes {
         len: usize,
     ) -> Option<u64> {
         let memory = KeyedMemory::to_be_written(domain, base, len).ok()?;
-        self.count += 1;
-        let place = self.count << START_BITS | memory.start();
-        let key = place << RKEY_BITS | u64::from(memory.rkey());
+        let key = self.next_key(&memory);
         self.registered.insert(key, memory);
         Some(key)
     }
 
-    /// Nothing lands under a key after this.
+    /// Opens memory to reads: the key for peers.
+    pub(super) fn offer(
+        &mut self,
+        domain: &Arc<Domain>,
+        base: *const u8,
+        len: usize,
+    ) -> Option<u64> {
+        let memory = KeyedMemory::to_be_offered(domain, base, len).ok()?;
+        let key = self.next_key(&memory);
+        self.offered.insert(key, memory);
+        Some(key)
+    }
+
+    fn next_key(&mut self, memory: &KeyedMemory) -> u64 {
+        self.count += 1;
+        let place = self.count << START_BITS | memory.start();
+        place << RKEY_BITS | u64::from(memory.rkey())
+    }
+
+    /// Nothing lands under a key, or is read, after this.
     pub(super) fn deregister(&mut self, key: u64) {
         self.registered.remove(&key);
+        self.offered.remove(&key);
+    }
+
+    /// The requests of a read into registered memory; none if it is not.
+    pub(super) fn pull(&self, read: &crate::Read) -> Requests {
+        let Some(memory) = self.registered.get(&read.into) else {
+            return Requests::new();
+        };
+        let piece = read.len.div_ceil(PIECES_MAX).max(PULL_MIN);
+        let from = (0..read.len).step_by(piece);
+        let request = |at: usize| {
+            let request = Request {
+                name: 0,
+                signalled: false,
+                inline: false,
+                address: memory.start() + at as u64,
+                len: piece.min(read.len - at),
+                lkey: memory.lkey(),
+            };
+            let operation = Operation::Read {
+                address: start_of(read.key) + at as u64,
+                rkey: read.key as u32,
+            };
+            (request, operation)
+        };
+        from.map(request).collect()
     }
 
     /// The number of a call that writes with immediates: none is given again soon.

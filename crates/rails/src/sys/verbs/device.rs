@@ -9,12 +9,18 @@ use std::sync::Arc;
 /// The state of a port that carries packets.
 const ACTIVE: i32 = 4;
 
+/// Most reads that a connection has under way, each way. (What the peer's device answers at once is
+/// not asked: adapters have 16 or more.)
+const READS_MAX: i32 = 8;
+
 /// An open device.
 pub(crate) struct VerbsDevice {
     pub(super) library: &'static Library,
     pub(super) context: *mut Context,
     /// Most requests in a queue.
     pub(crate) queue_max: u32,
+    /// Reads of peers that a connection answers at once, and of ours that it makes.
+    pub(super) reads: (u8, u8),
     /// Most completions in a queue.
     pub(crate) completions_max: u32,
     /// Ports, counted from 1.
@@ -111,6 +117,7 @@ impl VerbsDevice {
             library,
             context,
             queue_max: 0,
+            reads: (0, 0),
             completions_max: 0,
             ports: 0,
             firmware: String::new(),
@@ -128,6 +135,8 @@ impl VerbsDevice {
         // SAFETY: the context is open, and the structure as long as the library's.
         result(unsafe { (self.library.query_device)(self.context, &mut attr) })?;
         self.queue_max = attr.max_qp_wr.max(1) as u32;
+        let reads = |most: i32| most.clamp(0, READS_MAX) as u8;
+        self.reads = (reads(attr.max_qp_rd_atom), reads(attr.max_qp_init_rd_atom));
         self.completions_max = attr.max_cqe.max(1) as u32;
         self.ports = attr.phys_port_cnt;
         let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);

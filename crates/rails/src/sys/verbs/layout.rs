@@ -345,7 +345,12 @@ pub(super) struct DeviceAttr {
     max_sge_rd: c_int,
     max_cq: c_int,
     pub(super) max_cqe: c_int,
-    between: [c_int; 16],
+    max_mr: c_int,
+    max_pd: c_int,
+    pub(super) max_qp_rd_atom: c_int,
+    between: [c_int; 2],
+    pub(super) max_qp_init_rd_atom: c_int,
+    more: [c_int; 10],
     max_ah: c_int,
     max_fmr: c_int,
     max_map_per_fmr: c_int,
@@ -423,6 +428,8 @@ mod tests {
                 active_speed = "active_speed", link_layer = "link_layer"
             };
             "ibv_device_attr", DeviceAttr {
+                max_qp_rd_atom = "max_qp_rd_atom",
+                max_qp_init_rd_atom = "max_qp_init_rd_atom",
                 fw_ver = "fw_ver", max_qp_wr = "max_qp_wr", max_cqe = "max_cqe",
                 max_srq_wr = "max_srq_wr", phys_port_cnt = "phys_port_cnt"
             };

@@ -10,6 +10,8 @@ use std::sync::Arc;
 const LOCAL_WRITE: i32 = 1;
 /// Peers may write into it.
 const REMOTE_WRITE: i32 = 2;
+/// Peers may read it.
+const REMOTE_READ: i32 = 4;
 /// Offset within a page of any architecture, as verbs count addresses of memory.
 const PAGE_MASK: u64 = 0xfff;
 
@@ -175,6 +177,16 @@ impl KeyedMemory {
         len: usize,
     ) -> Result<KeyedMemory, Errno> {
         KeyedMemory::new(domain, base.cast_mut(), len, base as u64, 0)
+    }
+
+    /// Opens memory to reads of peers. It has to stay valid until this is dropped.
+    pub(crate) fn to_be_offered(
+        domain: &Arc<Domain>,
+        base: *const u8,
+        len: usize,
+    ) -> Result<KeyedMemory, Errno> {
+        let start = base as u64 & PAGE_MASK;
+        KeyedMemory::new(domain, base.cast_mut(), len, start, REMOTE_READ)
     }
 
     fn new(

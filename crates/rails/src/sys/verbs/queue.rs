@@ -36,6 +36,8 @@ const PEER: c_int = 1 << 20;
 
 /// Peers may write.
 const REMOTE_WRITE: u32 = 2;
+/// Peers may read.
+const REMOTE_READ: u32 = 4;
 
 /// Completions of several queues, by one descriptor.
 pub(crate) struct CompletionChannel {
@@ -379,7 +381,10 @@ impl QueuePair {
             port_num: port,
             pkey_index,
             qkey,
-            qp_access_flags: REMOTE_WRITE,
+            qp_access_flags: match self.kind {
+                QueueType::Rc => REMOTE_WRITE | REMOTE_READ,
+                QueueType::Uc | QueueType::Ud => REMOTE_WRITE,
+            },
             ..QpAttr::default()
         };
         let last = match self.kind {
@@ -412,6 +417,7 @@ impl QueuePair {
             dest_qp_num: peer.number,
             ah_attr: peer.path.attr(),
             min_rnr_timer: rnr_timer,
+            max_dest_rd_atomic: self.domain.device.reads.0,
             ..QpAttr::default()
         };
         let reliable = match self.kind {
@@ -436,6 +442,7 @@ impl QueuePair {
             timeout,
             retry_cnt: retries,
             rnr_retry: rnr_retries,
+            max_rd_atomic: self.domain.device.reads.1,
             ..QpAttr::default()
         };
         let reliable = match self.kind {

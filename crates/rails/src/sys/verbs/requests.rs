@@ -26,6 +26,13 @@ pub(crate) enum Operation {
         /// A receive of the peer is told it when all of the write has landed.
         immediate: Option<u32>,
     },
+    /// From memory of the peer.
+    Read {
+        /// Where it lies.
+        address: u64,
+        /// Under which key.
+        rkey: u32,
+    },
 }
 
 /// One request.
@@ -129,6 +136,11 @@ impl Sends {
             } => {
                 row.opcode = immediate.is_some() as i32;
                 row.imm_data = immediate.unwrap_or(0).to_be();
+                row.place = address;
+                row.first = rkey;
+            }
+            Operation::Read { address, rkey } => {
+                row.opcode = 4;
                 row.place = address;
                 row.first = rkey;
             }

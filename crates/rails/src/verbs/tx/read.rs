@@ -1,0 +1,26 @@
+//! Reads of the memory of peers.
+
+use super::{Posted, VerbsTx};
+use crate::sys::verbs::QueueType;
+use crate::verbs::send_queue::Read as Mark;
+use crate::{LinkId, Read, RemoteRead, SendOutcome};
+
+impl RemoteRead for VerbsTx {
+    fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
+        let reliable = self.kind == QueueType::Rc;
+        reliable.then(|| self.writes.offer(&self.shared.domain, base, len))?
+    }
+
+    fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {
+        let requests = self.writes.pull(read);
+        if self.kind != QueueType::Rc || !self.links.writes(link) || requests.is_empty() {
+            return SendOutcome::Busy;
+        }
+        let marks = [Mark::Peer(read.token)];
+        match self.post(link, requests.len(), &marks, |_, at| requests[at]) {
+            Posted::Taken => SendOutcome::Sent,
+            // With its connection: nothing of it lands.
+            Posted::Lost | Posted::NoRoom | Posted::Waits | Posted::Failed(_) => SendOutcome::Busy,
+        }
+    }
+}
