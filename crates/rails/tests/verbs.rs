@@ -189,8 +189,7 @@ fn writes_land_while_memory_is_registered() {
     }
 }
 
-/// What is read lies in its place when that is said; memory that is closed is not read, and into
-/// memory that is closed nothing lands.
+/// Reads lie in their place when that is said; closed memory is not read, nor read into.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn reads_land_in_open_memory_from_open_memory() {
@@ -213,12 +212,9 @@ fn reads_land_in_open_memory_from_open_memory() {
         if closed {
             b.tx.deregister(key);
         }
-        let read = Read {
-            key,
-            into,
-            len: source.len(),
-            token: 5 + closed as u64,
-        };
+        let (len, token) = (source.len(), 5 + closed as u64);
+        #[rustfmt::skip]
+        let read = Read { key, into, len, token };
         assert_eq!(a.tx.read(to_b, &read), SendOutcome::Sent);
         assert_eq!(over(&mut a, &mut b, read.token), !closed);
         if !closed {

@@ -267,8 +267,9 @@ impl World {
         };
         let (from, len) = (at as usize, len as usize);
         let bytes = ep.ops[handle as usize].buffer.get(from, from + len);
-        if bytes != Some(self.content.slice(base, 0, len)) {
-            return Err(format!("wrong bytes were read: message {uid}"));
+        let wrong = bytes.map_or(Some(0), |bytes| self.content.differs(base, bytes));
+        if let Some(at) = wrong {
+            return Err(format!("wrong bytes were read: message {uid} at {at}"));
         }
         self.truth.msgs[uid as usize].land(0, len as u64);
         Ok(())

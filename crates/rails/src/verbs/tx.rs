@@ -197,9 +197,7 @@ impl VerbsTx {
                     self.links.events.push_back(RailEvent::Done(token));
                 }
                 Read::Copy(_) => self.writes.over(read),
-                Read::Peer(token) => {
-                    self.links.events.push_back(RailEvent::Pulled(token, false));
-                }
+                Read::Peer(name) => self.links.events.push_back(RailEvent::Pulled(name, false)),
             }
         }
         self.links.tidy();
