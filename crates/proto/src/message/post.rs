@@ -208,13 +208,12 @@ impl Node {
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
-            if self.pull(key) {
-                return;
+            if !self.pull(key) {
+                if self.local.writes {
+                    self.want_keys(key);
+                }
+                self.want_grant(key, now_ns);
             }
-            if self.local.writes {
-                self.want_keys(key);
-            }
-            self.want_grant(key, now_ns);
         }
         self.line_up(key, found.ignore);
         self.finish_if_complete(key);
