@@ -134,11 +134,12 @@ impl Conn {
             FrameRef::Credit => self.credit.tell_again(),
             // HELLO rides on every packet until it is acknowledged.
             FrameRef::Hello(0) => true,
-            // It may be all that there is to say.
+            // It may be all that there is to say. Other paths say it again when they have lost it,
+            // and those that are down when they are asked: all of them at each loss were a storm
+            // towards a peer that is silent.
             FrameRef::Hello(_) => {
-                if !self.session.hello_acked {
-                    self.say_rails();
-                }
+                let path = &mut self.paths[at];
+                path.want_ping |= !self.session.hello_acked && path.usable();
                 true
             }
             FrameRef::Bye => {
