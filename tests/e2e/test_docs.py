@@ -40,6 +40,7 @@ EXCUSED = {
     (README, "make bench-unlike"): MINUTES,
     (README, "make bench-crowd"): MINUTES,
     (README, "make bench-bcast"): MINUTES,
+    (README, "make bench-together"): MINUTES,
     (README, "make bench-rma"): MINUTES,
     (README, "make bench-checksums"): MINUTES,
     (README, "make bench-apps"): MINUTES,

@@ -20,7 +20,7 @@ EAGER = labs.TARGET / "release" / "examples" / "eager"
 BUDGETS = [
     # Bytes, window, messages that are counted, instructions of a message.
     (8, 1, 10_240, 12_830),
-    (8, 64, 10_240, 4_320),
+    (8, 64, 10_240, 4_480),
     (2_048, 1, 2_560, 15_400),
     (16_384, 1, 1_280, 48_800),
     (65_536, 1, 512, 170_000),
