@@ -58,7 +58,7 @@ fn rails_come_later() {
 }
 
 /// While a peer is silent a move is said again by each path that lost it, and not by all paths
-/// whenever one lost it: 118,000 packets a second went towards four peers (seed 3852).
+/// whenever one lost it: 376,000 packets went towards silent peers in 4.5 s (seed 3852).
 #[test]
 fn a_move_that_nobody_hears_of_is_no_storm() {
     let sent = |faults: &str| {
