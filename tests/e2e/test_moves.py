@@ -30,8 +30,9 @@ def ip(lab, host, *words):
     assert not done.returncode, done.stderr
 
 
-def give(lab, host, last):
-    rest = ["/64", "nodad"] if "--ipv6" in lab.options else ["/16"]
+def give(lab, host, last, dad=False):
+    """`dad`: only after the kernel has looked for others who have that address of IPv6."""
+    rest = ["/64", *([] if dad else ["nodad"])] if "--ipv6" in lab.options else ["/16"]
     ip(lab, host, "addr", "add", address(lab, last) + rest[0], *rest[1:])
 
 
@@ -103,30 +104,54 @@ def test_a_rail_of_ipv6_follows_its_address(stress, mpich, kind, tmp_path):
         follows(lab, stress, mpich, f"udp:rail0,{kind}:rail1", tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["udp", "tcp"])
-def test_a_rail_that_comes_later(lab, stress, mpi, kind, tmp_path):
-    """The second interfaces have no address when the job starts: they get one in mid-run."""
+def comes_later(lab, program, mpi, rails, folder):
+    """A job whose second interfaces have no address at its start: they get one in mid-run."""
     for host, last in (("h0", 1), ("h1", 2)):
         take(lab, host, last)
-    env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_RAILS": f"udp:rail0,{kind}:later:rail1"}
+    env = {"FI_MARLINE_STATS_DIR": folder, "FI_MARLINE_RAILS": rails}
     try:
-        job = lab.start(mpi, stress(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3),
+        job = lab.start(mpi, program(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3),
                         env=env)
         assert job.wait_for("^stress t=", 30), job.output()
     finally:
         for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
-            give(lab, host, last)
+            give(lab, host, last, dad=True)
     carries(lab, job)
     result = job.wait(90)
     assert result.ok and result.find(r"^stress ok "), result.tail()
     assert not result.find("is dead"), result.tail()
-    told = events(tmp_path)
+    told = events(folder)
     for last in (1, 2):
         assert f"rail1 is there now, at {address(lab, last)}" in told, told
+    return result
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_a_rail_that_comes_later(lab, stress, mpi, kind, tmp_path):
+    result = comes_later(lab, stress, mpi, f"udp:rail0,{kind}:later:rail1", tmp_path)
+    name = "rail1" if kind == "udp" else "tcp:rail1"
+    assert result.rails()[name]["packets_out"] > 100, result.tail()
+
+
+def test_tcp_behind_a_rail_that_comes_later(lab, stress, mpich, tmp_path):
+    """No UDP passes, so that what stands behind the rail that comes carries."""
+    with udp_filtered(lab):
+        result = comes_later(lab, stress, mpich, "rail0,later:rail1", tmp_path)
+    assert result.rails()["tcp:rail1"]["packets_out"] > 100, result.tail()
+
+
+@pytest.mark.parametrize("kind", ["", "tcp:"])
+def test_a_rail_of_ipv6_that_comes_later(stress, mpich, kind, tmp_path):
+    """Among rails of IPv6 an address of IPv6 is waited for, and not that of the link."""
+    with labs.Lab(f"t{os.getpid()}-later", options=["--ipv6"]) as lab:
+        result = comes_later(lab, stress, mpich, f"rail0,{kind}later:rail1", tmp_path)
+    assert result.rails()[f"{kind}rail1"]["packets_out"] > 100, result.tail()
 
 
 def test_an_interface_that_does_not_come(lab, stress, mpich):
-    """It costs nothing but a word."""
+    """It costs nothing but a word, and is no outage."""
     env = {"FI_MARLINE_RAILS": "rail0,later:rail9"}
     result = lab.run(mpich, stress(mpich, "--iterations", 1), env=env)
     assert result.ok and result.find(r"^stress ok "), result.tail()
+    assert result.out.count("rail rail9 is waited for: there is no such interface") == 2
+    assert not result.find("^(tcp:)?rail9") and "rail9 on " not in result.out, result.tail()

@@ -131,8 +131,7 @@ impl Opened {
 
     /// The IP port of the last rail.
     fn last_port(&self) -> Option<u16> {
-        let addr = self.rails.last()?.1.local_addr();
-        UdpAddr::read(&addr).map(|addr| addr.port)
+        UdpAddr::port_of(&self.rails.last()?.1.local_addr())
     }
 
     fn pop(&mut self) {

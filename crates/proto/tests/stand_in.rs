@@ -4,6 +4,7 @@ mod face;
 
 use face::{done, node_of, specs, Pair};
 use marline_proto::{Config, Node, PathState, PeerStats, RailPolicy, RailSpec};
+use marline_wire::RailAddr;
 
 /// A rail, and the one behind it.
 fn backed(host: u8) -> Vec<RailSpec> {
@@ -131,6 +132,57 @@ fn the_preferred_kind_carries() {
         assert!(
             sent[preferred] > 250 && sent[1 - preferred] < 20,
             "{kind:?}: {sent:?}"
+        );
+    }
+}
+
+/// A second rail comes later, with what stands behind it, while the first one's stands in: what
+/// stands behind it does so, too.
+#[test]
+fn it_stands_in_for_a_rail_that_comes_while_another_does() {
+    let later = |host: u8| {
+        let mut rails = backed(host);
+        rails.extend(backed(host));
+        for (index, rail) in rails.iter_mut().enumerate().skip(2) {
+            (rail.addr, rail.addr.index) = (RailAddr::NONE, index as u8);
+        }
+        rails
+    };
+    let mut pair = Pair::of(
+        [1, 2].map(|host| node_of(Config::default(), host, later(host))),
+        false,
+    );
+    for node in [&mut pair.a, &mut pair.b] {
+        for rail in [2, 3] {
+            node.on_rail(1_000, rail, true);
+        }
+    }
+    pair.message(2, 100_000);
+    assert!(arrives(&mut pair, 2, SECOND, Some(0)));
+    for host in [1, 2] {
+        let node = if host == 1 { &mut pair.a } else { &mut pair.b };
+        let mut first = face::rail_addr(2, host, 1, 1_472);
+        (first.index, first.backed) = (2, true);
+        let behind = first.behind().unwrap();
+        for (rail, addr) in [(2, first), (3, behind)] {
+            node.on_rail_address(pair.now, rail, addr);
+            node.on_rail(pair.now, rail, false);
+        }
+    }
+    for handle in 3..40 {
+        pair.message(handle, 100_000);
+        let end = pair.now + SECOND;
+        while !done(&mut pair.a, handle) {
+            assert!(pair.now < end);
+            pair.step_through(&mut |_, rail, _| rail % 2 == 1);
+        }
+    }
+    for node in [&pair.a, &pair.b] {
+        let carries = |path: &(u8, PathState, u64)| path.1 == PathState::Up && path.2 > 0;
+        assert!(
+            paths(node).iter().any(|p| p.0 == 3 && carries(p)),
+            "{:?}",
+            paths(node)
         );
     }
 }

@@ -50,6 +50,18 @@ impl UdpAddr {
         }
     }
 
+    /// Stands for the address of a rail that waits for its interface, and will have this port.
+    pub(crate) fn none_yet(port: u16) -> RailAddr {
+        RailAddr::new(RailKind::Absent, &port.to_le_bytes())
+    }
+
+    /// The port of a rail over IP, or the one that it will have.
+    pub fn port_of(addr: &RailAddr) -> Option<u16> {
+        let (&port, _) = addr.bytes().split_first_chunk()?;
+        let known = !addr.is_some() || UdpAddr::read(addr).is_some();
+        known.then_some(u16::from_le_bytes(port))
+    }
+
     /// Where a rail over IP is reached, as far as its address says so: the port may be 0.
     pub fn place(addr: &RailAddr) -> Option<SocketAddr> {
         UdpAddr::fields(addr).map(|at| SocketAddr::new(at.ip, at.port))

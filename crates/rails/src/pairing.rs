@@ -92,6 +92,7 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
 pub fn show_addr(addr: &RailAddr) -> String {
     match UdpAddr::read(addr) {
         Some(ip) => ip.to_string(),
+        None if !addr.is_some() => "no address yet".to_owned(),
         None => {
             verbs::show(addr).unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes()))
         }

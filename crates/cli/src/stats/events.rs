@@ -171,16 +171,28 @@ impl Told<'_> {
             }
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
-            Kind::RailMoved => match event.detail {
-                (0, 0) => format!("rail {rail} goes on at another address"),
-                (0, to) => format!("rail {rail} is there now, at {}", Ipv4Addr::from_bits(to)),
-                (from, to) => {
-                    let [from, to] = [from, to].map(Ipv4Addr::from_bits);
-                    format!("rail {rail} goes on at {to}; it was at {from}")
+            Kind::RailMoved => match event.detail.0 {
+                0 => format!("rail {rail} goes on at {}", self.address()),
+                from => {
+                    let from = Ipv4Addr::from_bits(from);
+                    format!(
+                        "rail {rail} goes on at {}; it was at {from}",
+                        self.address()
+                    )
                 }
             },
+            Kind::RailAwaited => {
+                format!("rail {rail} is waited for: {}", errno(event.detail.0))
+            }
+            Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
         }
+    }
+
+    /// Where a rail goes on.
+    fn address(&self) -> String {
+        let address = self.event.address();
+        address.map_or_else(|| "another address".to_owned(), |ip| ip.to_string())
     }
 
     /// ` 17 times in 0.4 s`, of what happened more than once.
@@ -234,6 +246,11 @@ impl Told<'_> {
             0 => event.detail,
             _ => (0, 0),
         };
+        let address = event.address();
+        let (moved, gap_ns) = match address {
+            None => (event.moved, event.gap_ns),
+            Some(_) => (0, 0),
+        };
         Object::default()
             .set("unix_ns", event.unix_ns)
             .set("times", event.times)
@@ -245,10 +262,11 @@ impl Told<'_> {
             .option("rank", self.page.rank)
             .option("rail", name(Some(self.page), event.rail))
             .option("peer", peer)
-            .set("packets_moved", event.moved)
-            .set("gap_ns", event.gap_ns)
+            .set("packets_moved", moved)
+            .set("gap_ns", gap_ns)
             .set("from", from)
             .set("to", to)
+            .option("address", address.map(|ip| json::string(&ip.to_string())))
             .end()
     }
 }

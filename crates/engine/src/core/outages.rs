@@ -204,7 +204,12 @@ impl<S: System> Core<S> {
         let Some(name) = state.map(|rail| rail.name.clone()) else {
             return; // the rail before it says the same
         };
+        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
+        if !self.rails[rail].tx.local_addr().is_some() {
+            return self.note_awaited(at, &name, fault);
+        }
         let (kind, errno, text) = match fault {
+            RailFault::Up if std::mem::take(&mut self.rails[rail].came) => return, // that is told
             RailFault::Up => (Kind::RailUp, 0, format!("rail {name} is back")),
             RailFault::Down(errno) => {
                 let why = match errno {
@@ -219,33 +224,72 @@ impl<S: System> Core<S> {
         self.outages.record(Event {
             kind,
             reason: Reason::System,
-            rail: u8::try_from(rail).unwrap_or(NO_RAIL),
+            rail: at,
             detail: (errno.unsigned_abs(), 0),
             ..Event::default()
         });
         self.warn_if(true, &text);
     }
 
+    /// Why a rail waits, which is no outage: it is said at first, as its name may be a mistake.
+    fn note_awaited(&mut self, rail: u8, name: &str, fault: RailFault) {
+        let RailFault::Down(errno) = fault else {
+            return;
+        };
+        let why = match errno {
+            libc::ENODEV => "there is no such interface",
+            libc::ENETDOWN => "its interface is down, or has no carrier",
+            libc::EADDRNOTAVAIL => {
+                "its interface has no address (of IPv4; of IPv6 where all other rails have that)"
+            }
+            _ => "it reports an error",
+        };
+        self.outages.record(Event {
+            kind: Kind::RailAwaited,
+            reason: Reason::System,
+            rail,
+            detail: (errno.unsigned_abs(), 0),
+            ..Event::default()
+        });
+        let first = self.outages.await_rail(rail);
+        self.warn_if(first, &format!("rail {name} is waited for: {why}"));
+    }
+
     /// A rail goes on at another address of its interface.
     pub(crate) fn note_moved(&mut self, rail: usize, from: &RailAddr, to: &RailAddr) {
+        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
+        if self.stands_by(at) {
+            return; // the rail before it says the same
+        }
         let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
-        let short = |addr: &RailAddr| match ip(addr) {
+        let was = match ip(from) {
             Some(IpAddr::V4(ip)) => ip.to_bits(),
             _ => 0,
         };
         let text = |addr: &RailAddr| ip(addr).map_or("?".to_owned(), |ip| ip.to_string());
-        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         let name = self.rail_name(at);
-        let text = match from.is_some() {
-            true => format!("rail {name} has moved from {} to {}", text(from), text(to)),
-            false => format!("rail {name} is there now, at {}", text(to)),
+        let (kind, text) = match from.is_some() {
+            true => {
+                let (from, to) = (text(from), text(to));
+                let text = format!("rail {name} has moved from {from} to {to}");
+                (Kind::RailMoved, text)
+            }
+            false => {
+                let text = format!("rail {name} is there now, at {}", text(to));
+                (Kind::RailCame, text)
+            }
         };
-        self.outages.record(Event {
-            kind: Kind::RailMoved,
+        self.rails[rail].came = kind == Kind::RailCame;
+        let event = Event {
+            kind,
             reason: Reason::System,
             rail: at,
-            detail: (short(from), short(to)),
+            detail: (was, 0),
             ..Event::default()
+        };
+        self.outages.record(match ip(to) {
+            Some(ip) => event.at(ip),
+            None => event,
         });
         self.warn_if(true, &text);
     }

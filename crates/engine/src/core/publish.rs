@@ -113,12 +113,14 @@ impl Publisher {
             process.reliability_bytes = memory;
             process.reliability_bytes_max = self.memory_max;
             for (n, rail) in core.rails.iter().enumerate() {
-                let address = show_addr(&rail.tx.local_addr());
+                let address = rail.tx.local_addr();
+                let waits = !address.is_some();
+                let address = show_addr(&address);
                 let info = RailInfo {
                     name: &rail.name,
                     address: &address,
                     up: rail.up,
-                    standby: rail.tx.caps().standby,
+                    standby: waits || rail.tx.caps().standby,
                 };
                 w.rail(n, &info, &rail.counters);
             }

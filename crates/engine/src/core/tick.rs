@@ -126,10 +126,13 @@ impl<S: System> Core<S> {
         };
         if state.up != up {
             state.up = up;
-            state.counters.downs += !up as u64;
+            let waits = !state.tx.local_addr().is_some();
+            state.counters.downs += u64::from(!up && !waits);
             let word = if up { "is back" } else { "is down" };
             let text = format!("rail {} {word}", state.name);
-            self.say(LogLevel::Info, &text);
+            if !waits {
+                self.say(LogLevel::Info, &text);
+            }
         }
         self.drop_pending(rail);
         self.rails[rail].notice = None;

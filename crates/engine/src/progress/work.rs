@@ -69,10 +69,11 @@ impl<S: System> Shared<S> {
         slow.next_ns = now + self.tick_ns / 2;
         if let Some(watch) = slow.interfaces.as_mut() {
             while let Some((rail, change)) = watch.poll() {
-                if self.on_change(now, rail, &change) {
-                    if let InterfaceChange::Address(other) = &change {
-                        watch.follow(rail, other.ip);
-                    }
+                let goes_on = self.on_change(now, rail, &change);
+                match &change {
+                    InterfaceChange::Address(other) if goes_on => watch.follow(rail, other.ip),
+                    InterfaceChange::Address(_) => watch.decline(rail),
+                    InterfaceChange::State(_) => {}
                 }
             }
         }

@@ -20,6 +20,8 @@ pub(crate) struct Outages {
     lost: BTreeSet<PathName>,
     /// Rails that stood in (bit n: rail n).
     stood_in: u32,
+    /// Rails of which it was said that they are waited for (bit n: rail n).
+    awaited: u32,
 }
 
 impl Default for Outages {
@@ -30,6 +32,7 @@ impl Default for Outages {
             warnings: 0,
             lost: BTreeSet::new(),
             stood_in: 0,
+            awaited: 0,
         }
     }
 }
@@ -65,6 +68,14 @@ impl Outages {
         let before = self.stood_in & bit != 0;
         self.stood_in |= bit;
         before
+    }
+
+    /// A rail is waited for; whether that is new.
+    pub(crate) fn await_rail(&mut self, rail: u8) -> bool {
+        let bit = 1_u32.checked_shl(rail.into()).unwrap_or(0);
+        let before = self.awaited & bit != 0;
+        self.awaited |= bit;
+        !before
     }
 
     /// Nothing is expected of a peer any more.

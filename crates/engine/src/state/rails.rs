@@ -69,6 +69,8 @@ pub struct RailState<T> {
     pub strays: (usize, u64),
     /// State of the rail as last told.
     pub up: bool,
+    /// It had waited for its interface, and is about to be up for the first time.
+    pub came: bool,
 }
 
 /// A batch (or a write with its packet) that a rail had no room for.
@@ -249,6 +251,7 @@ impl<T: RailTx> RailState<T> {
             retry_at: None,
             segment: PACKET_MAX,
             up: true,
+            came: false,
         }
     }
 

@@ -7,6 +7,7 @@ use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
 use crate::platform::fork::Generation;
 use crate::platform::sync::Ordering;
 use crate::platform::wall_clock::unix_ns;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 macro_rules! named {
     ($(#[doc = $about:literal])+ $type:ident {
@@ -63,6 +64,10 @@ named! {
         StoodIn = 11, "stood-in";
         /// A rail goes on at another address of its interface.
         RailMoved = 12, "rail-moved";
+        /// A rail waits for its interface, or for an address of it.
+        RailAwaited = 13, "rail-awaited";
+        /// The interface of a rail that waited for it is there, and has an address.
+        RailCame = 14, "rail-came";
     }
 }
 
@@ -132,8 +137,9 @@ pub struct Event {
     /// How long nothing was delivered, in nanoseconds, at most; 0: nothing waited.
     pub gap_ns: u64,
     /// Of a path that shrank the longest packets before and now, in bytes; of a rail that is down
-    /// the error number; of one that moved its addresses before and now, where
-    /// these are of IPv4; of doubts the milliseconds from the first to the last.
+    /// the error number, and of one that is waited for; of one that moved or came its addresses
+    /// before and now, where these are of IPv4 ([`Event::address`]); of doubts the milliseconds
+    /// from the first to the last.
     pub detail: (u32, u32),
 }
 
@@ -187,6 +193,37 @@ impl Event {
             moved,
             gap_ns,
             detail: (detail as u32, (detail >> 32) as u32),
+        }
+    }
+
+    /// This event of a rail that goes on at an address: one of IPv6 has the place of what else is
+    /// not known of a rail.
+    pub(crate) fn at(self, address: IpAddr) -> Event {
+        match address {
+            IpAddr::V4(ip) => Event {
+                detail: (self.detail.0, ip.to_bits()),
+                ..self
+            },
+            IpAddr::V6(ip) => Event {
+                moved: (ip.to_bits() >> 64) as u64,
+                gap_ns: ip.to_bits() as u64,
+                ..self
+            },
+        }
+    }
+
+    /// The address at which a rail goes on.
+    pub fn address(&self) -> Option<IpAddr> {
+        let to = (self.detail.1, self.moved, self.gap_ns);
+        match (self.kind, to) {
+            (Kind::RailMoved | Kind::RailCame, (0, high, low)) if high != 0 => {
+                let bits = u128::from(high) << 64 | u128::from(low);
+                Some(Ipv6Addr::from_bits(bits).into())
+            }
+            (Kind::RailMoved | Kind::RailCame, (ip @ 1.., ..)) => {
+                Some(Ipv4Addr::from_bits(ip).into())
+            }
+            _ => None,
         }
     }
 
@@ -314,6 +351,21 @@ mod tests {
             assert_eq!(Event::from_record(&event.record()), event);
         }
         assert_eq!(Kind::from_number(200), Kind::Unknown);
+    }
+
+    #[test]
+    fn a_rail_that_goes_on_has_its_address() {
+        let moved = |kind| Event {
+            kind,
+            ..Event::default()
+        };
+        for text in ["10.1.0.9", "fd00::9", "fd00::"] {
+            let ip: IpAddr = text.parse().unwrap();
+            let event = moved(Kind::RailCame).at(ip);
+            assert_eq!(Event::from_record(&event.record()).address(), Some(ip));
+            assert_eq!(moved(Kind::RailDown).at(ip).address(), None);
+        }
+        assert_eq!(moved(Kind::RailMoved).address(), None);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct RailInfo<'a> {
     pub address: &'a str,
     /// True if the interface is up.
     pub up: bool,
-    /// True if it stands behind another rail.
+    /// True if it stands behind another rail, or waits for its interface.
     pub standby: bool,
 }
 

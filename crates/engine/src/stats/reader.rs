@@ -19,7 +19,7 @@ pub struct RailRow {
     pub address: String,
     /// True if the interface is up.
     pub up: bool,
-    /// True if it stands behind another rail.
+    /// True if it stands behind another rail, or waits for its interface.
     pub standby: bool,
     /// Its own counters, without those of its paths.
     pub counters: RailCounters,

@@ -15,7 +15,7 @@ pub struct RailSummary {
     pub rails: usize,
     /// Those of them that are up.
     pub up: usize,
-    /// Those of them that stand behind others.
+    /// Those of them that stand behind others, or wait for their interface.
     pub standby: usize,
     /// Their own counters.
     pub counters: RailCounters,
@@ -33,7 +33,7 @@ impl RailSummary {
             .saturating_add(self.paths.corrupt_payloads)
     }
 
-    /// It stood behind others all the time, and carried nothing.
+    /// It stood behind others or waited for its interface all the time, and carried nothing.
     pub fn is_unused(&self) -> bool {
         let c = &self.counters;
         self.standby == self.rails && c.wire_packets_sent == 0 && c.wire_packets_received == 0

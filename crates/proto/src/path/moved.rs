@@ -9,6 +9,7 @@ use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::link::PathLink;
+use crate::state::path::Path;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{Hello, RailAddr};
@@ -21,6 +22,9 @@ impl Node {
             return;
         };
         let new = !spec.addr.is_some();
+        if new {
+            spec.datagram_max = addr.datagram_max.into();
+        }
         spec.addr = addr;
         self.local.writes |= addr.writes() && !spec.standby;
         self.local.revision += 1;
@@ -98,6 +102,20 @@ impl Node {
         }
         conn.ask_sizes(reliable);
         self.wake(peer);
+        self.stand_in_for_new(peer);
+    }
+
+    /// Where what stands behind rails carries, it does so for those that came as well: it stands in
+    /// for all when no path carries, which may have been before.
+    fn stand_in_for_new(&mut self, peer: PeerId) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let stands_in = |path: &Path| self.local.rails[path.local as usize].standby;
+        if conn.paths.iter().any(stands_in) {
+            self.stand_in(&mut conn);
+        }
+        self.put(conn);
     }
 
     /// The peer's rail of path `at` is at another address: what was under way is lost, and the path

@@ -4,7 +4,7 @@ use crate::addr::in_subnet;
 use crate::sys::{self, Interface, InterfaceAddr};
 use marline_wire::RAILS_MAX;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One interface and the address of it that a rail binds to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +39,20 @@ impl InterfaceChoice {
         }
     }
 
-    /// An interface that has no address of IPv4 yet, or is not there: a rail waits for it.
-    fn awaited(all: &[Interface], name: &str) -> InterfaceChoice {
-        let there = all.iter().find(|i| i.name == name).map(|i| i.mtu);
+    /// The interface, or, where it has no address of the version yet or is not there, what stands
+    /// for it: a rail waits for it. An address of the link alone is not waited for: it is there
+    /// before those that DHCP and routers give.
+    fn now_or_later(all: &[Interface], name: &str, version: IpVersion) -> InterfaceChoice {
+        let here = all.iter().find(|i| i.name == name);
+        if let Some(now) = here.and_then(|i| choose_best(i, |a| version.is_of(&a.ip))) {
+            return now;
+        }
         InterfaceChoice {
-            mtu: there.filter(|&mtu| mtu > 0).unwrap_or(USUAL_MTU),
+            ip: version.unspecified(),
+            mtu: here
+                .map(|i| i.mtu)
+                .filter(|&mtu| mtu > 0)
+                .unwrap_or(USUAL_MTU),
             loopback: false,
             ..InterfaceChoice::none(name)
         }
@@ -57,15 +66,51 @@ impl InterfaceChoice {
 
     /// The address that a rail on it binds to.
     pub(crate) fn bind_ip(&self) -> IpAddr {
-        match self.is_awaited() {
-            true => Ipv4Addr::LOCALHOST.into(),
-            false => self.ip,
+        match (self.is_awaited(), self.ip) {
+            (false, ip) => ip,
+            (true, IpAddr::V4(_)) => Ipv4Addr::LOCALHOST.into(),
+            (true, IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
         }
     }
 
     /// Returns whether there is one.
     pub(super) fn is_some(&self) -> bool {
         self.mtu > 0
+    }
+}
+
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IpVersion {
+    /// 4.
+    V4,
+    /// 6.
+    V6,
+}
+
+impl IpVersion {
+    /// The version of an address.
+    pub(super) fn of(ip: &IpAddr) -> IpVersion {
+        match ip {
+            IpAddr::V4(_) => IpVersion::V4,
+            IpAddr::V6(_) => IpVersion::V6,
+        }
+    }
+
+    /// The address is of this version, and is not for the link alone.
+    fn is_of(self, ip: &IpAddr) -> bool {
+        match (self, ip) {
+            (IpVersion::V4, IpAddr::V4(ip)) => !ip.is_link_local(),
+            (IpVersion::V6, IpAddr::V6(ip)) => !ip.is_unicast_link_local(),
+            _ => false,
+        }
+    }
+
+    fn unspecified(self) -> IpAddr {
+        match self {
+            IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
     }
 }
 
@@ -80,16 +125,33 @@ impl fmt::Display for InterfaceChoice {
 /// order of rails. An interface behind `later:` may have no address yet, or not be there. Errors
 /// are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+    choose_by(names, IpVersion::V4)
+}
+
+/// The same; the interfaces behind `later:` by their addresses of a version of IP.
+pub(super) fn choose_by(
+    names: &[String],
+    later: IpVersion,
+) -> Result<Vec<InterfaceChoice>, String> {
     let all = sys::interfaces()
         .map_err(|e| format!("cannot list the network interfaces: {}", sys::errno_text(e)))?;
-    let mut chosen = choose_among(&all, names)?;
+    let mut chosen = choose_among(&all, names, later)?;
     for choice in &mut chosen {
         choice.bytes_per_s = sys::link_bytes_per_s(&choice.name);
     }
     Ok(chosen)
 }
 
-fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+/// The name is one of an interface that may come later.
+pub(super) fn is_later(name: &str) -> bool {
+    name.starts_with(LATER)
+}
+
+fn choose_among(
+    all: &[Interface],
+    names: &[String],
+    later: IpVersion,
+) -> Result<Vec<InterfaceChoice>, String> {
     let names: Vec<&str> = names
         .iter()
         .map(|n| n.trim())
@@ -100,7 +162,7 @@ fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoi
     }
     let mut chosen: Vec<InterfaceChoice> = Vec::new();
     for name in names {
-        for choice in choose_named(all, name)? {
+        for choice in choose_named(all, name, later)? {
             let same = |c: &InterfaceChoice| (&c.name, c.ip) == (&choice.name, choice.ip);
             if !chosen.iter().any(same) {
                 chosen.push(choice);
@@ -149,16 +211,16 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
 }
 
 /// The interfaces that one name stands for.
-fn choose_named(all: &[Interface], name: &str) -> Result<Vec<InterfaceChoice>, String> {
+fn choose_named(
+    all: &[Interface],
+    name: &str,
+    version: IpVersion,
+) -> Result<Vec<InterfaceChoice>, String> {
     if let Some(later) = name.strip_prefix(LATER) {
         if later.is_empty() || later.contains(['*', '?', '/', ':']) {
             return Err(format!("{name}: {LATER} wants the name of one interface"));
         }
-        let here = all.iter().find(|i| i.name == later);
-        let now = here.and_then(|i| choose_best(i, |a| a.ip.is_ipv4()));
-        return Ok(vec![
-            now.unwrap_or_else(|| InterfaceChoice::awaited(all, later))
-        ]);
+        return Ok(vec![InterfaceChoice::now_or_later(all, later, version)]);
     }
     let chosen: Vec<InterfaceChoice> = match parse_subnet(name)? {
         Some((ip, bits)) => {
@@ -307,7 +369,7 @@ mod tests {
 
     fn chosen(all: &[Interface], names: &[&str]) -> Result<String, String> {
         let names: Vec<_> = names.iter().map(|n| n.to_string()).collect();
-        let chosen = choose_among(all, &names)?;
+        let chosen = choose_among(all, &names, IpVersion::V4)?;
         Ok(chosen
             .iter()
             .map(|c| c.to_string())

@@ -17,14 +17,16 @@ use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::verbs::{self, VerbsConfig, VerbsRail};
+use interfaces::{choose_by, is_later, IpVersion};
 use marline_wire::RAILS_MAX;
 
 /// A kind of rail.
 struct Kind {
     /// Its name in settings.
     name: &'static str,
-    /// The rails that some names mean; no names: all that are usable.
-    choose: fn(&[String]) -> Result<Vec<InterfaceChoice>, String>,
+    /// The rails that some names mean; no names: all that are usable. Where they wait for an
+    /// address it is one of this version.
+    choose: fn(&[String], IpVersion) -> Result<Vec<InterfaceChoice>, String>,
     /// Opens one of them.
     open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
 }
@@ -33,12 +35,12 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind {
         name: "udp",
-        choose: choose_interfaces,
+        choose: choose_by,
         open: open_udp,
     },
     Kind {
         name: "tcp",
-        choose: choose_interfaces,
+        choose: choose_by,
         open: open_tcp,
     },
     Kind {
@@ -48,17 +50,17 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         name: "ud",
-        choose: verbs::choose,
+        choose: choose_verbs,
         open: open_verbs,
     },
     Kind {
         name: "rc",
-        choose: verbs::choose,
+        choose: choose_verbs,
         open: open_verbs,
     },
     Kind {
         name: "uc",
-        choose: verbs::choose,
+        choose: choose_verbs,
         open: open_verbs,
     },
 ];
@@ -111,15 +113,15 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     let mut chosen: Vec<RailChoice> = Vec::new();
     if names.is_empty() {
-        let interfaces = (KINDS[0].choose)(&[])?;
+        let interfaces = choose_interfaces(&[])?;
         chosen.extend(interfaces.into_iter().map(|i| choice(0, true, i)));
     }
-    let mut missing = None;
+    let (mut missing, version) = (None, version_of(&names));
     for name in names {
         let (kind, what) = kind_of(name);
         let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
-        let found = match (KINDS[kind].choose)(&what) {
+        let found = match (KINDS[kind].choose)(&what, version) {
             // All of a kind of which there are none: others may do.
             Err(why) if what.is_empty() => {
                 missing.get_or_insert(why);
@@ -143,6 +145,28 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
             "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         )),
         _ => Ok(chosen),
+    }
+}
+
+/// The version of IP of the addresses that are waited for: that of the other rails.
+fn version_of(names: &[&str]) -> IpVersion {
+    let later = |name: &&&str| kind_of(name).1.is_some_and(is_later);
+    if !names.iter().any(|name| later(&name)) {
+        return IpVersion::V4; // nothing is
+    }
+    let mut others = Vec::new();
+    for name in names.iter().filter(|name| !later(name)) {
+        let (kind, what) = kind_of(name);
+        let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
+        if kind <= TCP {
+            // An error is told when this name's turn comes.
+            others.extend(choose_interfaces(&what).unwrap_or_default());
+        }
+    }
+    let v6 = |c: &InterfaceChoice| IpVersion::of(&c.ip) == IpVersion::V6;
+    match !others.is_empty() && others.iter().all(v6) {
+        true => IpVersion::V6,
+        false => IpVersion::V4,
     }
 }
 
@@ -172,7 +196,7 @@ pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice>
     let mut all = Vec::new();
     for one in &choices {
         all.push(one.clone());
-        if one.kind == 0 && one.implied && !named(&one.interface) && !one.interface.is_awaited() {
+        if one.kind == 0 && one.implied && !named(&one.interface) {
             all.push(RailChoice {
                 standby: !equal,
                 ..choice(TCP, true, one.interface.clone())
@@ -227,7 +251,7 @@ fn open_tcp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
 }
 
 /// There is one shm rail, of no interface.
-fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+fn choose_shm(names: &[String], _: IpVersion) -> Result<Vec<InterfaceChoice>, String> {
     match names {
         [] => Ok(vec![InterfaceChoice::none("shm")]),
         [name, ..] => Err(format!(
@@ -238,6 +262,10 @@ fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
 
 fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
+}
+
+fn choose_verbs(names: &[String], _: IpVersion) -> Result<Vec<InterfaceChoice>, String> {
+    verbs::choose(names)
 }
 
 fn open_verbs(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
@@ -269,6 +297,25 @@ mod tests {
             "named, it does not stand by"
         );
         assert_eq!(of(&["tcp:lo"], false), [rail("tcp:lo", false)]);
+        assert_eq!(
+            of(&["lo", "later:not-here"], false)[2..],
+            [rail("not-here", false), rail("tcp:not-here", true)]
+        );
+    }
+
+    #[test]
+    fn what_is_waited_for_is_of_the_version_of_the_other_rails() {
+        let awaited = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let all = choose_rails(&names).unwrap();
+            let last = all.last().unwrap().interface.clone();
+            assert!(last.is_awaited());
+            (last.ip.is_ipv6(), last.bind_ip().is_loopback())
+        };
+        assert_eq!(awaited(&["lo", "later:not-here"]), (false, true));
+        assert_eq!(awaited(&["::1", "udp:later:not-here"]), (true, true));
+        assert_eq!(awaited(&["::1", "lo", "later:not-here"]), (false, true));
+        assert_eq!(awaited(&["shm", "tcp:later:not-here"]), (false, true));
     }
 
     #[test]

@@ -97,6 +97,14 @@ impl InterfaceWatch {
         self.look();
     }
 
+    /// The rail at this position did not go on at the address that it was told of. It is told of it
+    /// again when something changes.
+    pub fn decline(&mut self, rail: usize) {
+        if let Some(rail) = self.rails.get_mut(rail) {
+            rail.told = None;
+        }
+    }
+
     fn look(&mut self) {
         // Out of memory or descriptors: the next change looks again.
         let Ok(all) = sys::interfaces() else { return };

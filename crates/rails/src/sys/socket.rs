@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 const IP_UNICAST_IF: libc::c_int = 50;
 const IPV6_UNICAST_IF: libc::c_int = 76;
 /// `IPV6_FREEBIND`.
-const IPV6_FREEBIND: libc::c_int = 78;
+pub(super) const IPV6_FREEBIND: libc::c_int = 78;
 
 /// Buffer sizes in bytes as the kernel gave them (it doubles what is asked for).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

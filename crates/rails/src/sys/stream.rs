@@ -1,5 +1,6 @@
 //! TCP sockets: listening, connecting, and moving bytes without waiting.
 
+use super::socket::IPV6_FREEBIND;
 use super::{check, check_long, errno, name_buffer, Errno, NameBuffer, Place, SockName};
 use crate::Piece;
 use std::net::IpAddr;
@@ -91,7 +92,14 @@ impl Stream {
         let stream = Stream::open(options).map_err(|e| ("socket", e))?;
         // A port whose connections of an earlier life are still remembered may be used again.
         let _ = stream.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-        stream.bind(options, port).map_err(|e| ("bind", e))?;
+        let bound = match stream.bind(options, port) {
+            // As with UDP: a fresh IPv6 address, which is usable soon.
+            Err(libc::EADDRNOTAVAIL) if options.ip.is_ipv6() => stream
+                .set(libc::SOL_IPV6, IPV6_FREEBIND, 1)
+                .and_then(|()| stream.bind(options, port)),
+            other => other,
+        };
+        bound.map_err(|e| ("bind", e))?;
         // SAFETY: listen takes no pointers.
         check(unsafe { libc::listen(stream.fd(), BACKLOG) }).map_err(|e| ("listen", e))?;
         let local = stream.local_port().map_err(|e| ("getsockname", e))?;

@@ -29,9 +29,9 @@ pub use rx::TcpRx;
 pub use shared::TcpConfig;
 pub use tx::TcpTx;
 
+use crate::addr::UdpAddr;
 use crate::sys;
 use crate::{InterfaceChoice, Rail};
-use marline_wire::RailAddr;
 use shared::Shared;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl TcpRail {
         let shared = Arc::new(shared);
         let key = sys::random().map_err(|errno| failed(("getrandom", errno)))?;
         let local = match interface.is_awaited() {
-            true => RailAddr::NONE,
+            true => UdpAddr::none_yet(shared.local().port),
             false => shared.local().rail(interface.prefix_len),
         };
         let rx = TcpRx::new(shared.clone()).map_err(|errno| failed(("epoll_ctl", errno)))?;

@@ -31,11 +31,11 @@ pub use shared::UdpConfig;
 use shared::{datagram_max, options, Shared, SEGMENTS_MAX, SUPER_PACKET_MAX};
 pub use tx::UdpTx;
 
+use crate::addr::UdpAddr;
 use crate::discover::InterfaceChoice;
 use crate::registered::Registrations;
 use crate::sys::{self, SleepSet, Socket};
 use crate::{Caps, Rail, RemoteWrites};
-use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl UdpRail {
             doubted: AtomicBool::new(false),
         });
         let mut addr = match interface.is_awaited() {
-            true => RailAddr::NONE,
+            true => UdpAddr::none_yet(local.port),
             false => local.rail(),
         };
         addr.datagram_max = datagram_max as u16;

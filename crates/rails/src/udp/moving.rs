@@ -4,7 +4,7 @@
 //! whoever reads them, or sleeps on them, has the same numbers as before. What waited in the old
 //! ones is lost, as are packets that were on their way to an address that is gone.
 
-use super::shared::{options, UdpConfig, FLOW_RCVBUF};
+use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
 use crate::discover::InterfaceChoice;
@@ -19,11 +19,13 @@ impl UdpTx {
         if to.ip.is_ipv6() != shared.socket.is_v6() {
             return Err(libc::EAFNOSUPPORT);
         }
+        let (new, was_here) = (self.interface.is_awaited(), self.interface.clone());
         let here = InterfaceChoice {
             ip: to.ip,
             prefix_len: to.prefix_len,
             scope_id: to.scope_id,
-            ..self.interface.clone()
+            mtu: if new { to.mtu } else { was_here.mtu },
+            ..was_here
         };
         let sizes = shared.socket.buffer_sizes();
         let config = UdpConfig {
@@ -46,10 +48,16 @@ impl UdpTx {
         }
         shared.socket.replace(main)?;
         shared.joined.change(|_| ()); // the receiving half looks anew what it sleeps on
-        self.interface = here;
         self.flows = Default::default();
         self.flows_tried = 0;
         self.links.drop_sockets();
+        if new {
+            self.caps.datagram_max = datagram_max(here.mtu, here.ip.is_ipv6());
+            if !self.gso {
+                self.caps.batch_bytes_max = self.caps.datagram_max;
+            }
+        }
+        self.interface = here;
         let mut addr = local.rail();
         addr.datagram_max = self.caps.datagram_max as u16;
         Ok(addr)
