@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Offer, Read, Rkey, Rts, Written,
-    ACK_MASKS_MAX, GRANULE, RAILS_MAX,
+    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Have, MsgHead, Offer, Read, Rkey, Rts,
+    Written, ACK_MASKS_MAX, GRANULE, RAILS_MAX,
 };
 
 /// A small number, or now and then any.
@@ -80,9 +80,14 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
             2 | 3 => written(input),
             4 => Frame::Offer(Offer {
                 number: small(input) as u32,
+                segment: small(input) as u8,
                 rail: input.below(RAILS_MAX as u64) as u8,
                 key: small(input),
                 sum: small(input),
+            }),
+            5 => Frame::Have(Have {
+                number: small(input) as u32,
+                segments: [input.any(), 0, 0, input.any()],
             }),
             _ => {
                 let len = input.below(1_000) as u16;

@@ -11,6 +11,8 @@ pub struct Read {
     pub key: u64,
     /// Our own key of the memory to read into, from its beginning ([`RemoteWrite::register`]).
     pub into: u64,
+    /// Where in both it begins.
+    pub at: usize,
     /// Bytes.
     pub len: usize,
     /// The caller's name for the read.
@@ -23,7 +25,7 @@ pub trait RemoteRead: RemoteWrite {
     /// name, never 0; `None`: not now, or not by this kind.
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
 
-    /// Begins to read the first bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]
+    /// Begins to read bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]
     /// with the read's token follows, after which nothing of it lands any more; so it is after
     /// [`RemoteWrite::deregister`] of the key of the memory to read into, or
     /// [`crate::TxBuffers::drain`], which no event needs to follow. Otherwise nothing was begun.

@@ -197,32 +197,32 @@ fn reads_land_in_open_memory_from_open_memory() {
     let source: Vec<u8> = (0..700_001u32).map(|i| (i % 251) as u8).collect();
     let mut place = vec![0u8; 800_000];
     let over = |a: &mut End, b: &mut End, token| {
-        let of = |e: &RailEvent| match *e {
-            RailEvent::Pulled(it, came) if it == token => Some(came),
-            _ => None,
-        };
+        let is = |e: &RailEvent, came| *e == RailEvent::Pulled(token, came);
+        let of = |e: &RailEvent| [false, true].into_iter().find(|&came| is(e, came));
         wait(a, b, |a, _| a.events.iter().find_map(of))
     };
     for closed in [false, true] {
         let to_b = link(&mut a, &mut b);
         let key = b.tx.offer(source.as_ptr(), source.len()).unwrap();
-        let into =
-            a.tx.register(place[7..].as_mut_ptr(), source.len())
-                .unwrap();
+        let all = source.len();
+        let into = a.tx.register(place[7..].as_mut_ptr(), all).unwrap();
         if closed {
             b.tx.deregister(key);
         }
-        let (len, token) = (source.len(), 5 + closed as u64);
         #[rustfmt::skip]
-        let read = Read { key, into, len, token };
-        assert_eq!(a.tx.read(to_b, &read), SendOutcome::Sent);
-        assert_eq!(over(&mut a, &mut b, read.token), !closed);
+        let read = |at, to, token| Read { key, into, at, len: to - at, token };
+        let halves = [(300_003, all), (0, 300_003)];
+        for (token, (at, to)) in (5..).zip(halves).take(2 - closed as usize) {
+            let token = 2 * token + closed as u64;
+            assert_eq!(a.tx.read(to_b, &read(at, to, token)), SendOutcome::Sent);
+            assert_eq!(over(&mut a, &mut b, token), !closed);
+        }
         if !closed {
-            assert_eq!(place[7..][..source.len()], source);
+            assert_eq!(place[7..][..all], source);
             assert!(place[..7].iter().chain(&place[700_008..]).all(|b| *b == 0));
         }
         a.tx.deregister(into);
-        assert_eq!(a.tx.read(to_b, &read), SendOutcome::Busy, "it is closed");
+        assert_eq!(a.tx.read(to_b, &read(0, all, 9)), SendOutcome::Busy);
         b.tx.deregister(key);
         a.tx.close(to_b);
     }

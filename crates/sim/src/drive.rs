@@ -311,7 +311,9 @@ impl World {
                         len,
                         ..
                     } => self.read_asked(e, (who, number), (key, addr, len)),
-                    Event::Pulled { number, .. } => self.pulled(e, who, number),
+                    Event::Pulled {
+                        number, at, len, ..
+                    } => self.pulled(e, (who, number), (at, len)),
                     Event::Called { head, .. } => self.called(e, who, head.number),
                     Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
                     _ => Ok(()),

@@ -144,6 +144,10 @@ impl NetStats {
         self.writes_lost += o.writes_lost;
         self.writes_hurt += o.writes_hurt;
         self.writes_refused += o.writes_refused;
+        self.reads += o.reads;
+        self.reads_lost += o.reads_lost;
+        self.reads_refused += o.reads_refused;
+        self.reads_failed += o.reads_failed;
         self.doubted += o.doubted;
         self.stuck += o.stuck;
         self.swallowed += o.swallowed;

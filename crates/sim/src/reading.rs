@@ -13,6 +13,8 @@ pub struct OutRead {
     pub key: u64,
     /// Key of the memory here.
     pub into: u64,
+    /// Where in both it begins.
+    pub at: usize,
     /// Bytes.
     pub len: usize,
     /// The reader's name for it.

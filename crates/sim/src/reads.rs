@@ -13,6 +13,7 @@ use crate::setup::{Lie, Setup};
 use crate::world::{Next, World};
 use crate::Verbs;
 use marline_rails::{LinkId, RailEvent, RailFault, Read, RemoteRead, SendOutcome};
+use marline_wire::GRANULE;
 
 impl RemoteRead for SimTx {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
@@ -40,6 +41,7 @@ impl RemoteRead for SimTx {
             to,
             key: read.key,
             into: read.into,
+            at: read.at,
             len: read.len,
             token: read.token,
             drained,
@@ -138,10 +140,11 @@ impl World {
             let offered = wires.ports[target.1].offered.get(&read.key).copied();
             offered.map(|offered| (e, offered))
         });
-        let Some((e, (base, len))) = offered.filter(|of| read.len <= of.1 .1) else {
+        let Some((e, (base, len))) = offered.filter(|of| read.at + read.len <= of.1 .1) else {
             return self.snap_read(&reading);
         };
-        debug_assert!(read.len <= len);
+        debug_assert!(read.at + read.len <= len);
+        let base = base + read.at;
         let ops = self.eps[e as usize].ops.iter();
         let mut open = ops.filter(|op| op.done_ns.is_none());
         let bytes = open.find_map(|op| op.buffer.at_address(base, read.len));
@@ -197,7 +200,7 @@ impl World {
             .registered
             .get(&read.into)
             .copied();
-        let (base, _) = open?;
+        let base = open?.0 + read.at;
         let mut ops = ep.ops.iter_mut().filter(|op| op.done_ns.is_none());
         let place = ops.find(|op| op.buffer.at_address(base, bytes.len()).is_some());
         let put = match place {
@@ -252,26 +255,34 @@ impl World {
         }
     }
 
-    /// A message was read, by its reader's word: so it lies there.
-    pub(crate) fn pulled(&mut self, e: u32, src: u32, number: u32) -> Result<(), String> {
+    /// A segment of a message was read, by its reader's word: so it lies there.
+    pub(crate) fn pulled(
+        &mut self,
+        e: u32,
+        (src, number): (u32, u32),
+        (offset, len): (u64, u64),
+    ) -> Result<(), String> {
         let Some(uid) = self.truth.find(src, e, number) else {
             return Err(format!("read message {number} of {src}: never sent"));
         };
         let msg = &self.truth.msgs[uid as usize];
-        let (base, matched, len) = (msg.base, msg.matched, msg.size());
+        let (base, matched) = (msg.base, msg.matched);
         let ep = &mut self.eps[e as usize];
         let recv = matched.and_then(|(handle, _)| ep.recv_mut(handle));
         let place = recv.and_then(|r| r.matches.iter().find(|m| m.0.uid == uid));
         let Some((handle, at)) = place.map(|m| (m.0.handle, m.0.base)) else {
             return Err(format!("read message {uid}, which has no place"));
         };
-        let (from, len) = (at as usize, len as usize);
-        let bytes = ep.ops[handle as usize].buffer.get(from, from + len);
-        let wrong = bytes.map_or(Some(0), |bytes| self.content.differs(base, bytes));
+        let from = (at + offset) as usize;
+        let bytes = ep.ops[handle as usize]
+            .buffer
+            .get(from, from + len as usize);
+        let differs = |bytes| self.content.differs(base + offset, bytes);
+        let wrong = bytes.map_or(Some(0), differs);
         if let Some(at) = wrong {
             return Err(format!("wrong bytes were read: message {uid} at {at}"));
         }
-        self.truth.msgs[uid as usize].land(0, len as u64);
+        self.truth.msgs[uid as usize].land(offset, len);
         Ok(())
     }
 }
@@ -283,6 +294,8 @@ impl Setup {
         let rails = self.verbs.iter().enumerate();
         let rails = rails.filter(|(_, kind)| rc(kind));
         self.node.read_rails = rails.fold(0, |mask, (rail, _)| mask | 1 << rail);
+        let granules = Rng::new(self.seed, 43).pick(&[5, 20, 20, 100, 586]);
+        self.node.segment_min = granules * GRANULE;
     }
     /// In half of the seeds long messages are read on reliable connections. (Numbers of their own:
     /// other draws stay what they are.)

@@ -276,6 +276,7 @@ fn mistakes_with_writes_under_way_are_noticed() {
 fn reading(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = setup(seed, kinds);
     setup.read_all();
+    setup.node.segment_min = 32_768;
     setup.ops = 500;
     setup.weather.breaks = 20_000;
     setup
@@ -334,6 +335,28 @@ fn lies_about_reads_are_noticed() {
     }
 }
 
+/// Bytes that are damaged on their way through a read are asked for again.
+#[test]
+fn damaged_segments_are_asked_for_again() {
+    let mut reads = 0;
+    for seed in 0..8 {
+        let net = clean(&damaged_reads(seed)).net;
+        assert_eq!(net.reads_failed, 0);
+        reads += net.reads;
+    }
+    assert!(reads > 200, "{reads}");
+}
+
+/// Nothing but damage happens to what is read.
+fn damaged_reads(seed: u64) -> Setup {
+    let mut setup = reading(seed, &[Verbs::Rc]);
+    setup.weather = Weather {
+        corrupt_payload: 50_000,
+        ..Weather::default()
+    };
+    setup
+}
+
 /// Mistakes of those who read are noticed.
 #[cfg(feature = "mutation")]
 #[test]
@@ -347,4 +370,10 @@ fn reads_that_count_early_and_memory_left_open_are_noticed() {
         });
         assert!(failed, "{mutation:?}");
     }
+    let failed = (0..8).any(|seed| {
+        let mut setup = damaged_reads(seed);
+        setup.node.mutation = Some(Mutation::TrustReads);
+        run_setup(&setup, false).failure.is_some()
+    });
+    assert!(failed, "a damaged segment is taken");
 }

@@ -7,8 +7,8 @@ use crate::header::{u16_at, u32_at, u64_at};
 use crate::hello::{Hello, HelloView, HELLO_FIXED};
 use crate::prefix::{
     prefix, put, BadFrame, KIND_ACK, KIND_BYE, KIND_CORRUPT, KIND_CREDIT, KIND_DATA, KIND_EAGER,
-    KIND_GRANT, KIND_HELLO, KIND_KEY, KIND_OFFER, KIND_PAD, KIND_PING, KIND_READ, KIND_READ_FAIL,
-    KIND_RTS, KIND_WRITTEN,
+    KIND_GRANT, KIND_HAVE, KIND_HELLO, KIND_KEY, KIND_OFFER, KIND_PAD, KIND_PING, KIND_READ,
+    KIND_READ_FAIL, KIND_RTS, KIND_WRITTEN,
 };
 use crate::rail_addr::RAILS_MAX;
 use crate::{granules, GRANULE};
@@ -49,6 +49,10 @@ pub const DATA_LEN: usize = 40;
 pub const RTS_LEN: usize = 32;
 /// Bytes of an OFFER frame.
 pub const OFFER_LEN: usize = 24;
+/// Bytes of a HAVE frame.
+pub const HAVE_LEN: usize = 8 + SEGMENTS_MAX / 8;
+/// Most segments of a message that is read ([`Offer`]).
+pub const SEGMENTS_MAX: usize = 256;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
 /// Most filler that a PAD frame may have in the head.
@@ -151,20 +155,32 @@ pub struct Written {
     pub sum: u64,
 }
 
-/// The memory of a rendezvous message, which its receiver may read instead of granting it. It goes
-/// before the message's [`Rts`], in the same packet, and is not sent again: a receiver that has not
-/// heard of it grants.
+/// A segment of a rendezvous message's memory, which its receiver may read instead of granting the
+/// message. The first goes before the message's [`Rts`], in the same packet, and is not sent again:
+/// a receiver that has not heard of it grants. The others follow once the request has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Message number.
     pub number: u32,
+    /// Which segment.
+    pub segment: u8,
     /// The sender's index of the rail.
     pub rail: u8,
     /// The rail's key of the memory, in which the message's bytes have their own offsets; 0: it may
     /// not be read.
     pub key: u64,
-    /// Sum of the whole message, seeded as if it were one fragment.
+    /// Sum of the segment, seeded as if it were a fragment.
     pub sum: u64,
+}
+
+/// Segments of a message that its receiver has read: they are not to be sent. It goes with the
+/// message's grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Have {
+    /// Message number.
+    pub number: u32,
+    /// Bit n of word m: segment 64 m + n.
+    pub segments: [u64; SEGMENTS_MAX / 64],
 }
 
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
@@ -199,8 +215,10 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     Key(Rkey),
     /// A fragment that was written.
     Written(Written),
-    /// A rendezvous message's memory, to be read.
+    /// A segment of a rendezvous message's memory, to be read.
     Offer(Offer),
+    /// Segments that were read.
+    Have(Have),
     /// Packet acknowledgement.
     Ack(Ack<M>),
     /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
@@ -255,6 +273,7 @@ impl Frame<Hello<'_>> {
             Frame::Grant(_) => GRANT_LEN,
             Frame::Key(_) => 16,
             Frame::Offer(_) => OFFER_LEN,
+            Frame::Have(_) => HAVE_LEN,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
             Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
@@ -292,11 +311,8 @@ impl Frame<Hello<'_>> {
                 put(out, 24, w.len as u64);
                 put(out, 32, w.sum);
             }
-            Frame::Offer(o) => {
-                prefix(out, KIND_OFFER, 0, o.rail as u16, o.number);
-                put(out, 8, o.key);
-                put(out, 16, o.sum);
-            }
+            Frame::Offer(o) => write_offer(o, out),
+            Frame::Have(h) => write_have(h, out),
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
                 a.write(count, |m| a.masks.bits[m], out);
@@ -358,6 +374,7 @@ impl<'a> FrameView<'a> {
             Frame::Key(key) => Frame::Key(key),
             Frame::Written(written) => Frame::Written(written),
             Frame::Offer(offer) => Frame::Offer(offer),
+            Frame::Have(have) => Frame::Have(have),
             Frame::Ack(ack) => Frame::Ack(ack.owned()),
             Frame::Credit { bytes } => Frame::Credit { bytes },
             Frame::Hello(hello) => Frame::Hello(hello.fields()),
@@ -386,6 +403,7 @@ impl<'a> FrameView<'a> {
             KIND_CREDIT => 16,
             KIND_KEY if (aux as usize) < RAILS_MAX => 16,
             KIND_OFFER if (aux as usize) < RAILS_MAX => OFFER_LEN,
+            KIND_HAVE => HAVE_LEN,
             KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
             KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
@@ -416,7 +434,8 @@ impl<'a> FrameView<'a> {
                 key: u64_at(b, 8),
             }),
             KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
-            KIND_OFFER => Frame::Offer(read_offer(b, aux, word)),
+            KIND_OFFER => Frame::Offer(read_offer(b, flags, aux, word)),
+            KIND_HAVE => Frame::Have(read_have(b, word)),
             KIND_ACK => Frame::Ack(read_ack(b, aux, word)?),
             KIND_CREDIT => Frame::Credit {
                 bytes: u64_at(b, 8),
@@ -518,9 +537,29 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
     })
 }
 
-fn read_offer(b: &[u8], aux: u16, word: u32) -> Offer {
+fn write_offer(o: &Offer, out: &mut [u8]) {
+    prefix(out, KIND_OFFER, o.segment, o.rail as u16, o.number);
+    put(out, 8, o.key);
+    put(out, 16, o.sum);
+}
+
+fn write_have(h: &Have, out: &mut [u8]) {
+    prefix(out, KIND_HAVE, 0, 0, h.number);
+    let words = h.segments.iter().enumerate();
+    words.for_each(|(m, word)| put(out, 8 + 8 * m, *word));
+}
+
+fn read_have(b: &[u8], word: u32) -> Have {
+    Have {
+        number: word,
+        segments: core::array::from_fn(|m| u64_at(b, 8 + 8 * m)),
+    }
+}
+
+fn read_offer(b: &[u8], flags: u8, aux: u16, word: u32) -> Offer {
     Offer {
         number: word,
+        segment: flags,
         rail: aux as u8,
         key: u64_at(b, 8),
         sum: u64_at(b, 16),

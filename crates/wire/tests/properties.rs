@@ -2,9 +2,9 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
-    GroupPacket, HeadWriter, Header, Hello, MsgHead, Offer, Packet, ParseError, RailAddr, RailKind,
-    RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAIL_BYTES_MAX,
-    RAILS_MAX, RAIL_BYTES_MAX, VERSION,
+    GroupPacket, Have, HeadWriter, Header, Hello, MsgHead, Offer, Packet, ParseError, RailAddr,
+    RailKind, RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -232,14 +232,19 @@ fn frame() -> impl Strategy<Value = Frame> {
             })
         }),
         written(),
-        (any::<(u32, u64, u64)>(), 0u8..RAILS_MAX as u8).prop_map(|((number, key, sum), rail)| {
-            Frame::Offer(Offer {
-                number,
-                rail,
-                key,
-                sum,
-            })
-        }),
+        (any::<(u32, u8, u64, u64)>(), 0u8..RAILS_MAX as u8).prop_map(
+            |((number, segment, key, sum), rail)| {
+                Frame::Offer(Offer {
+                    number,
+                    segment,
+                    rail,
+                    key,
+                    sum,
+                })
+            }
+        ),
+        any::<(u32, [u64; 4])>()
+            .prop_map(|(number, segments)| Frame::Have(Have { number, segments })),
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
         any::<u32>().prop_map(|arrived| Frame::Bye { arrived }),

@@ -447,7 +447,7 @@ settings! {
     /// and write them from there, on rails of InfiniBand or RoCE (`rc:`, `uc:`), instead of
     /// registering the program's memory for each write.
     verbs_staged: bool = "off", Kind::Switch;
-    /// Have receivers read long messages of up to 4 MiB from their senders' memory (RDMA read), on
+    /// Have receivers read long messages of up to 1 GiB from their senders' memory (RDMA read), on
     /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written; the same
     /// in all processes of a job.
     verbs_reads: bool = "off", Kind::Switch;

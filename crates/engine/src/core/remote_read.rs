@@ -15,17 +15,17 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{OutstandingRead, Rails};
 use marline_checksum::Algorithm;
-use marline_proto::{Event, Mutation, Node, Transmit};
+use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome};
 
-/// A read that is not over after so long, and the time that its bytes take at 10 MB/s, is given up
-/// with its rail.
+/// A read that is not over after so long, and the time that its bytes and those of the reads before
+/// it take at 10 MB/s, is given up with its rail.
 const READ_NS: u64 = 100_000_000;
 /// See above.
 const BYTE_NS: u64 = 100;
 
-/// Opens the memory of a send whose request is in the packet just built, if that offers it, and
-/// puts its key and sum there.
+/// Opens the memory of sends whose requests are in the packet just built, if that offers it, and
+/// puts their keys and sums there; and sums of further segments of others.
 #[inline]
 pub(crate) fn fill_offer<T: RailTx>(
     node: &mut Node,
@@ -33,19 +33,33 @@ pub(crate) fn fill_offer<T: RailTx>(
     sends: &OpTable<SendOp>,
     first: &Transmit,
 ) {
-    let Some(offer) = node.take_offer() else {
-        return;
-    };
+    while let Some(offer) = node.take_offer() {
+        fill_segment(rails, sends, first, &offer);
+    }
+}
+
+#[cold]
+fn fill_segment<T: RailTx>(
+    rails: &mut Rails<T>,
+    sends: &OpTable<SendOp>,
+    first: &Transmit,
+    offer: &OfferOut,
+) {
     let stays = |op: &&SendOp| op.log.is_none() && op.borrowed == 0 && op.serves.is_none();
-    let (op, len) = (sends.get(offer.handle).filter(stays), offer.len as usize);
-    let whole = op.and_then(|op| Some((op, op.pieces.whole(0, len)?)));
+    let op = sends.get(offer.handle).filter(stays);
+    let known = rails.offers.get(&offer.handle).map(|of| of.1);
+    let total = offer.total as usize;
     let tx = &mut rails.list[offer.rail as usize].tx;
-    let opened = whole.and_then(|(op, base)| Some((op, tx.offer(base, len)?)));
+    let opened = op.and_then(|op| match offer.at {
+        0 => Some((op, tx.offer(op.pieces.whole(0, total)?, total)?)),
+        _ => Some((op, known?)),
+    });
     let (mut key, mut sum) = (0, 0);
     if let Some((op, opened)) = opened {
         rails.offers.insert(offer.handle, (offer.rail, opened));
         let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| offer.summed);
-        let sum_in = |algorithm| sum_of(&op.pieces, (0, len), algorithm, offer.seed, true);
+        let part = (offer.at, offer.len as usize);
+        let sum_in = |algorithm| sum_of(&op.pieces, part, algorithm, offer.seed, true);
         (key, sum) = (opened, algorithm.map_or(0, sum_in));
     }
     let rail = &mut rails.list[first.rail];
@@ -87,6 +101,8 @@ impl<S: System> Core<S> {
             inbound,
             handle,
             offset,
+            total,
+            at,
             len,
             rail,
             link,
@@ -95,40 +111,49 @@ impl<S: System> Core<S> {
         else {
             return;
         };
-        let (rail, len) = (rail as usize, len as usize);
-        let Some(into) = self.open_to_read((ep, inbound), (handle, offset, len), rail) else {
-            return self.pull_over(ep, inbound, false);
+        let (of, rail, len) = ((ep, inbound, at), rail as usize, len as usize);
+        let place = (handle, offset, total as usize);
+        let Some(into) = self.open_to_read((ep, inbound), place, rail) else {
+            return self.pull_over(of, false);
         };
         self.rails.write_token += 1;
         let token = self.rails.write_token;
         let read = Read {
             key,
             into,
+            at: at as usize,
             len,
             token,
         };
         let outcome = self.rails[rail].tx.read(LinkId(link), &read);
         if outcome != SendOutcome::Sent {
-            return self.pull_over(ep, inbound, false);
+            return self.pull_over(of, false);
         }
-        self.rails[rail].reads.push(OutstandingRead {
+        let reads = &mut self.rails[rail].reads;
+        let before: usize = reads.iter().map(|read| read.len).sum();
+        reads.push(OutstandingRead {
             token,
-            of: (ep, inbound),
-            patience_ns: READ_NS + len as u64 * BYTE_NS,
+            of,
+            len,
+            patience_ns: READ_NS + (before + len) as u64 * BYTE_NS,
             until_ns: None,
         });
         if self.cfg.proto.errs(Mutation::PullEarly) {
-            self.pull_over(ep, inbound, true);
+            self.pull_over(of, true);
         }
     }
 
-    /// Registers the memory that a message is read into; its key.
+    /// Registers the memory that a message is read into, if it is not yet; its key.
     fn open_to_read(
         &mut self,
         (ep, inbound): (EpId, u64),
         (handle, offset, len): (u32, u64, usize),
         rail: usize,
     ) -> Option<u64> {
+        let mut keys = self.rails.rkeys.get(&(ep.0, inbound)).into_iter().flatten();
+        if let Some(&(_, key)) = keys.find(|key| key.0 == rail as u8) {
+            return Some(key);
+        }
         let op = self.ops.recvs.get(handle)?;
         let base = op.pieces.whole(offset, len)?;
         if lands_unseen(&self.rails[rail].tx.caps()) {
@@ -144,13 +169,13 @@ impl<S: System> Core<S> {
     pub(crate) fn on_pulled(&mut self, rail: usize, token: u64, came: bool) {
         let reads = &mut self.rails[rail].reads;
         if let Some(at) = reads.iter().position(|read| read.token == token) {
-            let (ep, inbound) = reads.remove(at).of;
-            self.pull_over(ep, inbound, came);
+            let of = reads.remove(at).of;
+            self.pull_over(of, came);
         }
     }
 
     /// Nothing of a read lands any more: tells the node.
-    fn pull_over(&mut self, ep: EpId, inbound: u64, came: bool) {
+    fn pull_over(&mut self, (ep, inbound, at): (EpId, u64, u64), came: bool) {
         let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() else {
             return;
         };
@@ -160,20 +185,21 @@ impl<S: System> Core<S> {
             rails: &mut self.rails,
             ep: ep.0,
         };
-        endpoint.node.pull_over(0, inbound, came, &mut memory);
+        endpoint.node.pull_over(0, (inbound, at), came, &mut memory);
     }
 
     /// A message ends, and with it the reads of it.
     pub(crate) fn forget_reads(&mut self, ep: EpId, inbound: u64) {
         for rail in self.rails.list.iter_mut() {
-            rail.reads.retain(|read| read.of != (ep, inbound));
+            rail.reads
+                .retain(|read| (read.of.0, read.of.1) != (ep, inbound));
         }
     }
 
     /// The reads of a rail that was drained have failed.
     pub(crate) fn fail_reads(&mut self, rail: usize) {
         for read in std::mem::take(&mut self.rails[rail].reads) {
-            self.pull_over(read.of.0, read.of.1, false);
+            self.pull_over(read.of, false);
         }
     }
 }

@@ -52,7 +52,16 @@ impl<S: System> Core<S> {
             let Ok(word) = (self.random)() else {
                 return; // what lies there cannot be told from what is to come: nothing is written
             };
-            spoil(base, len as usize, word);
+            let node = self.dir.eps[ep.0 as usize].as_ref().map(|ep| &ep.node);
+            let mut from = 0;
+            while let Some((start, end)) = node.and_then(|node| node.unread(inbound, from)) {
+                spoil(
+                    base.wrapping_add(start as usize),
+                    (end - start) as usize,
+                    word,
+                );
+                from = end;
+            }
         }
         for (index, rail) in self.rails.list.iter_mut().enumerate() {
             if mask >> index & 1 == 0 || rail.tx.caps().remote_write == RemoteWrites::None {

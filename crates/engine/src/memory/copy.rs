@@ -4,15 +4,22 @@ use crate::memory::op_table::Pieces;
 use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Summer};
 use marline_proto::Payload;
 
-/// Spoils memory that is to be written: a word in each cache line of `len` bytes (at least one
-/// word) at `base`. What lay there may be what is to come: its sum would be right before the write
-/// has landed, which may then still damage it.
+/// Spoils memory that is to be written: a word in each cache line of `len` bytes at `base`, or each
+/// byte of less than a word. What lay there may be what is to come: its sum would be right before
+/// the write has landed, which may then still damage it.
 pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
     const WORD: usize = size_of::<u64>();
-    let last = len.saturating_sub(WORD);
+    if len < WORD {
+        for at in 0..len {
+            // SAFETY: as below.
+            unsafe { base.add(at).write(word as u8) };
+        }
+        return;
+    }
+    let last = len - WORD;
     for at in (0..last).step_by(64).chain([last]) {
         // SAFETY: memory of a receive of which nothing has arrived, all of which the message will
-        // fill; the caller says how long it is, and that it holds a word.
+        // fill; the caller says how long it is.
         unsafe { base.add(at).cast::<u64>().write_unaligned(word) };
     }
 }

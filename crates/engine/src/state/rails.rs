@@ -28,8 +28,10 @@ pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
 pub struct OutstandingRead {
     /// The rail's name for it.
     pub token: u64,
-    /// The inbound message: its endpoint, and the node's name for it.
-    pub of: (EpId, u64),
+    /// The inbound message: its endpoint, the node's name for it, and the offset in it.
+    pub of: (EpId, u64, u64),
+    /// Bytes.
+    pub len: usize,
     /// Time that it may take, and when that is over (from the first look on).
     pub patience_ns: u64,
     /// See above.

@@ -107,7 +107,7 @@ counters! {
         written_wrong: Sum, "fragments", "Fragments that a peer wrote here with a wrong sum.";
         written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";
         pulled: Sum, "messages", "Messages read from their sender's memory.";
-        pulls_failed: Sum, "messages", "Messages offered that could not be read, and were granted.";
+        pulls_failed: Sum, "messages", "Messages not read whole: the rest was granted.";
         summed_by_workers: Sum, "bytes", "Bytes of written fragments whose sums workers made.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";

@@ -41,14 +41,18 @@ impl WriteOut {
     }
 }
 
-/// The memory to be offered in the packet just made ([`Node::take_offer`]): all of a send's.
+/// A segment of a send's memory that is offered in the packet just made ([`Node::take_offer`]).
 #[derive(Clone, Copy, Debug)]
 pub struct OfferOut {
     /// Send operation in the engine.
     pub handle: u32,
     /// Local rail.
     pub rail: u8,
-    /// Bytes.
+    /// Bytes of the message.
+    pub total: u64,
+    /// Where the segment begins; the first opens the memory.
+    pub at: u64,
+    /// Its bytes.
     pub len: u64,
     /// Where the sum goes in the packet; the key goes before it.
     pub sum_at: usize,

@@ -127,6 +127,8 @@ pub enum Mutation {
     ForgetPiece,
     /// A message that is read counts when its read has begun.
     PullEarly,
+    /// A segment that was read counts whatever its sum.
+    TrustReads,
     /// A send ends while its memory may still be read by its peer.
     KeepOffer,
 }
@@ -136,8 +138,8 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `RestEarly`, `PullEarly` and `KeepOffer`, of connections of InfiniBand
-    /// (`verbs.rs` of the simulator).
+    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
+    /// InfiniBand (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 53] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

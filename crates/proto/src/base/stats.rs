@@ -42,7 +42,8 @@ pub struct NodeStats {
     pub written_lost: u64,
     /// Messages that were read from their sender's memory.
     pub pulled: u64,
-    /// Messages that could not be, or came with a wrong sum, and were granted.
+    /// Messages that could not be, or of which a segment came with a wrong sum: what was missing
+    /// was granted.
     pub pulls_failed: u64,
     /// Packets of one peer that waited for an ack, at most.
     pub queue_max: u64,

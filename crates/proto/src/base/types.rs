@@ -362,16 +362,21 @@ pub enum Event {
         /// Bit n for rail n.
         rails: u32,
     },
-    /// A message was offered: read `len` bytes under the peer's key by a link of a local rail, to
-    /// `offset` of the memory of receive `handle`, and say when that is over (`Node::pull_over`).
-    /// `Deregister` follows: then it is given up, if it is still under way.
+    /// A message of `total` bytes was offered, for `offset` of the memory of receive `handle`: read
+    /// `len` bytes at `at` under the peer's key by a link of a local rail to their place, and say
+    /// when that is over (`Node::pull_over`). `Deregister` follows: then it is given up, if it is
+    /// still under way.
     PullWanted {
         /// The node's name for the inbound message.
         inbound: u64,
         /// Operation.
         handle: u32,
-        /// Offset in its memory.
+        /// Where the message begins in its memory.
         offset: u64,
+        /// Bytes of the message.
+        total: u64,
+        /// Offset in the message.
+        at: u64,
         /// Bytes.
         len: u64,
         /// Local rail.
@@ -381,12 +386,14 @@ pub enum Event {
         /// The peer's key.
         key: u64,
     },
-    /// A message was read, and is right; its receive ends next.
+    /// A segment of a message was read, and is right.
     Pulled {
         /// Sender.
         peer: PeerId,
-        /// Its number.
+        /// The message's number.
         number: u32,
+        /// Offset in the message.
+        at: u64,
         /// Bytes.
         len: u64,
     },

@@ -203,7 +203,7 @@ impl Node {
         peer: PeerId,
         head: &MsgHead,
     ) -> Result<(), DropReason> {
-        let offer = self.offer_of(peer, head.number);
+        let offer = self.offer_of(peer, head.number, head.total);
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         let number = conn.rx.expand(head.number);
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {

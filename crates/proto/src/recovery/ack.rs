@@ -108,6 +108,7 @@ impl Node {
                     conn.session.hello_acked |= newest;
                 }
             }
+            FrameRef::Rts(key) => self.request_heard(peer, key),
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
                 self.refusal_heard(peer, number);
             }

@@ -149,6 +149,7 @@ impl Conn {
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
+            | FrameRef::Offer { .. }
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].write_failed();

@@ -99,12 +99,13 @@ impl Node {
                 return;
             }
             let inbound = self.ops.inbounds.get_mut(key).expect("looked up above");
+            let comes = give - inbound.read_of(inbound.granted, inbound.granted + give);
             inbound.granted += give;
-            inbound.counted += give;
+            inbound.counted += comes;
             inbound.last_data_ns = now;
             // Where the budget ended in its middle it is the next, not the last.
             inbound.in_grant_queue = give < left && inbound.counted + step_of(window) <= window;
-            self.grants.out += give;
+            self.grants.out += comes;
             least = 0;
             if !inbound.in_grant_queue {
                 self.grants.queue.pop_front();
@@ -236,7 +237,7 @@ impl Node {
             .wanted
             .min(whole_granules(grant.wanted, send.head.total));
         let upto = whole_granules(grant.upto, send.head.total);
-        send.upto = send.upto.max(upto.min(send.wanted));
+        send.grant(upto.min(send.wanted));
         let more = send.next < send.upto && !send.in_bulk;
         send.in_bulk |= more;
         debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));

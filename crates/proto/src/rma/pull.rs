@@ -1,18 +1,24 @@
 //! Rendezvous by remote read: the sender offers its memory, the receiver reads it.
 //!
 //! In front of a rendezvous request, in the same packet, goes an [`Offer`]: the key of the
-//! message's memory on one rail, and the sum of all of it. A receiver that has a place for the
-//! whole message, and that rail, has its owner read ([`Event::PullWanted`]) instead of granting.
-//! When the read is over ([`Node::pull_over`]) and what lies there has the right sum, the message
-//! is complete, and its sender hears that nothing more is wanted: an empty grant, which is said
-//! again until it is acknowledged. Only then does the send end, and its memory is closed before.
+//! message's memory on one rail, and the sum of its first segment. A receiver that has a place for
+//! the whole message, and that rail, has its owner read ([`Event::PullWanted`]), one segment after
+//! another, instead of granting. The sums of the other segments follow once the request has
+//! arrived, one for each packet, so that no packet waits for more than one of them to be made.
+//!
+//! A segment whose read is over ([`Node::pull_over`]) and whose sum is right has arrived. When all
+//! have, the message is complete, and its sender hears that nothing more is wanted: an empty grant,
+//! which is said again until it is acknowledged. Only then does the send end, and its memory is
+//! closed before.
 //!
 //! Whatever else happens (no connection, a read that fails, breaks or does not end, a wrong sum)
-//! the receiver ends the read, and then grants as if there had been no offer. So is it where the
-//! offer was lost: it is not sent again with its request.
+//! the receiver ends the reads, tells what it has ([`Have`]), and grants the message: what it has
+//! is not sent. A receiver that has not heard of the offer grants all of it: the first one is not
+//! sent again with its request.
 //!
 //! - No byte of a read lands after the message has ended, or is granted: its keys end first
 //!   ([`Event::Deregister`], [`Memory::deregister`]).
+//! - No byte that was read is written over: with the keys of a message goes what was read of it.
 //! - The sender's memory is closed before its send ends, however it does; a read that comes later
 //!   is refused.
 
@@ -22,17 +28,25 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, sums_of, Event, Memory, PeerId, WriteCheck, WrittenSum};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::offer::{is_in, FirstOffer, PeerOffer, Pull, SegmentSum, Segments};
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{InboundState, PeerOffer, SendKind};
+use crate::state::transfer::{Has, Inbound, InboundState, SendKind};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use marline_wire::{
-    granules, Frame, Header, Offer, FLAG_PUT, FLAG_UNSUMMED, GRANULE, OFFER_LEN, RTS_LEN,
+    granules, Frame, Have, Header, Hello, Offer, FLAG_PUT, FLAG_UNSUMMED, GRANULE, OFFER_LEN,
+    RTS_LEN,
 };
 
-/// Longest message that is offered, in bytes: its sum is made before its request leaves.
-const OFFERED_MAX: u64 = 4 << 20;
+/// Longest message that is offered, in bytes. A segment of it has 4 MiB, whose sum is made while
+/// the engine is locked.
+const OFFERED_MAX: u64 = 1 << 30;
+/// Offers in one packet, at most: each has a sum that is made before the packet leaves.
+const OFFERS_MAX: usize = 4;
+/// Segments of a message that are read at once: enough to keep a link busy while one is summed.
+const READS_MAX: u8 = 3;
 
 impl Node {
     /// Returns whether messages are read on a path between two rails that can.
@@ -41,6 +55,10 @@ impl Node {
         let both = path.to.writes() && rail.addr.writes() && rail.ordered_writes;
         self.cfg.read_rails >> path.local & 1 == 1 && both && path.usable() && path.link.up
     }
+
+    fn segments(&self, total: u64) -> Segments {
+        Segments::of(total, self.cfg.segment_min)
+    }
 }
 
 /// The sender.
@@ -48,7 +66,8 @@ impl Node {
     /// Adds the offer of a message whose request is about to leave in the packet, if it is worth
     /// one and both fit.
     pub(crate) fn push_offer(&mut self, conn: &Conn, at: usize, key: Key, b: &mut Builder<'_, '_>) {
-        if self.cfg.read_rails == 0 || self.pending.offer_out.is_some() || !self.cfg.reliable {
+        let none = self.cfg.read_rails == 0 || !self.cfg.reliable;
+        if none || self.pending.offers_out.len() == OFFERS_MAX {
             return;
         }
         let Some(send) = self.ops.sends.get(key) else {
@@ -62,151 +81,359 @@ impl Node {
         let Some(path) = path.filter(|_| long && plain && conn.session.hello_acked) else {
             return;
         };
-        if !b.writer.fits(OFFER_LEN + RTS_LEN, 0) {
+        let rail = path.local;
+        if !b.writer.fits(OFFER_LEN + RTS_LEN, 0) || !self.push_segment((key, rail), 0, b) {
             return;
         }
-        let frame = Frame::Offer(Offer {
-            number: head.number,
-            rail: path.local,
+        if let Some(send) = self.ops.sends.get_mut(key) {
+            send.offered = Some((rail, 1));
+        }
+        if self.segments(head.total).count() > 1 {
+            b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for it
+        }
+    }
+
+    /// Adds the offer of a segment; `false`: there is no room.
+    fn push_segment(
+        &mut self,
+        (key, rail): (Key, u8),
+        segment: u8,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let Some(send) = self.ops.sends.get(key) else {
+            return true;
+        };
+        let number = send.head.number;
+        let frame: Frame<Hello<'_>> = Frame::Offer(Offer {
+            number,
+            segment,
+            rail,
             key: 0,
             sum: 0,
         });
         let Some(slot) = b.writer.push(&frame) else {
-            return;
+            return false;
         };
-        self.pending.offer_out = Some(OfferOut {
+        let total = send.head.total;
+        let (at, len) = self.segments(total).range(segment as usize);
+        self.pending.offers_out.push(OfferOut {
             handle: send.handle,
-            rail: path.local,
-            len: head.total,
+            rail,
+            total,
+            at,
+            len,
             sum_at: slot.sum_at as usize,
-            seed: sum_seed(self.local.id, head.number, false, 0, head.total as usize),
-            summed: head.flags & FLAG_UNSUMMED == 0,
+            seed: sum_seed(self.local.id, number, false, at, len as usize),
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
         });
+        true
     }
 
-    /// The offer in the packet that `poll_transmit` has just made: its key and sum are still to be
+    /// The peer has the request of a message: the sums of the segments behind the first follow.
+    pub(crate) fn request_heard(&mut self, peer: PeerId, key: Key) {
+        let least = self.cfg.segment_min;
+        let send = self.ops.sends.get_mut(key).filter(|send| !send.granted);
+        let Some((send, (rail, 1))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        else {
+            return;
+        };
+        let more = Segments::of(send.head.total, least).count() > 1;
+        if !more || send.head.flags & FLAG_UNSUMMED != 0 {
+            return;
+        }
+        send.offered = Some((rail, 2));
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            let frame = FrameRef::Offer {
+                xfer: key,
+                segment: 1,
+            };
+            conn.tx.control.push_back(frame);
+            self.agenda.mark_ready(conn);
+        }
+    }
+
+    /// Adds the offer of a segment behind the first, and lines up the next; `false`: no room.
+    pub(crate) fn add_segment(
+        &mut self,
+        conn: &mut Conn,
+        xfer: Key,
+        segment: u8,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let send = self.ops.sends.get(xfer).filter(|send| !send.granted);
+        let Some((send, (rail, told))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        else {
+            return true; // over, or granted
+        };
+        let count = self.segments(send.head.total).count();
+        let no_room = !self.pending.offers_out.is_empty();
+        if no_room || !self.push_segment((xfer, rail), segment, b) {
+            return false;
+        }
+        b.frames.push(FrameRef::Offer { xfer, segment });
+        if (told as usize) < count && told == segment as u16 + 1 {
+            let frame = FrameRef::Offer {
+                xfer,
+                segment: segment + 1,
+            };
+            conn.tx.control.push_back(frame);
+            if let Some(send) = self.ops.sends.get_mut(xfer) {
+                send.offered = Some((rail, told + 1));
+            }
+        }
+        true
+    }
+
+    /// An offer in the packet that `poll_transmit` has just made: its key and sum are still to be
     /// filled in.
+    #[inline]
     pub fn take_offer(&mut self) -> Option<OfferOut> {
-        self.pending.offer_out.take()
+        self.pending.offers_out.pop()
+    }
+
+    /// The receiver of a message has read these segments of it: they are not sent.
+    pub(crate) fn on_have(&mut self, peer: PeerId, have: &Have) {
+        let least = self.cfg.segment_min;
+        let Some(conn) = self.conn(peer) else { return };
+        let key = conn.tx.rendezvous.get(&have.number).copied();
+        let Some(send) = key.and_then(|key| self.ops.sends.get_mut(key)) else {
+            return;
+        };
+        if send.granted || send.offered.is_none() {
+            return;
+        }
+        let segments = Segments::of(send.head.total, least);
+        for n in (0..segments.count()).filter(|&n| is_in(&have.segments, n)) {
+            let (at, len) = segments.range(n);
+            send.acked.insert(at / GRANULE, granules(len));
+        }
+        send.keys.get_or_insert_default().has = Some(Has {
+            segments,
+            here: have.segments,
+            upto: 0,
+        });
     }
 }
 
 /// The receiver.
 impl Node {
-    /// A peer offers the memory of the message whose request follows.
-    pub(crate) fn on_offer(&mut self, peer: PeerId, header: &Header, offer: &Offer) {
-        self.pending.offer_in = (offer.key != 0).then_some(PeerOffer {
-            peer,
-            offer: *offer,
-            algorithm: header.algorithm,
-            src_id: header.src_id,
-            under_way: false,
-        });
+    /// A peer offers a segment of a message: the first, whose request follows, or another.
+    pub(crate) fn on_offer(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        header: &Header,
+        offer: &Offer,
+        memory: &mut impl Memory,
+    ) {
+        if offer.segment == 0 {
+            self.pending.offer_in = (offer.key != 0).then_some(FirstOffer {
+                peer,
+                offer: *offer,
+                algorithm: header.algorithm,
+                src_id: header.src_id,
+            });
+            return;
+        }
+        let Some(conn) = self.conn(peer) else { return };
+        let key = conn.rx.inbound.get(&conn.rx.expand(offer.number)).copied();
+        let inbound = key.and_then(|key| self.ops.inbounds.get_mut(key));
+        let known = inbound.and_then(|inbound| inbound.offer.as_mut());
+        if let (Some(key), Some(known)) = (key, known.filter(|_| offer.key != 0)) {
+            known.tell(offer.segment as usize, (offer.sum, header.algorithm));
+            self.pull_on(now, key, memory);
+        }
     }
 
-    /// The offer that came before a request.
-    pub(crate) fn offer_of(&mut self, peer: PeerId, number: u32) -> Option<Box<PeerOffer>> {
-        let offer = self.pending.offer_in.take()?;
-        let fits = offer.peer == peer && offer.offer.number == number;
-        fits.then(|| Box::new(offer))
+    /// The offer that came before a request, of a message of so many bytes.
+    pub(crate) fn offer_of(
+        &mut self,
+        peer: PeerId,
+        number: u32,
+        total: u64,
+    ) -> Option<Box<PeerOffer>> {
+        let first = self.pending.offer_in.take()?;
+        let fits = first.peer == peer && first.offer.number == number && total > 0;
+        fits.then(|| Box::new(PeerOffer::new(&first, self.segments(total))))
     }
 
     /// Has the owner read a message that was just bound, if it was offered and there is a place for
     /// all of it; else it is granted.
     pub(crate) fn pull(&mut self, key: Key) -> bool {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+            return false;
+        };
+        let (total, state) = (inbound.total, inbound.state);
+        let Some(offer) = inbound.offer.as_mut() else {
+            return false;
+        };
+        let fits = matches!(state, InboundState::Bound { capacity, .. } if total <= capacity);
+        offer.pull = if fits { Pull::Reads } else { Pull::Over };
+        let begun = fits && self.read_more(key);
+        if let Some(inbound) = self.ops.inbounds.get_mut(key) {
+            inbound.keys.asked |= begun;
+            match inbound.offer.as_mut() {
+                Some(offer) if !begun => offer.pull = Pull::Over,
+                Some(_) | None => {}
+            }
+        }
+        begun
+    }
+
+    /// Has the owner read the next segments of a message, as many as are read at once; whether any
+    /// read is under way.
+    fn read_more(&mut self, key: Key) -> bool {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return false;
         };
-        let (
-            Some(offer),
-            InboundState::Bound {
-                handle,
-                base,
-                capacity,
-            },
-        ) = (inbound.offer.as_deref(), inbound.state)
+        let (Some(offer), InboundState::Bound { handle, base, .. }) =
+            (inbound.offer.as_deref(), inbound.state)
         else {
             return false;
         };
-        let (total, told) = (inbound.total, offer.offer);
         let paths = self.conn(inbound.peer).map_or(&[][..], |conn| &conn.paths);
-        let able = |path: &&Path| path.to.index == told.rail && self.reads_on(path);
-        let path = paths.iter().find(able).filter(|_| total <= capacity);
+        let able = |path: &&Path| path.to.index == offer.rail && self.reads_on(path);
+        let path = paths.iter().find(able);
         let link = path.and_then(|path| Some((path.local, path.link.id?)));
-        let Some((rail, link)) = link else {
+        let total = inbound.total;
+        let Some(offer) = (self.ops.inbounds.get_mut(key)).and_then(|i| i.offer.as_mut()) else {
             return false;
         };
-        if let Some(inbound) = self.ops.inbounds.get_mut(key) {
-            inbound.keys.asked = true;
-            if let Some(offer) = inbound.offer.as_mut() {
-                offer.under_way = true;
-            }
+        let more = offer.pull == Pull::Reads && offer.next < offer.segments.count();
+        if more && link.is_none() {
+            offer.pull = Pull::Fails;
         }
-        self.events.push_back(Event::PullWanted {
-            inbound: key.name(),
-            handle,
-            offset: base,
-            len: total,
-            rail,
-            link,
-            key: told.key,
-        });
-        true
+        let (rail, link) = link.unwrap_or_default();
+        while offer.reads_next(READS_MAX) {
+            let (at, len) = offer.segments.range(offer.next);
+            (offer.next, offer.reading) = (offer.next + 1, offer.reading + 1);
+            self.events.push_back(Event::PullWanted {
+                inbound: key.name(),
+                handle,
+                offset: base,
+                total,
+                at,
+                len,
+                rail,
+                link,
+                key: offer.key,
+            });
+        }
+        offer.reading > 0
     }
 
-    /// The owner has read a message ([`Event::PullWanted`]), or could not (`came` is false):
-    /// nothing of that read lands any more.
-    pub fn pull_over(&mut self, now_ns: u64, inbound: u64, came: bool, memory: &mut impl Memory) {
+    /// The owner has read the segment of a message that begins at `at` ([`Event::PullWanted`]), or
+    /// could not (`came` is false): nothing of that read lands any more.
+    pub fn pull_over(
+        &mut self,
+        now_ns: u64,
+        (inbound, at): (u64, u64),
+        came: bool,
+        memory: &mut impl Memory,
+    ) {
         let now = now_ns.max(self.absences.last_poll_ns);
         let key = Key::of(inbound);
-        let Some(message) = self.ops.inbounds.get_mut(key) else {
-            return; // over
-        };
-        let Some(offer) = message.offer.take_if(|offer| offer.under_way) else {
-            return;
-        };
-        if came && self.pulled_right(key, &offer, memory) {
-            return self.pulled(now, key);
+        let message = self.ops.inbounds.get_mut(key);
+        let offer = message.and_then(|message| message.offer.as_mut());
+        if let Some(offer) = offer.filter(|offer| offer.is_read()) {
+            offer.read_over(at, came);
+            self.pull_on(now, key, memory);
         }
-        self.stats.pulls_failed += 1;
-        if let Some(message) = self.ops.inbounds.get_mut(key) {
-            message.keys.by_rail.clear();
-        }
-        memory.deregister(inbound);
-        if self.local.writes {
-            self.want_keys(key);
-        }
-        self.want_grant(key, now);
     }
 
-    /// Returns whether the message lies in its place.
-    fn pulled_right(&self, key: Key, offer: &PeerOffer, memory: &mut impl Memory) -> bool {
-        let Some(inbound) = self.ops.inbounds.get(key) else {
-            return false;
+    /// Goes on with a message that is read: segments are judged, others read, and when none is
+    /// under way any more it is complete or granted.
+    fn pull_on(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
+        let inbound = self.ops.inbounds.get(key);
+        let offer = inbound.and_then(|inbound| inbound.offer.as_deref());
+        if !offer.is_some_and(PeerOffer::is_read) {
+            return;
+        }
+        self.judge_segments(now, key, memory);
+        self.read_more(key);
+        let inbound = self.ops.inbounds.get_mut(key);
+        let Some(offer) = inbound.and_then(|inbound| inbound.offer.as_mut()) else {
+            return;
         };
-        let (number, total) = (offer.offer.number, inbound.total);
+        if offer.whole() {
+            offer.pull = Pull::Over;
+            self.pulled(key);
+        } else if offer.has_failed() {
+            offer.pull = Pull::Over;
+            self.grant_rest(now, key, memory);
+        }
+    }
+
+    /// Judges what was read and has its sum.
+    fn judge_segments(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
+        let early = self.cfg.errs(Mutation::PullEarly);
+        let Some(inbound) = self.ops.inbounds.get(key) else {
+            return;
+        };
+        let flags = inbound.head.map_or(0, |head| head.flags);
+        let unsummed = flags & FLAG_UNSUMMED != 0 || early;
+        let Some(offer) = inbound.offer.as_deref() else {
+            return;
+        };
+        let sum = |n: usize| offer.sum(n).or(unsummed.then_some((0, 0)));
+        let due = offer.unjudged().filter_map(|n| Some((n, sum(n)?)));
+        let due: Vec<(usize, SegmentSum)> = due.collect();
+        for (segment, sum) in due {
+            let Some(inbound) = self.ops.inbounds.get(key) else {
+                return;
+            };
+            let (at, len) = self.segments(inbound.total).range(segment);
+            let right = early || self.is_right((key, inbound), (at, len), sum, memory);
+            let (peer, number) = (inbound.peer, inbound.number as u32);
+            let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+                return;
+            };
+            if let Some(offer) = inbound.offer.as_mut() {
+                offer.judge(segment, right);
+            }
+            if right {
+                inbound.set.insert(at / GRANULE, granules(len));
+                inbound.last_data_ns = now;
+                let pulled = Event::Pulled {
+                    peer,
+                    number,
+                    at,
+                    len,
+                };
+                self.events.push_back(pulled);
+            }
+        }
+    }
+
+    /// Returns whether a segment of a message lies in its place.
+    fn is_right(
+        &self,
+        (key, inbound): (Key, &Inbound),
+        (at, len): (u64, u64),
+        (sum, algorithm): SegmentSum,
+        memory: &mut impl Memory,
+    ) -> bool {
+        let src_id = inbound.offer.as_deref().map_or(0, |offer| offer.src_id);
         let flags = inbound.head.map_or(0, |head| head.flags);
         let sum = WrittenSum {
             inbound: key.name(),
-            at: 0,
-            len: total as usize,
-            sum: offer.offer.sum,
-            seed: sum_seed(offer.src_id, number, false, 0, total as usize),
-            algorithm: sums_of(offer.algorithm, flags),
+            at,
+            len: len as usize,
+            sum,
+            seed: sum_seed(src_id, inbound.number as u32, false, at, len as usize),
+            algorithm: sums_of(algorithm, flags),
         };
-        let found = memory.written(&inbound.landing(key, 0, total), &sum);
-        found == WriteCheck::Right || self.cfg.errs(Mutation::PullEarly)
+        let found = memory.written(&inbound.landing(key, at, len), &sum);
+        found == WriteCheck::Right || self.cfg.errs(Mutation::TrustReads)
     }
 
     /// All of a message was read: its sender is told, and it is complete.
-    fn pulled(&mut self, now: u64, key: Key) {
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+    fn pulled(&mut self, key: Key) {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
-        let (peer, number, len) = (inbound.peer, inbound.number as u32, inbound.total);
-        inbound.set.insert(0, granules(len));
-        inbound.last_data_ns = now;
-        debug_assert!(inbound.set.count() * GRANULE >= len);
+        debug_assert!(inbound.set.count() * GRANULE >= inbound.total);
+        let (peer, number) = (inbound.peer, inbound.number as u32);
         self.stats.pulled += 1;
         if let Some(conn) = self.directory.conn_mut(peer) {
             conn.tx
@@ -214,7 +441,41 @@ impl Node {
                 .push_back(FrameRef::EmptyGrant { number, flags: 0 });
             self.agenda.mark_ready(conn);
         }
-        self.events.push_back(Event::Pulled { peer, number, len });
         self.finish_if_complete(key);
+    }
+
+    /// Grants what could not be read of a message.
+    fn grant_rest(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
+        self.stats.pulls_failed += 1;
+        if let Some(message) = self.ops.inbounds.get_mut(key) {
+            message.keys.by_rail.clear();
+        }
+        memory.deregister(key.name());
+        if self.local.writes {
+            self.want_keys(key);
+        }
+        self.want_grant(key, now);
+    }
+
+    /// The first bytes of an inbound message, from `from` on, that were not read: from where to
+    /// where.
+    pub fn unread(&self, inbound: u64, from: u64) -> Option<(u64, u64)> {
+        let inbound = self.ops.inbounds.get(Key::of(inbound))?;
+        match inbound.offer.as_deref() {
+            Some(offer) => offer.segments.first_outside(&offer.here, from),
+            None => (from < inbound.total).then_some((from, inbound.total)),
+        }
+    }
+}
+
+impl Inbound {
+    /// The frame that goes before its grants: of what was read of it.
+    pub(crate) fn has_frame(&self) -> Option<Frame<Hello<'static>>> {
+        let offer = self.offer.as_deref()?;
+        let has = Frame::Have(Have {
+            number: self.number as u32,
+            segments: offer.here,
+        });
+        offer.here.iter().any(|word| *word != 0).then_some(has)
     }
 }

@@ -260,7 +260,9 @@ impl Node {
         };
         if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
             send.head.flags |= FLAG_DEREGISTER;
-            send.keys = None;
+            if let Some(keys) = send.keys.as_mut() {
+                keys.by_rail.clear();
+            }
         }
     }
 
@@ -346,7 +348,8 @@ impl Node {
         }
     }
 
-    /// Adds the keys of an inbound message, which go before its grant; `false`: no room for both.
+    /// Adds the keys of an inbound message, and what was read of it, which go before its grant;
+    /// `false`: no room for all.
     pub(crate) fn push_keys(&self, key: Key, b: &mut Builder<'_, '_>) -> bool {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return true;
@@ -360,11 +363,14 @@ impl Node {
                 key,
             })
         };
+        let has = inbound.has_frame();
         let len: usize = keys.iter().map(|k| frame(k).head_len()).sum();
+        let len = len + has.map_or(0, |has| has.head_len());
         if len > 0 && !b.writer.fits(len + GRANT_LEN, 0) {
             return false;
         }
-        keys.iter().all(|k| b.control(&frame(k), None))
+        has.is_none_or(|has| b.control(&has, None))
+            && keys.iter().all(|k| b.control(&frame(k), None))
     }
 
     /// Ends the keys of a message whose written bytes are sent again.

@@ -179,7 +179,7 @@ impl Node {
                     continue;
                 }
                 Frame::Offer(offer) => {
-                    self.on_offer(peer, &packet.header, &offer);
+                    self.on_offer(now, peer, &packet.header, &offer, memory);
                     continue;
                 }
                 control => {
@@ -226,6 +226,7 @@ impl Node {
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => self.on_hello(now, peer, &hello.fields()),
             Frame::Key(key) => self.on_key(peer, key),
+            Frame::Have(have) => self.on_have(peer, have),
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) | Frame::Offer(_) => {}

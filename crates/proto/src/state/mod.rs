@@ -15,6 +15,7 @@ pub(crate) mod local;
 pub(crate) mod match_index;
 pub(crate) mod matching;
 pub(crate) mod native;
+pub(crate) mod offer;
 pub(crate) mod operations;
 pub(crate) mod path;
 pub(crate) mod pending;

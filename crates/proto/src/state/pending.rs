@@ -3,8 +3,8 @@
 use crate::base::beside::{OfferOut, WriteOut};
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
+use crate::state::offer::FirstOffer;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::PeerOffer;
 use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
 
@@ -39,10 +39,10 @@ pub(crate) struct Pending {
     pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
-    /// The offer in the packet that was built last.
-    pub(crate) offer_out: Option<OfferOut>,
+    /// The offers in the packet that was built last.
+    pub(crate) offers_out: Vec<OfferOut>,
     /// The offer that was read last, until its request is.
-    pub(crate) offer_in: Option<PeerOffer>,
+    pub(crate) offer_in: Option<FirstOffer>,
     /// The write that goes with the packet that was built last.
     pub(crate) write_out: Option<WriteOut>,
 }

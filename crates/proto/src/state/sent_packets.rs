@@ -22,6 +22,8 @@ pub enum FrameRef {
     },
     /// The rendezvous request of a message.
     Rts(Key),
+    /// A segment of a message's memory, behind its request.
+    Offer { xfer: Key, segment: u8 },
     /// The latest grant of an inbound message.
     Grant(Key),
     /// The latest credit.

@@ -3,11 +3,12 @@
 use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
 use crate::base::types::{Landing, PeerId, SendSpec};
+use crate::state::offer::{Mask, PeerOffer, Segments};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, MsgHead, Offer, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY,
-    FLAG_TAGGED, FLAG_UNSUMMED,
+    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
+    FLAG_UNSUMMED,
 };
 
 /// How a message travels.
@@ -42,6 +43,8 @@ pub struct SendXfer {
     pub in_bulk: bool,
     /// Its payload waits until the receiver asks for it, however short it is.
     pub waits: bool,
+    /// The local rail by which its memory is offered, and how many of its segments were told.
+    pub(crate) offered: Option<(u8, u16)>,
     /// Keys for writes. (Few messages have any, and short ones are moved with this.)
     pub keys: Option<Box<PeerKeys>>,
 }
@@ -126,6 +129,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         acked: GranuleSet::default(),
         in_bulk: false,
         waits: false,
+        offered: None,
         keys: None,
     }
 }
@@ -156,6 +160,12 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
 }
 
 impl Inbound {
+    /// Bytes below `to` from `from` on that were read, and are not asked for.
+    pub(crate) fn read_of(&self, from: u64, to: u64) -> u64 {
+        let inside = |offer: &PeerOffer| offer.segments.bytes_inside(&offer.here, from, to);
+        self.offer.as_deref().map_or(0, inside)
+    }
+
     /// Whose number its frames name: a message's (0), or a read's.
     pub(crate) fn kind_flag(&self) -> u8 {
         FLAG_READ_REPLY * self.reply as u8
@@ -216,24 +226,45 @@ pub struct Keys {
     pub by_rail: Vec<(u8, u64)>,
 }
 
-/// Keys that the receiver of a message told.
+/// All that the receiver of a message told of it.
 #[derive(Debug, Default)]
 pub struct PeerKeys {
-    /// By its rail.
+    /// Keys, by its rail.
     pub(crate) by_rail: Vec<(u8, u64)>,
+    /// Segments that it has read, and what it granted.
+    pub(crate) has: Option<Has>,
 }
 
-/// An offer as it was received.
+/// Segments that the receiver of a message has read, and its grant: only the rest is sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerOffer {
-    pub(crate) peer: PeerId,
-    pub(crate) offer: Offer,
-    /// Algorithm number of its sum.
-    pub(crate) algorithm: u8,
-    /// Its sender's id.
-    pub(crate) src_id: u64,
-    /// The owner reads.
-    pub(crate) under_way: bool,
+pub(crate) struct Has {
+    pub(crate) segments: Segments,
+    pub(crate) here: Mask,
+    /// Bytes that may leave.
+    pub(crate) upto: u64,
+}
+
+impl SendXfer {
+    /// Grants all below `upto`.
+    pub(crate) fn grant(&mut self, upto: u64) {
+        match self.keys.as_mut().and_then(|keys| keys.has.as_mut()) {
+            None => self.upto = self.upto.max(upto),
+            Some(has) => {
+                has.upto = has.upto.max(upto);
+                self.skip();
+            }
+        }
+    }
+
+    /// Goes past what its receiver has; whether something may leave.
+    pub(crate) fn skip(&mut self) -> bool {
+        if let Some(has) = self.keys.as_ref().and_then(|keys| keys.has.as_ref()) {
+            let rest = has.segments.first_outside(&has.here, self.next);
+            let (start, end) = rest.unwrap_or((self.head.total, self.head.total));
+            (self.next, self.upto) = (start, end.min(has.upto).max(start));
+        }
+        self.next < self.upto
+    }
 }
 
 /// The head of a message, but for its number and whether it has sums.

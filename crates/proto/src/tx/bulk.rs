@@ -272,7 +272,7 @@ impl Node {
         let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
-        if send.next >= send.upto {
+        if send.next >= send.upto && !send.skip() {
             send.in_bulk = false;
             conn.tx.bulk.pop_front();
         }

@@ -99,7 +99,7 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
-        self.pending.offer_out = None;
+        self.pending.offers_out.clear();
         debug_assert!(
             self.pending.unkept.is_none(),
             "what was built last was sent"
@@ -223,6 +223,12 @@ impl Node {
         }
         while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
+                FrameRef::Offer { xfer, segment } => {
+                    if !self.add_segment(conn, xfer, segment, b) {
+                        break;
+                    }
+                    None
+                }
                 FrameRef::Read(key) => self.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),

@@ -117,15 +117,16 @@ impl Writes {
         let Some(memory) = self.registered.get(&read.into) else {
             return Requests::new();
         };
-        let piece = read.len.div_ceil(PIECES_MAX).max(PULL_MIN);
-        let from = (0..read.len).step_by(piece);
-        let request = |at: usize| {
+        let pieces = (read.len / PULL_MIN).clamp(1, PIECES_MAX);
+        let piece = read.len.div_ceil(pieces).max(1);
+        let request = |done: usize| {
+            let at = read.at + done;
             let request = Request {
                 name: 0,
                 signalled: false,
                 inline: false,
                 address: memory.start() + at as u64,
-                len: piece.min(read.len - at),
+                len: piece.min(read.len - done),
                 lkey: memory.lkey(),
             };
             let operation = Operation::Read {
@@ -134,7 +135,7 @@ impl Writes {
             };
             (request, operation)
         };
-        from.map(request).collect()
+        (0..read.len).step_by(piece).map(request).collect()
     }
 
     /// The number of a call that writes with immediates: none is given again soon.

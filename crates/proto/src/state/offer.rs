@@ -1,0 +1,243 @@
+//! Messages that are read from their senders' memory: their segments, and how far each has come.
+
+use crate::base::types::PeerId;
+use alloc::vec::Vec;
+use marline_wire::{Offer, GRANULE, SEGMENTS_MAX};
+
+/// Bit n of word m: segment 64 m + n.
+pub(crate) type Mask = [u64; SEGMENTS_MAX / 64];
+
+pub(crate) fn is_in(mask: &Mask, segment: usize) -> bool {
+    mask[segment / 64] >> (segment % 64) & 1 == 1
+}
+
+fn put_in(mask: &mut Mask, segment: usize) {
+    mask[segment / 64] |= 1 << (segment % 64);
+}
+
+/// How a message is cut, by both ends alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Segments {
+    total: u64,
+    len: u64,
+}
+
+impl Segments {
+    /// Of a message of `total` bytes: `least` bytes each, or longer ones where they were too many.
+    pub(crate) fn of(total: u64, least: u64) -> Segments {
+        let len = total.div_ceil(SEGMENTS_MAX as u64).max(least).max(1);
+        Segments {
+            total,
+            len: len.next_multiple_of(GRANULE),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.total.div_ceil(self.len) as usize
+    }
+
+    /// The segment of a byte.
+    pub(crate) fn at(&self, offset: u64) -> usize {
+        (offset / self.len) as usize
+    }
+
+    /// Where a segment begins, and how long it is.
+    pub(crate) fn range(&self, segment: usize) -> (u64, u64) {
+        let start = segment as u64 * self.len;
+        (start, self.len.min(self.total.saturating_sub(start)))
+    }
+
+    /// The first bytes from `from` on that are in none of these segments, up to the next that are.
+    pub(crate) fn first_outside(&self, mask: &Mask, from: u64) -> Option<(u64, u64)> {
+        let count = self.count();
+        let start = (self.at(from)..count).find(|&n| !is_in(mask, n))?;
+        let end = (start..count).find(|&n| is_in(mask, n));
+        let end = end.map_or(self.total, |n| self.range(n).0);
+        let start = self.range(start).0.max(from);
+        (start < end).then_some((start, end))
+    }
+
+    /// How many bytes of `from .. to` are in these segments.
+    pub(crate) fn bytes_inside(&self, mask: &Mask, from: u64, to: u64) -> u64 {
+        let (mut at, mut outside) = (from, 0);
+        while let Some((start, end)) = self.first_outside(mask, at).filter(|run| run.0 < to) {
+            outside += end.min(to) - start;
+            at = end;
+        }
+        to.saturating_sub(from) - outside
+    }
+}
+
+/// How far a message that was offered has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pull {
+    /// Nobody reads it yet.
+    Offered,
+    /// Its segments are read, one after another.
+    Reads,
+    /// A read has failed: no other begins, and what is missing is granted when those under way are
+    /// over.
+    Fails,
+    /// The rest is granted.
+    Over,
+}
+
+/// The sum of a segment, and its algorithm's number.
+pub(crate) type SegmentSum = (u64, u8);
+
+/// An offer that was received, and what became of it.
+#[derive(Debug)]
+pub(crate) struct PeerOffer {
+    /// The sender's index of the rail, and its key there.
+    pub(crate) rail: u8,
+    pub(crate) key: u64,
+    /// Its sender's id.
+    pub(crate) src_id: u64,
+    pub(crate) segments: Segments,
+    pub(crate) pull: Pull,
+    /// Reads under way.
+    pub(crate) reading: u8,
+    /// The segment that is read next.
+    pub(crate) next: usize,
+    /// By segment; those beyond are not known yet.
+    sums: Vec<Option<SegmentSum>>,
+    /// Those that were read and are not judged.
+    unjudged: Mask,
+    /// Those that were read and are right.
+    pub(crate) here: Mask,
+}
+
+impl PeerOffer {
+    pub(crate) fn new(first: &FirstOffer, segments: Segments) -> PeerOffer {
+        let mut offer = PeerOffer {
+            rail: first.offer.rail,
+            key: first.offer.key,
+            src_id: first.src_id,
+            segments,
+            pull: Pull::Offered,
+            reading: 0,
+            next: 0,
+            sums: Vec::new(),
+            unjudged: Mask::default(),
+            here: Mask::default(),
+        };
+        offer.tell(0, (first.offer.sum, first.algorithm));
+        offer
+    }
+
+    /// The sum of a segment was told.
+    pub(crate) fn tell(&mut self, segment: usize, sum: SegmentSum) {
+        if segment < self.segments.count() {
+            let len = self.sums.len().max(segment + 1);
+            self.sums.resize(len, None);
+            self.sums[segment] = Some(sum);
+        }
+    }
+
+    /// The sum of a segment, if it was told.
+    pub(crate) fn sum(&self, segment: usize) -> Option<SegmentSum> {
+        self.sums.get(segment).copied().flatten()
+    }
+
+    /// Those segments that were read and are not judged.
+    pub(crate) fn unjudged(&self) -> impl Iterator<Item = usize> {
+        let mask = self.unjudged;
+        (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
+    }
+
+    /// A read is over; `came`: its bytes are there.
+    pub(crate) fn read_over(&mut self, at: u64, came: bool) {
+        let segment = self.segments.at(at);
+        self.reading = self.reading.saturating_sub(1);
+        match came && segment < self.segments.count() {
+            true => put_in(&mut self.unjudged, segment),
+            false => self.pull = Pull::Fails,
+        }
+    }
+
+    /// A segment was judged.
+    pub(crate) fn judge(&mut self, segment: usize, right: bool) {
+        self.unjudged[segment / 64] &= !(1 << (segment % 64));
+        if right {
+            put_in(&mut self.here, segment);
+        }
+    }
+
+    /// Returns whether it is read, or ends to be.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.pull, Pull::Reads | Pull::Fails)
+    }
+
+    /// Returns whether the next segment is to be read now, if so many are read at once.
+    pub(crate) fn reads_next(&self, most: u8) -> bool {
+        let more = self.next < self.segments.count();
+        self.pull == Pull::Reads && self.reading < most && more
+    }
+
+    /// Returns whether all of the message was read and is right.
+    pub(crate) fn whole(&self) -> bool {
+        self.segments.first_outside(&self.here, 0).is_none()
+    }
+
+    /// Returns whether nothing more comes of it: what is missing is to be granted.
+    pub(crate) fn has_failed(&self) -> bool {
+        let all_read = self.next == self.segments.count() && self.unjudged().next().is_none();
+        let ends = match self.pull {
+            Pull::Reads => all_read,
+            Pull::Fails => true,
+            Pull::Offered | Pull::Over => false,
+        };
+        ends && self.reading == 0
+    }
+}
+
+/// The offer of a message's first segment, until its request is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstOffer {
+    pub(crate) peer: PeerId,
+    pub(crate) offer: Offer,
+    /// Algorithm number of its sum.
+    pub(crate) algorithm: u8,
+    /// Its sender's id.
+    pub(crate) src_id: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_a_message() {
+        for total in [1, 447, 448, 449, 100_000, 262_144, 1 << 20, 1 << 30] {
+            let segments = Segments::of(total, 5 * GRANULE);
+            let count = segments.count();
+            assert!(0 < count && count <= SEGMENTS_MAX);
+            let mut end = 0;
+            for n in 0..count {
+                let (start, len) = segments.range(n);
+                assert_eq!((start, start % GRANULE), (end, 0));
+                assert!(len > 0 && segments.at(start + len - 1) == n);
+                end += len;
+            }
+            assert_eq!(end, total);
+        }
+    }
+
+    #[test]
+    fn what_is_outside_is_found() {
+        let segments = Segments::of(10 * GRANULE - 1, 2 * GRANULE);
+        let mut mask = Mask::default();
+        let run = |mask: &Mask, from| segments.first_outside(mask, from);
+        assert_eq!(run(&mask, 0), Some((0, 10 * GRANULE - 1)));
+        put_in(&mut mask, 1);
+        put_in(&mut mask, 4);
+        assert_eq!(run(&mask, 0), Some((0, 2 * GRANULE)));
+        assert_eq!(run(&mask, GRANULE), Some((GRANULE, 2 * GRANULE)));
+        assert_eq!(run(&mask, 2 * GRANULE), Some((4 * GRANULE, 8 * GRANULE)));
+        assert_eq!(run(&mask, 8 * GRANULE), None);
+        let inside = |from, to| segments.bytes_inside(&mask, from, to);
+        assert_eq!(inside(0, 10 * GRANULE - 1), 4 * GRANULE - 1);
+        assert_eq!(inside(3 * GRANULE, 9 * GRANULE), 2 * GRANULE);
+        assert_eq!(inside(4 * GRANULE, 8 * GRANULE), 0);
+    }
+}
