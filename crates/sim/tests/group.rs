@@ -53,9 +53,9 @@ fn seeds_that_found_something() {
     // Members that had lost a dead root's broadcast took part in none from some time on, and
     // others waited for theirs; a deaf member said so only with its next acknowledgement; a co-root
     // that refused a broadcast did not collect for it; orphans of a co-root that had died before
-    // a root's first broadcast were forgotten. The last two: rails of the simulator took all that a
-    // root sent again, 3 GB and more; what had found no room was never asked for once its
-    // broadcast was refused.
+    // a root's first broadcast were forgotten. The last three: rails of the simulator took all that
+    // a root sent again, 3 GB and more; what had found no room was never asked for once its
+    // broadcast was refused; a rule of the simulator did not know that a broadcast begins late.
     let seeds = [
         108,
         1_085,
@@ -68,6 +68,7 @@ fn seeds_that_found_something() {
         4_855,
         2_000_002_278,
         5_000_000_405,
+        2_010,
     ];
     for seed in seeds {
         let failure = run_group(&GroupSetup::draw(seed, 0), false).failure;

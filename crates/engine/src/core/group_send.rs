@@ -24,7 +24,7 @@ impl<S: System> Core<S> {
                 self.stage_group_packet(now, open, &packet);
             }
             // What was built holds copies: operations may end before it has left.
-            idle &= !open.take_events();
+            idle &= !open.group.take_events(&mut open.memory);
             open.memory.end_operations();
             if idle {
                 return self.send_batches(now);

@@ -9,8 +9,8 @@ use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
 use crate::stats::RailCounters;
-use marline_checksum::{crc32c, sum, Algorithm};
-use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
+use marline_checksum::crc32c;
+use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, Took};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
 use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
@@ -456,62 +456,25 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, took: Took) {
+    fn count(&mut self, took: Option<Took>) {
         match took {
-            Took::Stranger => self.strangers += 1,
-            Took::BadAlgorithm => self.bad_algorithm += 1,
-            Took::Damaged => self.damaged += 1,
-            Took::Right => {}
+            None => self.strangers += 1,
+            Some(Took::BadAlgorithm) => self.bad_algorithm += 1,
+            Some(Took::Damaged) => self.damaged += 1,
+            Some(Took::Right) => {}
         }
     }
 }
 
-/// The outcome of a packet.
-enum Took {
-    Right,
-    Stranger,
-    Damaged,
-    BadAlgorithm,
-}
-
-fn take_packet(now: u64, rail: usize, open: &mut OpenGroup, packet: &GroupPacket<'_>) -> Took {
-    let Some(heard) = open.group.admit(&packet.head) else {
-        return Took::Stranger;
-    };
+/// Takes a packet; `None`: it is a stranger's.
+fn take_packet(
+    now: u64,
+    rail: usize,
+    open: &mut OpenGroup,
+    packet: &GroupPacket<'_>,
+) -> Option<Took> {
+    let heard = open.group.admit(&packet.head)?;
     open.heard(heard.from, heard.lane, rail);
-    for word in packet.words() {
-        open.group.handle_word(now, heard, &word);
-    }
-    let Some((chunk, sent_sum, payload)) = packet.chunk() else {
-        return Took::Right;
-    };
-    let Some(algorithm) = Algorithm::from_u8(packet.head.algorithm) else {
-        return Took::BadAlgorithm;
-    };
-    let seed = chunk.seed(packet.head.group);
-    if chunk.parity > 0 {
-        // A damaged parity makes damaged chunks: it is not looked at.
-        if sum(algorithm, seed, payload) != sent_sum {
-            return Took::Damaged;
-        }
-        if let Some(rebuild) = open.group.place_parity(now, heard, &chunk) {
-            open.take_events(); // what came early may be its neighbours
-            let made = open.memory.rebuild(&rebuild, payload).is_some();
-            open.group.commit(now, heard, &rebuild.chunk, made);
-        }
-        return Took::Right;
-    }
-    let place = open.group.place(now, heard, &chunk);
-    let check = (algorithm, seed, sent_sum);
-    // What came early is copied first: it may be this chunk, damaged.
-    open.take_events();
-    let Some(right) = open.memory.land((place, &chunk), check, payload) else {
-        return Took::Right; // it is here already, or has no place
-    };
-    open.group.commit(now, heard, &chunk, right);
-    if right {
-        Took::Right
-    } else {
-        Took::Damaged
-    }
+    let took = open.group.take_packet(now, heard, packet, &mut open.memory);
+    Some(took)
 }

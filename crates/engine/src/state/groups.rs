@@ -5,7 +5,7 @@ use crate::state::group_batch::Batches;
 use crate::state::group_copies::{EarlyBytes, KeptChunks};
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{
-    Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, Scheme, To, Word,
+    Chunk, Content, Group, GroupEvent, GroupOwner, Load, Packet, Place, Rebuild, Scheme, To, Word,
 };
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
@@ -125,17 +125,6 @@ impl OpenGroup {
         let look = self.memory.ops.iter().any(|(_, op)| op.end.is_none());
         let look = look.then_some(self.look_at);
         self.group.next_deadline().into_iter().chain(look).min()
-    }
-
-    /// Does what the protocol's events say; operations end by [`GroupMemory::end_operations`].
-    /// Returns whether there were any.
-    pub(crate) fn take_events(&mut self) -> bool {
-        let mut some = false;
-        while let Some(event) = self.group.poll_event() {
-            some = true;
-            self.memory.take_event(event);
-        }
-        some
     }
 
     /// A packet of a member came by a rail.
@@ -333,27 +322,41 @@ impl GroupMemory {
         }
     }
 
-    /// Puts a chunk where it belongs, and says if its bytes are right; `None`: it has no place.
-    pub(crate) fn land(
-        &mut self,
-        (place, chunk): (Place, &Chunk),
-        (algorithm, seed, sum): (Algorithm, u64, u64),
-        payload: &[u8],
-    ) -> Option<bool> {
-        let bytes = payload.get(..chunk.len as usize)?;
+    /// Ends the operations of which events said so: nothing is built of their memory any more.
+    pub(crate) fn end_operations(&mut self) {
+        for (handle, end) in self.ending.drain(..) {
+            if let Some(op) = self.ops.get_mut(&handle) {
+                op.end = Some(end);
+            }
+        }
+    }
+}
+
+impl GroupOwner for GroupMemory {
+    fn can_sum(&self, algorithm: u8) -> bool {
+        Algorithm::from_u8(algorithm).is_some()
+    }
+
+    fn is_right(&self, load: &Load<'_>) -> bool {
+        let algorithm = Algorithm::from_u8(load.algorithm);
+        algorithm.is_some_and(|of| sum(of, load.seed, load.payload) == load.sum)
+    }
+
+    fn land(&mut self, place: Place, chunk: &Chunk, load: &Load<'_>) -> Option<bool> {
+        let algorithm = Algorithm::from_u8(load.algorithm)?;
+        let bytes = load.payload.get(..chunk.len as usize)?;
         let to = self.place(place, chunk)?;
         // SAFETY: `place` says that so many bytes are there, of memory that is lent for this or our
         // own; what was received lies elsewhere.
-        let found = unsafe { copy_and_sum(algorithm, seed, to, bytes.as_ptr(), bytes.len()) };
-        let right = found == sum;
+        let found = unsafe { copy_and_sum(algorithm, load.seed, to, bytes.as_ptr(), bytes.len()) };
+        let right = found == load.sum;
         if right && keeps(place) {
             self.kept.insert((chunk.root, chunk.number), bytes);
         }
         Some(right)
     }
 
-    /// Makes a chunk of a parity, whose sum was right, and its neighbours; `None`: it has no place.
-    pub(crate) fn rebuild(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Option<()> {
+    fn rebuild(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Option<()> {
         let Rebuild { place, chunk, span } = *rebuild;
         let mut bytes = parity.to_vec();
         let whole = Chunk {
@@ -376,15 +379,6 @@ impl GroupMemory {
             self.kept.insert((chunk.root, chunk.number), &bytes);
         }
         Some(())
-    }
-
-    /// Ends the operations of which events said so: nothing is built of their memory any more.
-    pub(crate) fn end_operations(&mut self) {
-        for (handle, end) in self.ending.drain(..) {
-            if let Some(op) = self.ops.get_mut(&handle) {
-                op.end = Some(end);
-            }
-        }
     }
 
     fn take_event(&mut self, event: GroupEvent) {

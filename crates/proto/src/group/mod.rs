@@ -12,18 +12,20 @@
 //! Like the rest of the protocol it has no clock, no socket and no payload: packets and time come
 //! in, packets, placements and events go out. Nothing that it sends needs to arrive.
 //!
-//! A packet that comes is admitted first ([`Group::admit`]); then its words are handled, and its
-//! chunk is placed, copied and committed. After any call, packets and events are polled until
-//! there are none, packets first: an operation may end with the packet that reads its memory last.
+//! A packet that comes is admitted first ([`Group::admit`]), and then taken
+//! ([`Group::take_packet`]): its words are handled, and its chunk is placed, copied and committed.
+//! After a batch of packets, and after any other call, packets and events are polled until there
+//! are none, packets first: an operation may end with the packet that reads its memory last.
 //! A dead member is not found out here; [`Group::awaited`] tells whose death would matter, and
 //! [`Group::on_dead`] takes it.
 //!
-//! `state` has the fields, `api` the door. `recv` is the receiving side: chunks to their places;
-//! `ask` is what it says, acknowledgements and requests. `send` is the root's side: chunks,
-//! windows, copies; `repair` is what a collector does for its part; `death` takes members out.
-//! `parts` says who collects for whom, `acked` how far they are, `order` which broadcasts have
-//! begun and where the group is left, `carried` whether multicast arrives, `lanes` which rails
-//! carry it, `pace` how far apart chunks leave, `delay` draws the delays.
+//! `state` has the fields, `api` the door, `take` what happens to a packet. `recv` is the
+//! receiving side: chunks to their places; `ask` is what it says, acknowledgements and requests.
+//! `send` is the root's side: chunks, windows, copies; `repair` is what a collector does for its
+//! part; `death` takes members out. `parts` says who collects for whom, `acked` how far they are,
+//! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
+//! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
+//! delays.
 
 mod acked;
 mod api;
@@ -43,6 +45,7 @@ mod recv;
 mod repair;
 mod send;
 mod state;
+mod take;
 mod types;
 
 pub use config::{GroupConfig, Identity, Scheme};
@@ -51,8 +54,10 @@ pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};
 pub use mutation::GroupMutation;
 pub use order::AHEAD;
 pub use state::Group;
+pub use take::GroupOwner;
 pub use types::{
-    Chunk, Content, End, GroupEvent, GroupHeld, GroupStats, Heard, Packet, Place, Rebuild, To, Word,
+    Chunk, Content, End, GroupEvent, GroupHeld, GroupStats, Heard, Load, Packet, Place, Rebuild,
+    To, Took, Word,
 };
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub enum GroupMutation {
     AckBeforeCommit,
     /// Early bytes are not handed over.
     LoseEarly,
+    /// Early bytes are handed over after the packets of a batch, over those that are right.
+    HandOverLate,
     /// Early memory has no bound.
     BoundlessEarly,
     /// The copies that co-roots keep have no bound.
@@ -57,7 +59,7 @@ pub enum GroupMutation {
 
 impl GroupMutation {
     /// All of them.
-    pub const ALL: [GroupMutation; 24] = [
+    pub const ALL: [GroupMutation; 25] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
@@ -70,6 +72,7 @@ impl GroupMutation {
         GroupMutation::EndEarly,
         GroupMutation::AckBeforeCommit,
         GroupMutation::LoseEarly,
+        GroupMutation::HandOverLate,
         GroupMutation::BoundlessEarly,
         GroupMutation::BoundlessKept,
         GroupMutation::KeepCopies,

@@ -109,6 +109,30 @@ pub struct Rebuild {
     pub span: (u64, u64),
 }
 
+/// The payload of a chunk that came, and what it was sent with.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'a> {
+    /// Number of the algorithm of its sum.
+    pub algorithm: u8,
+    /// Seed of its sum.
+    pub seed: u64,
+    /// Its sum.
+    pub sum: u64,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// The outcome of a packet that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// All of it is right.
+    Right,
+    /// Its payload was damaged on the way.
+    Damaged,
+    /// Its payload has a sum that cannot be made here.
+    BadAlgorithm,
+}
+
 /// News for the group's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEvent {

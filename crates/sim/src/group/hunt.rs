@@ -55,6 +55,8 @@ fn candidates(setup: &GroupSetup) -> Vec<GroupSetup> {
     add(w.reorder > 0, &|s| s.weather.reorder = 0);
     add(w.corrupt > 0, &|s| s.weather.corrupt = 0);
     add(w.forge > 0, &|s| s.weather.forge = 0);
+    add(setup.batch > 1, &|s| s.batch = 1);
+    add(setup.gather_ns > 0, &|s| s.gather_ns = 0);
     add(setup.late.is_some(), &|s| s.late = None);
     add(setup.hard_of_hearing.is_some(), &|s| {
         s.hard_of_hearing = None

@@ -6,7 +6,9 @@
 //! measures how a broadcast grows with the members.
 
 mod hunt;
+mod inbox;
 mod member;
+mod memory;
 mod net;
 mod run;
 mod scale;

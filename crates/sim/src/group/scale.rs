@@ -87,9 +87,12 @@ fn latency(setup: &GroupSetup) -> GroupScaled {
         if let Err(text) = world.play() {
             row.failure.get_or_insert(text);
         }
-        let ends = world.members(0).skip(1).map(|m| m.operations[0].end);
+        let ends = world.members(0).skip(1).map(|m| m.memory.operations[0].end);
         let last = ends.map(|end| end.map_or(0, |(_, at)| at)).max();
-        let posted = world.members(0).next().map(|m| m.operations[0].posted_at);
+        let posted = world
+            .members(0)
+            .next()
+            .map(|m| m.memory.operations[0].posted_at);
         sum += last.unwrap_or(0) - posted.unwrap_or(0);
     }
     row.latency_ns = sum / tries;

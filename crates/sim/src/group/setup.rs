@@ -105,6 +105,10 @@ pub struct GroupSetup {
     pub rate: u64,
     /// Time that a process takes for a packet, in ns.
     pub packet_ns: u64,
+    /// Packets of one flow and length that a process takes at once, at most; those that wait.
+    pub batch: usize,
+    /// Packets wait at least so long, as where a process is away, or its kernel joins them.
+    pub gather_ns: u64,
     /// A packet that takes longer to be received than this is lost.
     pub queue_ns: u64,
     /// Faults of packets.
@@ -148,6 +152,8 @@ impl GroupSetup {
             latency_ns: 5_000,
             rate: 1_250_000_000,
             packet_ns: 500,
+            batch: 1,
+            gather_ns: 0,
             queue_ns: 10 * MS,
             weather: GroupWeather::default(),
             hard_of_hearing: None,
@@ -187,13 +193,37 @@ impl GroupSetup {
         setup.packet_ns = rng.pick(&[200, 1_000, 3_000]);
         setup.queue_ns = rng.pick(&[100_000, MS, 20 * MS]);
         setup.detect_ns = rng.range(100, 400) * MS;
+        let mut batches = Rng::new(seed, 42);
+        setup.batch = batches.pick(&[1, 8, 64]);
+        setup.gather_ns = batches.pick(&[0, 5_000, 50_000]);
         setup.weather(&mut rng);
         let count = if rng.one_in(4) { 2 } else { 1 };
         let lasting = setup.faults(&mut rng);
         setup.groups = (0..count)
             .map(|n| spec(&mut rng, &setup, n > 0, lasting))
             .collect();
+        if procs <= 8 && !lasting && batches.one_in(6) {
+            setup.flood(&mut batches);
+        }
         setup
+    }
+
+    /// Short broadcasts, more than may be under way, of which many packets are damaged: some begin
+    /// in the middle of a batch.
+    fn flood(&mut self, rng: &mut Rng) {
+        let chunk = self.chunk as u64;
+        for spec in &mut self.groups {
+            let members = spec.members.len() as u64;
+            let roots = if rng.one_in(2) { 1 } else { members };
+            let count = rng.range(200, 600);
+            let len = rng.range(1, chunk); // only packets of one length are joined
+            let script = (0..count).map(|_| (rng.below(roots) as u16, len));
+            spec.script = script.collect();
+            spec.depth = rng.range(65, 100) as usize;
+            spec.pause_ns = rng.pick(&[0, 0, MS / 4]);
+        }
+        self.weather.corrupt = rng.pick(&[30_000, 200_000]);
+        (self.batch, self.gather_ns) = (64, rng.pick(&[0, 50_000, 200_000]));
     }
 
     fn weather(&mut self, rng: &mut Rng) {

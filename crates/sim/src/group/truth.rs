@@ -11,7 +11,7 @@ const FOUND_OUT_NS: u64 = 500_000_000;
 
 /// Memory within its bounds.
 pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result<(), String> {
-    let (early, kept, copied) = member.buffered();
+    let (early, kept, copied) = member.memory.buffered();
     let window = spec.scheme.window as u64 * setup.chunk as u64;
     let held = member.group.held();
     let all = [
@@ -32,14 +32,26 @@ pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result
 
 /// Nothing is kept, nobody is waited for.
 pub(super) fn is_over(member: &Member) -> bool {
-    member.open == 0
+    member.memory.open == 0
         && member.group.held() == GroupHeld::default()
-        && member.buffered() == (0, 0, 0)
+        && member.memory.buffered() == (0, 0, 0)
+}
+
+/// When an operation can begin: those that are far ahead of it are over for its member, which those
+/// that receive are when they end.
+fn begins_at(spec: &Spec, member: &Member, n: usize) -> u64 {
+    let before = n.saturating_sub(AHEAD as usize - 1);
+    let receives = |m: &usize| spec.script[*m].0 != member.me;
+    let ends = (0..before).filter(receives);
+    let ends = ends.filter_map(|m| Some(member.memory.operations[m].end?.1));
+    ends.max()
+        .unwrap_or(0)
+        .max(member.memory.operations[n].posted_at)
 }
 
 /// How one member's operation may have ended.
 fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<(), String> {
-    let operation = &member.operations[n];
+    let operation = &member.memory.operations[n];
     let Some((end, at)) = operation.end else {
         return Err(format!("operation {n} has not ended"));
     };
@@ -57,8 +69,8 @@ fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<
             "operation {n} ends with the death of {dead}, which lives"
         ));
     };
-    let waits_from = died.max(operation.posted_at);
     let receives = spec.script[n].0 == dead;
+    let waits_from = died.max(begins_at(spec, member, n));
     if receives && at > waits_from + setup.detect_ns + SLACK_NS {
         let late = (at - waits_from) / 1_000_000;
         return Err(format!("operation {n} outlived its root by {late} ms"));
@@ -74,7 +86,7 @@ pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> R
             let failed = |text: String| format!("member {}: {text}", member.me);
             ending(setup, spec, member, n).map_err(failed)?;
         }
-        let left = |m: &&&Member| matches!(m.operations[n].end, Some((End::NotCarried, _)));
+        let left = |m: &&&Member| matches!(m.memory.operations[n].end, Some((End::NotCarried, _)));
         let count = members.iter().filter(left).count();
         let mixed = count != 0 && count != members.len();
         if mixed && !deaths {
@@ -101,6 +113,7 @@ fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(),
     let from = from.max(setup.late.map_or(0, |(_, at)| at));
     for member in members {
         let went_on = member
+            .memory
             .operations
             .iter()
             .enumerate()

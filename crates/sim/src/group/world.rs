@@ -1,5 +1,6 @@
 //! The world of a group simulation: processes, packets under way, time.
 
+use super::inbox::{Inbox, Parcel};
 use super::member::Member;
 use super::net::{GroupNet, Harm};
 use super::setup::{GroupSetup, GroupTrouble, Spec};
@@ -22,15 +23,10 @@ const EVENTS_MAX: u64 = 20_000_000;
 enum Happening {
     Packet {
         to: usize,
-        bytes: Rc<Vec<u8>>,
-        harm: Harm,
+        parcel: Parcel,
     },
-    /// The same, once the process has time for it.
-    Turn {
-        to: usize,
-        bytes: Rc<Vec<u8>>,
-        harm: Harm,
-    },
+    /// A process has time for packets that came.
+    Turn(usize),
     Mark {
         to: usize,
         group: usize,
@@ -48,7 +44,7 @@ struct Process {
     /// By group; none: it is no member, or not there yet.
     members: Vec<Option<Member>>,
     wake_at: u64,
-    busy_until: u64,
+    inbox: Inbox,
     rng: Rng,
 }
 
@@ -80,7 +76,7 @@ impl<'a> GroupWorld<'a> {
             alive: true,
             members: setup.groups.iter().map(|_| None).collect(),
             wake_at: u64::MAX,
-            busy_until: 0,
+            inbox: Inbox::default(),
             rng: Rng::new(setup.seed, 1_000 + proc as u64),
         };
         let mut world = GroupWorld {
@@ -202,7 +198,7 @@ impl<'a> GroupWorld<'a> {
             let mut members = members.filter_map(|(g, m)| m.as_ref().map(|m| (g, m)));
             members.all(|(group, member)| {
                 let all = self.setup.groups[group].script.len();
-                member.operations.len() == all && truth::is_over(member)
+                member.memory.operations.len() == all && truth::is_over(member)
             })
         })
     }
@@ -213,16 +209,16 @@ impl<'a> GroupWorld<'a> {
             let members = living.filter_map(|&p| self.processes[p].members[group].as_ref());
             let members: Vec<&Member> = members.collect();
             for member in &members {
-                let (me, posted) = (member.me, member.operations.len());
+                let (me, posted) = (member.me, member.memory.operations.len());
                 if posted < spec.script.len() || !truth::is_over(member) {
                     return Err(format!(
                         "stuck: group {group}, member {me}, {posted} of {} posted, {} open, {:?}, \
                          {:?} awaited, {:?} buffered",
                         spec.script.len(),
-                        member.open,
+                        member.memory.open,
                         member.group.held(),
                         member.group.awaited(),
-                        member.buffered(),
+                        member.memory.buffered(),
                     ));
                 }
             }
@@ -234,8 +230,8 @@ impl<'a> GroupWorld<'a> {
 
     fn happen(&mut self, what: Happening) -> Result<(), String> {
         match what {
-            Happening::Packet { to, bytes, harm } => self.queue(to, bytes, harm),
-            Happening::Turn { to, bytes, harm } => self.receive(to, &bytes, harm),
+            Happening::Packet { to, parcel } => self.queue(to, parcel),
+            Happening::Turn(to) => self.turn(to),
             Happening::Mark {
                 to,
                 group,
@@ -310,7 +306,7 @@ impl<'a> GroupWorld<'a> {
     }
 
     /// A packet waits until its process has time for it, or finds no room.
-    fn queue(&mut self, to: usize, bytes: Rc<Vec<u8>>, harm: Harm) -> Result<(), String> {
+    fn queue(&mut self, to: usize, parcel: Parcel) -> Result<(), String> {
         let (now, setup) = (self.now, self.setup);
         let process = &mut self.processes[to];
         let born = setup
@@ -320,37 +316,65 @@ impl<'a> GroupWorld<'a> {
             self.net.stats.nobody += 1;
             return Ok(());
         }
-        let start = process.busy_until.max(now);
-        if start - now > setup.queue_ns {
+        let first = process.inbox.next_at().is_none();
+        if !process.inbox.push(now, setup, parcel) {
             self.net.stats.overflowed += 1;
             return Ok(());
         }
-        process.busy_until = start + setup.packet_ns;
-        if start == now {
-            return self.receive(to, &bytes, harm);
+        match process.inbox.next_at().filter(|_| first) {
+            Some(at) if at == now => return self.turn(to),
+            Some(at) => self.plan(at, Happening::Turn(to)),
+            None => {}
         }
-        self.plan(start, Happening::Turn { to, bytes, harm });
         Ok(())
     }
 
-    fn receive(&mut self, to: usize, bytes: &[u8], harm: Harm) -> Result<(), String> {
-        if !self.processes[to].alive {
+    /// A process takes a batch of what came.
+    fn turn(&mut self, to: usize) -> Result<(), String> {
+        let process = &mut self.processes[to];
+        if !process.alive {
             return Ok(());
         }
-        let hurt = hurt(bytes, harm);
-        let bytes = hurt.as_deref().unwrap_or(bytes);
-        let Ok(packet) = GroupPacket::parse(bytes, crc32c) else {
-            return Ok(());
-        };
-        let now = self.now;
-        for member in self.processes[to].members.iter_mut().flatten() {
-            if member.group.is_for(&packet.head) {
-                let took = member.take_packet(now, &packet);
-                took.map_err(|e| format!("process {to}, member {}: {e}", member.me))?;
+        let batch = process.inbox.batch(self.setup.batch);
+        if let Some(at) = process.inbox.next_at() {
+            self.plan(at, Happening::Turn(to));
+        }
+        let mut rest = &batch[..];
+        while !rest.is_empty() {
+            let taken = self.receive(to, rest)?;
+            rest = &rest[taken.max(1)..];
+        }
+        Ok(())
+    }
+
+    /// Takes a packet and those of its group that follow, then does what there is to do, as an
+    /// engine does: how many.
+    fn receive(&mut self, to: usize, batch: &[Parcel]) -> Result<usize, String> {
+        let (now, process) = (self.now, &mut self.processes[to]);
+        let mut members = process.members.iter_mut().flatten();
+        let mut member: Option<&mut Member> = None;
+        let mut taken = 0;
+        for parcel in batch {
+            let hurt = hurt(&parcel.bytes, parcel.harm);
+            let bytes = hurt.as_deref().unwrap_or(&parcel.bytes);
+            let Ok(packet) = GroupPacket::parse(bytes, crc32c) else {
                 break;
+            };
+            if taken == 0 {
+                member = members.find(|member| member.group.is_for(&packet.head));
             }
+            let ours = member.as_mut().filter(|m| m.group.is_for(&packet.head));
+            let Some(member) = ours else {
+                break;
+            };
+            member.take_packet(now, &packet);
+            taken += 1;
         }
-        self.pump(to)
+        if let Some(member) = member {
+            member.group.acknowledge(now);
+        }
+        self.pump(to)?;
+        Ok(taken)
     }
 
     /// A process does all that there is to do for it.
@@ -366,7 +390,8 @@ impl<'a> GroupWorld<'a> {
             let pumped = self.pump_member(proc, group, &mut member);
             let deadline = self.due_at(proc, &member);
             let spec = &self.setup.groups[group];
-            let posts = member.operations.len() < spec.script.len() && member.open < spec.depth;
+            let posts = member.memory.operations.len() < spec.script.len()
+                && member.memory.open < spec.depth;
             next = next
                 .min(deadline)
                 .min(if posts { member.ready_at } else { u64::MAX });
@@ -418,12 +443,13 @@ impl<'a> GroupWorld<'a> {
                 };
                 self.send(proc, group, member, &packet)?;
             }
-            if let Some(event) = member.group.poll_event() {
+            let mut idle = !member.group.take_events(&mut member.memory);
+            for event in std::mem::take(&mut member.memory.events) {
                 self.note(proc, group, &format!("{event:?}"));
-                member.take_event(now, event, &spec.script)?;
-                continue;
             }
-            if !self.post(proc, member, spec) {
+            member.memory.end_operations(now)?;
+            idle = idle && !self.post(proc, member, spec);
+            if idle {
                 return Ok(());
             }
         }
@@ -431,8 +457,8 @@ impl<'a> GroupWorld<'a> {
 
     /// The program posts its next broadcast, if it is its time.
     fn post(&mut self, proc: usize, member: &mut Member, spec: &Spec) -> bool {
-        let next = member.operations.len();
-        let ready = member.open < spec.depth && member.ready_at <= self.now;
+        let next = member.memory.operations.len();
+        let ready = member.memory.open < spec.depth && member.ready_at <= self.now;
         let Some(&step) = spec.script.get(next).filter(|_| ready) else {
             return false;
         };
@@ -513,8 +539,12 @@ impl<'a> GroupWorld<'a> {
 
     fn deliver(&mut self, way: (usize, usize, usize), how: (u64, bool), bytes: &Rc<Vec<u8>>) {
         for (at, harm) in self.net.arrive(self.setup, way, how) {
-            let (to, bytes) = (way.1, bytes.clone());
-            self.plan(at, Happening::Packet { to, bytes, harm });
+            let parcel = Parcel {
+                flow: (way.0, way.2, how.1),
+                bytes: bytes.clone(),
+                harm,
+            };
+            self.plan(at, Happening::Packet { to: way.1, parcel });
         }
     }
 
@@ -527,7 +557,7 @@ impl<'a> GroupWorld<'a> {
     /// Groups that some member has left.
     pub fn left(&self) -> BTreeSet<usize> {
         let groups = 0..self.setup.groups.len();
-        let left = groups.filter(|&g| self.members(g).any(|m| m.left_from.is_some()));
+        let left = groups.filter(|&g| self.members(g).any(|m| m.memory.left_from.is_some()));
         left.collect()
     }
 }

@@ -1,0 +1,54 @@
+//! Packets that wait until their process has time for them.
+
+use super::net::Harm;
+use super::setup::GroupSetup;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// A packet that came.
+pub(super) struct Parcel {
+    /// Sender and rail, and if it was multicast.
+    pub flow: (usize, usize, bool),
+    pub bytes: Rc<Vec<u8>>,
+    pub harm: Harm,
+}
+
+/// The packets of one process, and when it takes each.
+#[derive(Default)]
+pub(super) struct Inbox {
+    waiting: VecDeque<(u64, Parcel)>,
+    busy_until: u64,
+}
+
+impl Inbox {
+    /// A packet came; `false`: it finds no room.
+    pub fn push(&mut self, now: u64, setup: &GroupSetup, parcel: Parcel) -> bool {
+        let start = self.busy_until.max(now);
+        let fits = start - now <= setup.queue_ns;
+        if fits {
+            self.busy_until = start + setup.packet_ns;
+            self.waiting.push_back((start + setup.gather_ns, parcel));
+        }
+        fits
+    }
+
+    /// When the next is taken.
+    pub fn next_at(&self) -> Option<u64> {
+        self.waiting.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the next, and those of its flow and its length that wait behind it, as a kernel joins
+    /// them.
+    pub fn batch(&mut self, most: usize) -> Vec<Parcel> {
+        let mut batch: Vec<Parcel> = Vec::new();
+        while let Some((_, next)) = self.waiting.front() {
+            let joins =
+                |first: &Parcel| first.flow == next.flow && first.bytes.len() == next.bytes.len();
+            if batch.len() == most.max(1) || !batch.first().is_none_or(joins) {
+                break;
+            }
+            batch.extend(self.waiting.pop_front().map(|(_, parcel)| parcel));
+        }
+        batch
+    }
+}
