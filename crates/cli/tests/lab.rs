@@ -119,9 +119,13 @@ fn a_lab_comes_and_goes_without_a_trace() {
     succeed(&mut lab.marline("down"));
     assert!(!inside.wait().unwrap().success());
     assert_eq!(processes_of(&lab.state_dir()), []);
-    assert!(!lab.state_dir().exists());
     assert_eq!(traces(), before);
     assert!(fail(&mut lab.marline("status")).contains("marline lab up"));
+    let of_no_lab = fail(lab.marline("fault").args(["0", "down"]));
+    assert!(of_no_lab.contains("marline lab up"), "{of_no_lab}");
+    succeed(&mut lab.marline("down"));
+    let left = std::fs::read_dir(lab.dir.0.join("labs")).unwrap();
+    assert_eq!(left.count(), 0, "a lock, or a directory");
 }
 
 #[test]

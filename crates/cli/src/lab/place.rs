@@ -147,22 +147,95 @@ pub fn clear(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds back other `marline lab` commands on the same lab until dropped.
-pub struct Lock(#[allow(dead_code, reason = "the open file is the lock")] File);
+/// Holds back other `marline lab` commands on the same lab until dropped. Its file goes away with
+/// the lab.
+pub struct Lock {
+    /// The open file is the lock.
+    file: File,
+    path: PathBuf,
+    /// The lab's directory.
+    lab: PathBuf,
+}
 
 impl Lock {
     /// Takes the lock of lab `name`, waiting for its turn.
     pub fn take(name: &str) -> Result<Lock, String> {
+        Lock::take_in(&open_base()?, name)
+    }
+
+    fn take_in(base: &Path, name: &str) -> Result<Lock, String> {
         // Beside, not inside, the lab's directory: `down` removes that. No lab has a dot in its
         // name.
-        let path = open_base()?.join(format!("{name}.lock"));
-        let open = || -> std::io::Result<File> {
-            let mut options = OpenOptions::new();
-            let file = owned::open(options.read(true).write(true).create(true), &path)?;
-            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-            Ok(file)
+        let path = base.join(format!("{name}.lock"));
+        let open = || -> std::io::Result<Lock> {
+            loop {
+                let mut options = OpenOptions::new();
+                let file = owned::open(options.read(true).write(true).create(true), &path)?;
+                rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+                let (path, lab) = (path.clone(), base.join(name));
+                let lock = Lock { file, path, lab };
+                if lock.is_in_place()? {
+                    return Ok(lock);
+                }
+            }
         };
-        let lock = open().map(Lock);
-        lock.map_err(|e| format!("the lock {}: {e}", path.display()))
+        open().map_err(|e| format!("the lock {}: {e}", path.display()))
+    }
+
+    /// False if who had the lock before removed the file, so that it holds back nobody who comes
+    /// now.
+    fn is_in_place(&self) -> std::io::Result<bool> {
+        let ours = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let gone = fs::symlink_metadata(&self.lab).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        // Under the lock: those who wait for it look for its file again. A file that took its place
+        // is another's.
+        if gone && self.is_in_place().is_ok_and(|in_place| in_place) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Each that has the lock is alone, though those that leave no lab behind remove its file.
+    #[test]
+    fn a_lock_whose_file_goes_away_holds_back_all_the_same() {
+        let base = std::env::temp_dir().join(format!("marline-lock-{}", std::process::id()));
+        fs::create_dir(&base).unwrap();
+        let (taken, lab) = (AtomicBool::new(false), base.join("x"));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for turn in 0..300 {
+                        let lock = Lock::take_in(&base, "x").unwrap();
+                        assert!(!taken.swap(true, Ordering::SeqCst), "two have the lock");
+                        match turn % 3 {
+                            0 => drop(fs::create_dir(&lab)),
+                            1 => drop(fs::remove_dir(&lab)),
+                            _ => std::thread::yield_now(),
+                        }
+                        taken.store(false, Ordering::SeqCst);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        drop(fs::remove_dir(&lab));
+        drop(Lock::take_in(&base, "x").unwrap());
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
+        fs::remove_dir(&base).unwrap();
     }
 }
