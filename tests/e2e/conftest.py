@@ -106,7 +106,8 @@ def openmpi4():
     return labs.MPIS["openmpi4"]
 
 
-# Open MPI's own TCP transport writes past the buffer of a truncated receive, in 4.1.4 and 5.0.11.
+# Open MPI's own matching (pml/ob1), which its TCP goes by, writes past the buffer of a truncated receive, in
+# 4.1.4 and 5.0.11.
 ALL_BUT_TRUNCATE = "ring,alltoall,collective,wildcard,probe,cancel,ssend,window,storm,random"
 
 

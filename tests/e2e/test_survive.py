@@ -1,9 +1,10 @@
-"""Open MPI 5 with ULFM (`mpiexec --with-ft ulfm`): a rank is killed, the others shrink the communicator
-and go on, over Marline."""
+"""Open MPI 5 that matches messages by itself, pml/ob1 over btl/ofi: as its user asks, and with ULFM
+(`mpiexec --with-ft ulfm`): a rank is killed, the others shrink the communicator and go on."""
 
 import pytest
 
 import lab as labs
+from conftest import ALL_BUT_TRUNCATE
 
 RANKS = 4
 
@@ -35,3 +36,36 @@ def test_so_they_do_on_a_rail_that_loses_or_damages(lab, openmpi, provider, faul
     lab.fault(0, fault)
     survive(lab, openmpi, provider)
     assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
+
+
+OB1 = {"argument": (["--mca", "pml", "ob1"], {}), "environment": ([], {"OMPI_MCA_pml": "ob1"})}
+
+
+@pytest.mark.parametrize("how", OB1)
+@pytest.mark.parametrize("fault", [None, "drop=2%"])
+def test_messages_that_open_mpi_matches(lab, openmpi, provider, tmp_path, how, fault):
+    words, env = OB1[how]
+    if fault:
+        lab.fault(0, fault)
+    how_long = ["--seed", 5, "--iterations", 3, "--max-size", 1 << 20, "--phases", ALL_BUT_TRUNCATE]
+    program = [*words, openmpi.program("stress"), *how_long]
+    env = {**env, "FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(openmpi, program, provider=provider, env=env, timeout=90)
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+    assert not fault or lab.hits("drop") > 0, lab.status()
+    if provider == "marline":
+        sent = int(result.find(r"^stress ok .*\bbytes=(\d+)")[1])
+        counted = labs.counters(tmp_path)
+        assert counted["bytes_sent"] >= sent, f"{counted}\n{result.tail()}"
+
+
+def test_windows_beside_messages_that_open_mpi_matches(lab, openmpi, provider, tmp_path):
+    """osc/rdma over the same btl/ofi."""
+    words = ["--mca", "pml", "ob1", "--mca", "osc", "rdma"]
+    program = [*words, openmpi.program("rma"), "--seed", 6]
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(openmpi, program, provider=provider, env=env, n=RANKS, timeout=90)
+    assert result.ok and result.find("^rma ok"), result.tail()
+    if provider == "marline":
+        counted = labs.counters(tmp_path)
+        assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"

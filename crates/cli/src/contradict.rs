@@ -1,7 +1,8 @@
 //! Settings of the user that would keep a job from Marline: they are refused, or named where they
 //! give way.
 
-use crate::mpi::Kind;
+use crate::asked::assignments;
+use crate::mpi::{Kind, BTL, PML};
 
 /// The variables of ours that decide what carries the messages.
 const DECIDE: [&str; 11] = [
@@ -11,12 +12,19 @@ const DECIDE: [&str; 11] = [
     "MPIR_CVAR_NOLOCAL",
     "I_MPI_OFI_PROVIDER",
     "I_MPI_FABRICS",
-    "OMPI_MCA_pml",
+    PML,
     "OMPI_MCA_mtl",
     "OMPI_MCA_mtl_ofi_provider_include",
     "OMPI_MCA_btl_ofi_mode",
     "OMPI_MCA_opal_common_ofi_provider_include",
 ];
+
+/// True if Open MPI's own matching sends by Marline (btl/ofi) between hosts; ranks of one may have
+/// more.
+fn by_marline(layers: &str) -> bool {
+    let named = |name| layers.split(',').any(|layer| layer == name);
+    !layers.starts_with('^') && named("ofi") && !named("tcp")
+}
 
 /// A variable that we do not set, and which values of it leave Marline in use.
 type Undoing = (&'static str, &'static [Kind], fn(&str) -> bool);
@@ -46,7 +54,8 @@ pub fn check(
     environment: &Variables,
 ) -> Result<Vec<String>, String> {
     for (said, name, value) in assignments(args) {
-        if let Some(ours) = ours(set, &name).filter(|ours| **ours != value) {
+        let agrees = |ours: &String| *ours == value || name == BTL && by_marline(&value);
+        if let Some(ours) = ours(set, &name).filter(|ours| !agrees(ours)) {
             return Err(format!(
                 "`{said}` contradicts {name}={ours}, without which the job does not use Marline: \
                  leave it away, or start mpiexec without `marline run`"
@@ -69,9 +78,10 @@ pub fn check(
 
 /// The value that we set, if the variable decides.
 fn ours<'a>(set: &'a Variables, name: &str) -> Option<&'a String> {
-    let row = set.iter().find(|(n, _)| n == name);
-    row.filter(|_| DECIDE.contains(&name))
-        .map(|(_, value)| value)
+    let of = |name: &str| set.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+    // With pml/cm it carries windows alone, and is a preference.
+    let decides = DECIDE.contains(&name) || name == BTL && of(PML).is_some_and(|v| v == "ob1");
+    of(name).filter(|_| decides)
 }
 
 fn check_undoing(
@@ -91,36 +101,10 @@ fn check_undoing(
     }
 }
 
-/// The variables that the arguments of an mpiexec set: as they say it, name and value.
-fn assignments(args: &[String]) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    let word = |n: usize| args.get(n).map(String::as_str).unwrap_or_default();
-    for (n, arg) in args.iter().enumerate() {
-        let (first, second) = (word(n + 1), word(n + 2));
-        let pair = match arg.trim_start_matches('-') {
-            _ if !arg.starts_with('-') => arg.split_once('=').map(|pair| (1, pair)),
-            "genv" | "env" if !first.contains('=') => Some((3, (first, second))),
-            "mca" | "gmca" | "omca" => Some((3, (first, second))),
-            _ => None,
-        };
-        let Some((words, (name, value))) = pair else {
-            continue;
-        };
-        let mca = arg.ends_with("mca") && words == 3;
-        let name = if mca {
-            format!("OMPI_MCA_{name}")
-        } else {
-            name.to_owned()
-        };
-        let said = args[n..(n + words).min(args.len())].join(" ");
-        found.push((said, name, value.to_owned()));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::matching;
     use crate::mpi::{variables, Fabric};
 
     fn checked(
@@ -128,15 +112,16 @@ mod tests {
         args: &str,
         environment: &[(&str, &str)],
     ) -> Result<Vec<String>, String> {
-        let vars = variables(kind, &Fabric::Marline("/p".into()), false, false);
+        let words: Vec<String> = args.split(' ').map(str::to_owned).collect();
+        let pairs = environment.iter();
+        let environment: Vec<_> = pairs.map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let matching = matching(kind, &words, &environment);
+        let vars = variables(kind, &Fabric::Marline("/p".into()), false, matching);
         let set: Vec<_> = vars
             .iter()
             .map(|v| (v.name.to_owned(), v.value.clone()))
             .collect();
-        let args: Vec<String> = args.split(' ').map(str::to_owned).collect();
-        let pairs = environment.iter();
-        let environment: Vec<_> = pairs.map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
-        check(kind, &set, &args, &environment)
+        check(kind, &set, &words, &environment)
     }
 
     #[test]
@@ -164,8 +149,23 @@ mod tests {
             ),
             (
                 Kind::OpenMpi5,
+                "--mca pml ucx ./app",
+                "`--mca pml ucx` contradicts OMPI_MCA_pml=cm",
+            ),
+            (
+                Kind::OpenMpi4,
                 "--mca pml ob1 ./app",
                 "`--mca pml ob1` contradicts OMPI_MCA_pml=cm",
+            ),
+            (
+                Kind::OpenMpi5,
+                "--mca pml ob1 --mca btl tcp,self ./app",
+                "`--mca btl tcp,self` contradicts OMPI_MCA_btl=ofi,sm,self",
+            ),
+            (
+                Kind::OpenMpi5,
+                "--mca pml ob1 --mca btl ^sm ./app",
+                "OMPI_MCA_btl=ofi,sm,self",
             ),
             (Kind::OpenMpi4, "-mca mtl ^ofi ./app", "OMPI_MCA_mtl=ofi"),
             (
@@ -197,6 +197,8 @@ mod tests {
                 Kind::OpenMpi5,
                 "--mca pml cm --mca btl self -x FI_PROVIDER ./app",
             ),
+            (Kind::OpenMpi5, "--mca pml ob1 ./app"),
+            (Kind::OpenMpi5, "--mca pml ob1 --mca btl self,ofi ./app"),
             (Kind::Mpich, "-genv"),
         ] {
             assert_eq!(checked(kind, args, &[]), Ok(Vec::new()), "{args}");
@@ -217,6 +219,12 @@ mod tests {
         );
         let same = [("FI_PROVIDER", "marline"), ("OMPI_MCA_pml", "ob1")];
         assert_eq!(checked(Kind::Mpich, "./app", &same), Ok(Vec::new()));
+        let ob1 = [("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self")];
+        let said = checked(Kind::OpenMpi5, "./app", &ob1).unwrap();
+        let [said] = &said[..] else {
+            panic!("{said:?}")
+        };
+        assert!(said.contains("OMPI_MCA_btl=ofi,sm,self"), "{said}");
         for (kind, name, value) in [
             (Kind::Intel, "I_MPI_FABRICS", "shm"),
             (Kind::Mpich, "MPIR_CVAR_OFI_USE_PROVIDER", "tcp"),

@@ -6,6 +6,7 @@
 //! environment and the network, starts other programs, and reports what they counted.
 #![forbid(unsafe_code)]
 
+mod asked;
 mod child;
 mod contradict;
 mod doctor;

@@ -274,28 +274,35 @@ fn prefer(name: &'static str, value: &str) -> Var {
     }
 }
 
-/// True if the arguments of Open MPI's mpiexec ask for a job that survives the loss of ranks
-/// (ULFM).
-pub fn survives(kind: Kind, args: &[String]) -> bool {
-    let asks = |pair: &[String]| {
-        let [option, value] = pair else { return false };
-        option.trim_start_matches('-') == "with-ft" && !matches!(&value[..], "no" | "none")
-    };
-    kind == Kind::OpenMpi5 && args.windows(2).any(asks)
+/// Open MPI's choice of who matches messages to receives.
+pub const PML: &str = "OMPI_MCA_pml";
+/// Open MPI's choice of what its own matching sends by.
+pub const BTL: &str = "OMPI_MCA_btl";
+
+/// The side that matches messages to receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matching {
+    /// Marline, or the MPI if it does so over any libfabric.
+    Marlines,
+    /// Open MPI 5 (pml/ob1).
+    Own,
+    /// Open MPI 5, in a job that goes on without ranks that it lost.
+    OwnWithoutLostRanks,
 }
 
 /// The variables that `kind` needs in its environment to use `fabric`; with `no_shm` also between
-/// ranks of one host, and with `survives` for a job that goes on without ranks that it lost.
-pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, survives: bool) -> Vec<Var> {
+/// ranks of one host.
+pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {
             let mut vars = vec![
                 must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
                 must("FI_PROVIDER", "marline"),
             ];
-            vars.extend(match survives {
-                true => for_survivors(no_shm),
-                false => for_marline(kind),
+            vars.extend(match matching {
+                Matching::Marlines => for_marline(kind),
+                Matching::Own => for_own_matching(no_shm),
+                Matching::OwnWithoutLostRanks => for_survivors(no_shm),
             });
             vars
         }
@@ -317,7 +324,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         ]
     };
     let through_mtl = [
-        must("OMPI_MCA_pml", "cm"),
+        must(PML, "cm"),
         must("OMPI_MCA_mtl", "ofi"),
         must("OMPI_MCA_mtl_ofi_provider_include", "marline"),
     ];
@@ -339,7 +346,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
             // Windows: without it their bytes go by btl/tcp, past Marline (docs/decisions/0286).
-            vars.push(prefer("OMPI_MCA_btl", "ofi,sm,self"));
+            vars.push(prefer(BTL, "ofi,sm,self"));
             vars.push(prefer("FI_MARLINE_RMA", "on"));
             vars
         }
@@ -347,10 +354,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
             let mut vars = through_mtl.to_vec();
             // Its one-sided component over RDMA crashes without hardware atomics, whatever
             // carries the messages, and its btl/ofi would open a second domain for nothing.
-            vars.extend([
-                prefer("OMPI_MCA_btl", "^ofi"),
-                prefer("OMPI_MCA_osc", "pt2pt"),
-            ]);
+            vars.extend([prefer(BTL, "^ofi"), prefer("OMPI_MCA_osc", "pt2pt")]);
             vars
         }
     };
@@ -361,23 +365,26 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     vars
 }
 
-/// Open MPI 5 whose ranks go on without those that they lost. Its pml/cm, which leaves matching to
-/// libfabric, knows nothing of that (docs/decisions/0285): its pml/ob1 does, over btl/ofi.
-fn for_survivors(no_shm: bool) -> Vec<Var> {
+/// Open MPI 5 that matches by itself (pml/ob1), over btl/ofi.
+fn for_own_matching(no_shm: bool) -> Vec<Var> {
     vec![
-        must("OMPI_MCA_pml", "ob1"),
-        must(
-            "OMPI_MCA_btl",
-            if no_shm { "ofi,self" } else { "ofi,sm,self" },
-        ),
+        must(PML, "ob1"),
+        must(BTL, if no_shm { "ofi,self" } else { "ofi,sm,self" }),
         must("OMPI_MCA_opal_common_ofi_provider_include", "marline"),
-        // Its coll/han ends a collective that lost a rank without an error, and with wrong values,
-        // over any network.
-        prefer("OMPI_MCA_coll", "^han"),
         // Messages as well as remote memory.
         must("OMPI_MCA_btl_ofi_mode", "2"),
         prefer("FI_MARLINE_RMA", "on"),
     ]
+}
+
+/// Open MPI 5 whose ranks go on without those that they lost. Its pml/cm, which leaves matching to
+/// libfabric, knows nothing of that (docs/decisions/0285).
+fn for_survivors(no_shm: bool) -> Vec<Var> {
+    let mut vars = for_own_matching(no_shm);
+    // Its coll/han ends a collective that lost a rank without an error, and with wrong values,
+    // over any network.
+    vars.push(prefer("OMPI_MCA_coll", "^han"));
+    vars
 }
 
 /// Open MPI's choice whether a thread whose look for messages found nothing offers the processor.
@@ -417,9 +424,9 @@ fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {
             must("FI_TCP_IFACE", interface),
         ],
         Kind::OpenMpi5 | Kind::OpenMpi4 => vec![
-            must("OMPI_MCA_pml", "ob1"),
+            must(PML, "ob1"),
             prefer(
-                "OMPI_MCA_btl",
+                BTL,
                 if kind == Kind::OpenMpi5 {
                     "tcp,sm,self"
                 } else {
@@ -436,7 +443,7 @@ fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
         (Kind::Mpich, _) => vec![must("MPIR_CVAR_NOLOCAL", "1")],
         (Kind::Intel, _) => vec![must("I_MPI_FABRICS", "ofi")],
         // pml/cm sends everything through the provider as it is.
-        (_, Fabric::Tcp(_)) => vec![must("OMPI_MCA_btl", "tcp,self")],
+        (_, Fabric::Tcp(_)) => vec![must(BTL, "tcp,self")],
         _ => Vec::new(),
     }
 }

@@ -87,7 +87,7 @@ fn what_is_no_mpiexec_is_refused() {
 }
 
 fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {
-    variables(kind, fabric, no_shm, false)
+    variables(kind, fabric, no_shm, Matching::Marlines)
         .iter()
         .map(|v| format!("{}={}", v.name, v.value))
         .collect()
@@ -135,18 +135,20 @@ fn protocols_of_mpich_that_hang_are_named() {
 }
 
 #[test]
-fn open_mpi_that_survives_goes_by_its_own_matching() {
-    let args = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
-    let asks = args("-n 4 --with-ft ulfm ./app");
-    assert!(survives(Kind::OpenMpi5, &asks));
-    assert!(!survives(Kind::OpenMpi4, &asks));
-    assert!(!survives(
-        Kind::OpenMpi5,
-        &args("-n 4 --with-ft none ./app")
-    ));
-    assert!(!survives(Kind::OpenMpi5, &args("-n 4 ./app --with-ft")));
-    let set = variables(Kind::OpenMpi5, &Fabric::Marline("/p".into()), true, true);
-    let has = |name: &str, value: &str| set.iter().any(|v| v.name == name && v.value == value);
-    assert!(has("OMPI_MCA_pml", "ob1") && has("OMPI_MCA_btl", "ofi,self"));
-    assert!(has("FI_PROVIDER", "marline"));
+fn open_mpi_that_matches_by_itself_sends_by_marline() {
+    for (matching, without_han) in [
+        (Matching::Own, false),
+        (Matching::OwnWithoutLostRanks, true),
+    ] {
+        let set = variables(
+            Kind::OpenMpi5,
+            &Fabric::Marline("/p".into()),
+            true,
+            matching,
+        );
+        let has = |name: &str, value: &str| set.iter().any(|v| v.name == name && v.value == value);
+        assert!(has(PML, "ob1") && has(BTL, "ofi,self"));
+        assert!(has("FI_PROVIDER", "marline"));
+        assert_eq!(has("OMPI_MCA_coll", "^han"), without_han);
+    }
 }

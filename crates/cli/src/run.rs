@@ -3,7 +3,7 @@
 use crate::mpi::{self, Fabric, Kind, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::summary::{finish, Ran, SummaryArgs};
-use crate::{child, contradict, preload, provider, settings, tool};
+use crate::{asked, child, contradict, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -102,8 +102,9 @@ pub fn variables(
     common: &Common,
     environment: &[(String, String)],
 ) -> Vec<(String, String)> {
+    let matching = asked::matching(kind, args, environment);
     let mut set = effective(
-        &mpi::variables(kind, fabric, common.no_shm, mpi::survives(kind, args)),
+        &mpi::variables(kind, fabric, common.no_shm, matching),
         environment,
     );
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
@@ -235,7 +236,7 @@ mod tests {
             mpi::Kind::Mpich,
             &Fabric::Marline("/p".into()),
             false,
-            false,
+            mpi::Matching::Marlines,
         );
         let user = [
             ("MPIR_CVAR_CH4_OFI_ENABLE_RMA".to_owned(), "0".to_owned()),

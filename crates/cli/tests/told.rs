@@ -193,10 +193,10 @@ fn what_keeps_a_job_from_marline_is_refused_or_named() {
         "{said}"
     );
     let dir = workshop("contradict-open", "mpiexec (Open MPI) 5.0.11");
-    let (status, said) = outcome(&mut run(&dir, &[], &["--mca", "pml", "ob1", "true"]));
+    let (status, said) = outcome(&mut run(&dir, &[], &["--mca", "pml", "ucx", "true"]));
     assert_eq!(status, Some(125), "{said}");
     assert!(
-        said.contains("`--mca pml ob1` contradicts OMPI_MCA_pml=cm"),
+        said.contains("`--mca pml ucx` contradicts OMPI_MCA_pml=cm"),
         "{said}"
     );
     let dir = workshop(

@@ -1,0 +1,82 @@
+//! The wishes of a user: the arguments of an mpiexec and the environment.
+
+use crate::mpi::{Kind, Matching, PML};
+
+/// The variables that the arguments of an mpiexec set: as they say it, name and value.
+pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    let word = |n: usize| args.get(n).map(String::as_str).unwrap_or_default();
+    for (n, arg) in args.iter().enumerate() {
+        let (first, second) = (word(n + 1), word(n + 2));
+        let pair = match arg.trim_start_matches('-') {
+            _ if !arg.starts_with('-') => arg.split_once('=').map(|pair| (1, pair)),
+            "genv" | "env" if !first.contains('=') => Some((3, (first, second))),
+            "mca" | "gmca" | "omca" => Some((3, (first, second))),
+            _ => None,
+        };
+        let Some((words, (name, value))) = pair else {
+            continue;
+        };
+        let mca = arg.ends_with("mca") && words == 3;
+        let name = if mca {
+            format!("OMPI_MCA_{name}")
+        } else {
+            name.to_owned()
+        };
+        let said = args[n..(n + words).min(args.len())].join(" ");
+        found.push((said, name, value.to_owned()));
+    }
+    found
+}
+
+/// The side that matches messages to receives in a job with these arguments of mpiexec: Marline,
+/// unless the user of Open MPI 5 asks for its own way (ob1), or for a job that survives the loss of
+/// ranks (ULFM).
+pub fn matching(kind: Kind, args: &[String], environment: &[(String, String)]) -> Matching {
+    let survives = |pair: &[String]| {
+        let [option, value] = pair else { return false };
+        option.trim_start_matches('-') == "with-ft" && !matches!(&value[..], "no" | "none")
+    };
+    let mut of_args = assignments(args).into_iter();
+    let of_args = of_args.rfind(|(_, name, _)| name == PML);
+    let of_args = of_args.map(|(.., value)| value);
+    let in_environment = environment.iter().find(|(name, _)| name == PML);
+    let pml = of_args.as_ref().or(in_environment.map(|(_, value)| value));
+    match kind {
+        Kind::OpenMpi5 if args.windows(2).any(survives) => Matching::OwnWithoutLostRanks,
+        Kind::OpenMpi5 if pml.is_some_and(|pml| pml == "ob1") => Matching::Own,
+        _ => Matching::Marlines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_mpi_5_has_its_own_matching_where_it_is_asked_for() {
+        let of = |kind: Kind, text: &str, pml: &[&str]| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            let environment = pml.iter().map(|v| (PML.to_owned(), (*v).to_owned()));
+            matching(kind, &args, &environment.collect::<Vec<_>>())
+        };
+        use Matching::{Marlines, Own, OwnWithoutLostRanks};
+        for (text, pml, expected) in [
+            ("-n 4 --with-ft ulfm ./app", &[][..], OwnWithoutLostRanks),
+            ("-n 4 --with-ft none ./app", &[], Marlines),
+            ("-n 4 ./app --with-ft", &[], Marlines),
+            ("-n 4 --with-ft ulfm ./app", &["ob1"], OwnWithoutLostRanks),
+            ("-n 4 --mca pml ob1 ./app", &[], Own),
+            ("-x OMPI_MCA_pml=ob1 ./app", &[], Own),
+            ("./app", &["ob1"], Own),
+            ("./app", &["cm"], Marlines),
+            ("./app", &["^cm"], Marlines),
+            ("--mca pml cm ./app", &["ob1"], Marlines),
+            ("--mca pml ob1 ./app", &["cm"], Own),
+        ] {
+            assert_eq!(of(Kind::OpenMpi5, text, pml), expected, "{text} {pml:?}");
+            let other = of(Kind::OpenMpi4, text, pml);
+            assert_eq!(other, Marlines, "{text} {pml:?}");
+        }
+    }
+}
