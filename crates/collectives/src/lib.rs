@@ -40,6 +40,27 @@ use guard::with;
 use mpi::{Handle, SUCCESS};
 use std::ffi::{c_int, c_void};
 
+type StartAllFn = unsafe extern "C" fn(c_int, *mut Handle) -> c_int;
+type EndFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+
+/// Returns what was done, or what the next function of a name does, which is a tool's or the MPI's:
+/// the first of these that there is, and that takes the arguments.
+macro_rules! or_next {
+    ($done:expr, $($name:tt as $of:ty => ($($arg:expr),*)),+) => {
+        $done$(.or_else(|| {
+            let next = mpi::next($name)?;
+            // SAFETY: the function of this name has this type, and the arguments are the caller's.
+            Some(unsafe { std::mem::transmute::<*mut c_void, $of>(next)($($arg),*) })
+        }))+.unwrap_or(mpi::ABSENT)
+    };
+}
+
+/// A count for an MPI before 4.0, which has no functions with long ones; a program that finds ours
+/// does not expect that.
+fn short(count: isize) -> Option<c_int> {
+    c_int::try_from(count).ok()
+}
+
 /// `MPI_Bcast`.
 ///
 /// # Safety
@@ -61,14 +82,7 @@ pub unsafe extern "C" fn MPI_Bcast(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { bcast::broadcast(mpi, &asked) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Bcast") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: mpi::BcastFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done, c"MPI_Bcast" as mpi::BcastFn => (buffer, count, datatype, root, comm))
 }
 
 /// `MPI_Bcast_c`, which may meet `MPI_Bcast` at other ranks.
@@ -92,24 +106,9 @@ pub unsafe extern "C" fn MPI_Bcast_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { bcast::broadcast(mpi, &asked) });
-    if let Some(done) = done {
-        return done;
-    }
-    let short = c_int::try_from(count);
-    match (mpi::next(c"MPI_Bcast_c"), mpi::next(c"MPI_Bcast"), short) {
-        // SAFETY: the function of this name, with the caller's arguments.
-        (Some(next), _, _) => unsafe {
-            let next: mpi::BcastLongFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm)
-        },
-        // An MPI before 4.0 has none, which a program that finds this one does not expect.
-        // SAFETY: as above.
-        (None, Some(next), Ok(count)) => unsafe {
-            let next: mpi::BcastFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm)
-        },
-        _ => mpi::ABSENT,
-    }
+    or_next!(done,
+        c"MPI_Bcast_c" as mpi::BcastLongFn => (buffer, count, datatype, root, comm),
+        c"MPI_Bcast" as mpi::BcastFn => (buffer, short(count)?, datatype, root, comm))
 }
 
 /// `MPI_Allreduce`.
@@ -135,14 +134,7 @@ pub unsafe extern "C" fn MPI_Allreduce(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { allreduce::reduce(mpi, &asked) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Allreduce") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: mpi::AllreduceFn = std::mem::transmute(next);
-            next(from, to, count, datatype, op, comm)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done, c"MPI_Allreduce" as mpi::AllreduceFn => (from, to, count, datatype, op, comm))
 }
 
 /// `MPI_Allreduce_c`, which may meet `MPI_Allreduce` at other ranks.
@@ -168,18 +160,9 @@ pub unsafe extern "C" fn MPI_Allreduce_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { allreduce::reduce(mpi, &asked) });
-    done.unwrap_or_else(
-        || match (mpi::next(c"MPI_Allreduce_c"), c_int::try_from(count)) {
-            // SAFETY: the function of this name, with the caller's arguments.
-            (Some(next), _) => unsafe {
-                let next: mpi::AllreduceLongFn = std::mem::transmute(next);
-                next(from, to, count, datatype, op, comm)
-            },
-            // SAFETY: as above; an MPI before 4.0 has none.
-            (None, Ok(count)) => unsafe { MPI_Allreduce(from, to, count, datatype, op, comm) },
-            _ => mpi::ABSENT,
-        },
-    )
+    or_next!(done,
+        c"MPI_Allreduce_c" as mpi::AllreduceLongFn => (from, to, count, datatype, op, comm),
+        c"MPI_Allreduce" as mpi::AllreduceFn => (from, to, short(count)?, datatype, op, comm))
 }
 
 /// `MPI_Barrier`.
@@ -189,14 +172,7 @@ pub unsafe extern "C" fn MPI_Allreduce_c(
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Barrier(comm: Handle) -> c_int {
     let done = with(|mpi| barrier::wait(mpi, comm));
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Barrier") {
-        // SAFETY: the function of this name, with the caller's argument.
-        Some(next) => unsafe {
-            let next: mpi::BarrierFn = std::mem::transmute(next);
-            next(comm)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done, c"MPI_Barrier" as mpi::BarrierFn => (comm))
 }
 
 /// `MPI_Allgather`.
@@ -225,22 +201,10 @@ pub unsafe extern "C" fn MPI_Allgather(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { allgather::gather(mpi, from, to, comm) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Allgather") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: mpi::AllgatherFn = std::mem::transmute(next);
-            next(
-                from.buffer,
-                count,
-                datatype,
-                to.buffer,
-                to_count,
-                to_type,
-                comm,
-            )
-        },
-        None => mpi::ABSENT,
-    })
+    let (from, to) = (from.buffer, to.buffer);
+    or_next!(done,
+        c"MPI_Allgather" as mpi::AllgatherFn =>
+            (from, count, datatype, to, to_count, to_type, comm))
 }
 
 /// `MPI_Allgather_c`, which may meet `MPI_Allgather` at other ranks.
@@ -269,22 +233,12 @@ pub unsafe extern "C" fn MPI_Allgather_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { allgather::gather(mpi, from, to, comm) });
-    let short = c_int::try_from(count)
-        .ok()
-        .zip(c_int::try_from(to_count).ok());
     let (from, to) = (from.buffer, to.buffer);
-    done.unwrap_or_else(|| match (mpi::next(c"MPI_Allgather_c"), short) {
-        // SAFETY: the function of this name, with the caller's arguments.
-        (Some(next), _) => unsafe {
-            let next: mpi::AllgatherLongFn = std::mem::transmute(next);
-            next(from, count, datatype, to, to_count, to_type, comm)
-        },
-        // SAFETY: as above; an MPI before 4.0 has none.
-        (None, Some((count, to_count))) => unsafe {
-            MPI_Allgather(from, count, datatype, to, to_count, to_type, comm)
-        },
-        _ => mpi::ABSENT,
-    })
+    or_next!(done,
+        c"MPI_Allgather_c" as mpi::AllgatherLongFn =>
+            (from, count, datatype, to, to_count, to_type, comm),
+        c"MPI_Allgather" as mpi::AllgatherFn =>
+            (from, short(count)?, datatype, to, short(to_count)?, to_type, comm))
 }
 
 /// `MPI_Ibcast`.
@@ -309,14 +263,8 @@ pub unsafe extern "C" fn MPI_Ibcast(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { ibcast::begin(mpi, &asked, request) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Ibcast") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: requests::IbcastFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm, request)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done,
+        c"MPI_Ibcast" as requests::IbcastFn => (buffer, count, datatype, root, comm, request))
 }
 
 /// `MPI_Ibcast_c`, which may meet `MPI_Ibcast` at other ranks.
@@ -341,20 +289,10 @@ pub unsafe extern "C" fn MPI_Ibcast_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { ibcast::begin(mpi, &asked, request) });
-    done.unwrap_or_else(
-        || match (mpi::next(c"MPI_Ibcast_c"), c_int::try_from(count)) {
-            // SAFETY: the function of this name, with the caller's arguments.
-            (Some(next), _) => unsafe {
-                let next: requests::IbcastLongFn = std::mem::transmute(next);
-                next(buffer, count, datatype, root, comm, request)
-            },
-            // SAFETY: as above; an MPI before 4.0 has none.
-            (None, Ok(count)) => unsafe {
-                MPI_Ibcast(buffer, count, datatype, root, comm, request)
-            },
-            _ => mpi::ABSENT,
-        },
-    )
+    or_next!(done,
+        c"MPI_Ibcast_c" as requests::IbcastLongFn => (buffer, count, datatype, root, comm, request),
+        c"MPI_Ibcast" as requests::IbcastFn =>
+            (buffer, short(count)?, datatype, root, comm, request))
 }
 
 /// `MPI_Bcast_init`.
@@ -380,14 +318,9 @@ pub unsafe extern "C" fn MPI_Bcast_init(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { persistent::init(mpi, &asked, request) });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Bcast_init") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: persistent::InitFn = std::mem::transmute(next);
-            next(buffer, count, datatype, root, comm, info, request)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done,
+        c"MPI_Bcast_init" as persistent::InitFn =>
+            (buffer, count, datatype, root, comm, info, request))
 }
 
 /// `MPI_Bcast_init_c`, which may meet `MPI_Bcast_init` at other ranks.
@@ -413,20 +346,11 @@ pub unsafe extern "C" fn MPI_Bcast_init_c(
     };
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { persistent::init(mpi, &asked, request) });
-    done.unwrap_or_else(
-        || match (mpi::next(c"MPI_Bcast_init_c"), c_int::try_from(count)) {
-            // SAFETY: the function of this name, with the caller's arguments.
-            (Some(next), _) => unsafe {
-                let next: persistent::InitLongFn = std::mem::transmute(next);
-                next(buffer, count, datatype, root, comm, info, request)
-            },
-            // SAFETY: as above; an MPI before 4.0 has none.
-            (None, Ok(count)) => unsafe {
-                MPI_Bcast_init(buffer, count, datatype, root, comm, info, request)
-            },
-            _ => mpi::ABSENT,
-        },
-    )
+    or_next!(done,
+        c"MPI_Bcast_init_c" as persistent::InitLongFn =>
+            (buffer, count, datatype, root, comm, info, request),
+        c"MPI_Bcast_init" as persistent::InitFn =>
+            (buffer, short(count)?, datatype, root, comm, info, request))
 }
 
 /// `MPI_Start`.
@@ -452,14 +376,7 @@ pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: *mut Handle) -> c_
         let next = |request| of_request(c"MPI_Start", request);
         persistent::start_all(mpi, count, requests, next)
     });
-    done.unwrap_or_else(|| match mpi::next(c"MPI_Startall") {
-        // SAFETY: the function of this name, with the caller's arguments.
-        Some(next) => unsafe {
-            let next: unsafe extern "C" fn(c_int, *mut Handle) -> c_int = std::mem::transmute(next);
-            next(count, requests)
-        },
-        None => mpi::ABSENT,
-    })
+    or_next!(done, c"MPI_Startall" as StartAllFn => (count, requests))
 }
 
 /// `MPI_Request_free`.
@@ -480,14 +397,7 @@ pub unsafe extern "C" fn MPI_Request_free(request: *mut Handle) -> c_int {
 /// # Safety
 /// As of the function of this name, which has one argument.
 unsafe fn of_request(name: &std::ffi::CStr, request: *mut Handle) -> c_int {
-    match mpi::next(name) {
-        // SAFETY: the function of this name, with the caller's argument.
-        Some(next) => unsafe {
-            let next: persistent::OfRequestFn = std::mem::transmute(next);
-            next(request)
-        },
-        None => mpi::ABSENT,
-    }
+    or_next!(None, name as persistent::OfRequestFn => (request))
 }
 
 /// `MPI_Comm_free`: the communicator's group ends with it.
@@ -518,14 +428,7 @@ unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
         group::end(mpi, comm, ibcast::settle);
         None
     });
-    match mpi::next(name) {
-        // SAFETY: the function of this name, with the caller's argument.
-        Some(next) => unsafe {
-            let next: unsafe extern "C" fn(*mut Handle) -> c_int = std::mem::transmute(next);
-            next(comm)
-        },
-        None => mpi::ABSENT,
-    }
+    or_next!(None, name as EndFn => (comm))
 }
 
 /// `MPI_Finalize`: nobody leaves before all have what was broadcast.
