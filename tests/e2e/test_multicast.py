@@ -59,8 +59,8 @@ class Filter:
     """A rule of every host for what leaves it to groups, with counts of what leaves, before it is
     cut into packets, and of the packets that arrive."""
 
-    def __init__(self, lab, verdict="", name="groups", rail="rail*"):
-        self.lab, self.name, self.hosts = lab, name, [f"h{n}" for n in range(HOSTS)]
+    def __init__(self, lab, verdict="", name="groups", rail="rail*", hosts=HOSTS):
+        self.lab, self.name, self.hosts = lab, name, [f"h{n}" for n in range(hosts)]
         self.rules = (
             f"table inet {name} {{ chain out {{ type filter hook output priority 0; "
             f'oifname "{rail}" ip daddr {GROUPS} counter {verdict}; '
@@ -317,6 +317,75 @@ def test_broadcasts_arrive_though_packets_are_lost_or_damaged(four, mpi, fault):
     assert four.hits() > 10, four.status()
 
 
+def assert_right_for_many(lab, mpi, n, hosts):
+    for rail in (0, 1):
+        lab.fault(rail, "drop=1%")
+    with Filter(lab, hosts=hosts) as filtered:
+        assert_right(run(lab, mpi, "--count", 25, "--max-size", 100_000, n=n, timeout=180))
+        (sent, _), _, _ = filtered.counts("h1")
+    assert sent > 20 and lab.hits() > 10, (sent, lab.status())
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+@pytest.mark.parametrize("n", [12, 16])
+def test_many_ranks_of_few_hosts_though_packets_are_lost(four, mpi, n):
+    assert_right_for_many(four, mpi, n, HOSTS)
+
+
+@pytest.fixture(params=[12, 16])
+def many(request):
+    with labs.Lab(f"n{labs.os.getpid()}", hosts=request.param, options=["--no-offload"]) as lab:
+        yield lab, request.param
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+def test_many_hosts_though_packets_are_lost(many, mpi):
+    lab, hosts = many
+    assert_right_for_many(lab, mpi, hosts, hosts)
+
+
+def seen_by_tool(lab, mpi, program, *, options, preload=()):
+    """Broadcasts and ends of communicators that a tool of the user's sees at rank 0, and what the
+    second host multicasts."""
+    env = {"LD_PRELOAD": ":".join(map(str, preload))} if preload else {}
+    words = [mpi.program(program), "--count", 40, "--max-size", 20_000]
+    with Filter(lab) as filtered:
+        result = lab.run(mpi, words, n=HOSTS, env=env, options=list(options), timeout=120)
+        (sent, _), _, _ = filtered.counts("h1")
+    assert_right(result)
+    told = re.findall(r"^tool rank=0 broadcasts=(\d+) freed=(\d+)$", result.out, re.MULTILINE)
+    assert len(told) == 1, result.tail()
+    return *map(int, told[0]), sent
+
+
+def test_a_tool_that_is_linked_into_the_program_sees_its_calls(four, mpi):
+    """It comes first, and hands on to the MPI: its broadcasts go point to point."""
+    all_of_them = seen_by_tool(four, mpi, "bcast_tool", options=["--no-multicast"])
+    assert all_of_them == (200, 4, 0), all_of_them
+    assert seen_by_tool(four, mpi, "bcast_tool", options=["--multicast"]) == all_of_them
+
+
+def test_a_tool_without_broadcasts_is_not_in_the_way(four, mpi):
+    """It ends communicators and the job past the library: all have all that was broadcast."""
+    for rail in (0, 1):
+        four.fault(rail, "drop=1%")
+    broadcasts, freed, sent = seen_by_tool(four, mpi, "bcast_ends", options=["--multicast"])
+    assert (broadcasts, freed) == (0, 4) and sent > 50, sent
+
+
+def test_a_preloaded_tool_sees_the_calls_that_go_to_the_mpi(four, mpi):
+    """It comes behind the library, unless the user has put that behind it."""
+    tool = mpi.program("tool.so")
+    all_of_them = seen_by_tool(four, mpi, "bcast", options=["--no-multicast"], preload=[tool])
+    assert all_of_them == (200, 4, 0), all_of_them
+    broadcasts, freed, sent = seen_by_tool(four, mpi, "bcast", options=["--multicast"], preload=[tool])
+    assert 0 < broadcasts < all_of_them[0] and freed == 4 and sent > 50, (broadcasts, freed, sent)
+    ours = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
+    first = seen_by_tool(four, mpi, "bcast", options=["--multicast"], preload=[tool, ours])
+    assert first == all_of_them
+
+
 def test_broadcasts_go_another_way_where_multicast_is_filtered(four, mpi):
     with Filter(four, "drop") as filtered:
         result = run(four, mpi, "--count", 50)
@@ -366,7 +435,7 @@ def test_a_rail_that_loses_all_multicast_and_nothing_else(four, mpich):
     """From the middle on the other one carries what goes by multicast."""
     with Filter(four) as filtered:
         job = start(four, mpich)
-        wait_until_multicast(filtered, job)
+        wait_until_multicast(filtered, job, 60)
         with Filter(four, "drop", "gone", rail="rail0") as gone:
             before = filtered.counts("h0")[0][0]
             result = job.wait(90)
