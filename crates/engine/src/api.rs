@@ -270,7 +270,36 @@ use marline_proto::group::End;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A counter that the engine bumps when reads complete.
+/// Ends of operations that a counter of an endpoint counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Messages that were delivered, or cannot be.
+    Sends,
+    /// Messages that were received.
+    Receives,
+    /// Remote reads, and atomics that fetch.
+    Reads,
+    /// Remote writes, and other atomics.
+    Writes,
+    /// Reads of registered memory by peers.
+    RemoteReads,
+    /// Their writes into it.
+    RemoteWrites,
+}
+
+impl Counted {
+    /// Each of them.
+    pub const ALL: [Counted; 6] = [
+        Counted::Sends,
+        Counted::Receives,
+        Counted::Reads,
+        Counted::Writes,
+        Counted::RemoteReads,
+        Counted::RemoteWrites,
+    ];
+}
+
+/// A counter that the engine bumps when operations end.
 #[derive(Default, Debug)]
 pub struct Counter {
     /// Successful operations.

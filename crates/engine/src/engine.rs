@@ -1,8 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, IoVec, LogLevel, LogSink, RecvReq,
-    Region, RemoteReq, SendReq, SubmitError,
+    AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogLevel, LogSink,
+    RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::platform::bell::Bell;
@@ -280,31 +280,12 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Binds the counter of remote reads.
-    pub fn ep_bind_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
-            endpoint.reads = Some(counter);
-        }
-    }
-
-    /// Binds the counter of remote writes.
-    pub fn ep_bind_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
-            endpoint.writes = Some(counter);
-        }
-    }
-
-    /// Binds the counter of what peers read of registered memory.
-    pub fn ep_bind_remote_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
-            endpoint.remote_reads = Some(counter);
-        }
-    }
-
-    /// Binds the counter of what peers write into registered memory.
-    pub fn ep_bind_remote_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
-            endpoint.remote_writes = Some(counter);
+    /// Binds the counter of what ends at this endpoint.
+    pub fn ep_bind_counter(&self, ep: EpId, of: Counted, counter: Arc<Counter>) {
+        let mut core = self.shared.lock();
+        core.counts_messages |= matches!(of, Counted::Sends | Counted::Receives);
+        if let Some(endpoint) = core.dir.ep(ep) {
+            endpoint.counters[of as usize] = Some(counter);
         }
     }
 

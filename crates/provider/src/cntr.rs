@@ -1,5 +1,4 @@
-//! `fid_cntr`: counters. They count remote reads and writes only, since MPICH asserts that no more
-//! is done than it issued as RMA.
+//! `fid_cntr`: counters of messages and of remote operations, as each endpoint binds them.
 
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
@@ -24,6 +23,8 @@ pub(crate) struct Cntr {
     bell: Option<Arc<Bell>>,
     /// Values, added up, that the application has seen.
     seen: AtomicU64,
+    /// Errors that the application has been told of.
+    told: AtomicU64,
     /// Cloned by every poll set that has it, so that closing it too early is refused.
     pub users: Arc<()>,
 }
@@ -83,6 +84,7 @@ pub(crate) unsafe extern "C" fn open(
             counter,
             bell,
             seen: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             users: Arc::new(()),
         })
     };
@@ -142,10 +144,10 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
-    unsafe { object::of::<Cntr>(cntr) }
-        .counter
-        .errors
-        .load(Ordering::Acquire)
+    let cntr = unsafe { object::of::<Cntr>(cntr) };
+    let errors = cntr.counter.errors.load(Ordering::Acquire);
+    cntr.told.store(errors, Ordering::Relaxed);
+    errors
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
@@ -180,13 +182,13 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     0
 }
 
-/// `fi_cntr_wait`: until the threshold, a new error, or the time is over.
+/// `fi_cntr_wait`: until the threshold, an error that the application does not know of, or the time
+/// is over.
 unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
         let counter = &cntr.counter;
-        let errors = counter.errors.load(Ordering::Acquire);
         let deadline = u64::try_from(timeout)
             .ok()
             .map(|ms| Instant::now() + Duration::from_millis(ms));
@@ -196,7 +198,9 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
                 cntr.seen.store(cntr.sum(), Ordering::Relaxed);
                 return Ok(0);
             }
-            if counter.errors.load(Ordering::Acquire) != errors {
+            // One that came before this call, too: what failed is not counted any more.
+            let errors = counter.errors.load(Ordering::Acquire);
+            if cntr.told.swap(errors, Ordering::Relaxed) != errors {
                 return Err(Errno::AVAIL);
             }
             if cntr.shared.engine.is_unusable() {

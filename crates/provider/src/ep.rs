@@ -13,7 +13,7 @@ use crate::sys::*;
 use crate::sys_ep::*;
 use crate::wish::IOV_LIMIT;
 use crate::{av, cntr, cq};
-use marline_engine::{Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
+use marline_engine::{Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(crate) struct Ep {
     has_av: bool,
     has_tx_cq: bool,
     has_rx_cq: bool,
+    /// Flags of what is counted.
+    counted: u64,
     enabled: bool,
     caps: u64,
     shared: Arc<DomainShared>,
@@ -94,6 +96,7 @@ pub(crate) fn new(
         has_av: false,
         has_tx_cq: false,
         has_rx_cq: false,
+        counted: 0,
         enabled: false,
         caps,
         shared: shared.clone(),
@@ -121,6 +124,16 @@ pub(crate) unsafe fn ep_of_mut<'a>(fid: *mut fid) -> &'a mut Ep {
     // SAFETY: the caller's promise.
     unsafe { &mut *fid.cast::<Ep>() }
 }
+
+/// Counters by the flags that they are bound with.
+const COUNTED: [(u64, Counted); 6] = [
+    (FI_SEND, Counted::Sends),
+    (FI_RECV, Counted::Receives),
+    (FI_READ, Counted::Reads),
+    (FI_WRITE, Counted::Writes),
+    (FI_REMOTE_READ, Counted::RemoteReads),
+    (FI_REMOTE_WRITE, Counted::RemoteWrites),
+];
 
 /// Passes `count` libfabric iovecs on as the engine's.
 ///
@@ -416,35 +429,30 @@ impl Ep {
         Ok(())
     }
 
-    /// Remote operations are counted, here and at their target; messages are not.
     fn bind_counter(&mut self, counter: &cntr::Cntr, flags: u64) -> Result<(), Errno> {
-        if flags & !(FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+        let known = COUNTED.iter().fold(0, |all, (flag, _)| all | flag);
+        if flags & !known != 0 {
             return Err(Errno::NOSYS);
         }
-        if flags & FI_REMOTE_WRITE != 0 {
-            (self.engine).ep_bind_remote_write_counter(self.id, counter.counter.clone());
+        for (_, counted) in COUNTED.iter().filter(|(flag, _)| flags & flag != 0) {
+            let counter = counter.counter.clone();
+            self.engine.ep_bind_counter(self.id, *counted, counter);
         }
-        if flags & FI_REMOTE_READ != 0 {
-            (self.engine).ep_bind_remote_read_counter(self.id, counter.counter.clone());
-        }
-        if flags & FI_WRITE != 0 {
-            self.engine
-                .ep_bind_write_counter(self.id, counter.counter.clone());
-        }
-        if flags & FI_READ != 0 {
-            self.engine
-                .ep_bind_read_counter(self.id, counter.counter.clone());
-        }
+        self.counted |= flags;
         Ok(())
     }
 
+    /// Makes it usable, if what ends is told somewhere: by a queue, or by a counter alone.
     fn enable(&mut self) -> Result<(), Errno> {
         if !self.has_av {
             return Err(Errno::NOAV);
         }
         let sends = self.caps & FI_RECV == 0 || self.caps & FI_SEND != 0;
         let receives = self.caps & FI_SEND == 0 || self.caps & FI_RECV != 0;
-        if (sends && !self.has_tx_cq) || (receives && !self.has_rx_cq) {
+        let tells_sends = self.has_tx_cq || self.counted & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        let there = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        let tells_receives = self.has_rx_cq || self.counted & there != 0;
+        if (sends && !tells_sends) || (receives && !tells_receives) {
             return Err(Errno::NOCQ);
         }
         if !self.enabled {

@@ -167,7 +167,7 @@ fn what_could_not_be_used_is_not_opened() {
         }
         // What is not counted cannot be bound to be counted.
         let ep: *mut fid = p.ep[0].cast();
-        for flags in [FI_SEND, FI_RECV] {
+        for flags in [FI_MULTI_RECV, FI_RECV | FI_EVENT] {
             let rc = ((*(*ep).ops).bind)(ep, p.counter.cast(), flags);
             assert_eq!(rc, ENOSYS, "counting {flags:#x}");
         }

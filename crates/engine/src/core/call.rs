@@ -4,10 +4,10 @@
 //! against each other. The endpoint's own memory is worked on at once.
 
 use crate::api::{
-    flag, AtomicKind, AtomicReq, Completion, EpId, FiAddr, IoVec, OpError, RemoteReq, SubmitError,
+    flag, AtomicKind, AtomicReq, Completion, Counted, EpId, FiAddr, IoVec, OpError, RemoteReq,
+    SubmitError,
 };
 use crate::core::atomic::{call_max, reads_only};
-use crate::core::complete::count;
 use crate::core::submit::{gather, total};
 use crate::memory::atomic::{apply, is_valid, size_of_type};
 use crate::memory::op_table::{Pieces, SendOp};
@@ -245,11 +245,11 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.ep(op.ep) else {
             return;
         };
-        let counter = match op.flags & flag::READ {
-            0 => endpoint.writes.as_deref(),
-            _ => endpoint.reads.as_deref(),
+        let counted = match op.flags & flag::READ {
+            0 => Counted::Writes,
+            _ => Counted::Reads,
         };
-        count(counter, end.is_ok());
+        endpoint.count(counted, end.is_ok());
         let (cq, last) = (endpoint.tx_cq, endpoint.remote_open == 0);
         self.answered |= last;
         if op.completion || end.is_err() {
@@ -432,7 +432,11 @@ impl<S: System> Core<S> {
         }
         let fetches = word.flags & FETCHES != 0;
         if let Some(endpoint) = self.dir.ep(ep) {
-            count(endpoint.counter_there(fetches), true);
+            let counted = match fetches {
+                true => Counted::RemoteReads,
+                false => Counted::RemoteWrites,
+            };
+            endpoint.count(counted, true);
         }
         if word.flags & HAS_DATA != 0 {
             self.tell_written(ep, source, data, payload.len());

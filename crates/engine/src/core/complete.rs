@@ -1,17 +1,12 @@
 //! Events of the nodes, to completions and to the log.
 
-use crate::api::{flag, Completion, Counter, EpId, OpError, ADDR_UNSPEC};
+use crate::api::{flag, Completion, Counted, EpId, OpError, ADDR_UNSPEC};
 use crate::memory::copy::copy;
 use crate::memory::op_table::{Role, SendOp};
 use crate::platform::system::{System, Watch};
 use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId};
 use marline_wire::{MsgHead, FLAG_CQ_DATA};
-
-/// Counts a remote read or write that ended.
-pub(crate) fn count(counter: Option<&Counter>, ok: bool) {
-    counter.into_iter().for_each(|counter| counter.count(ok));
-}
 
 impl<S: System> Core<S> {
     /// Turns the nodes' events into completions. Call after anything that may have made some.
@@ -108,7 +103,7 @@ impl<S: System> Core<S> {
         if let Some(served) = op.serves {
             self.ops.leave_region(served.region);
             if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok()) {
-                count(endpoint.counter_there(true), true);
+                endpoint.count(Counted::RemoteReads, true);
             }
         }
         if let Some(buffer) = op.log.take() {
@@ -124,10 +119,9 @@ impl<S: System> Core<S> {
         };
         self.watch.sent(op.context, end);
         if put {
-            count(
-                self.dir.ep(op.ep).and_then(|e| e.writes.as_deref()),
-                end.is_ok(),
-            );
+            self.count(op.ep, Counted::Writes, end.is_ok());
+        } else if self.counts_messages && op.flags & flag::SEND != 0 {
+            self.count(op.ep, Counted::Sends, end.is_ok());
         }
         // That a remote write failed is told, asked for or not.
         let told = end.is_err() && put;
@@ -186,9 +180,7 @@ impl<S: System> Core<S> {
         };
         if let Role::Put(region, _) = op.role {
             self.ops.recvs.remove(handle);
-            if let Some(endpoint) = self.dir.ep(ep) {
-                count(endpoint.counter_there(false), true);
-            }
+            self.count(ep, Counted::RemoteWrites, true);
             return self.ops.leave_region(region);
         }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
@@ -217,6 +209,9 @@ impl<S: System> Core<S> {
         let wanted = op.options.completion || entry.error.is_some();
         if last && !cancelled {
             self.ops.recvs.remove(handle);
+        }
+        if self.counts_messages {
+            self.count(ep, Counted::Receives, entry.error.is_none());
         }
         if wanted {
             if source == ADDR_UNSPEC {
@@ -276,7 +271,15 @@ impl<S: System> Core<S> {
             error: Some(error),
             ..Completion::empty()
         };
+        self.count(op.ep, Counted::Receives, false);
         let cq = self.dir.ep(op.ep).and_then(|e| e.rx_cq);
         self.complete(cq, entry);
+    }
+
+    /// Counts what ended at an endpoint.
+    pub(crate) fn count(&mut self, ep: EpId, what: Counted, ok: bool) {
+        if let Some(endpoint) = self.dir.ep(ep) {
+            endpoint.count(what, ok);
+        }
     }
 }

@@ -3,9 +3,9 @@
 //! then is refused.
 
 use crate::api::{
-    flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError, INJECT_MAX,
+    flag, Completion, Counted, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError,
+    INJECT_MAX,
 };
-use crate::core::complete::count;
 use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
@@ -304,7 +304,7 @@ impl<S: System> Core<S> {
             return;
         };
         let (cq, ok) = (endpoint.tx_cq, end.is_ok());
-        count(endpoint.reads.as_deref(), ok);
+        endpoint.count(Counted::Reads, ok);
         if op.options.completion || !ok {
             let entry = Completion {
                 context: op.context,

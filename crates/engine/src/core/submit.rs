@@ -246,10 +246,6 @@ impl<S: System> Core<S> {
             if borrows {
                 op.borrowed = self.ops.borrowed.next();
             }
-            if op.on_delivery.is_none() {
-                // Nobody asks, but the memory is the user's until it is delivered.
-                op.flags = 0;
-            }
         }
         Ok(op)
     }

@@ -71,6 +71,8 @@ pub struct Core<S: System> {
     pub(crate) answered: bool,
     /// An operation of a peer was done that was asked for by a call.
     pub(crate) served: bool,
+    /// An endpoint has a counter of its messages.
+    pub(crate) counts_messages: bool,
     /// The send that was posted last, if it is still to be copied into the log.
     pub(crate) unlogged: Option<u32>,
     /// When the application last polled.
@@ -108,6 +110,7 @@ impl<S: System> Core<S> {
             deferred: false,
             answered: false,
             served: false,
+            counts_messages: false,
             unlogged: None,
             polled_ns: 0,
             log,
@@ -185,10 +188,7 @@ impl<S: System> Core<S> {
             av: None,
             tx_cq: None,
             rx_cq: None,
-            reads: None,
-            writes: None,
-            remote_reads: None,
-            remote_writes: None,
+            counters: Default::default(),
             remote_open: 0,
             min_multi: 64,
             tells_strangers: false,

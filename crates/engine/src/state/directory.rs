@@ -1,7 +1,7 @@
 //! Whom an address names for an endpoint, and which address a peer has.
 
 use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
+    AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
 };
 use crate::platform::bell::Bell;
 use crate::state::av::Av;
@@ -19,11 +19,8 @@ pub struct Endpoint {
     pub(crate) av: Option<AvId>,
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,
-    pub(crate) reads: Option<Arc<Counter>>,
-    pub(crate) writes: Option<Arc<Counter>>,
-    /// Counters of what peers do with registered memory.
-    pub(crate) remote_reads: Option<Arc<Counter>>,
-    pub(crate) remote_writes: Option<Arc<Counter>>,
+    /// By [`Counted`].
+    pub(crate) counters: [Option<Arc<Counter>>; Counted::ALL.len()],
     /// Remote reads, writes and atomics of its own that are not over.
     pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
@@ -51,11 +48,10 @@ pub struct Directory {
 }
 
 impl Endpoint {
-    /// The counter of what peers read, or write, of this process's memory.
-    pub(crate) fn counter_there(&self, reads: bool) -> Option<&Counter> {
-        match reads {
-            true => self.remote_reads.as_deref(),
-            false => self.remote_writes.as_deref(),
+    /// Counts what ended, if somebody wants to know.
+    pub(crate) fn count(&self, what: Counted, ok: bool) {
+        if let Some(counter) = &self.counters[what as usize] {
+            counter.count(ok);
         }
     }
 }
