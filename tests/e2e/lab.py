@@ -229,14 +229,17 @@ class Running:
     def running(self):
         return self.process.poll() is None
 
-    def wait_for(self, pattern, timeout):
-        """Until the job has printed `pattern`; False when it ended or did not in time."""
+    def wait_for(self, pattern, timeout, times=1):
+        """Until the job has printed `pattern` (so often); False when it ended or did not in time."""
+        def printed():
+            return len(re.findall(pattern, self.output(), re.MULTILINE)) >= times
+
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            if re.search(pattern, self.output(), re.MULTILINE):
+            if printed():
                 return True
             if not self.running():
-                return bool(re.search(pattern, self.output(), re.MULTILINE))
+                return printed()
             time.sleep(0.02)
         return False
 

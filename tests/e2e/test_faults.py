@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ import lab as labs
 from lab import total
 from test_kernels import kernel
 
+REPORT = "^stress t="
 PEER_DEATH_S = 5  # the default; an outage below it must be survived
 
 
@@ -183,13 +186,19 @@ def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
 
 
 def run_with_fault(lab, stress, mpi, provider, seconds, change, **how):
-    """Starts a stress run, calls `change` in the middle of it, and waits for its end."""
+    """Starts a stress run, calls `change` in the middle of it, and waits for its end: after the seconds,
+    and not before it has gone on for some reports (however slow the machine), or has failed."""
     how.setdefault("timeout", seconds + 60)
     timeout = how.pop("timeout")
-    job = lab.start(mpi, long(stress, mpi, seconds, "--report", 0.3), provider=provider, **how)
-    assert job.wait_for("^stress t=", 30), job.output()
-    change()
-    return job.wait(timeout)
+    with tempfile.TemporaryDirectory() as folder:
+        enough = Path(folder) / "enough"
+        program = long(stress, mpi, seconds, "--report", 0.3, "--until", enough)
+        job = lab.start(mpi, program, provider=provider, **how)
+        assert job.wait_for(REPORT, 30), job.output()
+        change()
+        job.wait_for(REPORT, timeout, times=len(re.findall(REPORT, job.output(), re.MULTILINE)) + 3)
+        enough.touch()
+        return job.wait(timeout)
 
 
 ONE_RAIL = {

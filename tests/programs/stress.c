@@ -3,10 +3,10 @@
  * coordinates and the exit status is 1.
  *
  *   stress [--max-size BYTES] [--iterations N] [--seconds S] [--continue S] [--seed N]
- *          [--phases ring,alltoall,...] [--window N] [--count-errors] [--report S]
+ *          [--until FILE] [--phases ring,alltoall,...] [--window N] [--count-errors] [--report S]
  *
  * A run ends after N iterations or S seconds, whichever comes first; --continue S ignores the
- * iterations and runs for S seconds. --count-errors goes on after a wrong byte and counts them.
+ * iterations and runs for S seconds, and with --until on until rank 0 finds such a file. --count-errors goes on after a wrong byte and counts them.
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -26,7 +26,8 @@ static struct {
     int window;
     int count_errors;
     double report_s;
-} opt = {64u << 20, 1, 1e9, 1, NULL, 2000, 0, 0};
+    const char *until;
+} opt = {64u << 20, 1, 1e9, 1, NULL, 2000, 0, 0, NULL};
 
 static int rank, ranks;
 static long iteration;
@@ -576,6 +577,8 @@ static void parse(int argc, char **argv)
             opt.phases = value;
         else if (!strcmp(name, "--window"))
             opt.window = atoi(value);
+        else if (!strcmp(name, "--until"))
+            opt.until = value;
         else if (!strcmp(name, "--report"))
             opt.report_s = atof(value);
         else {
@@ -588,7 +591,8 @@ static void parse(int argc, char **argv)
 /* Rank 0 decides for all, so that no rank waits for one that has left. */
 static int go_on(void)
 {
-    int more = iteration < opt.iterations && now_s() - started_s < opt.seconds;
+    int waits = opt.until && access(opt.until, F_OK);
+    int more = iteration < opt.iterations && (waits || now_s() - started_s < opt.seconds);
     MPI_Bcast(&more, 1, MPI_INT, 0, comm);
     step();
     return more;
