@@ -8,6 +8,7 @@ use crate::state::path::{product_over, Duel, Path, CWND_FLOOR, NS_PER_S, RATE_BY
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::num::NonZeroU64;
 
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
 /// others long before (every socket is polled within tens of microseconds).
@@ -39,10 +40,16 @@ impl Node {
                 duel.second = true;
                 // The verdict is for the timer, after every rail was read: the path's own answer
                 // may be in the next socket.
-                duel.answered_ns.get_or_insert(now);
+                duel.answered_ns = duel.answered_ns.or(NonZeroU64::new(now));
             } else {
-                *duel = Duel::new(now, true, duel.written);
-                conn.paths[at].want_ping = true;
+                let written = duel.written;
+                let path = &mut conn.paths[at];
+                path.duel = Some(Duel {
+                    second: true,
+                    written,
+                    ..path.new_duel(now, self.grants.out)
+                });
+                path.want_ping = true;
                 ask_rivals(conn, at, self.local.full, WITNESSES);
             }
         }
@@ -54,13 +61,14 @@ impl Node {
         let Some(duel) = path.duel else { return };
         let (verdict, draw) = path.duel_ends(&duel);
         let answered = duel.answered_ns.filter(|_| duel.second);
+        let answered = answered.map(NonZeroU64::get);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
             // It, or we, may have been taken off the processor between two sockets.
             let fell_silent = patient && conn.life.lively_ns + path.answer_ns(&self.cfg) < now;
             if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
                 let lossy = path.policy.lossy;
                 path.duel = Some(Duel {
-                    answered_ns: lossy.then_some(now),
+                    answered_ns: NonZeroU64::new(now).filter(|_| lossy),
                     patient: true,
                     ..duel
                 });
@@ -71,7 +79,11 @@ impl Node {
                 }
                 return;
             }
-            self.path_down(now, conn, at, PathReason::Unanswered);
+            let path = &mut conn.paths[at];
+            path.duel = path.waits_behind(now, &duel);
+            if path.duel.is_none() {
+                self.path_down(now, conn, at, PathReason::Unanswered);
+            }
         } else if now >= draw {
             // Nobody answered: the peer is silent, not the path.
             conn.paths[at].duel = None;
@@ -87,6 +99,8 @@ impl Path {
                 // (A write may be behind what was given up before in the same queue.)
                 let queue_ns = match duel.written {
                     true => 2 * self.may_drain_ns(),
+                    // The answer may be behind a write of the peer's, which comes as one.
+                    false if duel.expects => self.takes_slowly_ns(CWND_FLOOR / 2),
                     false => self.drains_ns(),
                 };
                 DUEL_NS.max(4 * self.srtt_ns).max(queue_ns)
@@ -101,7 +115,7 @@ impl Path {
                 patience.max((4 * self.srtt_ns).min(self.min_rtt_ns.saturating_mul(16)))
             }
         };
-        let (started, answered) = (duel.started_ns, duel.answered_ns.unwrap_or(0));
+        let (started, answered) = (duel.started_ns, duel.answered_ns.map_or(0, NonZeroU64::get));
         let verdict = match self.policy.lossy {
             true => started.max(answered) + round,
             // An answer shows that the peer was awake all the time that its rail had.
@@ -113,17 +127,53 @@ impl Path {
     /// Time that what is under way takes; where no rate is known yet, that of a slow path is
     /// assumed.
     fn may_drain_ns(&self) -> u64 {
-        match (self.ring.in_flight(), self.busy_bytes_per_s()) {
-            (bytes @ RATE_BYTES_MIN.., 0) => {
-                product_over(bytes.min(CWND_FLOOR), NS_PER_S, SLOW_BYTES_PER_S)
-            }
-            _ => self.drains_ns(),
+        match self.ring.in_flight() {
+            ..RATE_BYTES_MIN => 0,
+            bytes => self.takes_slowly_ns(bytes.min(CWND_FLOOR)),
+        }
+    }
+
+    /// The same of so many bytes.
+    fn takes_slowly_ns(&self, bytes: u64) -> u64 {
+        match self.busy_bytes_per_s() {
+            0 => product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S),
+            _ => self.takes_ns(bytes),
         }
     }
 
     /// A duel that begins now. (Many packets may wait; they are looked at once.)
-    pub(crate) fn new_duel(&self, now: u64) -> Duel {
-        Duel::new(now, false, self.holds_written())
+    pub(crate) fn new_duel(&self, now: u64, granted: u64) -> Duel {
+        Duel {
+            started_ns: now,
+            answered_ns: None,
+            patient: false,
+            second: false,
+            written: self.holds_written(),
+            expects: granted > 0 && self.to.writes(),
+            came: self.stats.bytes_received as u32,
+            before: 2 * CWND_FLOOR as u32,
+        }
+    }
+
+    /// Another round of a duel that would be lost now, while the answer may be in the peer's queue,
+    /// behind what comes on the path meanwhile. That comes as quickly as the path carries, or half
+    /// as quickly, until two windows of a slow path came: ours may be before our question.
+    fn waits_behind(&self, now: u64, duel: &Duel) -> Option<Duel> {
+        let came = self.stats.bytes_received as u32;
+        let bytes = came.wrapping_sub(duel.came);
+        let rate = match self.busy_bytes_per_s() {
+            0 => SLOW_BYTES_PER_S,
+            rate => rate,
+        };
+        let least = product_over(rate / 2, now - duel.started_ns, NS_PER_S);
+        let busy = self.policy.lossy && u64::from(bytes) > least;
+        (busy && bytes < duel.before).then(|| Duel {
+            started_ns: now,
+            answered_ns: NonZeroU64::new(now),
+            came,
+            before: duel.before - bytes,
+            ..*duel
+        })
     }
 
     /// Something waits that was written past packets.

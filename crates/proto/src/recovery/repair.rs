@@ -155,7 +155,7 @@ impl Node {
             // What carried our acks may be what gets lost: the repair says again what came.
             path.window.renew();
             if others && path.duel.is_none() {
-                path.duel = Some(path.new_duel(now));
+                path.duel = Some(path.new_duel(now, self.grants.out));
             }
             self.suspect(conn, at);
         }

@@ -102,7 +102,7 @@ impl Node {
         let path = &mut conn.paths[at];
         path.stats.repairs += first as u64;
         if path.duel.is_none() {
-            path.duel = Some(path.new_duel(now));
+            path.duel = Some(path.new_duel(now, self.grants.out));
         }
         path.want_ping |= first;
         self.suspect(conn, at);
@@ -161,7 +161,7 @@ impl Node {
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others && path.duel.is_none() {
-                path.duel = Some(path.new_duel(now));
+                path.duel = Some(path.new_duel(now, self.grants.out));
             }
             if !(silent && others) {
                 self.suspect(conn, at);

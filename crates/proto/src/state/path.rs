@@ -16,6 +16,7 @@ use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
+use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
 
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
@@ -69,7 +70,7 @@ pub struct Duel {
     /// When its probes left.
     pub started_ns: u64,
     /// When the other path answered a packet sent after the start.
-    pub answered_ns: Option<u64>,
+    pub answered_ns: Option<NonZeroU64>,
     /// We were away ourselves meanwhile, and gave the path another round for that.
     pub patient: bool,
     /// The first round shows that the peer is awake, the second that this path is not: a peer
@@ -77,19 +78,12 @@ pub struct Duel {
     pub second: bool,
     /// Something waited at the start that was written past packets.
     pub written: bool,
-}
-
-impl Duel {
-    /// A round that begins now.
-    pub fn new(now: u64, second: bool, written: bool) -> Duel {
-        Duel {
-            started_ns: now,
-            answered_ns: None,
-            patient: false,
-            second,
-            written,
-        }
-    }
+    /// The peer may write a long part of a message on it.
+    pub expects: bool,
+    /// Bytes that had come on the path when this round began, counted in a circle.
+    pub came: u32,
+    /// Bytes that may still come on it before its answer.
+    pub before: u32,
 }
 
 /// How writes on a path went lately.
@@ -434,7 +428,7 @@ impl Path {
     }
 
     /// The same of so many bytes; 0 before there was a rate.
-    fn takes_ns(&self, bytes: u64) -> u64 {
+    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
         match self.busy_bytes_per_s() {
             0 => 0,
             rate => product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS),
