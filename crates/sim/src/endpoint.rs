@@ -105,7 +105,7 @@ pub struct Endpoint {
     pub machine: Arc<Machine>,
     /// Its endpoint.
     pub ep: EpId,
-    /// Its address blob.
+    /// Its address blob, which says where it was when a process last started.
     pub blob: Vec<u8>,
     /// Its token.
     pub token: u32,

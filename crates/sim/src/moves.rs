@@ -16,6 +16,15 @@ impl Endpoint {
         self.sites.port(rail) == Some(port)
     }
 
+    /// Tells a process that starts now where it is: what it said before may name rails that have
+    /// all moved since, and then nobody who has not met it finds it.
+    pub(crate) fn show_card(&mut self) {
+        let name = self.engine.ep_name(self.ep);
+        if let Some((blob, len)) = name.filter(|_| self.alive && !self.closed) {
+            self.blob = blob[..len].to_vec();
+        }
+    }
+
     /// Its rails that have no address yet.
     pub(crate) fn await_rails(&mut self, setup: &Setup) {
         for &(_, rail) in setup.awaited.iter().filter(|(host, _)| *host == self.host) {

@@ -181,6 +181,7 @@ impl World {
         if self.now > 0 {
             // Its interface has come, or its host has seen it come and go.
             self.setup.awaited.retain(|&(of, _)| of != host);
+            self.eps.iter_mut().for_each(Endpoint::show_card);
         }
         // Each of them has random numbers of its own.
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);

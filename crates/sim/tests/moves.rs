@@ -57,6 +57,24 @@ fn rails_come_later() {
     }
 }
 
+/// A process that starts after all rails of another have moved learns where they are now: with the
+/// first address it found nobody and called the other dead (profile swarm, seed 12730539078467
+/// with 3,000 packets at least).
+#[test]
+fn who_starts_later_has_the_addresses_of_then() {
+    for seed in 0..6 {
+        let faults = "5ms 7ms 0:0 moves=1\n9ms 11ms 0:1 moves=2\n15ms 20ms 1 restarts";
+        let report = run_setup(&moving(seed, 3, 2, faults), false);
+        assert_eq!(report.troubles.get("rail moves"), Some(&2));
+        assert_eq!(report.troubles.get("died"), Some(&1));
+        assert!(
+            report.failure.is_none(),
+            "seed {seed}: {:?}",
+            report.failure
+        );
+    }
+}
+
 /// While a peer is silent a move is said again by each path that lost it, and not by all paths
 /// whenever one lost it: 376,000 packets went towards silent peers in 4.5 s (seed 3852).
 #[test]
