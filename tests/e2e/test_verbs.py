@@ -160,11 +160,15 @@ def test_links_begin_with_datagrams():
 
 
 def test_long_messages_are_staged():
-    """Writes leave from registered buffers, in chunks that grow, and not from users' memory."""
+    """Writes leave from registered buffers, in chunks that grow, and land in such, and neither from
+    nor in users' memory."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
-    lines = [job(kind, MPICH, "stress", *size) for kind in ("rc", "uc")]
-    said = in_guest("export FI_MARLINE_VERBS_STAGED=on", *lines)
+    pages = "export FI_MARLINE_VERBS_STAGED=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
+    shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
+    said = in_guest(pages, *(job(kind, MPICH, "stress", *size) for kind in ("rc", "uc")), shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")
+    staged = [int(n) for n in re.findall(r"staged[ :=]+(\d+)", said)]
+    assert len(staged) >= 8 and all(n > 0 for n in staged), said
 
 
 def test_long_messages_are_read():

@@ -10,8 +10,8 @@ use crate::udp::{self, UdpRail, UdpRx, UdpTx};
 use crate::verbs::{self, VerbsRail, VerbsRx, VerbsTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
-    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome, TxBuffers,
-    Write,
+    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome, Staging,
+    TxBuffers, Write,
 };
 use marline_wire::{RailAddr, RailKind};
 
@@ -141,6 +141,14 @@ forward! {
     impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn offer(self, base: *const u8, len: usize) -> Option<u64>;
     mut fn read(self, link: LinkId, read: &Read) -> SendOutcome;
+}
+
+forward! {
+    impl Staging for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
+    mut fn stage(self, len: usize) -> Option<u64>;
+    ref fn unstage(
+        self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])
+    ) -> bool;
 }
 
 forward! {

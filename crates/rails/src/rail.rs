@@ -11,6 +11,7 @@ use crate::link::{DownReason, LinkId, Links};
 use crate::outcome::{RailFault, SendOutcome};
 use crate::remote_read::RemoteRead;
 use crate::remote_write::DirectWrite;
+use crate::staging::Staging;
 use crate::tx_buf::TxBuffers;
 use marline_wire::RailAddr;
 
@@ -74,7 +75,7 @@ pub struct Received<'a> {
 }
 
 /// Sending half of a rail.
-pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Groups + Send {
+pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Groups + Send {
     /// Capabilities (some may shrink, e.g. after GSO turned out to be missing).
     fn caps(&self) -> Caps;
 

@@ -32,7 +32,8 @@ pub trait RemoteRead: RemoteWrite {
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome;
 }
 
-/// `no_remote_read!(Tx)`: a rail that reads no memory of peers, of which it is not asked.
+/// `no_remote_read!(Tx)`: a rail that reads no memory of peers, of which it is not asked, nor has
+/// memory of its own that they write into.
 #[macro_export]
 macro_rules! no_remote_read {
     ($tx:ty) => {
@@ -44,5 +45,6 @@ macro_rules! no_remote_read {
                 $crate::SendOutcome::Busy // never begun
             }
         }
+        $crate::no_staging!($tx);
     };
 }

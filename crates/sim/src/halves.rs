@@ -231,6 +231,7 @@ impl RemoteWrite for SimTx {
         let port = &mut self.machine.wires().ports[self.rail];
         port.registered.remove(&key);
         port.offered.remove(&key);
+        port.stages.close(key);
         port.landing.remove(key);
     }
 

@@ -5,6 +5,7 @@
 use crate::halves::{SimRx, SimTx};
 use crate::reading::OutRead;
 use crate::spare;
+use crate::stages::Stages;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
@@ -140,6 +141,8 @@ pub struct Port {
     pub egress_free: u64,
     /// Memory that others may write into: address and length by key.
     pub registered: BTreeMap<u64, (usize, usize)>,
+    /// Memory of the rail's own that others may write into.
+    pub(crate) stages: Stages,
     /// The same of a rail with direct writes, with where nothing may land any more.
     pub(crate) landing: Arc<Registrations>,
     /// A mistake: it forgets where something has landed.
@@ -403,6 +406,7 @@ impl Port {
             egress_free: 0,
             registered: BTreeMap::new(),
             offered: BTreeMap::new(),
+            stages: Stages::default(),
             landing: Arc::default(),
             lands_again: spec.lands_again,
             reading: BTreeMap::new(),

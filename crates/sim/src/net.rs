@@ -96,6 +96,8 @@ pub struct NetStats {
     pub writes_refused: u64,
     /// Reads.
     pub reads: u64,
+    /// Writes that landed in memory of a rail's own.
+    pub staged: u64,
     /// Of which no answer came through.
     pub reads_lost: u64,
     /// Of memory, or into memory, that is not open (any more).
@@ -145,6 +147,7 @@ impl NetStats {
         self.writes_hurt += o.writes_hurt;
         self.writes_refused += o.writes_refused;
         self.reads += o.reads;
+        self.staged += o.staged;
         self.reads_lost += o.reads_lost;
         self.reads_refused += o.reads_refused;
         self.reads_failed += o.reads_failed;

@@ -11,10 +11,10 @@
 //! - all that was posted to it is over at once (it is flushed).
 
 use crate::connections::End;
+use crate::hurt::Hurt;
 use crate::place::Place;
 use crate::setup::{Fault, Setup, Topology, Trouble};
 use crate::world::{Next, World};
-use crate::writes::Hurt;
 use marline_rails::RemoteWrites;
 use marline_wire::RailAddr;
 

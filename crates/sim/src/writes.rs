@@ -6,6 +6,7 @@
 //! packets, and of one that is lost the beginning may land.
 
 use crate::connections::{Rests, Verbs};
+use crate::hurt::{put, Hurt};
 use crate::machine::{News, Out, Port, TRUESIZE};
 use crate::memory::Buffer;
 use crate::net::Net;
@@ -24,8 +25,6 @@ use marline_wire::{Header, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Bytes that are lost together.
 const PACKET: usize = 4_096;
-/// Bytes that go missing together between a card and the memory.
-const LINE: usize = 64;
 
 /// A write on its way.
 #[derive(Clone, Debug)]
@@ -46,19 +45,6 @@ pub struct OutWrite {
     pub part_max: usize,
     /// Its bytes, if they were copied: it waited for its connection.
     pub copied: Option<Vec<u8>>,
-}
-
-/// Damage to the bytes of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hurt {
-    /// Nothing.
-    Whole,
-    /// Some bits flip.
-    Flips,
-    /// A cache line keeps what was there.
-    Line,
-    /// Only so many bytes land.
-    Upto(usize),
 }
 
 /// When a write lands, and when its rail is done with it.
@@ -303,6 +289,12 @@ impl World {
             self.net.stats.writes_lost += 1;
             return;
         };
+        if self.land_staged((e, to.1), (key, offset), &bytes, hurt) {
+            self.mix(&[self.now, 8, key, offset]);
+            self.net.stats.staged += 1;
+            self.said(e, from, start.1, immediate);
+            return spare::give(bytes);
+        }
         let granted = self.eps[e as usize].machine.wires().ports[to.1]
             .registered
             .get(&key)
@@ -329,7 +321,8 @@ impl World {
         let Some(buffer) = place.next() else {
             return self.broken(e, "a write lands in memory of a finished operation".into());
         };
-        if let Err(text) = put(buffer, address, &bytes, hurt, rng) {
+        let to = |at: usize, part: &[u8]| buffer.put(address + at, part);
+        if let Err(text) = put(&bytes, hurt, rng, to) {
             self.broken(e, text.into());
         }
         self.said(e, from, start.1, immediate);
@@ -376,7 +369,8 @@ impl World {
     /// Nothing is lent when nothing goes on.
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
-        let lent = |p: &Port| p.registered.len() + p.reading.len() + p.offered.len();
+        let lent =
+            |p: &Port| p.registered.len() + p.reading.len() + p.offered.len() + p.stages.open.len();
         match wires.ports.iter().map(lent).sum::<usize>() {
             0 => Ok(()),
             n => Err(format!("endpoint {e}: {n} ranges of memory are still lent")),
@@ -429,32 +423,6 @@ impl World {
             return self.broken(src, text);
         }
         self.truth.msgs[uid as usize].land(w.offset, w.len as u64);
-    }
-}
-
-fn put(
-    buffer: &mut Buffer,
-    address: usize,
-    bytes: &[u8],
-    hurt: Hurt,
-    rng: &mut Rng,
-) -> Result<(), &'static str> {
-    match hurt {
-        Hurt::Whole => buffer.put(address, bytes),
-        Hurt::Upto(n) => buffer.put(address, &bytes[..n.min(bytes.len())]),
-        Hurt::Line => {
-            let line = rng.below(bytes.len().div_ceil(LINE) as u64) as usize * LINE;
-            let after = (line + LINE).min(bytes.len());
-            buffer.put(address, &bytes[..line])?;
-            buffer.put(address + after, &bytes[after..])
-        }
-        Hurt::Flips => {
-            let mut wrong = bytes.to_vec();
-            for _ in 0..rng.pick(&[1, 1, 2, 8]) {
-                wrong[rng.below(bytes.len() as u64) as usize] ^= 1 << rng.below(8);
-            }
-            buffer.put(address, &wrong)
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rails of InfiniBand: connections that break while they write, ends that hear late of it, writes
 //! that land late, in part or never, and connections that rest.
 
+use marline_proto::Pipeline;
 use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather};
 
 const MS: u64 = 1_000_000;
@@ -270,6 +271,46 @@ fn mistakes_with_writes_under_way_are_noticed() {
         assert!(noticed.is_some(), "{mutation:?}");
         println!("{mutation:?}: {} seeds", noticed.unwrap_or(0) + 1);
     }
+}
+
+/// Messages are written into memory of the rails' own and copied from there: what breaking
+/// connections were writing may land among what is written there next.
+fn staging(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = setup(seed, kinds);
+    setup.node.staged = Some(Pipeline {
+        first_bytes: 8_192,
+        growth_permille: 1_500,
+        block_bytes: 4_096,
+        chunk_max: 65_536,
+    });
+    setup.weather.corrupt_payload = 5_000;
+    setup
+}
+
+#[test]
+fn what_is_staged_is_right_though_late_writes_land_there() {
+    use Verbs::{Rc, Uc};
+    for kinds in [&[Rc][..], &[Uc], &[Rc, Rc], &[Uc, Rc]] {
+        let (mut staged, mut writes) = (0, 0);
+        for seed in 0..8 {
+            let net = clean(&staging(seed, kinds)).net;
+            (staged, writes) = (staged + net.staged, writes + net.writes);
+        }
+        assert!(
+            staged > 1_000 && staged < writes,
+            "{kinds:?}: {staged} of {writes}"
+        );
+    }
+}
+
+/// Without sums nothing would show whose bytes they are.
+#[test]
+fn nothing_is_staged_without_sums() {
+    let mut setup = staging(1, &[Verbs::Rc]);
+    setup.node.summed = (1, 0);
+    setup.weather.corrupt_payload = 0;
+    let net = clean(&setup).net;
+    assert!(net.staged == 0 && net.writes > 0, "{net:?}");
 }
 
 /// Long messages are read from their sender's memory, on connections that break in the midst of it.

@@ -444,8 +444,8 @@ settings! {
     /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
     verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
     /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
-    /// and write them from there, on rails of InfiniBand or RoCE (`rc:`, `uc:`), instead of
-    /// registering the program's memory for each write.
+    /// and write them into such of the receiver (up to 1 MiB and with sums), on rails of InfiniBand
+    /// or RoCE (`rc:`, `uc:`), instead of registering the program's memory for each.
     verbs_staged: bool = "off", Kind::Switch;
     /// Have receivers read long messages of up to 1 GiB from their senders' memory (RDMA read), on
     /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written; the same

@@ -17,7 +17,7 @@ use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, sum_by_workers, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
 use marline_rails::{
-    Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+    Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
 };
 
 /// Returns whether a rail may tell of a write before its bytes have landed, or cannot know: memory
@@ -47,6 +47,7 @@ impl<S: System> Core<S> {
         if len < size_of::<u64>() as u64 {
             return;
         }
+        let mask = self.stage((ep, inbound), len as usize, mask);
         let mut rails = self.rails.iter().enumerate();
         if rails.any(|(index, rail)| mask >> index & 1 == 1 && lands_unseen(&rail.tx.caps())) {
             let Ok(word) = (self.random)() else {
@@ -76,6 +77,30 @@ impl<S: System> Core<S> {
                 endpoint.node.registered_on(inbound, index as u8, key);
             }
         }
+    }
+
+    /// Has a message written into memory of the rails' own, on those of a mask that have some, if
+    /// it is to be staged; the others.
+    fn stage(&mut self, (ep, inbound): (EpId, u64), len: usize, mask: u32) -> u32 {
+        let cfg = &self.cfg.proto;
+        let summed = cfg.algorithm != 0 && cfg.summed.0 <= len as u64 && len as u64 <= cfg.summed.1;
+        if cfg.staged.is_none() || !summed {
+            return mask;
+        }
+        let mut others = mask;
+        for index in (0..self.rails.len()).filter(|index| mask >> index & 1 == 1) {
+            let Some(key) = self.rails[index].tx.stage(len) else {
+                continue;
+            };
+            others &= !(1 << index);
+            self.rails[index].counters.staged += 1;
+            let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();
+            keys.push((index as u8, key));
+            if let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() {
+                endpoint.node.registered_on(inbound, index as u8, key);
+            }
+        }
+        others
     }
 
     /// Ends what is granted of an inbound message's memory.

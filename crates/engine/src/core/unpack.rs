@@ -1,6 +1,6 @@
 //! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
 
-use crate::memory::copy::{scatter, sum_of};
+use crate::memory::copy::{place, scatter, sum_of};
 use crate::memory::op_table::{OpTable, RecvOp};
 use crate::state::buffers::Buffers;
 use crate::state::rails::Rails;
@@ -80,6 +80,17 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
             return wrong;
         };
         let range = (offset, written.len);
+        // Summed where it stays: what lies here may change under a late write.
+        let by = |key: &&(u8, u64)| written.rail == Some(key.0);
+        if let Some(&(rail, key)) = keys.and_then(|keys| keys.iter().find(by)) {
+            let tx = &rails.list[rail as usize].tx;
+            let staged = tx.unstage(key, at, written.len, &mut |bytes| {
+                place(&op.pieces, offset, bytes);
+            });
+            if staged && algorithm == Algorithm::None {
+                return wrong; // nothing shows whose bytes they are
+            }
+        }
         if sum_of(&op.pieces, range, algorithm, written.seed, false) != written.sum {
             for &(rail, _) in keys.into_iter().flatten() {
                 rails.list[rail as usize].tx.damaged();

@@ -46,6 +46,18 @@ pub(crate) fn sum_of(
     summer.finish()
 }
 
+/// Copies bytes to `offset` of posted memory.
+pub(crate) fn place(pieces: &Pieces, offset: u64, bytes: &[u8]) {
+    let mut at = 0;
+    pieces.for_range(offset, bytes.len(), |base, len| {
+        let part = &bytes[at..at + len];
+        // SAFETY: user memory posted for a receive, which the node keeps until the message is
+        // complete; its pieces say how long it is. A rail's own memory is another.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), base, len) };
+        at += len;
+    });
+}
+
 /// Copies the first `copy` bytes of a payload into posted memory; the sum of all of it.
 #[inline]
 pub(crate) fn scatter(

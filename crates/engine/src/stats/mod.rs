@@ -158,6 +158,7 @@ counters! {
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         rested: Sum, "connections", "Connections closed for others, as there were too many.";
         woken: Sum, "connections", "Connections made for links that had been up without.";
+        staged: Sum, "messages", "Messages granted memory of the rail's own.";
         downs: Sum, "times", "Times the interface itself was down.";
     }
 }

@@ -144,6 +144,8 @@ pub struct Payload<'a> {
 /// The place and the sum of a fragment that was written past the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
+    /// The local rail by which it was written; `None`: it was read.
+    pub rail: Option<u8>,
     /// Name of the inbound message, and the fragment's offset in it.
     pub inbound: u64,
     /// See above.

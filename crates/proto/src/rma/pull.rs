@@ -416,6 +416,7 @@ impl Node {
         let src_id = inbound.offer.as_deref().map_or(0, |offer| offer.src_id);
         let flags = inbound.head.map_or(0, |head| head.flags);
         let sum = WrittenSum {
+            rail: None,
             inbound: key.name(),
             at,
             len: len as usize,

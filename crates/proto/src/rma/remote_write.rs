@@ -436,6 +436,7 @@ impl Node {
         }
         let landing = inbound.landing(key, w.offset, len);
         let sum = WrittenSum {
+            rail: Some(local),
             inbound: key.name(),
             at: w.offset,
             len: w.len as usize,

@@ -10,7 +10,7 @@ use crate::discover::InterfaceChoice;
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
     RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, RemoteWrites, SendOutcome,
-    TxBuffers, Write,
+    Staging, TxBuffers, Write,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -407,6 +407,16 @@ impl<T: RailTx> RemoteRead for FaultyTx<T> {
 
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {
         self.inner.read(link, read)
+    }
+}
+
+impl<T: RailTx> Staging for FaultyTx<T> {
+    fn stage(&mut self, len: usize) -> Option<u64> {
+        self.inner.stage(len)
+    }
+
+    fn unstage(&self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        self.inner.unstage(key, offset, len, to)
     }
 }
 

@@ -16,6 +16,10 @@ const PULL_MIN: usize = 65_536;
 const BOUNCE_LEN: usize = 65_536;
 /// Bounce buffers that are kept while nothing reads them.
 const BOUNCES_KEPT: usize = 16;
+/// Bytes of a buffer that peers write a message into, and how many there are: 16 MiB in all.
+const STAGE_LEN: usize = 1 << 20;
+/// See above.
+const STAGES_MAX: usize = 16;
 /// Bits of a key that are the device's.
 const RKEY_BITS: u32 = 32;
 /// Bits above them: the place within a page at which the memory begins.
@@ -49,6 +53,9 @@ fn place(key: u64, offset: u64) -> Operation {
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
     offered: HashMap<u64, KeyedMemory>,
+    /// Buffers that messages are written into, by their keys, and those that none is.
+    staged: HashMap<u64, Region>,
+    stages: Vec<Region>,
     sources: HashMap<Read, Source>,
     /// Registered buffers that nothing reads now.
     bounces: Vec<Region>,
@@ -66,6 +73,8 @@ impl Writes {
         Writes {
             registered: HashMap::new(),
             offered: HashMap::new(),
+            staged: HashMap::new(),
+            stages: Vec::new(),
             sources: HashMap::new(),
             bounces: Vec::new(),
             copies: 0,
@@ -82,7 +91,7 @@ impl Writes {
         len: usize,
     ) -> Option<u64> {
         let memory = KeyedMemory::to_be_written(domain, base, len).ok()?;
-        let key = self.next_key(&memory);
+        let key = self.next_key(memory.start(), memory.rkey());
         self.registered.insert(key, memory);
         Some(key)
     }
@@ -95,21 +104,43 @@ impl Writes {
         len: usize,
     ) -> Option<u64> {
         let memory = KeyedMemory::to_be_offered(domain, base, len).ok()?;
-        let key = self.next_key(&memory);
+        let key = self.next_key(memory.start(), memory.rkey());
         self.offered.insert(key, memory);
         Some(key)
     }
 
-    fn next_key(&mut self, memory: &KeyedMemory) -> u64 {
-        self.count += 1;
-        let place = self.count << START_BITS | memory.start();
-        place << RKEY_BITS | u64::from(memory.rkey())
+    /// Opens a buffer to writes of a message: the key for peers.
+    pub(super) fn stage(&mut self, domain: &Arc<Domain>, len: usize) -> Option<u64> {
+        if len > STAGE_LEN || self.staged.len() >= STAGES_MAX {
+            return None;
+        }
+        let region = match self.stages.pop() {
+            Some(region) => region,
+            None => Region::to_be_written(domain, STAGE_LEN).ok()?,
+        };
+        let key = self.next_key(0, region.rkey());
+        self.staged.insert(key, region);
+        Some(key)
     }
 
-    /// Nothing lands under a key, or is read, after this.
+    /// Bytes that were written into such a buffer.
+    pub(super) fn staged_bytes(&self, key: u64, offset: u64, len: usize) -> Option<&[u8]> {
+        let region = self.staged.get(&key)?;
+        let fits = offset <= region.len() as u64 && len as u64 <= region.len() as u64 - offset;
+        fits.then(|| region.written(offset as usize, len))
+    }
+
+    fn next_key(&mut self, start: u64, rkey: u32) -> u64 {
+        self.count += 1;
+        let place = self.count << START_BITS | start;
+        place << RKEY_BITS | u64::from(rkey)
+    }
+
+    /// Nothing lands in a user's memory under a key, or is read, after this.
     pub(super) fn deregister(&mut self, key: u64) {
         self.registered.remove(&key);
         self.offered.remove(&key);
+        self.stages.extend(self.staged.remove(&key));
     }
 
     /// The requests of a read into registered memory; none if it is not.

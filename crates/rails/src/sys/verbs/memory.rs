@@ -77,14 +77,29 @@ unsafe impl Send for Region {}
 impl Region {
     /// `len` bytes of zeros, registered.
     pub(crate) fn new(domain: &Arc<Domain>, len: usize) -> Result<Region, Errno> {
+        Region::with(domain, len, |base| (base, LOCAL_WRITE))
+    }
+
+    /// The same, that peers may write into, at addresses from 0.
+    pub(crate) fn to_be_written(domain: &Arc<Domain>, len: usize) -> Result<Region, Errno> {
+        Region::with(domain, len, |_| (0, LOCAL_WRITE | REMOTE_WRITE))
+    }
+
+    /// Registers a new mapping; `how`: its addresses for the device and what may be done there, by
+    /// its own.
+    fn with(
+        domain: &Arc<Domain>,
+        len: usize,
+        how: impl FnOnce(u64) -> (u64, i32),
+    ) -> Result<Region, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
         let mapped = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED);
         let base = mapped.ok_or_else(errno)?;
-        let address = base.as_ptr() as u64;
-        match domain.register(base.as_ptr(), len, address, LOCAL_WRITE) {
+        let (address, access) = how(base.as_ptr() as u64);
+        match domain.register(base.as_ptr(), len, address, access) {
             Ok(mr) => Ok(Region {
                 domain: domain.clone(),
                 mr,
@@ -109,6 +124,18 @@ impl Region {
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: registered until this is dropped.
         unsafe { (*self.mr).lkey }
+    }
+
+    /// The key that peers name.
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: registered until this is dropped.
+        unsafe { (*self.mr).rkey }
+    }
+
+    /// Bytes that peers wrote, by their word. One that writes again, late, changes no more than
+    /// what is read here, whose copy is summed.
+    pub(crate) fn written(&self, at: usize, len: usize) -> &[u8] {
+        self.bytes(at, len)
     }
 
     /// Address of a byte.

@@ -7,7 +7,7 @@ use crate::verbs::held::Waiting;
 use crate::verbs::immediate;
 use crate::verbs::send_queue::Read;
 use crate::verbs::writes::{Requests, Source, Writes};
-use crate::{LinkId, RemoteWrite, SendOutcome, TxBuffers, Write};
+use crate::{LinkId, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
 use std::sync::Arc;
 
 impl VerbsTx {
@@ -112,6 +112,18 @@ fn cut(requests: &[(Request, Operation)], len: usize, depth: usize) -> Vec<(Requ
         from.map(|from| part(one, from)).collect::<Vec<_>>()
     };
     requests.iter().flat_map(of).collect()
+}
+
+impl Staging for VerbsTx {
+    fn stage(&mut self, len: usize) -> Option<u64> {
+        let stages = self.staged && self.kind != QueueType::Ud;
+        stages.then(|| self.writes.stage(&self.shared.domain, len))?
+    }
+
+    fn unstage(&self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])) -> bool {
+        let bytes = self.writes.staged_bytes(key, offset, len);
+        bytes.map(to).is_some()
+    }
 }
 
 impl RemoteWrite for VerbsTx {
