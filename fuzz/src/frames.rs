@@ -53,6 +53,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
         8 => ack(input),
         9 => Frame::Read(Read {
             number: small(input) as u32,
+            flags: 0,
             key: 0,
             addr: input.any(),
             len: total(input),

@@ -290,10 +290,10 @@ impl Bench {
         let (handle, peer) = (self.handle(), self.peer(input));
         let len = input.pick(&[0, 1, 448, 1_000, 70_000]);
         if input.below(3) == 0 {
-            if self.node.post_put(handle, peer, (1, 0), len) {
+            if self.node.post_put(handle, peer, (1, 0, len), 0) {
                 self.sends.insert(handle);
             }
-        } else if self.node.post_read(handle, peer, 1, 0, len) {
+        } else if self.node.post_read(handle, peer, (1, 0, len), 0) {
             self.memory.add(handle, len);
         }
     }

@@ -376,7 +376,7 @@ impl World {
         end.memory.add(handle, len);
         end.reads.insert(handle, region_content(key));
         let peer = if own { end.own } else { end.peer };
-        assert!(end.node.post_read(handle, peer, key, 0, len));
+        assert!(end.node.post_read(handle, peer, (key, 0, len), 0));
         self.settle(e);
     }
 

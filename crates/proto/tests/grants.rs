@@ -148,7 +148,7 @@ fn asked(node: &mut Node) -> Vec<(PeerId, u32, u64)> {
 fn what_a_refused_read_was_granted_goes_to_the_next_at_once() {
     let mut pair = Pair::new(1, true);
     for handle in 9..12 {
-        assert!(pair.a.post_read(handle, pair.to_b, 5, 0, LEN));
+        assert!(pair.a.post_read(handle, pair.to_b, (5, 0, LEN), 0));
     }
     pair.step();
     let reads = asked(&mut pair.b);
@@ -193,7 +193,7 @@ fn reads_after_a_long_computation_hold_the_budget() {
     let request = output(&mut pair.b, pair.now, false);
     pair.now += LONG_NS;
     for handle in 9..11 {
-        assert!(pair.a.post_read(handle, pair.to_b, 5, 0, LEN));
+        assert!(pair.a.post_read(handle, pair.to_b, (5, 0, LEN), 0));
     }
     output(&mut pair.a, pair.now, false);
     take(&mut pair.a, pair.now, &request);

@@ -451,7 +451,7 @@ fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&FrameView<'_>) -> b
 #[test]
 fn a_frame_that_is_lost_again_and_again_does_not_become_many() {
     let mut pair = Pair::new(1, false);
-    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 4_096));
+    assert!(pair.a.post_read(9, pair.to_b, (5, 0, 4_096), 0));
     pair.step();
     let asked = std::iter::from_fn(|| pair.b.poll_event()).find_map(|e| match e {
         Event::ReadAsked { peer, number, .. } => Some((peer, number)),

@@ -33,7 +33,7 @@ fn refused(node: &mut Node, handle: u32) -> bool {
 
 /// `a` begins to write `len` bytes, and `b` is asked where.
 fn begin(pair: &mut Pair, handle: u32, len: u64) -> Claim {
-    assert!(pair.a.post_put(handle, pair.to_b, (7, 64), len));
+    assert!(pair.a.post_put(handle, pair.to_b, (7, 64, len), 0));
     pair.step();
     let (claim, range) = asked(&mut pair.b);
     assert_eq!(range, (7, 64, len));
@@ -151,7 +151,7 @@ fn without_reliability_puts_are_done_or_refused_too() {
 #[test]
 fn a_read_whose_memory_was_taken_back_fails() {
     let mut pair = Pair::new(1, false);
-    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 200_000));
+    assert!(pair.a.post_read(9, pair.to_b, (5, 0, 200_000), 0));
     pair.step();
     let asked = events(&mut pair.b).into_iter().find_map(|e| match e {
         Event::ReadAsked {
@@ -196,7 +196,7 @@ fn a_read_whose_memory_was_taken_back_fails() {
 #[test]
 fn a_read_of_a_peer_that_has_closed_ends() {
     let mut pair = Pair::new(1, false);
-    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 200_000));
+    assert!(pair.a.post_read(9, pair.to_b, (5, 0, 200_000), 0));
     pair.a.say_bye();
     let last = output(&mut pair.a, pair.now, false);
     take(&mut pair.b, pair.now, &last);

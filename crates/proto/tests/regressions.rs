@@ -115,7 +115,7 @@ fn messages_of_lengths_between_two_datagram_sizes_leave() {
 #[test]
 fn a_read_of_nothing_ends() {
     let mut pair = Pair::with(config(), 1, false);
-    assert!(pair.a.post_read(9, pair.to_b, 1, 0, 0));
+    assert!(pair.a.post_read(9, pair.to_b, (1, 0, 0), 0));
     pair.settle();
     let over = events(&mut pair.a);
     assert!(over.contains(&Event::ReadDone {

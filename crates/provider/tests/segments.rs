@@ -245,6 +245,135 @@ fn too_many_pieces_and_wrong_lengths_are_refused() {
     t.close();
 }
 
+/// Counters of an endpoint for what its peers read and write.
+fn counters_there(p: &Pair, ep: *mut fid_ep) -> [*mut fid_cntr; 2] {
+    [FI_REMOTE_READ, FI_REMOTE_WRITE].map(|what| {
+        let mut counter = null_mut();
+        // SAFETY: objects of the provider.
+        unsafe {
+            let mut attr: fi_cntr_attr = std::mem::zeroed();
+            let open = (*(*p.domain).ops).cntr_open;
+            assert_eq!(open(p.domain, &mut attr, &mut counter, null_mut()), 0);
+            let bind = (*(*ep.cast::<fid>()).ops).bind;
+            assert_eq!(bind(ep.cast(), counter.cast(), what), 0);
+        }
+        counter
+    })
+}
+
+/// Waits until a counter is there, beyond which it does not go.
+fn reaches(counter: *mut fid_cntr, count: u64) {
+    // SAFETY: an object of the provider.
+    unsafe {
+        let ops = &*(*counter).ops;
+        assert_eq!((ops.wait)(counter, count, HANG.as_millis() as c_int), 0);
+        assert_eq!((ops.read)(counter), count);
+    }
+}
+
+/// FI_RMA_EVENT: the peer counts operations, whatever they go in, each when all of it is there.
+#[test]
+fn the_peer_counts_an_operation_once() {
+    for to in [1, 0] {
+        let t = Target::open();
+        let [reads, writes] = counters_there(&t.p, t.p.ep[to]);
+        let piece = |at: usize, len| fi_rma_iov {
+            addr: at as u64,
+            len,
+            key: KEYS[at % 2],
+        };
+        let short = vec![piece(10, 40), piece(11, 50), piece(100, 7)];
+        let mixed = vec![
+            piece(10, 40),
+            piece(11, 50_000),
+            piece(100, 7),
+            piece(60_001, 9_000),
+        ];
+        let (long, data) = (vec![piece(10, 90_000)], FI_REMOTE_CQ_DATA);
+        let (mut written, mut read) = (0, 0);
+        for (pieces, flags) in [
+            (&short, 0),
+            (&mixed, 0),
+            (&short, data),
+            (&mixed, data),
+            (&long, data),
+            (&long, 0),
+        ] {
+            let mut out = bytes(pieces.iter().map(|piece| piece.len).sum());
+            let peer = to as fi_addr_t;
+            assert_eq!(t.remote(false, (&mut out, peer), pieces, (flags, 0x77)), 0);
+            written += 1;
+            reaches(writes, written);
+            let mut from = 0;
+            for piece in pieces {
+                let there = &t.memory[piece.key as usize - KEYS[0] as usize];
+                let range = piece.addr as usize..piece.addr as usize + piece.len;
+                assert!(there[range] == out[from..from + piece.len]);
+                from += piece.len;
+            }
+            t.counted(written + read, 0);
+            assert_eq!(t.remote(true, (&mut out, peer), pieces, (0, 0)), 0);
+            read += 1;
+            reaches(reads, read);
+            t.counted(written + read, 0);
+        }
+        reaches(writes, written);
+        for counter in [reads, writes] {
+            // SAFETY: closed once.
+            assert_eq!(unsafe { common::close(counter.cast()) }, 0);
+        }
+        t.close();
+    }
+}
+
+/// Atomics that no packet has room for are one operation, too.
+#[test]
+fn the_peer_counts_a_long_atomic_once() {
+    let (fi_uint8, fi_sum) = (1, 2);
+    let t = Target::open();
+    let [reads, writes] = counters_there(&t.p, t.p.ep[1]);
+    let mut out = bytes(30_000);
+    let iov = fi_ioc {
+        addr: out.as_mut_ptr().cast(),
+        count: out.len(),
+    };
+    let to = fi_rma_ioc {
+        addr: 1_000,
+        count: out.len(),
+        key: KEYS[0],
+    };
+    let msg = fi_msg_atomic {
+        msg_iov: &iov,
+        desc: null_mut(),
+        iov_count: 1,
+        addr: 1,
+        rma_iov: &to,
+        rma_iov_count: 1,
+        datatype: fi_uint8,
+        op: fi_sum,
+        context: 91 as *mut c_void,
+        data: 0,
+    };
+    for count in 1..=3 {
+        // SAFETY: all memory lives until the operation has ended.
+        unsafe {
+            let writemsg = (*(*t.p.ep[0]).atomic).writemsg;
+            assert_eq!(writemsg(t.p.ep[0], &msg, 0), 0);
+        }
+        reaches(writes, count);
+        let sum = |byte: &u8| byte.wrapping_mul(count as u8);
+        let wanted: Vec<u8> = out.iter().map(sum).collect();
+        assert!(t.memory[0][1_000..31_000] == wanted);
+        t.counted(count, 0);
+    }
+    reaches(reads, 0);
+    for counter in [reads, writes] {
+        // SAFETY: closed once.
+        assert_eq!(unsafe { common::close(counter.cast()) }, 0);
+    }
+    t.close();
+}
+
 /// A region of several pieces is one memory to peers.
 #[test]
 fn a_region_of_pieces_is_written_and_read_across_them() {

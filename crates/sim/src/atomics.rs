@@ -107,6 +107,7 @@ impl World {
             return;
         }
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
+        let fetches = what.fetches;
         let op = AtomicOp {
             dst,
             what,
@@ -120,6 +121,7 @@ impl World {
         }
         let handle = ep.add_op(OpKind::Atomic(Box::new(op)), buffer, now, false);
         ep.open += 1;
+        self.counts(dst, fetches);
         self.call_parts(e, dst, handle);
         *self.troubles.entry("atomic").or_default() += 1;
         self.accepted(e, "atomic", result);
@@ -232,6 +234,9 @@ impl World {
             && (answered || self.lost_peer(e, dst));
         let called = uids.iter().filter(|uid| **uid != NONE).count() as u32;
         self.eps[dst as usize].windows.cells.fetching -= called * fetches as u32;
+        if end.is_ok() {
+            self.counts_done(dst, fetches);
+        }
         let buffer = &self.eps[e as usize].ops[handle as usize].buffer;
         match (end, old) {
             (Ok(()), Some(Some(old))) if answered => {

@@ -36,7 +36,7 @@ impl World {
         let old = match call.ask {
             Ask::Answer(of) => return self.answered(of),
             Ask::Atomic(handle, part) => self.operate(e, src, (handle, part))?,
-            Ask::Put => Vec::new(),
+            Ask::Put | Ask::Over => Vec::new(),
         };
         let answer = Call::new(Ask::Answer(uid), old);
         self.add_call(e, src, 0, answer);
@@ -73,6 +73,15 @@ impl World {
         let msg = &mut self.truth.msgs[trailer as usize];
         (msg.call, msg.put) = (call, Some(Put::new(spot, Some(data))));
         self.put_due(e, dst, trailer, dst == e);
+        Ok(())
+    }
+
+    /// All parts of an operation on the memory of `dst` have ended well: it is told.
+    pub(crate) fn tells_over(&mut self, e: u32, dst: u32) -> Result<(), String> {
+        if e != dst {
+            self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(0, 0, None)));
+            *self.troubles.entry("told of parts").or_default() += 1;
+        }
         Ok(())
     }
 

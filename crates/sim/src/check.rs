@@ -382,6 +382,7 @@ impl World {
         if !(ok || refusable || self.lost_peer(e, server)) {
             return Err("a good read failed".into());
         }
+        self.counts_read(e, handle, ok);
         Ok(Due {
             content: known.then_some((base, 0)),
             last: true,

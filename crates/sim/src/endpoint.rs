@@ -6,6 +6,7 @@ use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch, LOOK_NS};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
 use crate::place::{port_of, Sites};
+use crate::remote::Counted;
 use crate::rng::Rng;
 use crate::run::add_counters;
 use crate::setup::Setup;
@@ -157,6 +158,8 @@ pub struct Endpoint {
     pub claims: Vec<(u32, u32)>,
     /// Memory that others may write or read.
     pub windows: Windows,
+    /// Its counters of what is done there.
+    pub counted: Counted,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
     /// Sends and reads that did not end.
@@ -239,6 +242,21 @@ fn assemble(
     Ok(engine)
 }
 
+/// Gives an endpoint its address vector, queues and counters, and peers what they may read.
+fn enable(
+    engine: &Engine<SimSystem>,
+    (ep, av): (EpId, AvId),
+    [tx, rx]: [CqId; 2],
+) -> Result<Counted, SubmitError> {
+    engine.ep_bind_av(ep, av);
+    engine.ep_bind_tx_cq(ep, tx);
+    engine.ep_bind_rx_cq(ep, rx);
+    let counted = Counted::bind(engine, ep);
+    engine.ep_enable(ep)?;
+    engine.mr_open(&everything())?;
+    Ok(counted)
+}
+
 /// The port of the rails that have addresses.
 fn port(specs: &[PortSpec]) -> u16 {
     let there = specs.iter().find(|spec| spec.addr.is_some());
@@ -276,11 +294,7 @@ impl Endpoint {
         let engine = assemble(setup, &machine, index, rng)?;
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
-        engine.ep_bind_av(ep, av);
-        engine.ep_bind_tx_cq(ep, tx);
-        engine.ep_bind_rx_cq(ep, rx);
-        engine.ep_enable(ep)?;
-        engine.mr_open(&everything())?;
+        let counted = enable(&engine, (ep, av), [tx, rx])?;
         let (blob, len) = engine.ep_name(ep).ok_or(SubmitError::Invalid)?;
         let token = engine.inspect(|core| core.node(ep).map_or(0, |n| n.address().token));
         Ok(Endpoint {
@@ -316,6 +330,7 @@ impl Endpoint {
             app,
             claims: Vec::new(),
             windows: Windows::default(),
+            counted,
             late: VecDeque::new(),
             open: 0,
             owed: 0,

@@ -17,6 +17,7 @@ mod check;
 pub mod command;
 mod connections;
 mod content;
+mod counted;
 mod credit;
 pub mod damage;
 mod dials;

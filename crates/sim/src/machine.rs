@@ -80,6 +80,8 @@ pub enum Entry {
     Sent(usize, Result<(), OpError>),
     /// The data of a remote write (its context) follows it.
     Trails(usize),
+    /// An operation in parts on memory of this endpoint is over, which it is told.
+    TellsOver(u32),
     /// An entry for a queue.
     Completed(Completion),
 }
@@ -566,6 +568,12 @@ impl Watch for SimWatch {
     fn trails(&mut self, context: usize) {
         self.0.stir();
         self.0.log().entries.push(Entry::Trails(context));
+    }
+
+    fn tells_over(&mut self, node: &Node, peer: PeerId) {
+        let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
+        self.0.stir();
+        self.0.log().entries.push(Entry::TellsOver(who));
     }
 
     fn completed(&mut self, entry: &Completion) {

@@ -371,6 +371,9 @@ impl World {
         let reads = pieces.iter().map(read).collect();
         let handle = ep.add_op(OpKind::Read(reads), buffer, now, false);
         ep.open += 1;
+        if len > 0 {
+            self.counts(dst, true);
+        }
         for (at, piece) in pieces.iter().enumerate() {
             self.used_by(dst, piece.spot.window, User::Read(e, (handle, at)));
             if len > 0 {

@@ -108,6 +108,7 @@ impl World {
             let text = format!("put {handle} = messages from {uid} on: {put:x?} in {pieces:x?}");
             ep.note(now, Trace::Did(text));
         }
+        self.counts(dst, false);
         self.accepted(e, "put", result);
     }
 
@@ -217,6 +218,9 @@ impl World {
         }
         if uid != NONE {
             self.pieces_over(e, handle, uid..uid + pieces, end)?;
+            if end.is_ok() {
+                self.counts_done(self.truth.msgs[uid as usize].dst, false);
+            }
         }
         self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
         if end.is_err() || entry {

@@ -1,7 +1,8 @@
 //! Remote operations as the truth knows them: calls from engine to engine, atomic operations, and
 //! the cells that these work on.
 
-use marline_engine::flag;
+use marline_engine::{flag, Counter, Engine, EpId, System};
+use std::sync::Arc;
 
 /// A short write has so many bytes at most: with key, address and data a call of 4,096.
 pub(crate) const SHORT_MAX: u64 = 4_072;
@@ -28,6 +29,8 @@ pub enum Ask {
     Atomic(u32, usize),
     /// It answers this message.
     Answer(u32),
+    /// It tells that an operation in parts is over.
+    Over,
 }
 
 impl Call {
@@ -215,4 +218,25 @@ pub struct Open {
     pub writable: bool,
     /// The bytes that must be in them.
     pub bytes: Vec<u8>,
+}
+
+/// Operations of others that a process counts: reads (with the atomics that fetch), and writes.
+#[derive(Debug, Default)]
+pub struct Counted {
+    pub(crate) counters: [Arc<Counter>; 2],
+    /// Operations that were posted.
+    pub(crate) posted: [u64; 2],
+    /// Those that ended well.
+    pub(crate) done: [u64; 2],
+}
+
+impl Counted {
+    /// Has an endpoint count.
+    pub(crate) fn bind<S: System>(engine: &Engine<S>, ep: EpId) -> Counted {
+        let counted = Counted::default();
+        let [reads, writes] = counted.counters.clone();
+        engine.ep_bind_counter(ep, marline_engine::Counted::RemoteReads, reads);
+        engine.ep_bind_counter(ep, marline_engine::Counted::RemoteWrites, writes);
+        counted
+    }
 }

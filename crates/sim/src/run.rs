@@ -162,6 +162,7 @@ impl World {
             return Err(format!("not quiet: {chatter} packets when all is done"));
         }
         self.check_returned()?;
+        self.check_counted()?;
         if self.setup.bye {
             self.close_all(patience)?;
         }

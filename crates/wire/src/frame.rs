@@ -21,18 +21,17 @@ pub const FLAG_CQ_DATA: u8 = 2;
 pub const FLAG_DELIVERY: u8 = 4;
 /// This fragment (or grant) belongs to the answer of the READ with that number, not to a message.
 pub const FLAG_READ_REPLY: u8 = 8;
-
 /// The message's payload carries no sum (its sender was told so for its length): not checked.
 pub const FLAG_UNSUMMED: u8 = 16;
-
 /// Bytes of this message were written ([`Written`]) and did not arrive: before this fragment is
 /// put in place, no write of it may land any more.
 pub const FLAG_DEREGISTER: u8 = 32;
-
 /// A remote write: the message goes into the registered memory whose key is its tag, at the offset
 /// that is its data. It is matched with no receive, and always waits for its grant.
 pub const FLAG_PUT: u8 = 64;
 
+/// A remote write or READ is a part of an operation, which is not counted with it.
+pub const FLAG_PART: u8 = 2;
 /// With a grant of nothing: the remote write names no memory that may be written, or no longer.
 pub const FLAG_REFUSED: u8 = 128;
 
@@ -66,7 +65,7 @@ pub struct MsgHead {
     /// Number of the message from this peer; matching follows it.
     pub number: u32,
     /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`]
-    /// | [`FLAG_CALL`].
+    /// | [`FLAG_CALL`]; with [`FLAG_PUT`] also [`FLAG_PART`].
     pub flags: u8,
     /// All 64 tag bits (0 for untagged messages); the key of a remote write.
     pub tag: u64,
@@ -189,6 +188,8 @@ pub struct Have {
 pub struct Read {
     /// The reader's number for this read.
     pub number: u32,
+    /// Only [`FLAG_PART`].
+    pub flags: u8,
     /// Registered region's key.
     pub key: u64,
     /// Offset inside the region in bytes.
@@ -334,7 +335,7 @@ impl Frame<Hello<'_>> {
             Frame::Ping => prefix(out, KIND_PING, 0, 0, 0),
             Frame::Bye { arrived } => prefix(out, KIND_BYE, 0, 0, *arrived),
             Frame::Read(r) => {
-                prefix(out, KIND_READ, 0, 0, r.number);
+                prefix(out, KIND_READ, r.flags, 0, r.number);
                 put(out, 8, r.key);
                 put(out, 16, r.addr);
                 put(out, 24, r.len);
@@ -445,6 +446,7 @@ impl<'a> FrameView<'a> {
             KIND_BYE => Frame::Bye { arrived: word },
             KIND_READ => Frame::Read(Read {
                 number: word,
+                flags,
                 key: u64_at(b, 8),
                 addr: u64_at(b, 16),
                 len: u64_at(b, 24),

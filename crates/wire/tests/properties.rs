@@ -214,15 +214,16 @@ fn frame() -> impl Strategy<Value = Frame> {
                 wanted
             }
         )),
-        any::<(u32, u64, u64, u64, u64)>().prop_map(|(number, key, addr, len, upto)| Frame::Read(
-            Read {
+        any::<(u32, u8, u64, u64, u64, u64)>().prop_map(|(number, flags, key, addr, len, upto)| {
+            Frame::Read(Read {
                 number,
+                flags,
                 key,
                 addr,
                 len,
-                upto
-            }
-        )),
+                upto,
+            })
+        }),
         (any::<(u32, u8, u64)>(), 0u8..RAILS_MAX as u8).prop_map(|((number, flags, key), rail)| {
             Frame::Key(Rkey {
                 number,

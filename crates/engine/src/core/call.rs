@@ -14,7 +14,8 @@ use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::pool::Buffer;
 use crate::platform::system::{System, Watch};
 use crate::state::calls::{
-    head, parse, CallOp, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, OPEN_MAX,
+    head, parse, CallOp, Part, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, OPEN_MAX,
+    PART,
 };
 use crate::state::core::Core;
 use crate::state::operations::Range;
@@ -48,13 +49,13 @@ impl<S: System> Core<S> {
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
         place: (u64, u64),
-        whole: Option<u32>,
+        part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let word = Word {
             verb: Verb::Write,
             datatype: 0,
             op: 0,
-            flags: req.data.map_or(0, |_| HAS_DATA),
+            flags: req.data.map_or(0, |_| HAS_DATA) | part_flag(part),
             count: 0,
         };
         let request = Request {
@@ -67,8 +68,8 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::RMA | flag::WRITE,
-            must: whole.is_some(),
-            whole,
+            must: part.is_some(),
+            whole: part.map(|part| part.whole),
         };
         self.call(now, ep, &request)
     }
@@ -79,7 +80,7 @@ impl<S: System> Core<S> {
         now: u64,
         ep: EpId,
         req: &AtomicReq<'_>,
-        whole: Option<u32>,
+        part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let peer = self
             .dir
@@ -96,7 +97,7 @@ impl<S: System> Core<S> {
             verb: Verb::Atomic,
             datatype: req.datatype,
             op: req.op,
-            flags: (FETCHES * fetches as u8) | (COMPARES * compare as u8),
+            flags: (FETCHES * fetches as u8) | (COMPARES * compare as u8) | part_flag(part),
             count: elements as u32,
         };
         let request = Request {
@@ -112,8 +113,8 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::ATOMIC | if fetches { flag::READ } else { flag::WRITE },
-            must: whole.is_some(),
-            whole,
+            must: part.is_some(),
+            whole: part.map(|part| part.whole),
         };
         self.call(now, ep, &request)
     }
@@ -238,8 +239,8 @@ impl<S: System> Core<S> {
             Some(whole) => self.part_over(whole, end, (op.ep, op.context, op.flags)),
             None => Some(end),
         };
-        let Some(end) = end else {
-            return; // other parts are under way
+        let Some(end) = end.filter(|_| op.flags != 0) else {
+            return; // other parts are under way, or it is told
         };
         self.watch.sent(op.context, end);
         let Some(endpoint) = self.dir.ep(op.ep) else {
@@ -306,24 +307,29 @@ impl<S: System> Core<S> {
         self.calls.open.retain(|&(of, _), _| of != ep.0);
     }
 
-    /// The bytes of a write are there: its data follows.
+    /// All parts of an operation have ended well: the peer is told.
     pub(crate) fn send_trailer(
         &mut self,
         (ep, context, flags): (EpId, usize, u64),
         trailer: &Trailer,
     ) -> Result<(), SubmitError> {
+        let (place, data) = trailer.data.unwrap_or_default();
+        let (verb, flags_there) = match trailer.data {
+            Some(_) => (Verb::Write, HAS_DATA),
+            None => (Verb::Over, FETCHES * trailer.reads as u8),
+        };
         let word = Word {
-            verb: Verb::Write,
+            verb,
             datatype: 0,
             op: 0,
-            flags: HAS_DATA,
+            flags: flags_there,
             count: 0,
         };
         let request = Request {
             peer: trailer.peer,
             word,
-            place: trailer.place,
-            data: trailer.data,
+            place,
+            data,
             operands: [&[], &[]],
             result: &[],
             context,
@@ -419,6 +425,7 @@ impl<S: System> Core<S> {
         let (place, data, payload) = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
         let done = match word.verb {
             Verb::Write => self.write_here((ep, peer), place, payload),
+            Verb::Over => Some(()),
             _ => self.operate_here(word, place, payload, result),
         };
         let len = match word.verb {
@@ -430,8 +437,8 @@ impl<S: System> Core<S> {
             self.say_refused(ep, peer, "writes (or an atomic's)", range);
             return Err(OpError::BadRemoteMemory);
         }
-        let fetches = word.flags & FETCHES != 0;
-        if let Some(endpoint) = self.dir.ep(ep) {
+        let (fetches, part) = (word.flags & FETCHES != 0, word.flags & PART != 0);
+        if let Some(endpoint) = self.dir.ep(ep).filter(|_| !part) {
             let counted = match fetches {
                 true => Counted::RemoteReads,
                 false => Counted::RemoteWrites,
@@ -538,6 +545,14 @@ impl<S: System> Core<S> {
             ..Completion::empty()
         };
         self.complete(cq, entry);
+    }
+}
+
+/// The flag of a call that is a part.
+fn part_flag(part: Option<Part>) -> u8 {
+    match part {
+        Some(Part { counts: false, .. }) => PART,
+        _ => 0,
     }
 }
 

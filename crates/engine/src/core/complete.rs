@@ -6,7 +6,7 @@ use crate::memory::op_table::{Role, SendOp};
 use crate::platform::system::{System, Watch};
 use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId};
-use marline_wire::{MsgHead, FLAG_CQ_DATA};
+use marline_wire::{MsgHead, FLAG_CQ_DATA, FLAG_PART};
 
 impl<S: System> Core<S> {
     /// Turns the nodes' events into completions. Call after anything that may have made some.
@@ -102,7 +102,7 @@ impl<S: System> Core<S> {
         self.ops.borrowed.ended |= op.borrowed != 0;
         if let Some(served) = op.serves {
             self.ops.leave_region(served.region);
-            if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok()) {
+            if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok() && !served.part) {
                 endpoint.count(Counted::RemoteReads, true);
             }
         }
@@ -180,7 +180,9 @@ impl<S: System> Core<S> {
         };
         if let Role::Put(region, _) = op.role {
             self.ops.recvs.remove(handle);
-            self.count(ep, Counted::RemoteWrites, true);
+            if head.flags & FLAG_PART == 0 {
+                self.count(ep, Counted::RemoteWrites, true);
+            }
             return self.ops.leave_region(region);
         }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };

@@ -7,7 +7,7 @@ use crate::api::{EpId, OpError, RemoteReq, SubmitError, INJECT_MAX};
 use crate::core::submit::total;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::{System, Watch};
-use crate::state::calls::{Trailer, Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
+use crate::state::calls::{Part, Trailer, Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Mutation, PeerId};
@@ -34,10 +34,14 @@ impl<S: System> Core<S> {
             .map(|&(addr, len, key)| (key, addr, len as u64))
             .collect();
         self.parts_fit((ep, peer), req, &ranges, access)?;
-        let trailer = req.data.map(|data| Trailer {
+        // Calls come in their order: the peer counts the operation with the last one.
+        let calls = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
+        let in_order = calls && req.data.is_none();
+        let place = (ranges[0].0, ranges[0].1);
+        let trailer = (!in_order).then(|| Trailer {
             peer,
-            place: (ranges[0].0, ranges[0].1),
-            data,
+            reads: access == Access::Read,
+            data: req.data.map(|data| (place, data)),
             completion: req.flags.completion && !req.flags.inject,
         });
         let (left, end) = (ranges.len(), Ok(()));
@@ -52,17 +56,20 @@ impl<S: System> Core<S> {
             ranges.pop();
             let _ = self.part_over(whole, Ok(()), (ep, 0, 0));
         }
+        let each = self.cfg.proto.errs(Mutation::CountParts);
         let (all, mut at) = (Pieces::new(req.iov), 0);
-        for range in ranges {
+        for (i, range) in ranges.iter().copied().enumerate() {
             let iov = all.range(at as u64, range.2 as usize);
             let part = RemoteReq {
                 iov: iov.as_slice(),
                 data: None,
                 ..*req
             };
+            let counts = in_order && i + 1 == ranges.len() || each;
+            let of = Some(Part { whole, counts });
             let posted = match access {
-                Access::Read => self.read_one((ep, peer), &part, range, Some(whole)),
-                Access::Write => self.put_one(now, (ep, peer), &part, range, Some(whole)),
+                Access::Read => self.read_one((ep, peer), &part, range, of),
+                Access::Write => self.put_one(now, (ep, peer), &part, range, of),
             };
             if let Err(error) = posted {
                 self.calls.wholes.remove(whole);
@@ -131,6 +138,14 @@ impl<S: System> Core<S> {
         let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
             return Some(end);
         };
+        if trailer.data.is_none() {
+            if let Some(endpoint) = self.dir.ep(ep) {
+                self.watch.tells_over(&endpoint.node, trailer.peer);
+            }
+            // (Whether the peer counts it does not matter here.)
+            let _ = self.send_trailer((ep, 0, 0), &trailer);
+            return Some(end);
+        }
         self.watch.trails(context);
         match self.send_trailer((ep, context, flags), &trailer) {
             Ok(()) => None,

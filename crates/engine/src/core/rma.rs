@@ -11,9 +11,11 @@ use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
+use crate::state::calls::Part;
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};
+use marline_wire::FLAG_PART;
 
 impl<S: System> Core<S> {
     /// Takes an event of remote memory.
@@ -30,7 +32,8 @@ impl<S: System> Core<S> {
                 addr,
                 len,
                 upto,
-            } => self.read_asked(ep, (peer, number), (key, addr, len), upto),
+                part,
+            } => self.read_asked(ep, (peer, number), (key, addr, len), (upto, part)),
             Event::PutAsked {
                 peer,
                 claim,
@@ -124,6 +127,14 @@ fn only(req: &RemoteReq<'_>) -> Option<Range> {
     filled.next().is_none().then_some((key, addr, len as u64))
 }
 
+/// Flags that tell the peer of a part.
+fn flags_of(part: Option<Part>) -> u8 {
+    match part {
+        Some(Part { counts: false, .. }) => FLAG_PART,
+        _ => 0,
+    }
+}
+
 /// Operations of this process on the memory of others.
 impl<S: System> Core<S> {
     /// The peer, if the operation is one.
@@ -157,8 +168,8 @@ impl<S: System> Core<S> {
         &mut self,
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
-        (key, addr, len): Range,
-        whole: Option<u32>,
+        range @ (_, _, len): Range,
+        part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let handle = self.ops.recvs.insert(RecvOp {
             ep,
@@ -172,13 +183,14 @@ impl<S: System> Core<S> {
         self.counters.process.reads += 1;
         self.counters.process.read_bytes += len;
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if !endpoint.node.post_read(handle, peer, key, addr, len) {
+        let flags = flags_of(part);
+        if !endpoint.node.post_read(handle, peer, range, flags) {
             self.ops.recvs.remove(handle);
             return Err(SubmitError::PeerDead);
         }
         endpoint.remote_open += 1;
-        if let Some(whole) = whole {
-            self.calls.reads.insert(handle, whole);
+        if let Some(part) = part {
+            self.calls.reads.insert(handle, part.whole);
         }
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.writes() {
@@ -205,17 +217,17 @@ impl<S: System> Core<S> {
         now: u64,
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
-        (key, addr, len): Range,
-        whole: Option<u32>,
+        range @ (key, addr, len): Range,
+        part: Option<Part>,
     ) -> Result<(), SubmitError> {
         if self.is_short(len as usize) && (len > 0 || req.data.is_some()) {
-            return self.call_write(now, (ep, peer), req, (key, addr), whole);
+            return self.call_write(now, (ep, peer), req, (key, addr), part);
         }
         let log = match req.flags.inject {
-            true => Some(self.injected(req.iov, whole.is_some())?),
+            true => Some(self.injected(req.iov, part.is_some())?),
             false => None,
         };
-        self.put_long((ep, peer), req, (key, addr, len), log, whole)
+        self.put_long((ep, peer), req, range, log, part)
     }
 
     /// A copy of the bytes of an operation that does not leave its caller any memory to keep;
@@ -238,12 +250,12 @@ impl<S: System> Core<S> {
         &mut self,
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
-        (key, addr, len): Range,
+        range: Range,
         mut log: Option<Buffer>,
-        whole: Option<u32>,
+        part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if endpoint.node.own_full(peer) && whole.is_none() {
+        if endpoint.node.own_full(peer) && part.is_none() {
             return Err(SubmitError::Again);
         }
         let tx_cq = endpoint.tx_cq;
@@ -251,7 +263,7 @@ impl<S: System> Core<S> {
         let logged = base.map(|base| {
             [IoVec {
                 base,
-                len: len as usize,
+                len: range.2 as usize,
             }]
         });
         let completion = req.flags.completion && !req.flags.inject;
@@ -268,7 +280,7 @@ impl<S: System> Core<S> {
             ended: None,
         });
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if !endpoint.node.post_put(handle, peer, (key, addr), len) {
+        if !(endpoint.node).post_put(handle, peer, range, flags_of(part)) {
             let op = self.ops.sends.remove(handle);
             if let Some(buffer) = op.and_then(|op| op.log) {
                 self.buffers.pool.give(buffer);
@@ -276,8 +288,8 @@ impl<S: System> Core<S> {
             return Err(SubmitError::PeerDead);
         }
         endpoint.remote_open += 1;
-        if let Some(whole) = whole {
-            self.calls.puts.insert(handle, whole);
+        if let Some(part) = part {
+            self.calls.puts.insert(handle, part.whole);
         }
         self.deferred = true;
         Ok(())
@@ -332,7 +344,13 @@ impl<S: System> Core<S> {
     }
 
     /// A peer reads.
-    fn read_asked(&mut self, ep: EpId, (peer, number): (PeerId, u32), range: Range, upto: u64) {
+    fn read_asked(
+        &mut self,
+        ep: EpId,
+        (peer, number): (PeerId, u32),
+        range: Range,
+        (upto, part): (u64, bool),
+    ) {
         let Some(pieces) = self.ops.enter_region(range, false) else {
             self.say_refused(ep, peer, "reads", range);
             if let Some(endpoint) = self.dir.ep(ep) {
@@ -351,6 +369,7 @@ impl<S: System> Core<S> {
                 region: range.0,
                 peer,
                 number,
+                part,
             }),
             writes: 0,
             borrowed: 0,

@@ -116,6 +116,8 @@ pub struct Served {
     pub peer: PeerId,
     /// Its number for the read.
     pub number: u32,
+    /// It is a part of an operation that is not counted with it.
+    pub part: bool,
 }
 
 /// The kind of bytes that come in to an operation.

@@ -49,6 +49,9 @@ pub trait Watch: Send {
     /// The bytes of a remote write are there, and its data follows in a call.
     #[inline(always)]
     fn trails(&mut self, _context: usize) {}
+    /// All parts of an operation on a peer's memory have ended well, which it is told in a call.
+    #[inline(always)]
+    fn tells_over(&mut self, _node: &Node, _peer: PeerId) {}
     /// An entry goes into a queue.
     #[inline(always)]
     fn completed(&mut self, _entry: &Completion) {}

@@ -21,12 +21,21 @@ pub(crate) struct CallOp {
     pub context: usize,
     /// An entry tells of its success.
     pub completion: bool,
-    /// Completion flags.
+    /// Completion flags; 0: its operation is told already.
     pub flags: u64,
     /// Where the peer's old values go.
     pub result: Pieces,
     /// The longer operation that it is a part of.
     pub whole: Option<u32>,
+}
+
+/// A part of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The operation, in [`Calls::wholes`].
+    pub whole: u32,
+    /// With it the peer counts the operation.
+    pub counts: bool,
 }
 
 /// An operation in several parts.
@@ -37,17 +46,19 @@ pub(crate) struct Whole {
     pub left: usize,
     /// How it ends: as the first part that failed.
     pub end: Result<(), OpError>,
-    /// Its data, which goes when all parts have ended well.
+    /// Tells the peer when all parts have ended well.
     pub trailer: Option<Trailer>,
 }
 
-/// Data of a remote write for the peer's queue that goes when the bytes are there.
+/// The end of an operation in parts, with which the peer counts it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trailer {
     pub peer: PeerId,
-    /// Key and address of what was written.
-    pub place: (u64, u64),
-    pub data: u64,
+    /// It read.
+    pub reads: bool,
+    /// Key and address of what was written, and data for the peer's queue: the operation is over
+    /// when that is told.
+    pub data: Option<((u64, u64), u64)>,
     pub completion: bool,
 }
 
@@ -72,14 +83,18 @@ pub(crate) enum Verb {
     Answer,
     Write,
     Atomic,
+    /// An operation in parts is over.
+    Over,
 }
 
-/// Set: an atomic's answer brings the old values.
+/// Set: an atomic's answer brings the old values; an operation that is over read.
 pub(crate) const FETCHES: u8 = 1;
 /// Set: the request has data for the queue of the peer's receives.
 pub(crate) const HAS_DATA: u8 = 2;
 /// Set: operands to compare with follow the operands.
 pub(crate) const COMPARES: u8 = 4;
+/// Set: a part of an operation that is not counted with it.
+pub(crate) const PART: u8 = 8;
 
 /// The second word of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +103,7 @@ pub(crate) struct Word {
     /// Of an atomic.
     pub datatype: u8,
     pub op: u8,
-    /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`].
+    /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`].
     pub flags: u8,
     /// Elements of an atomic; of an answer, not 0 where the call was refused.
     pub count: u32,
@@ -101,6 +116,7 @@ impl Word {
             Verb::Answer => 0,
             Verb::Write => 1,
             Verb::Atomic => 2,
+            Verb::Over => 3,
         };
         u64::from_le_bytes({
             let [a, b, c, d] = self.count.to_le_bytes();
@@ -115,6 +131,7 @@ impl Word {
             0 => Verb::Answer,
             1 => Verb::Write,
             2 => Verb::Atomic,
+            3 => Verb::Over,
             _ => return None,
         };
         Some(Word {
@@ -166,7 +183,7 @@ mod tests {
             count: 77_000,
         };
         assert_eq!(Word::unpack(word.pack()), Some(word));
-        assert_eq!(Word::unpack(3), None);
+        assert_eq!(Word::unpack(4), None);
         let mut bytes = head((1, u64::MAX), 9).to_vec();
         bytes.push(5);
         assert_eq!(parse(&bytes), Some(((1, u64::MAX), 9, &[5][..])));

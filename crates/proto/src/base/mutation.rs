@@ -125,6 +125,8 @@ pub enum Mutation {
     EndWithPart,
     /// The last piece of a remote operation of several is forgotten.
     ForgetPiece,
+    /// An operation is counted with each of its parts.
+    CountParts,
     /// A message that is read counts when its read has begun.
     PullEarly,
     /// A segment that was read counts whatever its sum.
@@ -140,7 +142,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
     /// InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 53] = [
+    pub const ALL: [Mutation; 54] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -194,5 +196,6 @@ impl Mutation {
         Mutation::ForgetCalls,
         Mutation::EndWithPart,
         Mutation::ForgetPiece,
+        Mutation::CountParts,
     ];
 }

@@ -418,6 +418,8 @@ pub enum Event {
         len: u64,
         /// Bytes granted at once.
         upto: u64,
+        /// It is a part of an operation that is not counted with it.
+        part: bool,
     },
     /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told.
     PathShrank {

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::transfer::{new_inbound, InboundState};
 use alloc::boxed::Box;
-use marline_wire::MsgHead;
+use marline_wire::{MsgHead, FLAG_PART};
 
 impl Node {
     /// Returns whether this peer is the endpoint itself.
@@ -66,7 +66,13 @@ impl Node {
     }
 
     /// Asks the owner for the memory that a read of the endpoint's own names.
-    pub(crate) fn ask_own(&mut self, peer: PeerId, number: u32, (key, addr, len): (u64, u64, u64)) {
+    pub(crate) fn ask_own(
+        &mut self,
+        peer: PeerId,
+        number: u32,
+        (key, addr, len): (u64, u64, u64),
+        flags: u8,
+    ) {
         self.events.push_back(Event::ReadAsked {
             peer,
             number,
@@ -74,6 +80,7 @@ impl Node {
             addr,
             len,
             upto: len,
+            part: flags & FLAG_PART != 0,
         });
     }
 

@@ -17,17 +17,17 @@ use marline_wire::{MsgHead, FLAG_DELIVERY, FLAG_PUT, FLAG_REFUSED};
 /// The writer.
 impl Node {
     /// Posts a remote write of `len` bytes of `handle` to the memory that `key` and `addr` name at
-    /// `peer`. `false`: the peer is gone (no event follows).
+    /// `peer`; `flags`: see [`MsgHead`]. `false`: the peer is gone (no event follows).
     pub fn post_put(
         &mut self,
         handle: u32,
         peer: PeerId,
-        (key, addr): (u64, u64),
-        len: u64,
+        (key, addr, len): (u64, u64, u64),
+        flags: u8,
     ) -> bool {
         let head = MsgHead {
             number: 0,
-            flags: FLAG_PUT | FLAG_DELIVERY,
+            flags: FLAG_PUT | FLAG_DELIVERY | flags,
             tag: key,
             data: addr,
             total: len,

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::rendezvous::grant::whole_granules;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{new_inbound, new_send, InboundState, SendKind};
-use marline_wire::{Frame, MsgHead, Read, GRANULE};
+use marline_wire::{Frame, MsgHead, Read, FLAG_PART, GRANULE};
 
 /// An answer so short is acknowledged with the next packet, as short messages are, and not at once:
 /// an ack of its own keeps the reader from what it read for as long as it takes to send.
@@ -15,8 +15,15 @@ const SHORT: u64 = 4_096;
 const READS_AHEAD_MAX: u64 = 1 << 16;
 
 impl Node {
-    /// Posts a remote read of `len` bytes into `handle`. `false`: the peer is gone.
-    pub fn post_read(&mut self, handle: u32, peer: PeerId, key: u64, addr: u64, len: u64) -> bool {
+    /// Posts a remote read of `len` bytes into `handle`; `flags`: see [`Read`]. `false`: the peer
+    /// is gone.
+    pub fn post_read(
+        &mut self,
+        handle: u32,
+        peer: PeerId,
+        (key, addr, len): (u64, u64, u64),
+        flags: u8,
+    ) -> bool {
         self.ensure_conn(peer);
         let Some(mut conn) = self.take(peer) else {
             return false;
@@ -40,7 +47,7 @@ impl Node {
             // The READ itself carries the key and address; they ride in the head until it left.
             inbound.head = Some(MsgHead {
                 number,
-                flags: 0,
+                flags,
                 tag: key,
                 data: addr,
                 total: len,
@@ -49,7 +56,7 @@ impl Node {
             conn.rx.pending_reads.insert(number, id);
             if conn.session.own {
                 self.put(conn);
-                self.ask_own(peer, number, (key, addr, len));
+                self.ask_own(peer, number, (key, addr, len), flags);
                 return true;
             }
             conn.tx.control.push_back(FrameRef::Read(id));
@@ -161,6 +168,7 @@ impl Node {
         let (number, upto) = (head.number, inbound.granted);
         Some(Frame::Read(Read {
             number,
+            flags: head.flags,
             key: head.tag,
             addr: head.data,
             len: head.total,
@@ -173,6 +181,7 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         let &Read {
             number,
+            flags,
             key,
             addr,
             len,
@@ -189,6 +198,7 @@ impl Node {
                 addr,
                 len,
                 upto,
+                part: flags & FLAG_PART != 0,
             });
         }
         Ok(())

@@ -1,0 +1,59 @@
+//! Operations of others on a process's memory, which it counts (FI_RMA_EVENT): each once, whatever
+//! it goes in.
+
+use crate::endpoint::Endpoint;
+use crate::memory::OpKind;
+use crate::ops::NONE;
+use crate::remote::Counted;
+use crate::world::World;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl World {
+    /// An operation on memory of `dst` is posted.
+    pub(crate) fn counts(&mut self, dst: u32, reads: bool) {
+        self.eps[dst as usize].counted.posted[!reads as usize] += 1;
+    }
+
+    /// One has ended well.
+    pub(crate) fn counts_done(&mut self, dst: u32, reads: bool) {
+        self.eps[dst as usize].counted.done[!reads as usize] += 1;
+    }
+
+    /// A read of `e` has ended. (One of memory that is closed before its server knows so is not
+    /// counted.)
+    pub(crate) fn counts_read(&mut self, e: u32, handle: u32, ok: bool) {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Read(reads) = &op.kind else {
+            return;
+        };
+        let stays = reads.iter().all(|read| read.window == NONE);
+        if ok && stays && op.buffer.len() > 0 {
+            self.counts_done(reads[0].server, true);
+        }
+    }
+
+    /// Checks at the end that each was counted once. (What failed may have been counted, and what
+    /// was told to one who takes its peer for dead is lost.)
+    pub(crate) fn check_counted(&self) -> Result<(), String> {
+        let lost = |ep: &Endpoint| !ep.alive || !ep.buried.is_empty();
+        let some_lost = self.eps.iter().any(lost);
+        for ep in &self.eps {
+            let Counted {
+                counters,
+                posted,
+                done,
+            } = &ep.counted;
+            for (i, what) in ["reads", "writes"].into_iter().enumerate() {
+                let counted = counters[i].done.load(Relaxed);
+                let least = if some_lost { 0 } else { done[i] };
+                if !(least..=posted[i]).contains(&counted) {
+                    return Err(format!(
+                        "endpoint {} counts {counted} {what} of {} that were posted, {} done",
+                        ep.index, posted[i], done[i]
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
