@@ -359,6 +359,7 @@ impl Bench {
                         self.memory.end(handle);
                     }
                 }
+                Event::ReadLost { handle } => self.memory.end(handle),
                 Event::RecvFailed { handle } | Event::ReadDone { handle, .. } => {
                     // A read of nothing is done before it has memory.
                     if self.memory.buffers.contains_key(&handle) {

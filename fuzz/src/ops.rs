@@ -481,8 +481,8 @@ impl World {
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 #[rustfmt::skip]
-                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerOver { .. }
-                | Event::UnknownRailKind { .. }
+                Event::RecvFailed { .. } | Event::ReadLost { .. } | Event::PeerDead { .. }
+                | Event::PeerOver { .. } | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

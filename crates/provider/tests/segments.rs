@@ -10,94 +10,14 @@ mod sys_ep;
 mod common;
 
 use common::pair::{Pair, HANG};
+use common::target::{bytes, Target, KEYS};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use sys::*;
 use sys_ep::*;
 
-const KEYS: [u64; 2] = [5, 6];
 /// Lengths of the pieces, by region: of one packet, of several, and of none.
 const PIECES: [(usize, usize); 5] = [(0, 300), (1, 70_000), (0, 0), (1, 1), (0, 33_000)];
-
-/// Two regions of the second endpoint's process.
-struct Target {
-    p: Pair,
-    memory: [Vec<u8>; 2],
-    regions: Vec<*mut fid_mr>,
-}
-
-impl Target {
-    fn open() -> Target {
-        let p = Pair::open();
-        let mut memory = [vec![0u8; 200_000], vec![0u8; 200_000]];
-        let regions = memory.iter_mut().zip(KEYS).map(|(memory, key)| {
-            let (base, access) = (memory.as_mut_ptr().cast(), FI_REMOTE_READ | FI_REMOTE_WRITE);
-            let (len, domain, mut mr) = (memory.len(), p.domain.cast(), null_mut());
-            // SAFETY: the memory lives longer than the region.
-            let rc = unsafe {
-                let reg = (*(*p.domain).mr).reg;
-                reg(domain, base, len, access, 0, key, 0, &mut mr, null_mut())
-            };
-            assert_eq!(rc, 0);
-            mr
-        });
-        let regions = regions.collect();
-        Target { p, memory, regions }
-    }
-
-    /// Reads into or writes from `local`, in two pieces here.
-    fn remote(
-        &self,
-        reads: bool,
-        (local, to): (&mut [u8], fi_addr_t),
-        pieces: &[fi_rma_iov],
-        (flags, data): (u64, u64),
-    ) -> isize {
-        let (a, b) = local.split_at_mut(local.len() / 3);
-        let iov = [a, b].map(|part| libc::iovec {
-            iov_base: part.as_mut_ptr().cast(),
-            iov_len: part.len(),
-        });
-        let msg = fi_msg_rma {
-            msg_iov: iov.as_ptr(),
-            desc: null_mut(),
-            iov_count: 2,
-            addr: to,
-            rma_iov: pieces.as_ptr(),
-            rma_iov_count: pieces.len(),
-            context: 91 as *mut c_void,
-            data,
-        };
-        // SAFETY: all memory lives until the operation has ended.
-        unsafe {
-            let ops = &*(*self.p.ep[0]).rma;
-            let call = if reads { ops.readmsg } else { ops.writemsg };
-            call(self.p.ep[0], &msg, flags)
-        }
-    }
-
-    /// Checks how many operations have ended well, and how many with errors.
-    fn counted(&self, good: u64, bad: u64) {
-        let ms = HANG.as_millis() as c_int;
-        // SAFETY: an object of the provider.
-        unsafe {
-            let counter = &*(*self.p.counter).ops;
-            if good > 0 && bad == 0 {
-                assert_eq!((counter.wait)(self.p.counter, good, ms), 0);
-            }
-            assert_eq!((counter.read)(self.p.counter), good);
-            assert_eq!((counter.readerr)(self.p.counter), bad);
-        }
-    }
-
-    fn close(self) {
-        for mr in self.regions {
-            // SAFETY: closed once.
-            assert_eq!(unsafe { common::close(mr.cast()) }, 0);
-        }
-        self.p.close();
-    }
-}
 
 /// The pieces, each behind the last one of its region, and how long they are together.
 fn pieces() -> (Vec<fi_rma_iov>, usize) {
@@ -109,10 +29,6 @@ fn pieces() -> (Vec<fi_rma_iov>, usize) {
         fi_rma_iov { addr, len, key }
     });
     (all.into(), PIECES.iter().map(|(_, len)| len).sum())
-}
-
-fn bytes(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 % 251) as u8 + 1).collect()
 }
 
 /// The bytes of the pieces, in their order.

@@ -81,6 +81,7 @@ impl<S: System> Core<S> {
             Event::Called { peer, head, bounce } => self.called(ep, peer, &head, bounce),
             Event::PeerOver { peer } => self.fail_calls(ep, peer),
             Event::ReadDone { .. }
+            | Event::ReadLost { .. }
             | Event::ReadAsked { .. }
             | Event::PutAsked { .. }
             | Event::PutRefused { .. } => self.on_remote_event(ep, event),

@@ -21,7 +21,11 @@ impl<S: System> Core<S> {
     /// Takes an event of remote memory.
     pub(crate) fn on_remote_event(&mut self, ep: EpId, event: Event) {
         match event {
-            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
+            Event::ReadDone { handle, ok: true } => self.read_done(handle, Ok(())),
+            Event::ReadDone { handle, .. } => {
+                self.read_done(handle, Err(OpError::BadRemoteMemory));
+            }
+            Event::ReadLost { handle } => self.read_done(handle, Err(OpError::PeerDead)),
             Event::PutRefused { handle } => {
                 self.send_done(handle, Err(OpError::BadRemoteMemory));
             }
@@ -295,7 +299,7 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    fn read_done(&mut self, handle: u32, ok: bool) {
+    fn read_done(&mut self, handle: u32, mut end: Result<(), OpError>) {
         let Some(op) = self.ops.recvs.remove(handle) else {
             return;
         };
@@ -305,7 +309,6 @@ impl<S: System> Core<S> {
         endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
         let last = endpoint.remote_open == 0;
         self.answered |= last;
-        let mut end = ok.then_some(()).ok_or(OpError::BadRemoteMemory);
         if let Some(whole) = self.calls.reads.remove(&handle) {
             match self.part_over(whole, end, (op.ep, 0, 0)) {
                 Some(all) => end = all,

@@ -349,6 +349,11 @@ pub enum Event {
         /// Data is there; else bad remote memory.
         ok: bool,
     },
+    /// A remote read ended because its peer is gone.
+    ReadLost {
+        /// Operation.
+        handle: u32,
+    },
     /// A message could be written: grant `len` bytes from `offset` of the memory of receive (or
     /// read) `handle` on the local rails in the mask `rails`, if it is in one piece
     /// (`Node::registered_on`). Deregistered by `Deregister`, which follows.

@@ -111,7 +111,7 @@ impl Node {
             self.drop_inbound(key);
             if let InboundState::Bound { handle, .. } = state {
                 if reply {
-                    self.events.push_back(Event::ReadDone { handle, ok: false });
+                    self.events.push_back(Event::ReadLost { handle });
                 } else if self.ops.leave_multi(handle) {
                     self.events.push_back(Event::RecvFailed { handle });
                 }

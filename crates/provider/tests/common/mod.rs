@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test binary uses its share
 
 pub mod pair;
+pub mod target;
 
 use crate::sys::*;
 use std::ffi::{c_int, c_void, CStr, CString};
