@@ -152,7 +152,8 @@ fn a_region_that_closes_ends_them_once() {
     for round in 0..60 {
         let (mut t, reads) = (Target::open(), round % 2 == 1);
         let [a, b] = &mut t.memory;
-        (a.fill(7), b.fill(8));
+        a.fill(7);
+        b.fill(8);
         let mut local = begin(&t, reads, 1);
         let mut ended = None;
         for _ in 0..round / 2 {

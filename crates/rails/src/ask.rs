@@ -3,6 +3,7 @@
 use crate::addr::UdpAddr;
 use marline_wire::{Answer, Question, PLACE_LEN};
 use std::io::ErrorKind;
+use std::iter::successors;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,7 @@ impl Asked {
     }
 
     /// The right answer, if it comes within `time`.
-    fn wait(&mut self, time: Duration, number: u64, crc32c: Sum) -> Option<Answer> {
+    fn wait(&mut self, time: Duration, number: u64, crc32c: Sum) -> Option<[u8; 64]> {
         let end = Instant::now() + time;
         let mut bytes = [0; PLACE_LEN + 1];
         loop {
@@ -75,9 +76,8 @@ impl Asked {
             self.socket.set_read_timeout(Some(left)).ok()?;
             match self.socket.recv(&mut bytes) {
                 Ok(len) => {
-                    let answer = Answer::parse(&bytes[..len], crc32c);
-                    if let Some(answer) = answer.filter(|a| a.number == number) {
-                        return Some(answer);
+                    if let Some(blob) = answer_to(number, &bytes[..len], crc32c) {
+                        return Some(blob);
                     }
                 }
                 Err(e) => self.note(Err(e)),
@@ -86,8 +86,19 @@ impl Asked {
     }
 }
 
+/// How long to wait after each question before it is repeated.
+pub fn pauses() -> impl Iterator<Item = Duration> {
+    successors(Some(PAUSE), |pause| Some((2 * *pause).min(PAUSE_MAX)))
+}
+
+/// The address that a datagram tells, if it answers the question of this number.
+pub fn answer_to(number: u64, bytes: &[u8], crc32c: Sum) -> Option<[u8; 64]> {
+    let answer = Answer::parse(bytes, crc32c)?;
+    (answer.number == number).then_some(answer.blob)
+}
+
 /// The sum of questions and answers: CRC-32C.
-type Sum = fn(&[u8]) -> u32;
+pub type Sum = fn(&[u8]) -> u32;
 
 /// Asks who is at these places, as often as there is time: the address of the first who answers,
 /// as a blob that has not been checked. `number` is random, and known to nobody else.
@@ -97,18 +108,19 @@ pub fn ask(
     time: Duration,
     crc32c: Sum,
 ) -> Result<[u8; 64], Unanswered> {
-    let (start, mut pause) = (Instant::now(), PAUSE);
+    let (start, mut pauses) = (Instant::now(), pauses());
     let opened = places.iter().map(|to| Asked::open(*to, number, crc32c));
     let mut asked: Vec<Asked> = opened.filter_map(Result::ok).collect();
     if asked.is_empty() {
         return Err(Unanswered::NoWay);
     }
     loop {
+        let pause = pauses.next().unwrap_or(PAUSE_MAX);
         asked.iter_mut().for_each(Asked::ask);
         let share = pause / asked.len() as u32;
         for one in &mut asked {
-            if let Some(answer) = one.wait(share, number, crc32c) {
-                return Ok(answer.blob);
+            if let Some(blob) = one.wait(share, number, crc32c) {
+                return Ok(blob);
             }
         }
         let (past, refused) = (start.elapsed(), asked.iter().all(|one| one.refused));
@@ -118,7 +130,6 @@ pub fn ask(
         if past >= time {
             return Err(Unanswered::Silent);
         }
-        pause = (2 * pause).min(PAUSE_MAX);
     }
 }
 

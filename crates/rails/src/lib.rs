@@ -31,7 +31,7 @@ mod verbs;
 
 pub use addr::UdpAddr;
 pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
-pub use ask::{ask, Unanswered};
+pub use ask::{answer_to, ask, pauses, Unanswered};
 pub use caps::{Caps, GroupBounds};
 pub use discover::{
     card_of, choose_interfaces, choose_rails, open_rail, with_tcp_behind, Card, InterfaceChange,

@@ -138,6 +138,9 @@ impl World {
         let pause = self.setup.pause_ns;
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
+        if self.asks(e) {
+            return;
+        }
         self.close_windows(e);
         self.close_cells(e);
         if !self.post_late(e) {

@@ -476,6 +476,9 @@ impl World {
     }
 
     fn post(&mut self, e: u32, mut out: Out, at: u64) {
+        if self.is_answer(e, &out, at) {
+            return;
+        }
         let lost = self.rng.ppm(self.net.weather.batch_drop);
         self.strike(e, &out);
         if let Some(head) = DirectHead::parse(&out.bytes).filter(|_| out.direct) {

@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod asking;
+mod asks;
 mod atomics;
 mod bounds;
 mod buffers;
@@ -24,6 +26,7 @@ mod dials;
 mod draw;
 mod drive;
 mod endpoint;
+mod forge;
 pub mod group;
 mod halves;
 mod hurt;

@@ -1,5 +1,6 @@
 //! The virtual network: what happens to each packet between two rails.
 
+use crate::forge::Damage;
 use crate::machine::WIRE_BYTES;
 use crate::queue::Queue;
 use crate::rng::Rng;
@@ -28,21 +29,6 @@ struct Port {
     breaks: u32,
     egress_free: u64,
     ingress: Queue,
-}
-
-/// Damage that the network did to one copy of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// Nothing.
-    None,
-    /// A bit of the head flips.
-    Head,
-    /// A bit behind the head flips.
-    Payload,
-    /// The end is missing.
-    Truncated,
-    /// Whole, but not from whom it says.
-    Forged,
 }
 
 /// How often each fault happened.

@@ -353,6 +353,8 @@ pub struct Setup {
     pub remote: bool,
     /// Some of them name several pieces of memory.
     pub segments: bool,
+    /// Endpoints know each other by host and port, and ask who is there.
+    pub by_place: bool,
 }
 
 impl Setup {
@@ -430,6 +432,7 @@ impl Setup {
             calls: !Rng::new(seed, 18).one_in(4),
             remote: Rng::new(seed, 19).one_in(3),
             segments: Rng::new(seed, 31).one_in(2),
+            by_place: profile != Profile::Calm && Rng::new(seed, 43).one_in(4),
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);

@@ -1,12 +1,14 @@
 //! The world: clock, endpoints, network, and the loop that drives them.
 
 use crate::app::App;
+use crate::asking::Asks;
 use crate::connections::{Connections, Way};
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
+use crate::forge::{hurt, socket_of, Damage};
 use crate::hurt::Hurt;
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
-use crate::net::{toggle, Damage, Net};
+use crate::net::{toggle, Net};
 use crate::place::{port_of, target_of};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
@@ -14,7 +16,6 @@ use crate::setup::{Setup, Trouble};
 use crate::spare;
 use crate::truth::Truth;
 use crate::writes::{OutWrite, LATE_NS};
-use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
 use marline_rails::{RailEvent, RailFault};
@@ -44,6 +45,8 @@ pub(crate) enum Next {
     WriteOver,
     /// It is decided whether a connection is made.
     Dialled,
+    /// A question is asked again.
+    Ask(u32),
 }
 
 /// An event and its time.
@@ -133,6 +136,7 @@ pub struct World {
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
+    pub(crate) asks: Asks,
 }
 
 impl World {
@@ -167,6 +171,7 @@ impl World {
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
             connections: Connections::default(),
+            asks: Asks::new(setup.seed),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -258,6 +263,7 @@ impl World {
         self.now = at;
         self.events += 1;
         match what {
+            Next::Arrive(slot) if self.is_told(slot) => {}
             Next::Arrive(slot) => self.arrive(slot),
             Next::Run(e) => {
                 if self.eps[e as usize].run_at == at {
@@ -267,6 +273,7 @@ impl World {
             }
             Next::Release => self.release(),
             Next::Dialled => self.dialled(order),
+            Next::Ask(e) => self.ask_again(e, order),
             Next::WriteOver => {
                 if let Some((e, rail, token, _)) = self.overs.remove(&order) {
                     self.write_over(e, rail, token);
@@ -356,7 +363,7 @@ impl World {
             machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
         } else {
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
-            machine.deliver(&mut wires, rail, from, bytes);
+            machine.deliver(&mut wires, rail, socket_of(from, &bytes), bytes);
         }
         drop(wires);
         self.end_flight(slot);
@@ -561,39 +568,8 @@ impl World {
     }
 
     /// Nothing flies there any more.
-    fn end_flight(&mut self, slot: u32) {
+    pub(crate) fn end_flight(&mut self, slot: u32) {
         spare::give(std::mem::take(&mut self.flying[slot as usize].bytes));
         self.free.push(slot);
     }
-}
-
-fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
-    let (from, to) = match damage {
-        Damage::None => return,
-        Damage::Forged => return forge(bytes, head, rng),
-        Damage::Truncated => return bytes.truncate(rng.below(bytes.len() as u64) as usize),
-        Damage::Head => (0, head),
-        Damage::Payload if head < bytes.len() => (head, bytes.len()),
-        Damage::Payload => (0, head),
-    };
-    for _ in 0..rng.pick(&[1, 1, 2, 8]) {
-        let at = rng.range(from as u64, to as u64 - 1) as usize;
-        bytes[at] ^= 1 << rng.below(8);
-    }
-}
-
-/// Somebody else's packet: for another endpoint or another life of it, or of another life of its
-/// sender, whole and with the right sums; or no packet at all.
-fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
-    let field = match rng.below(8) {
-        0..=3 => 16..20, // the token
-        4 => 8..16,      // whom it is for
-        5 => 32..36,     // the epoch of its sender
-        6 => 4..5,       // the version
-        _ => return bytes.iter_mut().for_each(|b| *b = rng.next() as u8),
-    };
-    let at = field.start + rng.below(field.len() as u64) as usize;
-    bytes[at] ^= 1 << rng.below(8);
-    let seal = crc32c(&bytes[4..head]);
-    bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }

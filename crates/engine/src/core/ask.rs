@@ -3,6 +3,7 @@
 use crate::platform::system::System;
 use crate::state::core::Core;
 use marline_checksum::crc32c;
+use marline_proto::Mutation;
 use marline_rails::{Links, RailTx};
 use marline_wire::{Answer, Question, PLACE_LEN};
 
@@ -15,7 +16,8 @@ impl<S: System> Core<S> {
             return false;
         };
         let mut endpoints = self.dir.eps.iter().flatten();
-        let endpoint = endpoints.find(|endpoint| endpoint.enabled);
+        let any = self.cfg.proto.errs(Mutation::AnswerUnused);
+        let endpoint = endpoints.find(|endpoint| endpoint.enabled || any);
         let blob = endpoint.map(|endpoint| endpoint.node.address().encode().0);
         let row = &mut self.rails[rail];
         let kind = row.tx.local_addr().kind;

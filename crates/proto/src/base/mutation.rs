@@ -127,6 +127,10 @@ pub enum Mutation {
     ForgetPiece,
     /// An operation is counted with each of its parts.
     CountParts,
+    /// Whoever asks who is at a place takes the answer to another question.
+    AnyAnswer,
+    /// Endpoints that nobody uses answer such questions.
+    AnswerUnused,
     /// A message that is read counts when its read has begun.
     PullEarly,
     /// A segment that was read counts whatever its sum.
@@ -142,7 +146,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
     /// InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 54] = [
+    pub const ALL: [Mutation; 56] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -197,5 +201,7 @@ impl Mutation {
         Mutation::EndWithPart,
         Mutation::ForgetPiece,
         Mutation::CountParts,
+        Mutation::AnyAnswer,
+        Mutation::AnswerUnused,
     ];
 }
