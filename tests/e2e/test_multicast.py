@@ -222,7 +222,7 @@ def test_collectives_of_mpi4py(four, mpi):
     # Its MPI_Reduce_scatter fails and hangs over Intel MPI's own TCP, too.
     program = ["env", f"MPI4PY_LIBMPI={mpi.library}", f"LD_LIBRARY_PATH={mpi.library.parent}", python,
                source / "test" / "main.py", "--no-numpy", "-i", "test_cco", "-x", "testReduceScatter"]
-    result = four.run(mpi, program, n=HOSTS, options=["--multicast"], timeout=300)
+    result = four.run(mpi, program, n=HOSTS, options=["--multicast"], timeout=1200)
     ran = result.find(r"^Ran (\d+) tests")
     assert result.ok and ran and int(ran[1]) > 400 and result.find("^OK"), result.tail()
 
