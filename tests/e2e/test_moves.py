@@ -148,6 +148,19 @@ def test_a_rail_of_ipv6_that_comes_later(stress, mpich, kind, tmp_path):
     assert result.rails()[f"{kind}rail1"]["packets_out"] > 100, result.tail()
 
 
+@pytest.mark.parametrize("rails", ["later:", "later:rail*", "udp:rail0,later:10.101.0.0/16"])
+def test_any_interface_that_comes(lab, stress, mpich, rails, tmp_path):
+    """Nobody has named the second interface."""
+    result = comes_later(lab, stress, mpich, rails, tmp_path)
+    assert result.rails()["rail1"]["packets_out"] > 100, result.tail()
+    assert not result.find("^(tcp:)?later:"), result.tail()
+
+
+def test_any_interface_that_comes_under_open_mpi(lab, stress, openmpi, tmp_path):
+    result = comes_later(lab, stress, openmpi, "later:rail*", tmp_path)
+    assert result.rails()["rail1"]["packets_out"] > 100, result.tail()
+
+
 def test_an_interface_that_does_not_come(lab, stress, mpich):
     """It costs nothing but a word, and is no outage."""
     env = {"FI_MARLINE_RAILS": "rail0,later:rail9"}

@@ -34,8 +34,8 @@ pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
 pub use ask::{answer_to, ask, pauses, Unanswered};
 pub use caps::{Caps, GroupBounds};
 pub use discover::{
-    card_of, choose_interfaces, choose_rails, open_rail, with_tcp_behind, Card, InterfaceChange,
-    InterfaceChoice, InterfaceWatch, RailChoice, RailsConfig,
+    card_of, choose_interfaces, choose_rails, open_rail, unused_interfaces, with_tcp_behind, Card,
+    InterfaceChange, InterfaceChoice, InterfaceWatch, RailChoice, RailsConfig,
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};

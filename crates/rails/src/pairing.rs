@@ -68,6 +68,8 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
     let ours = |remote: &RailAddr| locals.iter().any(|l| same(l, remote));
     let theirs = |local: &RailAddr| remotes.iter().any(|r| same(local, r));
     let stranger = |r: &RailAddr| is_ip(r) && !ours(r);
+    // Those that wait for their interface do not count.
+    let there: Vec<usize> = (0..locals.len()).filter(|&l| locals[l].is_some()).collect();
     let apart = remotes.iter().any(stranger) && locals.iter().any(|l| is_ip(l) && !theirs(l));
     let mut pairs = Vec::new();
     for (to, remote) in remotes.iter().enumerate() {
@@ -79,7 +81,7 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
         for (from, local) in locals.iter().enumerate() {
             let routed = (is_ip(local) && is_ip(remote))
                 && reaches(local, remote)
-                && from == remote.index as usize % locals.len();
+                && from == there[remote.index as usize % there.len()];
             if near(local) || !paired && routed {
                 pairs.push((from, to));
             }

@@ -319,7 +319,7 @@ fn a_rail_follows_its_interface_to_another_address_and_back() {
         };
         assert_eq!(other.ip.to_string(), format!("10.1.0.{to}"));
         let now_at = tx.move_to(&other).unwrap();
-        watch.follow(0, other.ip);
+        watch.follow(0, &other);
         assert_eq!(next_state(&mut watch), RailFault::Up);
         assert_eq!(now_at, tx.local_addr());
         assert_eq!(UdpAddr::of(&now_at).unwrap().ip, other.ip);
@@ -361,7 +361,7 @@ fn a_rail_waits_for_an_interface_that_is_not_there() {
         }
     };
     let now_at = tx.move_to(&other).unwrap();
-    watch.follow(0, other.ip);
+    watch.follow(0, &other);
     while !watch.is_up(0) {
         let _ = next_state(&mut watch);
     }
@@ -370,7 +370,7 @@ fn a_rail_waits_for_an_interface_that_is_not_there() {
     until_received(&mut peer, &now_at, &mut tx_back);
     // There now, and a rail like others.
     assert!(!choose_interfaces(&[name]).unwrap()[0].is_awaited());
-    for wrong in ["later:", "later:rail*", "rail9"] {
+    for wrong in ["later:10.1.0.0/99", "later:rail:0", "rail9"] {
         assert!(choose_interfaces(&[wrong.to_owned()]).is_err(), "{wrong}");
     }
 }

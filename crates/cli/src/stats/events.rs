@@ -184,6 +184,7 @@ impl Told<'_> {
             Kind::RailAwaited => {
                 format!("rail {rail} is waited for: {}", errno(event.detail.0))
             }
+            Kind::RailRenamed => format!("rail {rail} had another name before, as its interface"),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
         }

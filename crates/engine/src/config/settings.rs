@@ -353,9 +353,9 @@ const MTU_MIN: u64 = 576 - 28;
 settings! {
     /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails by
     /// UDP, with TCP where UDP does not pass; behind udp: or tcp: (tcp:eth0) by this alone; behind
-    /// later: (later:eth1) an interface that may come in mid-run; behind ud:, rc: or uc:
-    /// (rc:mlx5_0) ports of InfiniBand and RoCE by verbs; and shm for memory shared with the other
-    /// processes of the host; empty: every usable interface.
+    /// later: (later:eth1, later:eth*, or this alone) what may come in mid-run; behind ud:, rc: or
+    /// uc: (rc:mlx5_0) ports of InfiniBand and RoCE by verbs; and shm for memory shared with the
+    /// other processes of the host; empty: every usable interface.
     rails: Vec<String> = "", Kind::List;
     /// Memory shared with the other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;

@@ -244,6 +244,10 @@ impl<S: System> Core<S> {
             }
             _ => "it reports an error",
         };
+        let text = format!("rail {name} is waited for: {why}");
+        if name.contains("later:") {
+            return self.say(LogLevel::Info, &text); // for any of several, none of which need come
+        }
         self.outages.record(Event {
             kind: Kind::RailAwaited,
             reason: Reason::System,
@@ -252,7 +256,7 @@ impl<S: System> Core<S> {
             ..Event::default()
         });
         let first = self.outages.await_rail(rail);
-        self.warn_if(first, &format!("rail {name} is waited for: {why}"));
+        self.warn_if(first, &text);
     }
 
     /// A rail goes on at another address of its interface.
@@ -290,6 +294,23 @@ impl<S: System> Core<S> {
         self.outages.record(match ip(to) {
             Some(ip) => event.at(ip),
             None => event,
+        });
+        self.warn_if(true, &text);
+    }
+
+    /// A rail is called otherwise from now on, as its interface.
+    pub(crate) fn note_renamed(&mut self, rail: usize, was: &str) {
+        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
+        if self.stands_by(at) {
+            return; // the rail before it says the same
+        }
+        let name = self.rail_name(at);
+        let text = format!("rail {was} is called {name} now, as its interface is");
+        self.outages.record(Event {
+            kind: Kind::RailRenamed,
+            reason: Reason::System,
+            rail: at,
+            ..Event::default()
         });
         self.warn_if(true, &text);
     }

@@ -111,12 +111,24 @@ impl<S: System> Core<S> {
             self.say(LogLevel::Info, &text);
             return false;
         };
+        // A rail that waited for one of several interfaces has the name of that one now.
+        state.call(&to.name);
         self.note_moved(rail, &from, &addr);
         let specs = self.rail_specs();
         for node in self.dir.nodes() {
             node.on_rail_address(now, rail, specs[rail].addr);
         }
         true
+    }
+
+    /// The interface of a rail has another name.
+    pub(crate) fn rename_rail(&mut self, rail: usize, name: &str) {
+        let Some(state) = self.rails.get_mut(rail) else {
+            return;
+        };
+        let was = state.name.clone();
+        state.call(name);
+        self.note_renamed(rail, &was);
     }
 
     /// The state of a rail changed.

@@ -71,9 +71,9 @@ impl<S: System> Shared<S> {
             while let Some((rail, change)) = watch.poll() {
                 let goes_on = self.on_change(now, rail, &change);
                 match &change {
-                    InterfaceChange::Address(other) if goes_on => watch.follow(rail, other.ip),
+                    InterfaceChange::Address(other) if goes_on => watch.follow(rail, other),
                     InterfaceChange::Address(_) => watch.decline(rail),
-                    InterfaceChange::State(_) => {}
+                    InterfaceChange::State(_) | InterfaceChange::Name(_) => {}
                 }
             }
         }
@@ -104,6 +104,10 @@ impl<S: System> Shared<S> {
                 true
             }
             InterfaceChange::Address(other) => core.move_rail(now, rail, other),
+            InterfaceChange::Name(name) => {
+                core.rename_rail(rail, name);
+                true
+            }
         };
         core.settle();
         core.flush(now);

@@ -236,6 +236,16 @@ impl<T: RailTx> Rails<T> {
 }
 
 impl<T: RailTx> RailState<T> {
+    /// Its interface is called so from now on. (Verbs rails have none.)
+    pub(crate) fn call(&mut self, interface: &str) {
+        let kind = if self.name.starts_with("tcp:") {
+            "tcp:"
+        } else {
+            ""
+        };
+        self.name = format!("{kind}{interface}");
+    }
+
     fn new((name, mut tx): (String, T)) -> RailState<T> {
         RailState {
             buffer: tx.lend(),

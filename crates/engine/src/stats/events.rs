@@ -68,6 +68,8 @@ named! {
         RailAwaited = 13, "rail-awaited";
         /// The interface of a rail that waited for it is there, and has an address.
         RailCame = 14, "rail-came";
+        /// The interface of a rail has another name.
+        RailRenamed = 15, "rail-renamed";
     }
 }
 

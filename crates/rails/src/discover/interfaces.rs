@@ -1,5 +1,6 @@
 //! Which interfaces to use.
 
+use super::pattern::{glob, parse_subnet};
 use crate::addr::in_subnet;
 use crate::sys::{self, Interface, InterfaceAddr};
 use marline_wire::RAILS_MAX;
@@ -122,8 +123,9 @@ impl fmt::Display for InterfaceChoice {
 
 /// The interfaces to use. Without names: every usable one. A name is an interface, a pattern
 /// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the
-/// order of rails. An interface behind `later:` may have no address yet, or not be there. Errors
-/// are texts for people.
+/// order of rails. An interface behind `later:` may have no address yet, or not be there; of a
+/// pattern, a subnet or all usable ones (`later:` alone) there are those that are there, and some
+/// more may come. Errors are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     choose_by(names, IpVersion::V4)
 }
@@ -142,9 +144,25 @@ pub(super) fn choose_by(
     Ok(chosen)
 }
 
-/// The name is one of an interface that may come later.
+/// The interfaces that are not used unless they are named, each with the reason, for people.
+pub fn unused_interfaces() -> Vec<String> {
+    let all = sys::interfaces().unwrap_or_default();
+    let used = choose_usable(&all).unwrap_or_default();
+    let unused = |i: &&Interface| !i.loopback && used.iter().all(|u| u.name != i.name);
+    let why = |i: &Interface| match (i.up, i.running, i.addrs.is_empty()) {
+        (false, ..) => "down (ip link set up)".to_owned(),
+        (_, false, _) => "no carrier (cable, switch port, other end)".to_owned(),
+        (.., true) => "no address (DHCP, ip addr add)".to_owned(),
+        _ => format!("the first {UNNAMED_MAX} are used, unless others are named"),
+    };
+    let text = |i: &Interface| format!("{}: {}", i.name, why(i));
+    all.iter().filter(unused).map(text).collect()
+}
+
+/// The name is that of an interface that may come later. (Those of a pattern are there, too.)
 pub(super) fn is_later(name: &str) -> bool {
-    name.starts_with(LATER)
+    let later = name.strip_prefix(LATER);
+    later.is_some_and(|later| matches!(Wanted::parse(later), Ok(Wanted::Named)))
 }
 
 fn choose_among(
@@ -176,6 +194,92 @@ fn choose_among(
         ));
     }
     Ok(chosen)
+}
+
+/// Rails that wait for interfaces of one pattern or subnet, beside those that are there.
+const LATER_RAILS: usize = 2;
+
+/// The interface that is named behind `later:`; or those of several that are there, and
+/// [`LATER_RAILS`] more.
+fn choose_later(
+    all: &[Interface],
+    later: &str,
+    version: IpVersion,
+) -> Result<Vec<InterfaceChoice>, String> {
+    let (mut chosen, version) = match Wanted::parse(later)? {
+        Wanted::Named => return Ok(vec![InterfaceChoice::now_or_later(all, later, version)]),
+        Wanted::Usable => (choose_usable(all)?, version),
+        Wanted::Pattern(pattern) => {
+            let fit = all
+                .iter()
+                .filter(|i| glob(pattern.as_bytes(), i.name.as_bytes()));
+            (
+                fit.filter_map(|i| choose_best(i, |_| true)).collect(),
+                version,
+            )
+        }
+        Wanted::Subnet(ip, bits) => {
+            let inside = |a: &InterfaceAddr| in_subnet(&a.ip, &ip, bits);
+            let fit = all.iter().filter_map(|i| choose_best(i, inside));
+            (fit.collect(), IpVersion::of(&ip))
+        }
+    };
+    chosen.extend((1..=LATER_RAILS).map(|n| InterfaceChoice {
+        ip: version.unspecified(),
+        mtu: USUAL_MTU,
+        loopback: false,
+        ..InterfaceChoice::none(&format!("{LATER}{later}#{n}"))
+    }));
+    Ok(chosen)
+}
+
+/// The interfaces that a rail may be waiting for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// One interface.
+    Named,
+    /// Any that is usable.
+    Usable,
+    /// One whose name fits.
+    Pattern(String),
+    /// One with an address in a subnet.
+    Subnet(IpAddr, u8),
+}
+
+impl Wanted {
+    /// From what stands behind `later:`.
+    fn parse(later: &str) -> Result<Wanted, String> {
+        Ok(match (later, parse_subnet(later)?) {
+            ("", _) => Wanted::Usable,
+            (_, Some((ip, bits))) => Wanted::Subnet(ip, bits),
+            (pattern, None) if pattern.contains(['*', '?']) => Wanted::Pattern(pattern.to_owned()),
+            (name, None) if name.contains(':') => {
+                return Err(format!("{LATER}{name}: this is no name of an interface"))
+            }
+            (_, None) => Wanted::Named,
+        })
+    }
+
+    /// From the name that stands for the interface of a rail while it waits for one of several.
+    pub(super) fn of_name(name: &str) -> Option<Wanted> {
+        let (later, _) = name.strip_prefix(LATER)?.rsplit_once('#')?;
+        Wanted::parse(later).ok()
+    }
+
+    /// The interface, if it is wanted and can be used, with its best address of the version of
+    /// `ip`.
+    pub(super) fn take(&self, interface: &Interface, ip: &IpAddr) -> Option<InterfaceChoice> {
+        let usable = interface.up && interface.running && interface.mtu > 0 && !interface.loopback;
+        let version = IpVersion::of(ip);
+        let fits = |a: &InterfaceAddr| match self {
+            Wanted::Named => false,
+            Wanted::Usable => true,
+            Wanted::Pattern(pattern) => glob(pattern.as_bytes(), interface.name.as_bytes()),
+            Wanted::Subnet(ip, bits) => in_subnet(&a.ip, ip, *bits),
+        };
+        let best = choose_best(interface, |a| version.is_of(&a.ip) && fits(a));
+        best.filter(|_| usable)
+    }
 }
 
 /// The word before the name of an interface that may come later.
@@ -217,10 +321,7 @@ fn choose_named(
     version: IpVersion,
 ) -> Result<Vec<InterfaceChoice>, String> {
     if let Some(later) = name.strip_prefix(LATER) {
-        if later.is_empty() || later.contains(['*', '?', '/', ':']) {
-            return Err(format!("{name}: {LATER} wants the name of one interface"));
-        }
-        return Ok(vec![InterfaceChoice::now_or_later(all, later, version)]);
+        return choose_later(all, later, version);
     }
     let chosen: Vec<InterfaceChoice> = match parse_subnet(name)? {
         Some((ip, bits)) => {
@@ -276,54 +377,6 @@ pub(super) fn choose_best(
     })
 }
 
-/// An address (all its bits) or a subnet; `None` for what is neither.
-fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
-    let (ip, bits) = match name.split_once('/') {
-        Some((ip, bits)) => (ip, Some(bits)),
-        None => (name, None),
-    };
-    let width = |ip: &IpAddr| if ip.is_ipv4() { 32 } else { 128 };
-    match (ip.parse::<IpAddr>(), bits) {
-        (Ok(ip), None) => Ok(Some((ip, width(&ip)))),
-        (Ok(ip), Some(bits)) => match bits.parse::<u8>() {
-            Ok(bits) if bits <= width(&ip) => Ok(Some((ip, bits))),
-            _ => Err(format!(
-                "{name}: /{bits} is not a number of bits up to {}",
-                width(&ip)
-            )),
-        },
-        (Err(_), Some(_)) => Err(format!("{name}: {ip} is not an IP address")),
-        (Err(_), None) => Ok(None),
-    }
-}
-
-/// Returns whether `text` matches `pattern`, in which `*` is any run and `?` any one byte.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None; // after the last star, and where it ended
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                retry = Some((p + 1, t));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match retry {
-                Some((after, end)) => {
-                    retry = Some((after, end + 1));
-                    p = after;
-                    t = end + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
-}
-
 /// The interfaces there are, for an error text.
 fn list(all: &[Interface]) -> String {
     let one = |i: &Interface| {
@@ -359,6 +412,7 @@ mod tests {
         };
         Interface {
             name: name.to_owned(),
+            index: 0,
             up: true,
             running: true,
             loopback: name == "lo",
@@ -416,6 +470,44 @@ mod tests {
     }
 
     #[test]
+    fn of_a_pattern_behind_later_some_are_there_and_some_may_come() {
+        let all = [
+            interface("lo", &["127.0.0.1/8"]),
+            interface("eth0", &["10.0.0.1/24"]),
+            interface("ib0", &["10.1.0.1/24"]),
+            interface("eth1", &[]),
+        ];
+        let two = |first: &str| format!("{first}later (0.0.0.0) later (0.0.0.0)");
+        for (name, first) in [
+            ("later:", "eth0 (10.0.0.1) ib0 (10.1.0.1) "),
+            ("later:eth*", "eth0 (10.0.0.1) "),
+            ("later:10.1.0.0/16", "ib0 (10.1.0.1) "),
+            ("later:wlan?", ""),
+        ] {
+            let shown = chosen(&all, &[name]).unwrap();
+            let shown = shown.replace(&format!("{name}#1"), "later");
+            assert_eq!(shown.replace(&format!("{name}#2"), "later"), two(first));
+        }
+        assert_eq!(
+            chosen(&all, &["later:fd00::/8"])
+                .unwrap()
+                .matches("(::)")
+                .count(),
+            2
+        );
+        assert!(chosen(&all, &["later:10.0.0.0/99"]).is_err());
+        assert!(chosen(&all, &["later:a:b"]).is_err());
+        let takes = |name: &str, at: usize, ip: &str| {
+            let wanted = Wanted::of_name(name).unwrap();
+            wanted.take(&all[at], &ip.parse().unwrap()).is_some()
+        };
+        assert!(takes("later:#1", 2, "0.0.0.0") && takes("later:eth*#2", 1, "0.0.0.0"));
+        assert!(!takes("later:#1", 0, "0.0.0.0") && !takes("later:eth*#2", 3, "0.0.0.0"));
+        assert!(!takes("later:eth*#1", 2, "0.0.0.0") && !takes("later:#1", 2, "::"));
+        assert_eq!(Wanted::of_name("eth0"), None);
+    }
+
+    #[test]
     fn no_more_rails_than_a_hello_can_name() {
         let all: Vec<_> = (0..RAILS_MAX + 1)
             .map(|i| interface(&format!("e{i}"), &["10.0.0.1/8"]))
@@ -426,27 +518,6 @@ mod tests {
             .contains("33 rails were named, 32 are the most"));
         assert_eq!(chosen(&all, &["e8"]).unwrap(), "e8 (10.0.0.1)");
         assert!(chosen(&[], &[]).unwrap_err().contains("none at all"));
-    }
-
-    #[test]
-    fn patterns_match_like_a_shells() {
-        for (pattern, text, fits) in [
-            ("eth*", "eth0", true),
-            ("eth*", "eth", true),
-            ("*0", "eth10", true),
-            ("e*h?", "eth1", true),
-            ("e*h?", "eth", false),
-            ("**", "", true),
-            ("eth", "eth0", false),
-            ("*a*b", "xaybzb", true),
-            ("*a*b", "xaybz", false),
-        ] {
-            assert_eq!(
-                glob(pattern.as_bytes(), text.as_bytes()),
-                fits,
-                "{pattern} {text}"
-            );
-        }
     }
 
     #[test]

@@ -5,10 +5,11 @@
 
 mod card;
 mod interfaces;
+mod pattern;
 mod watch;
 
 pub use card::{card_of, Card};
-pub use interfaces::{choose_interfaces, InterfaceChoice};
+pub use interfaces::{choose_interfaces, unused_interfaces, InterfaceChoice};
 pub use watch::{InterfaceChange, InterfaceWatch};
 
 use crate::any::AnyRail;
@@ -17,6 +18,7 @@ use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::verbs::{self, VerbsConfig, VerbsRail};
+use crate::RailFault;
 use interfaces::{choose_by, is_later, IpVersion};
 use marline_wire::RAILS_MAX;
 
@@ -88,6 +90,24 @@ impl RailChoice {
             kind => format!("{}:{}", KINDS[kind].name, self.interface.name),
         }
     }
+
+    /// It waits for an interface, or for an address of it.
+    pub fn is_awaited(&self) -> bool {
+        self.kind <= TCP && self.interface.is_awaited()
+    }
+
+    /// The reason why it would not carry now, for people.
+    pub fn complaint(&self) -> Option<&'static str> {
+        match (self.kind, self.interface.state()) {
+            (0 | TCP, RailFault::Down(errno)) => Some(match errno {
+                libc::ENODEV => "there is no such interface",
+                libc::ENETDOWN => "its interface is down, or has no carrier",
+                libc::EADDRNOTAVAIL => "its interface has no address of the version that is wanted",
+                _ => "its interface reports an error",
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// Settings of all kinds.
@@ -117,7 +137,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         chosen.extend(interfaces.into_iter().map(|i| choice(0, true, i)));
     }
     let (mut missing, version) = (None, version_of(&names));
-    for name in names {
+    for &name in &names {
         let (kind, what) = kind_of(name);
         let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
@@ -141,6 +161,10 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     }
     match chosen.len() {
         0 if missing.is_some() => Err(missing.unwrap_or_default()),
+        1.. if chosen.iter().all(RailChoice::is_awaited) => Err(format!(
+            "no rail is there yet, and a job needs one to begin with: {}",
+            names.join(",")
+        )),
         count if count > RAILS_MAX => Err(format!(
             "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         )),
@@ -160,7 +184,8 @@ fn version_of(names: &[&str]) -> IpVersion {
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
         if kind <= TCP {
             // An error is told when this name's turn comes.
-            others.extend(choose_interfaces(&what).unwrap_or_default());
+            let found = choose_interfaces(&what).unwrap_or_default();
+            others.extend(found.into_iter().filter(|one| !one.is_awaited()));
         }
     }
     let v6 = |c: &InterfaceChoice| IpVersion::of(&c.ip) == IpVersion::V6;

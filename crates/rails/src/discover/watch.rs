@@ -5,7 +5,7 @@
 //! the state that is read then is the truth; a link that went and came back between two looks
 //! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
 
-use super::interfaces::{choose_best, InterfaceChoice};
+use super::interfaces::{choose_best, InterfaceChoice, Wanted};
 use crate::sys::{self, ChangeSocket, Interface};
 use crate::RailFault;
 use std::collections::VecDeque;
@@ -27,17 +27,24 @@ pub enum InterfaceChange {
     /// The rail's address is gone, but there is this one: the rail may go on there, and the watch
     /// is to be told if it does.
     Address(InterfaceChoice),
+    /// It is called so from now on.
+    Name(String),
 }
 
 struct Watched {
     /// `None`: the rail has no interface, and is never down.
     interface: Option<String>,
+    /// The kernel's number of the interface when it was there last; 0: it was not.
+    index: u32,
+    /// The rail waits, or has waited, for one of several interfaces: what stood for it, and which
+    /// they are. Rails for which the same stood go the same way.
+    later: Option<(String, Wanted)>,
     ip: IpAddr,
     /// Its address at the start: rails that had one address go on at one, others never.
     first: IpAddr,
     state: RailFault,
-    /// The address that was told of last since its own is gone.
-    told: Option<IpAddr>,
+    /// The interface and its address that were told of last since its own is gone.
+    told: Option<(String, IpAddr)>,
 }
 
 impl InterfaceWatch {
@@ -52,6 +59,8 @@ impl InterfaceWatch {
         })?;
         let watched = |choice: &InterfaceChoice| Watched {
             interface: choice.is_some().then(|| choice.name.clone()),
+            index: 0,
+            later: Wanted::of_name(&choice.name).map(|wanted| (choice.name.clone(), wanted)),
             ip: choice.ip,
             first: choice.ip,
             state: RailFault::Up,
@@ -89,9 +98,10 @@ impl InterfaceWatch {
 
     /// The rail at this position goes on at the address that it was told of: what becomes of that
     /// one is told from now on.
-    pub fn follow(&mut self, rail: usize, ip: IpAddr) {
+    pub fn follow(&mut self, rail: usize, to: &InterfaceChoice) {
         if let Some(rail) = self.rails.get_mut(rail) {
-            (rail.ip, rail.told) = (ip, None);
+            (rail.interface, rail.index) = (Some(to.name.clone()), 0);
+            (rail.ip, rail.told) = (to.ip, None);
             rail.state = RailFault::Down(libc::EADDRNOTAVAIL);
         }
         self.look();
@@ -109,13 +119,17 @@ impl InterfaceWatch {
         // Out of memory or descriptors: the next change looks again.
         let Ok(all) = sys::interfaces() else { return };
         for at in 0..self.rails.len() {
-            let rail = &self.rails[at];
-            let Some(interface) = &rail.interface else {
+            if self.rails[at].interface.is_none() {
                 continue;
-            };
-            let state = state_of(&all, interface, &rail.ip);
+            }
+            if let Some(name) = self.rails[at].find_renamed(&all) {
+                self.found.push_back((at, InterfaceChange::Name(name)));
+            }
+            let rail = &self.rails[at];
+            let state = state_of(rail.here(&all), &rail.ip);
             let other = match state {
                 RailFault::Down(libc::EADDRNOTAVAIL) => self.other_address(&all, rail),
+                RailFault::Down(libc::ENODEV) => self.other_interface(&all, rail),
                 _ => None,
             };
             let rail = &mut self.rails[at];
@@ -123,8 +137,9 @@ impl InterfaceWatch {
                 rail.state = state;
                 self.found.push_back((at, InterfaceChange::State(state)));
             }
-            let told = std::mem::replace(&mut rail.told, other.as_ref().map(|o| o.ip));
-            if let Some(other) = other.filter(|other| told != Some(other.ip)) {
+            let to = other.as_ref().map(|other| (other.name.clone(), other.ip));
+            let told = std::mem::replace(&mut rail.told, to);
+            if let Some(other) = other.filter(|_| told != rail.told) {
                 let change = InterfaceChange::Address(other);
                 self.found.push_back((at, change));
             }
@@ -133,13 +148,52 @@ impl InterfaceWatch {
 
     /// Another address of the interface of `rail`, of the same kind, that is no other rail's.
     fn other_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
-        let name = rail.interface.as_ref()?;
-        let interface = all.iter().find(|i| i.name == *name)?;
+        let interface = rail.here(all)?;
         let taken = |ip: &IpAddr| {
             let mut others = self.rails.iter().filter(|r| r.first != rail.first);
             others.any(|r| r.interface == rail.interface && r.ip == *ip)
         };
         choose_best(interface, |a| is_alike(&a.ip, &rail.ip) && !taken(&a.ip))
+    }
+
+    /// An interface that `rail` waits for, and that is no other rail's. Where a rail that goes the
+    /// same way has one, it is that.
+    fn other_interface(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
+        let (_, wanted) = rail.later.as_ref()?;
+        let has = |other: &Watched, name: &str| {
+            let told = other.told.as_ref().map(|(told, _)| told.as_str());
+            other.interface.as_deref() == Some(name) || told == Some(name)
+        };
+        let there = |other: &Watched| all.iter().any(|i| has(other, &i.name));
+        let alike = |other: &&Watched| other.later == rail.later && there(other);
+        let with = self.rails.iter().find(alike);
+        let free = |i: &&Interface| match with {
+            Some(other) => has(other, &i.name),
+            None => !self.rails.iter().any(|other| has(other, &i.name)),
+        };
+        let mut fitting = all.iter().filter(free);
+        fitting.find_map(|i| wanted.take(i, &rail.first))
+    }
+}
+
+impl Watched {
+    /// Its interface as it is now.
+    fn here<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
+        all.iter()
+            .find(|i| self.interface.as_ref() == Some(&i.name))
+    }
+
+    /// Follows the interface to another name, and returns that. Where none has its number any more
+    /// it is the one that has its name now.
+    fn find_renamed(&mut self, all: &[Interface]) -> Option<String> {
+        let same = |i: &&Interface| i.index != 0 && i.index == self.index;
+        let renamed = all.iter().find(same).map(|i| i.name.clone());
+        let renamed = renamed.filter(|name| self.interface.as_ref() != Some(name));
+        if renamed.is_some() {
+            self.interface = renamed.clone();
+        }
+        self.index = self.here(all).map_or(self.index, |i| i.index);
+        renamed
     }
 }
 
@@ -152,9 +206,9 @@ fn is_alike(a: &IpAddr, b: &IpAddr) -> bool {
     }
 }
 
-/// Finds out what is wrong with the address `ip` of the interface `name`, if anything.
-fn state_of(all: &[Interface], name: &str, ip: &IpAddr) -> RailFault {
-    let Some(interface) = all.iter().find(|i| i.name == name) else {
+/// Finds out what is wrong with the address `ip` of an interface, if anything.
+fn state_of(interface: Option<&Interface>, ip: &IpAddr) -> RailFault {
+    let Some(interface) = interface else {
         return RailFault::Down(libc::ENODEV);
     };
     if !interface.up || !interface.running {
@@ -170,7 +224,7 @@ impl InterfaceChoice {
     /// The interface as it is now, asked of the kernel; takes some ten microseconds.
     pub fn state(&self) -> RailFault {
         match sys::interfaces() {
-            Ok(all) => state_of(&all, &self.name, &self.ip),
+            Ok(all) => state_of(all.iter().find(|i| i.name == self.name), &self.ip),
             Err(errno) => RailFault::Down(errno),
         }
     }

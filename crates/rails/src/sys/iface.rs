@@ -21,6 +21,8 @@ pub struct InterfaceAddr {
 pub struct Interface {
     /// Name, such as `eth0`.
     pub name: String,
+    /// The kernel's number of it, which stays as it is when it is renamed; 0: it is gone.
+    pub index: u32,
     /// Administratively up.
     pub up: bool,
     /// Has carrier, as far as the driver knows.
@@ -88,6 +90,8 @@ fn describe(control: &OwnedFd, name: &CStr, flags: libc::c_uint) -> Interface {
     let has = |bit: libc::c_int| flags & bit as libc::c_uint != 0;
     Interface {
         name: name.to_string_lossy().into_owned(),
+        // SAFETY: the name is NUL-terminated.
+        index: unsafe { libc::if_nametoindex(name.as_ptr()) },
         up: has(libc::IFF_UP),
         running: has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),

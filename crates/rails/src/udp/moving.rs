@@ -21,6 +21,7 @@ impl UdpTx {
         }
         let (new, was_here) = (self.interface.is_awaited(), self.interface.clone());
         let here = InterfaceChoice {
+            name: to.name.clone(),
             ip: to.ip,
             prefix_len: to.prefix_len,
             scope_id: to.scope_id,
