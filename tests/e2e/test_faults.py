@@ -321,6 +321,34 @@ def test_large_packets_vanish_on_a_rail(wire_lab, stress, mpi, provider, tmp_pat
         assert result.find(r"^rail0 lost its large packets \d+ times"), result.tail()
 
 
+@pytest.mark.parametrize("rails", ["rail0,rail1", "rail0"])
+def test_large_packets_vanish_over_ipv6(stress, mpich, provider, tmp_path, rails):
+    env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_STATS_DIR": tmp_path}
+    with labs.Lab(f"t{os.getpid()}-mtu6", options=["--ipv6", "--no-offload"]) as lab:
+        change = lambda: lab.fault(0, "mtu=1300")  # noqa: E731
+        result = run_with_fault(lab, stress, mpich, provider, 5, change, env=env)
+        assert lab.hits("mtu") > 0
+    assert_right(result)
+    assert not result.find("is dead"), result.tail()
+    assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
+    if provider == "marline":
+        assert shrinks(tmp_path) > 0
+
+
+@pytest.mark.parametrize("rails", ["tcp:rail0,tcp:rail1", "tcp:rail0"])
+def test_large_packets_vanish_on_a_tcp_rail(wire_lab, stress, mpich, provider, rails):
+    """The kernel does not look for that (net.ipv4.tcp_mtu_probing): it repeats them for ever."""
+    if provider != "marline":
+        pytest.skip("the MPI's own TCP hangs")
+    change = lambda: wire_lab.fault(0, "mtu=1200")  # noqa: E731
+    env = {"FI_MARLINE_RAILS": rails}
+    result = run_with_fault(wire_lab, stress, mpich, provider, 8, change, env=env)
+    assert_right(result)
+    assert wire_lab.hits("mtu") > 0
+    assert not result.find("is dead"), result.tail()
+    assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
+
+
 def test_the_mtu_of_a_switch_falls(lab, stress, mpi, provider):
     """As above by the switch itself, which passes super-packets of any length."""
     def mtu(size):

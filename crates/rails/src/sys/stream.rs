@@ -32,6 +32,8 @@ pub struct StreamOptions {
     pub send_bytes: usize,
     /// The kernel gives a connection up whose bytes are not acknowledged for so long, in ms.
     pub user_timeout_ms: u32,
+    /// Bytes of a segment at most, both ways; 0: as many as the MTUs of both ends allow.
+    pub segment_max: u16,
 }
 
 /// A TCP socket that never waits.
@@ -68,6 +70,7 @@ impl Stream {
         }
         let timeout = options.user_timeout_ms.min(i32::MAX as u32) as libc::c_int;
         let settings = [
+            (libc::SOL_TCP, libc::TCP_MAXSEG, options.segment_max.into()),
             (libc::SOL_TCP, libc::TCP_NODELAY, 1),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
             (libc::SOL_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),

@@ -9,7 +9,7 @@ use super::input::Break;
 use super::output::{send_frame, Output};
 use super::shared::{Name, Notice, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
-use crate::sys::{self, Errno, Stream};
+use crate::sys::{self, Errno, Stream, StreamOptions};
 use crate::{RailEvent, Write};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -62,6 +62,8 @@ struct Link {
     connection: Option<Connection>,
     /// The connection that is to take the place of a silent one.
     next: Option<Connection>,
+    /// Times that another took the place of a silent one.
+    rerouted: usize,
 }
 
 /// A connection that a rail made to us and that no link sends on.
@@ -120,6 +122,7 @@ impl TcpLinks {
             state: State::Connecting,
             connection: None,
             next: None,
+            rerouted: 0,
         });
         if !known {
             self.begin(link, &to, State::Connecting);
@@ -178,7 +181,7 @@ impl TcpLinks {
     fn begin(&mut self, link: LinkId, to: &TcpAddr, making: State) {
         let (connection, state) = match self.stranger(to) {
             Some(connection) => (connection, State::Up),
-            None => match self.dial(to) {
+            None => match self.dial(to, 0) {
                 Ok(connection) => (connection, making),
                 Err(errno) => return self.end(link, DownReason::Broken(errno)),
             },
@@ -186,10 +189,14 @@ impl TcpLinks {
         self.set_connection(link, connection, state);
     }
 
-    /// Begins to connect.
-    fn dial(&mut self, to: &TcpAddr) -> Result<Connection, Errno> {
+    /// Begins to connect, with segments of so many bytes at most (0: as the MTUs allow).
+    fn dial(&mut self, to: &TcpAddr, segment_max: u16) -> Result<Connection, Errno> {
         self.make_room(1);
-        let stream = Arc::new(Stream::connect(&self.shared.options(), &to.ip, to.port)?);
+        let options = StreamOptions {
+            segment_max,
+            ..self.shared.options()
+        };
+        let stream = Arc::new(Stream::connect(&options, &to.ip, to.port)?);
         let name = self.shared.new_name();
         self.shared.order(Order::Read {
             name,

@@ -110,6 +110,7 @@ impl Shared {
             receive_bytes: config.rcvbuf_bytes,
             send_bytes: config.sndbuf_bytes,
             user_timeout_ms: config.user_timeout_ms,
+            segment_max: 0,
         };
         let (listener, port) = Stream::listen(&options, config.port)?;
         Ok(Shared {

@@ -9,6 +9,11 @@ use crate::tcp::output::send_frame;
 use crate::tcp::shared::{Name, Order};
 use crate::RailEvent;
 
+/// The longest segments of connections that take the place of silent ones, in turn (0: as the MTUs
+/// allow): a switch may drop what has become too long for it, which the kernel does not look for
+/// (`net.ipv4.tcp_mtu_probing` is 0). IPv6 passes packets of 1,280 bytes everywhere, IPv4 of 576.
+const SEGMENTS_MAX: [u16; 3] = [0, 1_220, 536];
+
 /// Whose connection is closed.
 enum Idle {
     Link(LinkId),
@@ -134,8 +139,9 @@ impl TcpLinks {
         }
     }
 
-    /// Tries another source port for a link that is silent, unless the network has carried all that
-    /// was sent: then it is the peer who is silent. Returns whether another one is tried.
+    /// Tries another source port, and other segments, for a link that is silent, unless the network
+    /// has carried all that was sent: then it is the peer who is silent. Returns whether another
+    /// one is tried.
     #[cold]
     pub(in crate::tcp) fn reroute(&mut self, id: LinkId) -> bool {
         let key = self.table.key(id);
@@ -150,6 +156,8 @@ impl TcpLinks {
         if !link.connection.as_ref().is_some_and(silent) {
             return false;
         }
+        link.rerouted += 1;
+        let segment_max = SEGMENTS_MAX[link.rerouted % SEGMENTS_MAX.len()];
         if let Some(late) = link.next.take() {
             late.stream.shut();
             self.by_connection.remove(&late.name);
@@ -159,7 +167,7 @@ impl TcpLinks {
             self.take_over(id, connection);
             return true;
         }
-        let Ok(next) = self.dial(&to) else {
+        let Ok(next) = self.dial(&to, segment_max) else {
             return false;
         };
         let Some(link) = self.table.get_mut(id) else {
