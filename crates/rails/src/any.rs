@@ -2,8 +2,8 @@
 //!
 //! A new kind is a variant here, a name in each `forward!`, and a row of [`crate::discover`].
 
-use crate::discover::InterfaceChoice;
 use crate::fault::{Faulty, FaultyRx, FaultyTx};
+use crate::interfaces::InterfaceChoice;
 use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{self, UdpRail, UdpRx, UdpTx};

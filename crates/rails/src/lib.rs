@@ -12,6 +12,7 @@ mod discover;
 mod fault;
 mod frame_word;
 mod groups;
+mod interfaces;
 mod link;
 mod outcome;
 pub mod pairing;
@@ -33,12 +34,13 @@ pub use addr::UdpAddr;
 pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
 pub use ask::{answer_to, ask, pauses, Unanswered};
 pub use caps::{Caps, GroupBounds};
-pub use discover::{
-    card_of, choose_interfaces, choose_rails, open_rail, unused_interfaces, with_tcp_behind, Card,
-    InterfaceChange, InterfaceChoice, InterfaceWatch, RailChoice, RailsConfig,
-};
+pub use discover::{choose_rails, open_rail, with_tcp_behind, RailChoice, RailsConfig};
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};
+pub use interfaces::{
+    card_of, choose_interfaces, unused_interfaces, Card, InterfaceChange, InterfaceChoice,
+    InterfaceWatch,
+};
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use outcome::{RailFault, SendOutcome};
 pub use pairing::show_addr;

@@ -5,8 +5,8 @@
 //! `docs/rails.md` is a guide for a new kind.
 
 use crate::caps::Caps;
-use crate::discover::InterfaceChoice;
 use crate::groups::Groups;
+use crate::interfaces::InterfaceChoice;
 use crate::link::{DownReason, LinkId, Links};
 use crate::outcome::{RailFault, SendOutcome};
 use crate::remote_read::RemoteRead;

@@ -6,7 +6,7 @@ mod script;
 
 pub use script::{FaultScript, Faults};
 
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
     RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, RemoteWrites, SendOutcome,

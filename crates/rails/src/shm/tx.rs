@@ -3,7 +3,7 @@
 use super::addr::ShmAddr;
 use super::links::{Put, ShmLinks};
 use super::shared::{caps, Shared, BATCH_MAX};
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::plain_buffers::{BufState, PlainBuffers};
 use crate::{
     BufId, Caps, Connected, LinkId, Links, RailEvent, RailTx, RemoteWrite, SendOutcome, Write,

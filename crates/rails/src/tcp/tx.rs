@@ -4,7 +4,7 @@ use super::greeting::TcpAddr;
 use super::links::{Sent, TcpLinks};
 use super::shared::Shared;
 use crate::addr::UdpAddr;
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,
     SendOutcome, Write, BUFFER_LEN,

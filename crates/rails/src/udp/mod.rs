@@ -32,7 +32,7 @@ use shared::{datagram_max, options, Shared, SEGMENTS_MAX, SUPER_PACKET_MAX};
 pub use tx::UdpTx;
 
 use crate::addr::UdpAddr;
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::registered::Registrations;
 use crate::sys::{self, SleepSet, Socket};
 use crate::{Caps, Rail, RemoteWrites};

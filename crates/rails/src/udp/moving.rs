@@ -7,7 +7,7 @@
 use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::sys::{Errno, Socket};
 use marline_wire::RailAddr;
 

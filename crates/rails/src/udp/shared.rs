@@ -2,7 +2,7 @@
 //! which errors mean what.
 
 use super::group_sockets::Joined;
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::registered::Registrations;
 use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64};

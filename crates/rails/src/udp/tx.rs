@@ -7,7 +7,7 @@ use super::shared::{
     SUPER_PACKET_MAX,
 };
 use crate::addr::UdpAddr;
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::plain_buffers::PlainBuffers;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
 use crate::tx_buf::BUFFER_LEN;

@@ -14,7 +14,7 @@ use super::links::{Lane, To, VerbsLinks};
 use super::send_queue::Read;
 use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
-use crate::discover::InterfaceChoice;
+use crate::interfaces::InterfaceChoice;
 use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
 use crate::sys::Errno;
 use crate::{

@@ -3,23 +3,14 @@
 //! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
 //! kind; what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
 
-mod card;
-mod interfaces;
-mod pattern;
-mod watch;
-
-pub use card::{card_of, Card};
-pub use interfaces::{choose_interfaces, unused_interfaces, InterfaceChoice};
-pub use watch::{InterfaceChange, InterfaceWatch};
-
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
+use crate::interfaces::{choose_by, choose_interfaces, is_later, InterfaceChoice, IpVersion};
 use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
 use crate::verbs::{self, VerbsConfig, VerbsRail};
 use crate::RailFault;
-use interfaces::{choose_by, is_later, IpVersion};
 use marline_wire::RAILS_MAX;
 
 /// A kind of rail.

@@ -5,7 +5,7 @@
 //! the state that is read then is the truth; a link that went and came back between two looks
 //! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
 
-use super::interfaces::{choose_best, InterfaceChoice, Wanted};
+use super::choose::{choose_best, InterfaceChoice, Wanted};
 use crate::sys::{self, ChangeSocket, Interface};
 use crate::RailFault;
 use std::collections::VecDeque;

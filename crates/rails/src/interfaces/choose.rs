@@ -82,7 +82,7 @@ impl InterfaceChoice {
 
 /// A version of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IpVersion {
+pub(crate) enum IpVersion {
     /// 4.
     V4,
     /// 6.
@@ -91,7 +91,7 @@ pub(super) enum IpVersion {
 
 impl IpVersion {
     /// The version of an address.
-    pub(super) fn of(ip: &IpAddr) -> IpVersion {
+    pub(crate) fn of(ip: &IpAddr) -> IpVersion {
         match ip {
             IpAddr::V4(_) => IpVersion::V4,
             IpAddr::V6(_) => IpVersion::V6,
@@ -131,7 +131,7 @@ pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, Strin
 }
 
 /// The same; the interfaces behind `later:` by their addresses of a version of IP.
-pub(super) fn choose_by(
+pub(crate) fn choose_by(
     names: &[String],
     later: IpVersion,
 ) -> Result<Vec<InterfaceChoice>, String> {
@@ -160,7 +160,7 @@ pub fn unused_interfaces() -> Vec<String> {
 }
 
 /// The name is that of an interface that may come later. (Those of a pattern are there, too.)
-pub(super) fn is_later(name: &str) -> bool {
+pub(crate) fn is_later(name: &str) -> bool {
     let later = name.strip_prefix(LATER);
     later.is_some_and(|later| matches!(Wanted::parse(later), Ok(Wanted::Named)))
 }
