@@ -231,6 +231,10 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         connections_max: settings.verbs_connections,
         datagrams_first: settings.verbs_datagrams,
         staged: settings.verbs_staged,
+        patience_ms: match settings.native.has(RailKinds::RELIABLE_CONNECTIONS) {
+            true => u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+            false => 0,
+        },
     };
     Ok(RailsConfig {
         udp,

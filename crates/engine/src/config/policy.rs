@@ -97,6 +97,11 @@ impl RailKinds {
     /// `rc` alone.
     pub const RELIABLE_CONNECTIONS: RailKinds = RailKinds(1 << 3);
 
+    /// Returns whether some of these kinds are among them.
+    pub(crate) fn has(self, some: RailKinds) -> bool {
+        self.0 & some.0 != 0
+    }
+
     /// The kinds of a list of names.
     pub fn parse(text: &str) -> Option<RailKinds> {
         let names = text

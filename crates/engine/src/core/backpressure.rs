@@ -88,7 +88,7 @@ impl<S: System> Core<S> {
         };
         self.deferred |= full.try_ns <= now;
         let waited_ns = now.saturating_sub(full.since_ns);
-        let stuck = waited_ns >= STUCK_NS;
+        let stuck = waited_ns >= state.patience_ns;
         if !several || !stuck && (full.rerouted || waited_ns < REROUTE_NS) {
             return;
         }

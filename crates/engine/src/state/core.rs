@@ -101,7 +101,7 @@ impl<S: System> Core<S> {
             calls: Calls::default(),
             calls_result: Vec::new(),
             groups: Groups::default(),
-            rails: Rails::new(rails),
+            rails: Rails::new(rails, &cfg.proto),
             buffers: Buffers::new(cfg.log_bytes),
             counters: Counters::default(),
             outages: Outages::default(),

@@ -5,7 +5,7 @@ use crate::memory::autotune::Autotune;
 use crate::memory::sums::Sums;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
-use marline_proto::{Dest, Transmit};
+use marline_proto::{Config, Dest, Transmit};
 use marline_rails::{BufId, GroupLink, LinkId, Piece, RailTx, SendOutcome};
 use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
@@ -53,6 +53,8 @@ pub struct RailState<T> {
     pub pending: Option<Pending>,
     /// It waits for room.
     pub backpressure: Option<Backpressure>,
+    /// It is not given up sooner: what it holds is lost then, if it is native.
+    pub patience_ns: u64,
     /// When it was last given up for having none.
     pub stuck_ns: Option<u64>,
     /// A packet that tells of a direct write, and is to leave with the next one or after it.
@@ -173,9 +175,16 @@ impl<T> DerefMut for Rails<T> {
 
 impl<T: RailTx> Rails<T> {
     /// Rails of these names and sending halves.
-    pub(crate) fn new(rails: Vec<(String, T)>) -> Rails<T> {
+    pub(crate) fn new(rails: Vec<(String, T)>, cfg: &Config) -> Rails<T> {
+        let mut list: Vec<_> = rails.into_iter().map(RailState::new).collect();
+        for (index, rail) in list.iter_mut().enumerate() {
+            let native = cfg.native_rails.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
+            if native {
+                rail.patience_ns = cfg.peer_timeout_ns.max(STUCK_NS);
+            }
+        }
         Rails {
-            list: rails.into_iter().map(RailState::new).collect(),
+            list,
             built_for: 0,
             full_mask: 0,
             rkeys: Rkeys::new(),
@@ -254,6 +263,7 @@ impl<T: RailTx> RailState<T> {
             counters: RailCounters::default(),
             pending: None,
             backpressure: None,
+            patience_ns: STUCK_NS,
             stuck_ns: None,
             notice: None,
             strays: (0, 0),
@@ -312,7 +322,7 @@ impl<T: RailTx> RailState<T> {
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first();
         let oldest = oldest.filter(|_| !self.tx.caps().one_copy);
-        let written = oldest.map(|write| write.since_ns + WRITE_NS);
+        let written = oldest.map(|write| write.since_ns + WRITE_NS.max(self.patience_ns));
         let read = self.reads.iter().filter_map(|read| read.until_ns).min();
         [written, read].into_iter().flatten().min()
     }

@@ -14,8 +14,11 @@ const INLINE: u32 = 256;
 const PSN_MASK: u64 = (1 << 24) - 1;
 /// How long a peer without a receive asks for patience, by the table of verbs: 0.64 ms.
 const RNR_TIMER: u8 = 12;
-/// The device waits for an acknowledgement so long, 4.096 us times two to this power: 67 ms.
+/// The device waits for an acknowledgement so long, 4.096 us times two to this power: 67 ms; longer
+/// where a connection that breaks cannot be helped.
 const ACK_TIMEOUT: u8 = 14;
+/// The longest that there is: two hours.
+const ACK_TIMEOUT_MAX: u8 = 31;
 /// And so often, before the connection breaks. (Soft-RoCE takes 7 for ever.)
 const RETRIES: u8 = 6;
 /// A peer without a receive is waited for for ever.
@@ -66,7 +69,8 @@ impl Connection {
     }
 
     /// Receives from the peer's end and sends to it from now on.
-    pub(super) fn join(&self, path: Path, end: &End) -> Result<(), Errno> {
+    /// Silence of up to `patience_ms` does not break it, nor does less than half a second.
+    pub(super) fn join(&self, path: Path, end: &End, patience_ms: u32) -> Result<(), Errno> {
         let peer = ToPeer {
             path,
             number: end.number,
@@ -75,6 +79,27 @@ impl Connection {
             mtu: self.mtu.min(end.mtu.into()),
         };
         self.pair.receive_from(&peer, RNR_TIMER)?;
-        self.pair.send_to(&peer, ACK_TIMEOUT, RETRIES, RNR_RETRIES)
+        let timeout = ack_timeout(patience_ms);
+        self.pair.send_to(&peer, timeout, RETRIES, RNR_RETRIES)
+    }
+}
+
+/// The device's time for one acknowledgement, if a packet and all of its repetitions are to take so
+/// long.
+fn ack_timeout(patience_ms: u32) -> u8 {
+    let all_ms = |timeout: &u8| (4_096u64 << timeout) * (1 + u64::from(RETRIES)) / 1_000_000;
+    let mut timeouts = ACK_TIMEOUT..ACK_TIMEOUT_MAX;
+    let enough = timeouts.find(|timeout| all_ms(timeout) >= patience_ms.into());
+    enough.unwrap_or(ACK_TIMEOUT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ack_timeout, ACK_TIMEOUT_MAX};
+
+    #[test]
+    fn connections_are_as_patient_as_asked() {
+        assert_eq!([0, 469, 470, 5_000].map(ack_timeout), [14, 14, 15, 18]);
+        assert_eq!(ack_timeout(u32::MAX), ACK_TIMEOUT_MAX);
     }
 }

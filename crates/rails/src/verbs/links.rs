@@ -154,6 +154,8 @@ pub(super) struct VerbsLinks {
     pub(super) over: Vec<Read>,
     /// The next time at which something is said again.
     again: Option<Instant>,
+    /// Silence of a peer that breaks no reliable connection.
+    patience_ms: u32,
     /// Connections beyond which some rest.
     connections_max: usize,
     /// Links send as datagrams while they have no connection, and get one after so many packets; 0:
@@ -186,6 +188,7 @@ impl VerbsLinks {
             events: VecDeque::new(),
             over: Vec::new(),
             again: None,
+            patience_ms: config.patience_ms,
             connections_max: match config.connections_max {
                 0 => CONNECTIONS,
                 most => most.min(CONNECTIONS_MAX),
@@ -532,7 +535,7 @@ impl VerbsLinks {
             return false;
         };
         let joined = match &row.connection {
-            Some(connection) => connection.join(path, &end),
+            Some(connection) => connection.join(path, &end, self.patience_ms),
             None => Err(libc::ENOTCONN),
         };
         match joined {

@@ -46,6 +46,8 @@ pub struct VerbsConfig {
     /// Packets that leave on a link as datagrams before it gets a connection; 0: it has one from
     /// the start.
     pub datagrams_first: u32,
+    /// Silence that breaks no reliable connection; 0: half a second breaks it.
+    pub patience_ms: u32,
     /// Copies what it writes into registered buffers first, instead of registering it.
     pub staged: bool,
 }
