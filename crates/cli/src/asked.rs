@@ -33,9 +33,14 @@ pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
 /// unless the user of Open MPI 5 asks for its own way (ob1), or for a job that survives the loss of
 /// ranks (ULFM).
 pub fn matching(kind: Kind, args: &[String], environment: &[(String, String)]) -> Matching {
-    let survives = |pair: &[String]| {
-        let [option, value] = pair else { return false };
-        option.trim_start_matches('-') == "with-ft" && !matches!(&value[..], "no" | "none")
+    let survives = |(at, arg): (usize, &String)| {
+        let next = args.get(at + 1).map(String::as_str);
+        let value = match arg.trim_start_matches('-').strip_prefix("with-ft") {
+            Some("") => next,
+            Some(rest) => rest.strip_prefix('='),
+            None => None,
+        };
+        value.is_some_and(|value| !matches!(value, "no" | "none"))
     };
     let mut of_args = assignments(args).into_iter();
     let of_args = of_args.rfind(|(_, name, _)| name == PML);
@@ -43,7 +48,7 @@ pub fn matching(kind: Kind, args: &[String], environment: &[(String, String)]) -
     let in_environment = environment.iter().find(|(name, _)| name == PML);
     let pml = of_args.as_ref().or(in_environment.map(|(_, value)| value));
     match kind {
-        Kind::OpenMpi5 if args.windows(2).any(survives) => Matching::OwnWithoutLostRanks,
+        Kind::OpenMpi5 if args.iter().enumerate().any(survives) => Matching::OwnWithoutLostRanks,
         Kind::OpenMpi5 if pml.is_some_and(|pml| pml == "ob1") => Matching::Own,
         _ => Matching::Marlines,
     }
@@ -63,7 +68,9 @@ mod tests {
         use Matching::{Marlines, Own, OwnWithoutLostRanks};
         for (text, pml, expected) in [
             ("-n 4 --with-ft ulfm ./app", &[][..], OwnWithoutLostRanks),
+            ("-n 4 --with-ft=ulfm ./app", &[], OwnWithoutLostRanks),
             ("-n 4 --with-ft none ./app", &[], Marlines),
+            ("-n 4 --with-ft=none ./app", &[], Marlines),
             ("-n 4 ./app --with-ft", &[], Marlines),
             ("-n 4 --with-ft ulfm ./app", &["ob1"], OwnWithoutLostRanks),
             ("-n 4 --mca pml ob1 ./app", &[], Own),

@@ -150,7 +150,7 @@ unsafe fn message(
             there: (there.addr, there.count, there.key),
         };
         let out = own.outgoing(msg.addr, None, None, msg.context);
-        let out = own.tx.rmamsg(flags).map(|flags| out.with(flags));
+        let out = own.tx.atomicmsg(flags).map(|flags| out.with(flags));
         let out = out.and_then(|out| own.fenced(flags).map(|()| out));
         submit(
             ep,

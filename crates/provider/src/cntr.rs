@@ -168,17 +168,19 @@ unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
-    counter.errors.fetch_add(value, Ordering::AcqRel);
-    counter.changed();
+    let cntr = unsafe { object::of::<Cntr>(cntr) };
+    cntr.counter.errors.fetch_add(value, Ordering::AcqRel);
+    cntr.told.fetch_add(value, Ordering::Relaxed);
+    cntr.counter.changed();
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
-    counter.errors.store(value, Ordering::Release);
-    counter.changed();
+    let cntr = unsafe { object::of::<Cntr>(cntr) };
+    cntr.counter.errors.store(value, Ordering::Release);
+    cntr.told.store(value, Ordering::Relaxed);
+    cntr.counter.changed();
     0
 }
 

@@ -447,8 +447,7 @@ impl Ep {
         if !self.has_av {
             return Err(Errno::NOAV);
         }
-        let sends = self.caps & FI_RECV == 0 || self.caps & FI_SEND != 0;
-        let receives = self.caps & FI_SEND == 0 || self.caps & FI_RECV != 0;
+        let (sends, receives) = transmits_and_receives(self.caps);
         let tells_sends = self.has_tx_cq || self.counted & (FI_SEND | FI_READ | FI_WRITE) != 0;
         let there = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
         let tells_receives = self.has_rx_cq || self.counted & there != 0;
@@ -529,4 +528,41 @@ unsafe extern "C" fn control(ep: *mut fid, command: c_int, arg: *mut c_void) -> 
         }
         Ok(0)
     })
+}
+
+/// Tells if an endpoint of these capabilities transmits, and if it receives messages: both, where
+/// no direction is named (fi_getinfo(3)). Operations of others on its memory need no queue.
+fn transmits_and_receives(caps: u64) -> (bool, bool) {
+    let one_sided = caps & (FI_RMA | FI_ATOMIC) != 0;
+    let messages = caps & (FI_MSG | FI_TAGGED) != 0 || !one_sided;
+    let both = |ways: u64| caps & ways == 0;
+    let sends = both(FI_SEND | FI_RECV) || caps & FI_SEND != 0;
+    let receives = both(FI_SEND | FI_RECV) || caps & FI_RECV != 0;
+    let any = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    let works = both(any) || caps & (FI_READ | FI_WRITE) != 0;
+    (
+        messages && sends || one_sided && works,
+        messages && receives,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_the_directions_that_their_capabilities_name() {
+        for (caps, expected) in [
+            (FI_MSG, (true, true)),
+            (FI_TAGGED | FI_RECV, (false, true)),
+            (FI_MSG | FI_RMA | FI_READ, (true, true)),
+            (FI_MSG | FI_SEND | FI_RMA | FI_REMOTE_WRITE, (true, false)),
+            (FI_RMA, (true, false)),
+            (FI_RMA | FI_READ | FI_WRITE, (true, false)),
+            (FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE, (false, false)),
+            (0, (true, true)),
+        ] {
+            assert_eq!(transmits_and_receives(caps), expected, "{caps:#x}");
+        }
+    }
 }

@@ -90,6 +90,14 @@ impl Binding {
         Ok(self.send(flags))
     }
 
+    /// Options of `fi_atomicmsg` and its kin: atomics bring no data.
+    pub fn atomicmsg(self, flags: u64) -> Result<OpFlags, Errno> {
+        if flags & FI_REMOTE_CQ_DATA != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        self.rmamsg(flags)
+    }
+
     /// Options of a receive with these flags, known to be valid.
     pub fn recv(self, flags: u64) -> OpFlags {
         OpFlags {

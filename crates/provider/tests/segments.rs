@@ -84,7 +84,7 @@ fn data_comes_after_all_pieces() {
     let flags = (FI_REMOTE_CQ_DATA, 0x1234);
     assert_eq!(t.remote(false, (&mut out, 1), &pieces, flags), 0);
     let (entry, _) = t.p.entry();
-    assert_eq!(entry.data, 0x1234);
+    assert_eq!((entry.data, entry.len), (0x1234, len));
     assert_ne!(entry.flags & FI_REMOTE_CQ_DATA, 0);
     assert_eq!(gathered(&t.memory), out);
     t.counted(1, 0);
@@ -102,8 +102,14 @@ fn an_injected_write_leaves_its_memory_at_once() {
     let pieces = [piece(10, 40), piece(11, 5_000), piece(100, 7)];
     let mut out = bytes(5_047);
     let sent = out.clone();
-    assert_eq!(t.remote(false, (&mut out, 1), &pieces, (FI_INJECT, 0)), 0);
+    let flags = FI_INJECT | FI_COMPLETION;
+    assert_eq!(t.remote(false, (&mut out, 1), &pieces, (flags, 0)), 0);
     out.fill(0xee);
+    assert_eq!(
+        t.p.entry().0.op_context as usize,
+        91,
+        "its entry was asked for"
+    );
     t.counted(1, 0);
     assert_eq!(t.memory[0][10..50], sent[..40]);
     assert_eq!(t.memory[1][11..5_011], sent[40..5_040]);

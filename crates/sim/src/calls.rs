@@ -55,11 +55,16 @@ impl World {
     /// The bytes of a remote write are there: its data follows in a call.
     pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let op = &mut self.eps[e as usize].ops[handle as usize];
-        let OpKind::Put { uid, data, .. } = &mut op.kind else {
+        let OpKind::Put {
+            uid, pieces, data, ..
+        } = &mut op.kind
+        else {
             return Err("data of what is no remote write".into());
         };
         let data = data.take().ok_or("data that nobody gave")?;
-        let msg = &self.truth.msgs[*uid as usize];
+        let all = &self.truth.msgs[*uid as usize..][..*pieces as usize];
+        let trails = all.iter().map(|msg| msg.len as usize).sum();
+        let msg = &all[0];
         let (dst, put) = (msg.dst, msg.put.ok_or("not a put")?);
         let bytes = head_of(put.key, put.addr, Some(data));
         let spot = Spot {
@@ -71,7 +76,8 @@ impl World {
         let trailer = self.truth.add(e, dst, None, None, 0);
         self.truth.settle(trailer);
         let msg = &mut self.truth.msgs[trailer as usize];
-        (msg.call, msg.put) = (call, Some(Put::new(spot, Some(data))));
+        let put = Put::new(spot, Some(data));
+        (msg.call, msg.put) = (call, Some(Put { trails, ..put }));
         self.put_due(e, dst, trailer, dst == e);
         Ok(())
     }

@@ -30,6 +30,8 @@ pub struct Put {
     pub loose: bool,
     /// For the queue of its target, in this message.
     pub data: Option<u64>,
+    /// Bytes of the write that the data follows.
+    pub trails: usize,
 }
 
 impl Put {
@@ -45,6 +47,7 @@ impl Put {
             bad: false,
             loose: false,
             data,
+            trails: 0,
         }
     }
 }

@@ -475,7 +475,7 @@ impl World {
         };
         if let Some(data) = put.data.filter(|_| entered.is_some()) {
             let due = &mut self.eps[e as usize].windows.data_due;
-            due.push_back((src, data, len as usize));
+            due.push_back((src, data, put.trails.max(len as usize)));
         }
         let stray = entered.is_some_and(|(window, _)| window != put.window);
         if stray {

@@ -66,7 +66,7 @@ impl<S: System> Core<S> {
             operands: [req.iov, &[]],
             result: &[],
             context: req.context,
-            completion: req.flags.completion && !req.flags.inject,
+            completion: req.flags.completion,
             flags: flag::RMA | flag::WRITE,
             must: part.is_some(),
             whole: part.map(|part| part.whole),
@@ -111,7 +111,7 @@ impl<S: System> Core<S> {
             ],
             result: if fetches { req.result } else { &[] },
             context: req.context,
-            completion: req.flags.completion && !req.flags.inject,
+            completion: req.flags.completion,
             flags: flag::ATOMIC | if fetches { flag::READ } else { flag::WRITE },
             must: part.is_some(),
             whole: part.map(|part| part.whole),
@@ -313,7 +313,7 @@ impl<S: System> Core<S> {
         (ep, context, flags): (EpId, usize, u64),
         trailer: &Trailer,
     ) -> Result<(), SubmitError> {
-        let (place, data) = trailer.data.unwrap_or_default();
+        let (place, data, len) = trailer.data.unwrap_or_default();
         let (verb, flags_there) = match trailer.data {
             Some(_) => (Verb::Write, HAS_DATA),
             None => (Verb::Over, FETCHES * trailer.reads as u8),
@@ -323,7 +323,7 @@ impl<S: System> Core<S> {
             datatype: 0,
             op: 0,
             flags: flags_there,
-            count: 0,
+            count: len,
         };
         let request = Request {
             peer: trailer.peer,
@@ -446,7 +446,9 @@ impl<S: System> Core<S> {
             endpoint.count(counted, true);
         }
         if word.flags & HAS_DATA != 0 {
-            self.tell_written(ep, source, data, payload.len());
+            // (Behind a write in parts or a long one comes the data alone.)
+            let len = payload.len().max(word.count as usize);
+            self.tell_written(ep, source, data, len);
         }
         Ok(())
     }

@@ -38,11 +38,12 @@ impl<S: System> Core<S> {
         let calls = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
         let in_order = calls && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
+        let len = u32::try_from(total(req.iov)).unwrap_or(u32::MAX);
         let trailer = (!in_order).then(|| Trailer {
             peer,
             reads: access == Access::Read,
-            data: req.data.map(|data| (place, data)),
-            completion: req.flags.completion && !req.flags.inject,
+            data: req.data.map(|data| (place, data, len)),
+            completion: req.flags.completion,
         });
         let (left, end) = (ranges.len(), Ok(()));
         let whole = Whole {

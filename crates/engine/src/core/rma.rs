@@ -270,7 +270,7 @@ impl<S: System> Core<S> {
                 len: range.2 as usize,
             }]
         });
-        let completion = req.flags.completion && !req.flags.inject;
+        let completion = req.flags.completion;
         let handle = self.ops.sends.insert(SendOp {
             ep,
             pieces: Pieces::new(logged.as_ref().map_or(req.iov, |iov| iov)),
