@@ -22,6 +22,8 @@ const VERSION_ROOM: usize = 16_384;
 pub struct Constants {
     /// Handles are `int`s.
     pub ints: bool,
+    /// Its own short collective calls are quick (docs/decisions/0263).
+    pub quick: bool,
     pub world: Handle,
     pub own: Handle,
     pub byte: Handle,
@@ -35,9 +37,10 @@ pub struct Constants {
     pub other: c_int,
 }
 
-/// MPICH 3.1 and later and Intel MPI, whose binary interface is one.
+/// MPICH 3.1 and later.
 const MPICH: Constants = Constants {
     ints: true,
+    quick: true,
     world: 0x4400_0000,
     own: 0x4400_0001,
     byte: 0x4c00_010d,
@@ -49,9 +52,16 @@ const MPICH: Constants = Constants {
     other: 15,
 };
 
+/// Intel MPI, whose binary interface is MPICH's.
+const INTEL: Constants = Constants {
+    quick: false,
+    ..MPICH
+};
+
 /// The binary interface of MPI 5.0, whose handles are small numbers as pointers.
 pub const MPI_5: Constants = Constants {
     ints: false,
+    quick: true,
     world: 0x101,
     own: 0x102,
     byte: 0x247,
@@ -84,7 +94,8 @@ pub fn constants() -> Option<Constants> {
     }
     match text {
         text if text.starts_with("Open MPI") => open_mpi(),
-        text if text.contains("MPICH") || text.contains("Intel(R) MPI") => Some(MPICH),
+        text if text.contains("Intel(R) MPI") => Some(INTEL),
+        text if text.contains("MPICH") => Some(MPICH),
         _ => None,
     }
 }
@@ -106,6 +117,7 @@ fn open_mpi() -> Option<Constants> {
     let object = |name: &CStr| Some(function(name)? as Handle);
     Some(Constants {
         ints: false,
+        quick: false,
         world: object(c"ompi_mpi_comm_world")?,
         own: object(c"ompi_mpi_comm_self")?,
         byte: object(c"ompi_mpi_byte")?,
@@ -121,7 +133,7 @@ fn open_mpi() -> Option<Constants> {
 /// The operations of the MPI's own, from `MPI_MAX` to `MPI_MAXLOC`.
 pub fn ops(constants: &Constants) -> Vec<Handle> {
     match *constants {
-        MPICH => (0x5800_0001..=0x5800_000c).collect(),
+        MPICH | INTEL => (0x5800_0001..=0x5800_000c).collect(),
         MPI_5 => vec![
             0x21, 0x22, 0x23, 0x24, 0x28, 0x29, 0x2a, 0x30, 0x31, 0x32, 0x38, 0x39,
         ],

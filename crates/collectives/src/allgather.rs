@@ -43,8 +43,7 @@ pub unsafe fn gather(
 ) -> Option<c_int> {
     mpi.world()?;
     let comm = mpi.handle(comm);
-    // Those of the others are quicker than this one.
-    if !mpi.is_open_mpi() {
+    if mpi.is_quick() {
         return None;
     }
     let (count, len, is_plain) = to.size(mpi)?;

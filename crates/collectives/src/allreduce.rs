@@ -10,7 +10,7 @@ use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::{c_int, c_void};
 
-/// More bytes are quicker by the MPI's own way, and so are, but with Open MPI, fewer.
+/// More bytes are quicker by the MPI's own way, and so are fewer where that is a quick one.
 const LEN_MAX: usize = 2_048;
 const LEN_MIN: usize = 9;
 /// Parts begin at multiples of this: what an element of any type may want.
@@ -43,7 +43,7 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     let count = usize::try_from(asked.count).ok().filter(|n| *n > 0)?;
     let layout = mpi.layout(datatype).filter(|layout| layout.is_plain)?;
     let len = count.checked_mul(layout.size)?;
-    let least = if mpi.is_open_mpi() { 1 } else { LEN_MIN };
+    let least = if mpi.is_quick() { LEN_MIN } else { 1 };
     if !(least..=LEN_MAX).contains(&len) {
         return None;
     }

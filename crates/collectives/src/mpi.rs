@@ -146,6 +146,11 @@ impl Mpi {
         !self.constants.ints && self.constants != MPI_5
     }
 
+    /// Says if its own short collective calls are quicker than an exchange by multicast.
+    pub fn is_quick(&self) -> bool {
+        self.constants.quick
+    }
+
     /// A handle that a caller gave.
     pub fn handle(&self, given: Handle) -> Handle {
         match self.constants.ints {
