@@ -56,8 +56,8 @@ pub(crate) struct Trailer {
     pub peer: PeerId,
     /// It read.
     pub reads: bool,
-    /// Key and address of what was written, data for the peer's queue, and the bytes that it is told
-    /// of (no more than 32 bits hold, as with verbs): the operation is over when that is told.
+    /// Key and address of what was written, data for the peer's queue, and the bytes that it is
+    /// told of (as many as 32 bits hold, as with verbs): the operation is over when it was told.
     pub data: Option<((u64, u64), u64, u32)>,
     pub completion: bool,
 }
@@ -105,7 +105,8 @@ pub(crate) struct Word {
     pub op: u8,
     /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`].
     pub flags: u8,
-    /// Elements of an atomic; bytes of the write that data follows; of an answer, not 0 where the call was refused.
+    /// Elements of an atomic; bytes of the write that data follows; of an answer, not 0 where the
+    /// call was refused.
     pub count: u32,
 }
 
