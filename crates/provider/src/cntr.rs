@@ -168,10 +168,9 @@ unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    let cntr = unsafe { object::of::<Cntr>(cntr) };
-    cntr.counter.errors.fetch_add(value, Ordering::AcqRel);
-    cntr.told.fetch_add(value, Ordering::Relaxed);
-    cntr.counter.changed();
+    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
+    counter.errors.fetch_add(value, Ordering::AcqRel);
+    counter.changed();
     0
 }
 
@@ -179,7 +178,7 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     cntr.counter.errors.store(value, Ordering::Release);
-    cntr.told.store(value, Ordering::Relaxed);
+    cntr.told.fetch_min(value, Ordering::Relaxed);
     cntr.counter.changed();
     0
 }
@@ -202,7 +201,7 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             }
             // One that came before this call, too: what failed is not counted any more.
             let errors = counter.errors.load(Ordering::Acquire);
-            if cntr.told.swap(errors, Ordering::Relaxed) != errors {
+            if errors > cntr.told.swap(errors, Ordering::Relaxed) {
                 return Err(Errno::AVAIL);
             }
             if cntr.shared.engine.is_unusable() {

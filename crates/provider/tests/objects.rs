@@ -249,6 +249,26 @@ fn remote_read_completes_and_counts() {
     p.close();
 }
 
+/// A wait tells of an error that nobody has read, also of one that the application adds; not of
+/// errors that it takes back.
+#[test]
+fn counters_tell_of_each_error_once() {
+    const AVAIL: c_int = -259;
+    let p = Pair::open();
+    // SAFETY: a counter of the provider.
+    unsafe {
+        let counter = &*(*p.counter).ops;
+        let wait = || (counter.wait)(p.counter, 1, 0);
+        assert_eq!((counter.adderr)(p.counter, 1), 0);
+        assert_eq!([wait(), wait()], [AVAIL, -libc::ETIMEDOUT]);
+        assert_eq!((counter.seterr)(p.counter, 0), 0);
+        assert_eq!(wait(), -libc::ETIMEDOUT, "none is left");
+        assert_eq!((counter.adderr)(p.counter, 1), 0);
+        assert_eq!(wait(), AVAIL, "one after they were taken back");
+    }
+    p.close();
+}
+
 #[test]
 fn default_operation_flags_can_be_changed() {
     let p = Pair::open();
