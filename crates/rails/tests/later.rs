@@ -2,20 +2,8 @@
 
 mod common;
 
-use common::{ip, join, wait_readable, Namespace};
+use common::{ip, join, next_state, wait_readable, Namespace};
 use marline_rails::{choose_interfaces, InterfaceChange, InterfaceWatch, RailFault};
-
-/// Waits for the next event of rail 0.
-fn next_state(watch: &mut InterfaceWatch) -> RailFault {
-    loop {
-        match watch.poll() {
-            Some((0, InterfaceChange::State(state))) => return state,
-            Some(other) => panic!("{other:?}"),
-            None => {}
-        }
-        wait_readable(watch.fd());
-    }
-}
 
 /// Of two rails that wait for any interface of a pattern each takes one that comes, and TCP behind
 /// a rail goes where that goes.

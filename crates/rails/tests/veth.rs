@@ -4,7 +4,8 @@
 mod common;
 
 use common::{
-    ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random, SendTo,
+    ip, join, next_state, open, open_default, port_of, receive, tool, wait_readable, Namespace,
+    Random, SendTo,
 };
 use marline_rails::{
     choose_interfaces, InterfaceChange, InterfaceWatch, Links, RailEvent, RailFault, RailRx,
@@ -204,18 +205,6 @@ fn a_narrow_router_is_reported_with_its_mtu() {
             receive(&mut rx, 5000_usize.div_ceil(fits)).concat(),
             [1; 5000]
         );
-    }
-}
-
-/// Waits for the next event of rail 0.
-fn next_state(watch: &mut InterfaceWatch) -> RailFault {
-    loop {
-        match watch.poll() {
-            Some((0, InterfaceChange::State(state))) => return state,
-            Some(other) => panic!("{other:?}"),
-            None => {}
-        }
-        wait_readable(watch.fd());
     }
 }
 

@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use marline_rails::{
-    choose_interfaces, InterfaceWatch, Rail, RailRx, RailTx, Received, SendOutcome, UdpAddr,
-    UdpConfig, UdpRail, UdpRx, UdpTx,
+    choose_interfaces, InterfaceChange, InterfaceWatch, Rail, RailFault, RailRx, RailTx, Received,
+    SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::fs::File;
@@ -190,4 +190,16 @@ pub fn end_of(addr: &RailAddr) -> (IpAddr, u16) {
 /// Port of a rail.
 pub fn port_of(addr: &RailAddr) -> u16 {
     end_of(addr).1
+}
+
+/// Waits for the next event of rail 0.
+pub fn next_state(watch: &mut InterfaceWatch) -> RailFault {
+    loop {
+        match watch.poll() {
+            Some((0, InterfaceChange::State(state))) => return state,
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+        wait_readable(watch.fd());
+    }
 }
