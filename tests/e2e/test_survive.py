@@ -9,11 +9,11 @@ from conftest import ALL_BUT_TRUNCATE
 RANKS = 4
 
 
-def survive(lab, openmpi, provider, options=(), env=None):
+def survive(lab, openmpi, provider, options=(), env=None, ask=("--with-ft", "ulfm")):
     """The job's result; all ranks but one go on."""
-    program = ["--with-ft", "ulfm", openmpi.program("ulfm"), 30]
+    program = [*ask, openmpi.program("ulfm"), 30]
     if provider != "marline":
-        program[2:2] = ["--mca", "coll", "^han"]
+        program[:0] = ["--mca", "coll", "^han"]
     result = lab.run(openmpi, program, n=RANKS, provider=provider, options=options, env=env)
     assert result.ok and result.find(rf"^ulfm ok ranks={RANKS - 1} rounds=30$"), result.tail()
     assert result.find(rf"^ulfm: lost 1 of {RANKS} "), result.tail()
@@ -36,6 +36,19 @@ def test_so_they_do_on_a_rail_that_loses_or_damages(lab, openmpi, provider, faul
     lab.fault(0, fault)
     survive(lab, openmpi, provider)
     assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
+
+
+@pytest.mark.parametrize("way", ["parameter", "file"])
+def test_other_ways_to_ask_for_it(lab, openmpi, provider, tmp_path, way):
+    """By Open MPI's parameter; the launcher is told to let the others live."""
+    ask, env = ["--runtime-options", "recoverable,notifyerrors"], {}
+    if way == "parameter":
+        ask += ["--mca", "mpi_ft_enable", 1]
+    else:
+        env["HOME"] = tmp_path
+        (tmp_path / ".openmpi").mkdir()
+        (tmp_path / ".openmpi" / "mca-params.conf").write_text("mpi_ft_enable = true\n")
+    survive(lab, openmpi, provider, env=env, ask=ask)
 
 
 OB1 = {"argument": (["--mca", "pml", "ob1"], {}), "environment": ([], {"OMPI_MCA_pml": "ob1"})}

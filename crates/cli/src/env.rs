@@ -49,7 +49,7 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
         tool::say(&mpi.describe());
     }
     let mut set = variables(
-        (mpi.kind, &[]),
+        (&mpi, &[]),
         &Fabric::Marline(dir),
         &args.common,
         &environment,

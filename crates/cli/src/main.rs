@@ -13,6 +13,7 @@ mod doctor;
 mod env;
 mod json;
 mod lab;
+mod mca;
 mod model;
 mod mpi;
 mod outcome;

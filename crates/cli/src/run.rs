@@ -1,9 +1,9 @@
 //! `marline run -- mpiexec …`.
 
-use crate::mpi::{self, Fabric, Kind, Mpi, Var};
+use crate::mpi::{self, Fabric, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::summary::{finish, Ran, SummaryArgs};
-use crate::{asked, child, contradict, preload, provider, settings, tool};
+use crate::{asked, child, contradict, mca, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,7 +84,7 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     let environment = settings::environment();
     settings::check(&environment)?;
     let fabric = Fabric::Marline(dir);
-    let set = variables((mpi.kind, rest), &fabric, &args.common, &environment);
+    let set = variables((&mpi, rest), &fabric, &args.common, &environment);
     let job = Job {
         mpi,
         set,
@@ -94,15 +94,17 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     start(command, job, &args.common, Some(&args.summary))
 }
 
-/// The variables that a job of this kind of MPI gets in `environment`, when its mpiexec is called
+/// The variables that a job of this MPI gets in `environment`, when its mpiexec is called
 /// with these arguments.
 pub fn variables(
-    (kind, args): (Kind, &[String]),
+    (mpi, args): (&Mpi, &[String]),
     fabric: &Fabric,
     common: &Common,
     environment: &[(String, String)],
 ) -> Vec<(String, String)> {
-    let matching = asked::matching(kind, args, environment);
+    let kind = mpi.kind;
+    let known = [mca::of_files(mpi, environment), environment.to_vec()].concat();
+    let matching = asked::matching(kind, &mca::spelled_out(mpi, args), &known);
     let mut set = effective(
         &mpi::variables(kind, fabric, common.no_shm, matching),
         environment,
@@ -168,6 +170,8 @@ pub fn start(
         for said in contradict::check(kind, &job.set, &job.args, &environment)? {
             tool::say(&said);
         }
+        contradict::check(kind, &job.set, &mca::spelled_out(&job.mpi, &job.args), &[])
+            .map_err(|why| format!("{why} (a file that --tune or --am names says so)"))?;
         let given = environment.iter().find(|(name, _)| name == STATS_DIR);
         let given = given.map(|(_, dir)| Path::new(dir));
         let given = given.filter(|dir| !dir.as_os_str().is_empty());
@@ -216,8 +220,14 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("libmarline-mpi.so"), "").unwrap();
         let fabric = Fabric::Marline(dir.clone());
+        let mpi = Mpi {
+            kind: mpi::Kind::OpenMpi5,
+            version: "5.0.0".to_owned(),
+            mpiexec: "mpiexec".into(),
+            path: None,
+        };
         let names = |common: &Common, environment: &[(String, String)]| {
-            let set = variables((mpi::Kind::OpenMpi5, &[]), &fabric, common, environment);
+            let set = variables((&mpi, &[]), &fabric, common, environment);
             let has = |name: &str| set.iter().any(|(n, _)| n == name);
             (has(preload::VARIABLE), has(mpi::YIELD_WHEN_IDLE))
         };

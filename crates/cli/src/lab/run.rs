@@ -60,12 +60,7 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
         Provider::None => Fabric::Unchanged,
     };
     settings::check(&environment)?;
-    let mut set = variables(
-        (mpi.kind, &args.program),
-        &fabric,
-        &args.common,
-        &environment,
-    );
+    let mut set = variables((&mpi, &args.program), &fabric, &args.common, &environment);
     let marline = args.provider == Provider::Marline;
     if marline && !environment.iter().any(|(name, _)| name == RAILS) {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));
