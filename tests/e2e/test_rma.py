@@ -52,12 +52,25 @@ def test_they_are_used_without_a_setting(lab, name, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
-@pytest.mark.parametrize("name", ["mpich", "openmpi"])
-def test_on_a_rail_that_loses_or_damages(lab, name, provider, fault):
+def test_on_a_rail_that_loses_or_damages(lab, mpi, provider, fault):
     """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""
     lab.fault(0, fault)
-    run(lab, labs.MPIS[name], provider, "--seed", 3, "--rounds", 30, n=4, timeout=90)
+    run(lab, mpi, provider, "--seed", 3, "--rounds", 20, n=4, timeout=90)
     assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
+
+
+def test_windows_of_every_kind(lab, mpi, provider, tmp_path):
+    """Dynamic, shared, without memory; thresholds, scattered elements: one rail loses, the other damages."""
+    lab.fault(0, "drop=2%")
+    lab.fault(1, "corrupt=1%")
+    program = [mpi.program("windows"), "--rounds", 6, "--seed", 3]
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpi, program, provider=provider, env=env, n=4, timeout=90)
+    assert result.ok and result.find(r"^windows ok operations="), result.tail()
+    assert lab.hits("drop") > 0 and lab.hits("corrupt") > 0, lab.status()
+    if provider == "marline":
+        counted = labs.counters(tmp_path)
+        assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
 
 
 # What carries accumulates on long doubles: MPICH 5 makes messages of them, whatever a network offers; Open
@@ -90,16 +103,37 @@ def test_long_doubles_real_and_complex(lab, name, provider, tmp_path, fault):
         assert used == counted_by, f"{used}\n{result.tail()}"
 
 
-def test_a_rail_goes_down_and_returns(lab, mpich, provider, tmp_path):
-    program = [mpich.program("rma"), "--seed", 4, "--rounds", 300]
-    env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
-    job = lab.start(mpich, program, env=env, n=4, provider=provider)
+def flap(lab, job):
+    """A rail goes down and returns until the job ends; its result."""
     while job.running():
         lab.fault(0, "down")
         lab.clear()
-    result = job.wait(90)
+    return job.wait(300)
+
+
+def test_a_rail_goes_down_and_returns(lab, mpi, provider, tmp_path):
+    program = [mpi.program("rma"), "--seed", 4, "--rounds", 20]
+    result = flap(lab, lab.start(mpi, program, env={"FI_MARLINE_STATS_DIR": tmp_path}, n=4, provider=provider))
     assert result.ok and result.find(OK), result.tail()
     assert provider != "marline" or labs.counters(tmp_path)["downs"] > 0, result.tail()
+
+
+# Intel MPI leaves increments to the network only where its atomics are switched on.
+COUNTS = {"mpich": {}, "openmpi": {}, "intel": {}, "intel-atomics": {"MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1}}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_counter_is_exact_after_failovers(lab, name, provider, tmp_path):
+    """Each value is handed out once, to one of four ranks, and the last is their number."""
+    mpi = labs.MPIS[name.partition("-")[0]]
+    env = {**COUNTS[name], "FI_MARLINE_STATS_DIR": tmp_path}
+    program = [mpi.program("rma"), "--increments", 500]
+    result = flap(lab, lab.start(mpi, program, env=env, n=4, provider=provider))
+    assert result.ok and result.find(OK), result.tail()
+    if provider == "marline":
+        counted = labs.counters(tmp_path)
+        assert counted["downs"] > 0, result.tail()
+        assert (counted["calls"] >= 4 * 500) == (name != "intel"), counted
 
 
 def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path):
@@ -120,7 +154,8 @@ def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
 
 @pytest.mark.parametrize("name", MPICHS)
 def test_imb_rma(lab, name, provider, tmp_path):
-    """Every benchmark of IMB-RMA runs to its end; the bytes are checked by ours."""
+    """Every benchmark of IMB-RMA runs to its end on a rail that loses; it is built without checks of its bytes."""
+    lab.fault(0, "drop=2%")
     mpi, lengths = labs.MPIS[name], tmp_path / "lengths"
     lengths.write_text("0\n8\n5000\n200000\n")
     program = [labs.MPI_DIR / "impi-rt" / "bin" / "IMB-RMA", "-iter", 10, "-time", 0.05, "-msglen", lengths]
@@ -129,11 +164,17 @@ def test_imb_rma(lab, name, provider, tmp_path):
     assert result.ok and "All processes entering MPI_Finalize" in result.out, result.tail()
     for test in IMB_TESTS:
         assert f"# Benchmarking {test}" in result.out, f"{test} did not run\n{result.tail()}"
+    assert lab.hits("drop") > 0, lab.status()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fault", ["drop=5%", "corrupt=2%"])
+@pytest.mark.parametrize("fault", ["drop=5%", "corrupt=2%", "flap"])
 @pytest.mark.parametrize("seed", range(10, 15))
-def test_soak(lab, mpi, provider, fault, seed):
-    lab.fault(0, fault)
-    run(lab, mpi, provider, "--seed", seed, "--rounds", 400, n=4, timeout=300)
+@pytest.mark.parametrize("program", ["rma", "windows"])
+def test_soak(lab, mpi, provider, program, fault, seed):
+    if fault != "flap":
+        lab.fault(0, fault)
+    words = [mpi.program(program), "--seed", seed, "--rounds", 400 if program == "rma" else 60]
+    job = lab.start(mpi, words, provider=provider, n=4)
+    result = flap(lab, job) if fault == "flap" else job.wait(300)
+    assert result.ok and result.find(rf"^{program} ok "), result.tail()

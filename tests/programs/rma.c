@@ -2,8 +2,9 @@
  * and without requests; accumulates and fetches whose sums must come out exactly; locks made of
  * compare-and-swap; exclusive locks; fences; dynamic windows.
  *
- *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS] [--gets N]
+ *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS] [--gets N] [--increments N]
  *
+ * With --increments each rank only increments a counter so often.
  * With --gets each rank only gets so many pieces of 64 KiB from the next at once, round after round.
  * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
  * library serves it meanwhile. Prints
@@ -15,7 +16,7 @@
 enum { ELEMENTS = 700, SPINS = 12 };
 
 static int rank, size;
-static int rounds = 40, compute_ms = 0, gets = 0;
+static int rounds = 40, compute_ms = 0, gets = 0, increments = 0;
 static size_t max_size = 300000;
 static uint64_t seed = 1, state;
 static long operations;
@@ -127,6 +128,27 @@ static MPI_Info hints(int on)
     return info;
 }
 
+/* A counter at rank 0 that all increment so often, from what is there: each value is handed out once. */
+static void tickets(MPI_Win win, int64_t start, long each)
+{
+    int64_t ticket, step = 1;
+    long seen = 0, n = each * size;
+    MPI_Bcast(&start, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+    for (long i = 0; i < each; i++) {
+        MPI_Fetch_and_op(&step, &ticket, MPI_INT64_T, 0, 0, MPI_SUM, win);
+        MPI_Win_flush(0, win);
+        seen += ticket - start;
+        operations++;
+    }
+    if ((seen = total_of(seen)) != n * (n - 1) / 2)
+        fail("tickets handed out", seen, n * (n - 1) / 2);
+    MPI_Get_accumulate(NULL, 0, MPI_INT64_T, &ticket, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, MPI_NO_OP,
+                       win);
+    MPI_Win_flush(0, win);
+    if (ticket != start + n)
+        fail("value of the counter", ticket, start + n);
+}
+
 /* Everybody adds to the same elements: sums are exact. Each window has one type and operation. */
 static void accumulate(int hinted)
 {
@@ -138,7 +160,7 @@ static void accumulate(int hinted)
     MPI_Win_lock_all(0, win);
     MPI_Win_sync(win);
     MPI_Barrier(MPI_COMM_WORLD);
-    long added = 0, seen = 0, got = 0;
+    long added = 0, got = 0;
     for (int i = 0; i < rounds; i++) {
         int target = draw(size), count = draw(4) ? 1 + draw(16) : 1 + draw(ELEMENTS);
         int at = draw(ELEMENTS - count + 1);
@@ -160,25 +182,32 @@ static void accumulate(int hinted)
     if ((got = total_of(got)) != (added = total_of(added)))
         fail("sum of accumulates", got, added);
 
-    /* A counter that all increment: each value is handed out once. */
     MPI_Barrier(MPI_COMM_WORLD);
-    int64_t ticket, step = 1, start = sums[0];
-    MPI_Bcast(&start, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
-    for (int i = 0; i < 3 * rounds; i++) {
-        MPI_Fetch_and_op(&step, &ticket, MPI_INT64_T, 0, 0, MPI_SUM, win);
-        MPI_Win_flush(0, win);
-        seen += ticket - start;
-        operations++;
-    }
-    long n = 3L * rounds * size;
-    if ((seen = total_of(seen)) != n * (n - 1) / 2)
-        fail("tickets handed out", seen, n * (n - 1) / 2);
+    tickets(win, sums[0], 3 * rounds);
     MPI_Win_unlock_all(win);
     MPI_Win_free(&win);
     if (hinted)
         MPI_Info_free(&info);
     free(one);
     free(old);
+}
+
+/* Nothing but a counter that all increment. */
+static void count(void)
+{
+    MPI_Info info = hints(1);
+    int64_t *counter;
+    MPI_Win win;
+    MPI_Win_allocate(sizeof *counter, sizeof *counter, info, MPI_COMM_WORLD, &counter, &win);
+    *counter = 0;
+    MPI_Win_lock_all(0, win);
+    MPI_Win_sync(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tickets(win, 0, increments);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    MPI_Info_free(&info);
 }
 
 /* A lock of compare-and-swap guards a number that is got and put. */
@@ -367,12 +396,16 @@ int main(int argc, char **argv)
             compute_ms = value;
         else if (!strcmp(argv[i], "--gets"))
             gets = value;
+        else if (!strcmp(argv[i], "--increments"))
+            increments = value;
     }
     state = pattern_key(rank, 0, 0, seed);
     if (compute_ms) {
         compute();
     } else if (gets) {
         many_gets();
+    } else if (increments) {
+        count();
     } else {
         put_and_get();
         for (int hinted = 0; hinted < 2; hinted++) {
