@@ -1,5 +1,6 @@
 //! Atomic operations of applications, on cells of others (`cells`) and their own.
 
+use crate::elements;
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, NONE};
@@ -12,18 +13,7 @@ impl World {
     fn draw_atomic(&mut self, dst: u32) -> (Atomic, AtomicKind) {
         let (key, len) = self.find_cells(dst);
         let rng = &mut self.windows_rng;
-        let size = rng.pick(&[1, 4, 8, 8]) as usize;
-        let (kind, op) = rng.pick(&[
-            (AtomicKind::Plain, op::SUM),
-            (AtomicKind::Plain, op::BXOR),
-            (AtomicKind::Plain, op::MAX),
-            (AtomicKind::Plain, op::WRITE),
-            (AtomicKind::Fetch, op::SUM),
-            (AtomicKind::Fetch, op::READ),
-            (AtomicKind::Fetch, op::WRITE),
-            (AtomicKind::Compare, op::CSWAP),
-            (AtomicKind::Compare, op::MSWAP),
-        ]);
+        let (datatype, size, (kind, op)) = elements::draw(rng);
         let compares = kind == AtomicKind::Compare;
         let most = SHORT_MAX as usize / size / (1 + compares as usize);
         // Those that no call has room for go in several.
@@ -42,23 +32,18 @@ impl World {
             _ => 0,
         };
         let key = if rng.one_in(16) { key + 1 } else { key };
-        let operand_bytes = if op == op::READ { 0 } else { count * size };
-        let compare_bytes = if compares { count * size } else { 0 };
-        // Few values, so that comparisons find what they look for.
-        let mut draw = |n: usize| {
-            (0..n)
-                .map(|_| (rng.below(3) as u8).wrapping_mul(0xc3))
-                .collect()
-        };
+        let operands = if op == op::READ { 0 } else { count };
+        let compare = if compares { count } else { 0 };
         let what = Atomic {
             key,
             addr,
+            datatype,
             size,
             op,
             count,
             fetches: kind != AtomicKind::Plain,
-            operands: draw(operand_bytes),
-            compare: draw(compare_bytes),
+            operands: elements::operands(rng, datatype, operands),
+            compare: elements::operands(rng, datatype, compare),
         };
         (what, kind)
     }
@@ -80,11 +65,7 @@ impl World {
         let request = AtomicReq {
             dest,
             kind,
-            datatype: match what.size {
-                1 => 1,
-                4 => 5,
-                _ => 7,
-            },
+            datatype: what.datatype,
             op: what.op,
             operands: &operands,
             compare: if what.compare.is_empty() {
@@ -108,6 +89,10 @@ impl World {
         }
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
         let fetches = what.fetches;
+        *self
+            .troubles
+            .entry(elements::name(what.datatype))
+            .or_default() += 1;
         let op = AtomicOp {
             dst,
             what,
@@ -123,7 +108,6 @@ impl World {
         ep.open += 1;
         self.counts(dst, fetches);
         self.call_parts(e, dst, handle);
-        *self.troubles.entry("atomic").or_default() += 1;
         self.accepted(e, "atomic", result);
     }
 

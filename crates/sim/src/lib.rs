@@ -25,6 +25,7 @@ pub mod damage;
 mod dials;
 mod draw;
 mod drive;
+mod elements;
 mod endpoint;
 mod forge;
 pub mod group;

@@ -1,6 +1,7 @@
 //! Remote operations as the truth knows them: calls from engine to engine, atomic operations, and
 //! the cells that these work on.
 
+use crate::elements;
 use marline_engine::{flag, Counter, Engine, EpId, System};
 use std::sync::Arc;
 
@@ -102,7 +103,9 @@ pub struct Atomic {
     pub key: u64,
     /// See `key`.
     pub addr: u64,
-    /// Bytes of an element: 1, 4 or 8.
+    /// libfabric's number of its elements' type.
+    pub datatype: u8,
+    /// Bytes of an element.
     pub size: usize,
     /// Number of the operation, as libfabric has it.
     pub op: u8,
@@ -119,13 +122,21 @@ pub struct Atomic {
 /// libfabric's numbers of operations.
 pub(crate) mod op {
     #![allow(missing_docs)] // the names say it
+    pub const MIN: u8 = 0;
     pub const MAX: u8 = 1;
     pub const SUM: u8 = 2;
+    pub const PROD: u8 = 3;
+    pub const BOR: u8 = 6;
+    pub const BAND: u8 = 7;
     pub const BXOR: u8 = 9;
     pub const READ: u8 = 10;
     pub const WRITE: u8 = 11;
     pub const CSWAP: u8 = 12;
+    pub const CSWAP_NE: u8 = 13;
+    pub const CSWAP_LT: u8 = 15;
+    pub const CSWAP_GE: u8 = 16;
     pub const MSWAP: u8 = 18;
+    pub const DIFF: u8 = 19;
 }
 
 impl Atomic {
@@ -168,28 +179,17 @@ impl Atomic {
     pub fn apply(&self, cells: &mut [u8]) -> Vec<u8> {
         let (old, size) = (cells.to_vec(), self.size);
         for (i, cell) in cells.chunks_exact_mut(size).enumerate() {
-            let at = i * size..(i + 1) * size;
-            let here = number(cell);
-            let operand = self.operands.get(at.clone()).map_or(0, number);
-            let compare = self.compare.get(at).map_or(0, number);
-            let new = match self.op {
-                op::MAX => here.max(operand),
-                op::SUM => here.wrapping_add(operand),
-                op::BXOR => here ^ operand,
-                op::WRITE => operand,
-                op::CSWAP if here == compare => operand,
-                op::MSWAP => here & !compare | operand & compare,
-                _ => here,
+            let of = |all: &[u8]| {
+                all.get(i * size..(i + 1) * size)
+                    .unwrap_or_default()
+                    .to_vec()
             };
-            cell.copy_from_slice(&new.to_le_bytes()[..size]);
+            let (operand, compare) = (of(&self.operands), of(&self.compare));
+            let new = elements::after((self.datatype, self.op), cell, &operand, &compare);
+            cell.copy_from_slice(&new);
         }
         old
     }
-}
-
-/// An element, as an unsigned number.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, byte| n << 8 | *byte as u64)
 }
 
 /// The cells of a process.
