@@ -4,6 +4,7 @@ verifying program of ours, and what becomes of it when packets are lost, damaged
 import pytest
 
 import lab as labs
+from test_mpi import mpi4py
 
 # Marline offers them, and the MPI uses them.
 ON = {
@@ -164,6 +165,22 @@ def test_imb_rma(lab, name, provider, tmp_path):
     assert result.ok and "All processes entering MPI_Finalize" in result.out, result.tail()
     for test in IMB_TESTS:
         assert f"# Benchmarking {test}" in result.out, f"{test} did not run\n{result.tail()}"
+    assert lab.hits("drop") > 0, lab.status()
+
+
+def test_mpi4py_on_a_rail_that_loses(lab, mpi, provider):
+    """Some of its tests of windows; test_soak_mpi4py has all."""
+    lab.fault(0, "drop=2%")
+    tests = ["testCompareAndSwap", "testStartComplete", "testFlush"]
+    chosen = [word for test in tests for word in ("-k", f"TestRMAWorld.{test}")]
+    assert mpi4py(lab, mpi, "-i", "test_rma", *chosen, provider=provider, timeout=120) >= len(tests)
+    assert lab.hits("drop") > 0, lab.status()
+
+
+@pytest.mark.soak
+def test_soak_mpi4py(lab, mpi, provider):
+    lab.fault(0, "drop=2%")
+    assert mpi4py(lab, mpi, "-i", "test_rma", "-i", "test_win", provider=provider, timeout=600) > 100
     assert lab.hits("drop") > 0, lab.status()
 
 

@@ -7,7 +7,7 @@
  * With --increments each rank only increments a counter so often.
  * With --gets each rank only gets so many pieces of 64 KiB from the next at once, round after round.
  * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
- * library serves it meanwhile. Prints
+ * library serves it meanwhile, and each of them says how long that took. Prints
  * "rma ok operations=N" at rank 0. */
 #include "pattern.h"
 #include <mpi.h>
@@ -343,10 +343,12 @@ static void compute(void)
         MPI_Win_flush(0, win);
         if (old != value)
             fail("value put and got", old, value);
+        double start = now_s();
         for (int i = 0; i < COUNTS; i++) {
             MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 2 * size, MPI_SUM, win);
             MPI_Win_flush(0, win);
         }
+        printf("rma rank=%d was served in %.2f us each\n", rank, 1e6 * (now_s() - start) / COUNTS);
         MPI_Put(&mark, 1, MPI_INT64_T, 0, size + rank, 1, MPI_INT64_T, win);
         MPI_Win_flush(0, win);
         operations += 3 + COUNTS;
