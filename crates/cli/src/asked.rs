@@ -30,8 +30,8 @@ pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
 }
 
 /// The side that matches messages to receives in a job with these arguments of mpiexec and these
-/// variables (of two of a name the later counts): Marline, unless the user of Open MPI 5 asks for its
-/// own way (ob1), or for a job that survives the loss of ranks (ULFM).
+/// variables (of two of a name the later counts): Marline, unless the user of Open MPI 5 asks for
+/// its own way (ob1), or for a job that survives the loss of ranks (ULFM).
 pub fn matching(kind: Kind, args: &[String], variables: &[(String, String)]) -> Matching {
     let says = |(at, arg): (usize, &String)| {
         let next = args.get(at + 1).map(String::as_str);

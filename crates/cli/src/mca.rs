@@ -33,7 +33,8 @@ pub fn of_files(mpi: &Mpi, environment: &[(String, String)]) -> Variables {
     all.map(|(_, name, value)| (name, value)).collect()
 }
 
-/// The arguments of an mpiexec, and behind each `--tune` (or `--am`) the words that its files stand for.
+/// The arguments of an mpiexec, and behind each `--tune` (or `--am`) the words that its files
+/// stand for.
 pub fn spelled_out(mpi: &Mpi, args: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for (n, arg) in args.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! Atomic operations of applications, on cells of others (`cells`) and their own.
 
-use crate::elements;
+use crate::elements::{self, op};
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, NONE};
-use crate::remote::{op, Ask, Atomic, AtomicOp, Call, SHORT_MAX};
+use crate::remote::{Ask, Atomic, AtomicOp, Call, SHORT_MAX};
 use crate::world::World;
 use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpError, OpFlags, SubmitError};
 

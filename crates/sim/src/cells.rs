@@ -2,8 +2,9 @@
 //! in its plainest form, when the call for it is next; afterwards both must be alike.
 
 use crate::check::SCRAP;
+use crate::elements::op;
 use crate::memory::{Buffer, OpKind};
-use crate::remote::{op, Open};
+use crate::remote::Open;
 use crate::world::World;
 use marline_engine::Region;
 

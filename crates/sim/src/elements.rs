@@ -1,7 +1,6 @@
 //! Elements of atomic operations: their types, and each operation on one in its plainest form.
 //! Integers are 128 bits wide here and reals doubles, whatever they are in memory.
 
-use crate::remote::op;
 use crate::rng::Rng;
 use marline_engine::AtomicKind::{self, Compare, Fetch, Plain};
 use std::cmp::Ordering::{self, Equal, Greater, Less};
@@ -17,7 +16,28 @@ pub(crate) enum Class {
     Complex,
 }
 
-/// Class, and bytes of an element, of libfabric's types by their numbers; long doubles are left out.
+/// libfabric's numbers of operations.
+pub(crate) mod op {
+    #![allow(missing_docs)] // the names say it
+    pub const MIN: u8 = 0;
+    pub const MAX: u8 = 1;
+    pub const SUM: u8 = 2;
+    pub const PROD: u8 = 3;
+    pub const BOR: u8 = 6;
+    pub const BAND: u8 = 7;
+    pub const BXOR: u8 = 9;
+    pub const READ: u8 = 10;
+    pub const WRITE: u8 = 11;
+    pub const CSWAP: u8 = 12;
+    pub const CSWAP_NE: u8 = 13;
+    pub const CSWAP_LT: u8 = 15;
+    pub const CSWAP_GE: u8 = 16;
+    pub const MSWAP: u8 = 18;
+    pub const DIFF: u8 = 19;
+}
+
+/// Class, and bytes of an element, of libfabric's types by their numbers; long doubles are left
+/// out.
 const TYPES: [(u8, Class, usize); 14] = [
     (0, Class::Integer, 1),
     (1, Class::Integer, 1),
@@ -35,8 +55,8 @@ const TYPES: [(u8, Class, usize); 14] = [
     (15, Class::Integer, 16),
 ];
 
-/// What is done to elements of any type; the first so many of integers and reals, too, and all of
-/// integers.
+/// Operations on elements of any type, the first few of them; on integers and reals those before
+/// [`OF_REALS`], and on integers all.
 const OPERATIONS: [(AtomicKind, u8); 19] = [
     (Plain, op::SUM),
     (Plain, op::DIFF),
@@ -73,8 +93,8 @@ pub(crate) fn draw(rng: &mut Rng) -> (u8, usize, (AtomicKind, u8)) {
 }
 
 /// Draws so many operands. They are few, so that comparisons find what they look for. Reals are
-/// neither zero nor less than one: results that depend on the way to them (signs of zeros, which of two
-/// that are no numbers) do not come about.
+/// neither zero nor less than one: results that depend on the way to them (signs of zeros, which of
+/// two that are no numbers) do not come about.
 pub(crate) fn operands(rng: &mut Rng, datatype: u8, count: usize) -> Vec<u8> {
     let (class, size) = of(datatype);
     let mut one = |_| -> Vec<u8> {

@@ -119,26 +119,6 @@ pub struct Atomic {
     pub compare: Vec<u8>,
 }
 
-/// libfabric's numbers of operations.
-pub(crate) mod op {
-    #![allow(missing_docs)] // the names say it
-    pub const MIN: u8 = 0;
-    pub const MAX: u8 = 1;
-    pub const SUM: u8 = 2;
-    pub const PROD: u8 = 3;
-    pub const BOR: u8 = 6;
-    pub const BAND: u8 = 7;
-    pub const BXOR: u8 = 9;
-    pub const READ: u8 = 10;
-    pub const WRITE: u8 = 11;
-    pub const CSWAP: u8 = 12;
-    pub const CSWAP_NE: u8 = 13;
-    pub const CSWAP_LT: u8 = 15;
-    pub const CSWAP_GE: u8 = 16;
-    pub const MSWAP: u8 = 18;
-    pub const DIFF: u8 = 19;
-}
-
 impl Atomic {
     /// The call that asks for it.
     pub fn bytes(&self) -> Vec<u8> {
