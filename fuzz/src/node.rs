@@ -401,6 +401,7 @@ impl Bench {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. }
+                | Event::PathRerouted { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),

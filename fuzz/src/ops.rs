@@ -474,7 +474,8 @@ impl World {
                 #[rustfmt::skip]
                 Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
-                | Event::PathShrank { .. } => {}
+                | Event::PathShrank { .. }
+                | Event::PathRerouted { .. } => {}
                 #[rustfmt::skip]
                 Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Called { .. }
                 | Event::PullWanted { .. } | Event::Pulled { .. } | Event::PutAsked { .. }

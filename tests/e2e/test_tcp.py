@@ -3,12 +3,14 @@ without that anyone has named them."""
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 
 import pytest
 
 import lab as labs
+from test_events import events
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +57,10 @@ def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
 
 
 @contextlib.contextmanager
-def udp_filtered(lab):
-    """All UDP between the hosts is dropped, and counted."""
+def udp_filtered(lab, rails="rail*"):
+    """All UDP between the hosts, on these rails, is dropped, and counted."""
     rules = "table inet filter_udp { chain out { type filter hook output priority 0; " \
-            "oifname \"rail*\" meta l4proto udp counter drop; }; }"
+            f"oifname \"{rails}\" meta l4proto udp counter drop; }}; }}"
     for host in ("h0", "h1"):
         made = lab.exec(host, "nft", rules)
         assert made.returncode == 0, made.stderr
@@ -161,21 +163,18 @@ def labs_total(rails):
     return sum(rail["packets_out"] for rail in rails.values())
 
 
-@pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
-def test_another_source_port_is_tried(lab, stress, mpich, rail):
-    """Switches in the fabric drop what comes from the ports that are in use. With no other rail the
-    job goes on by another source port, and nothing fails over."""
-    env = {"FI_MARLINE_RAILS": rail}
-    program = stress(mpich, "--continue", 3, "--max-size", 1 << 20, "--report", 0.3)
-    protocol = "tcp" if rail.startswith("tcp:") else "udp"
+def without_what_was_seen(lab, stress, mpi, rail, kind, field, folder):
+    """A job of one rail, and the events of it. In its middle switches in the fabric drop what has the
+    source ports, or the flow labels, that are in use; the job goes on, and nothing fails over."""
+    env = {"FI_MARLINE_RAILS": rail, "FI_MARLINE_STATS_DIR": folder}
+    program = stress(mpi, "--continue", 3, "--max-size", 1 << 20, "--report", 0.3)
+    what = "iifname \"rail*\" meta l4proto " + ("tcp" if rail.startswith("tcp:") else "udp")
     # What was seen within the first moments is in the set, and what is in the set gets dropped.
-    watch = "table inet routes { set seen { type inet_service; flags dynamic; size 64; }; " \
-            "chain in { type filter hook input priority 0; iifname \"rail*\" meta l4proto %s " \
-            "update @seen { th sport }; }; }" % protocol
-    drop = "flush chain inet routes in; add rule inet routes in iifname \"rail*\" meta l4proto %s " \
-           "th sport @seen counter drop" % protocol
+    watch = f"table inet routes {{ set seen {{ {kind}; flags dynamic; size 64; }}; " \
+            f"chain in {{ type filter hook input priority 0; {what} update @seen {{ {field} }}; }}; }}"
+    drop = f"flush chain inet routes in; add rule inet routes in {what} {field} @seen counter drop"
     try:
-        job = lab.start(mpich, program, env=env)
+        job = lab.start(mpi, program, env=env)
         assert job.wait_for("^stress t=", 30), job.output()
         made = lab.exec("h1", "nft", watch)
         assert made.returncode == 0, made.stderr
@@ -188,8 +187,28 @@ def test_another_source_port_is_tried(lab, stress, mpich, rail):
         lab.exec("h1", "nft", "delete", "table", "inet", "routes")
     assert_right(result)
     assert "counter packets 0 " not in dropped, dropped
-    assert result.find(rf"^{rail}: another source port was tried"), result.tail()
     assert result.rails()[rail]["failovers"] == 0, result.tail()
+    return result, json.loads(events(folder, "--json"))["jobs"][0]["events"]
+
+
+@pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
+def test_another_source_port_is_tried(lab, stress, mpich, rail, tmp_path):
+    of = ("type inet_service", "th sport")
+    result, told = without_what_was_seen(lab, stress, mpich, rail, *of, tmp_path)
+    assert result.find(rf"^{rail}: another source port was tried"), result.tail()
+    tried = [event for event in told if event["kind"] == "path-rerouted"]
+    assert any((event["host"][-2:], event["rail"]) == ("h0", rail) for event in tried), told
+    assert "is tried by another source port or connection" in events(tmp_path), events(tmp_path)
+
+
+@pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
+def test_another_flow_label_is_tried(stress, mpich, rail, tmp_path):
+    """The kernel makes the labels of ports, and of TCP changes them when it repeats something."""
+    of = ("typeof ip6 flowlabel", "ip6 flowlabel")
+    with labs.Lab(f"t{os.getpid()}-label", options=["--ipv6"]) as lab:
+        _, told = without_what_was_seen(lab, stress, mpich, rail, *of, tmp_path)
+    if not rail.startswith("tcp:"):
+        assert any(event["kind"] == "path-rerouted" for event in told), told
 
 
 def test_few_connections_serve_many_ranks(lab, stress, mpich):

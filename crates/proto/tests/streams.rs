@@ -268,6 +268,9 @@ fn a_silent_path_tries_another_way_where_there_is_no_other() {
         held(&mut pair, 400 * MS);
         let tried = sum(&pair, |s| s.reroutes);
         assert!(tries.contains(&tried), "{tried} times: {deliveries:?}");
+        let events = std::iter::from_fn(|| pair.a.poll_event());
+        let told = events.filter(|e| matches!(e, Event::PathRerouted { .. }));
+        assert_eq!(told.count() as u64, tried, "each is told: {deliveries:?}");
     }
 }
 

@@ -29,6 +29,9 @@ pub enum RailEvent {
     Refused(LinkId),
     /// The path of a link takes at most so many bytes per datagram (ICMP too big).
     TooBig(LinkId, usize),
+    /// Another connection took the place of a link's silent one: the longest segments of the two,
+    /// which are not the same.
+    Segments(LinkId, (usize, usize)),
     /// The memory that a write (by its token) reads is free: it is not read any more.
     Done(u64),
     /// A read (by its token) is over: all of it is in its place, or not.

@@ -156,6 +156,19 @@ impl Told<'_> {
                 "data arrives at {} again, by {rail}: nothing was delivered for {gap}",
                 self.peer_name()
             ),
+            Kind::PathRerouted => format!(
+                "{} is tried by another source port or connection{}: {why}",
+                path(),
+                self.times()
+            ),
+            Kind::PathShrank if event.reason != Reason::Size => {
+                let (from, to) = event.detail;
+                format!(
+                    "{} has another connection: segments of {to} bytes, not {from}; the one \
+                     before was silent",
+                    path()
+                )
+            }
             Kind::PathShrank => match event.detail {
                 (_, 0) => format!("{} is of no use for data: {why}", path()),
                 (from, to) if to < from => {

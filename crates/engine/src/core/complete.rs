@@ -66,7 +66,9 @@ impl<S: System> Core<S> {
                 self.record_event(ep, &event);
                 self.say_path(ep, &event);
             }
-            Event::PathDoubted { .. } | Event::Resumed { .. } => self.record_event(ep, &event),
+            Event::PathDoubted { .. } | Event::PathRerouted { .. } | Event::Resumed { .. } => {
+                self.record_event(ep, &event);
+            }
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
             Event::PathShrank { .. } => {
                 self.record_event(ep, &event);

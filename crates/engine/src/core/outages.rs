@@ -98,10 +98,21 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             remote_rail,
             from,
             to,
+            why,
         } => {
-            let (kind, reason, detail) = (Kind::PathShrank, Reason::Size, (from as u32, to as u32));
+            let (kind, reason, detail) = (Kind::PathShrank, reason(why), (from as u32, to as u32));
             #[rustfmt::skip]
             let event = Event { kind, reason, detail, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::PathRerouted {
+            peer,
+            rail,
+            remote_rail,
+        } => {
+            let (kind, reason) = (Kind::PathRerouted, Reason::Late);
+            #[rustfmt::skip]
+            let event = Event { kind, reason, ..none };
             (peer, (rail, remote_rail), event)
         }
         _ => return None,

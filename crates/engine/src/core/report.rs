@@ -5,7 +5,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
-use marline_proto::{Event, PeerId};
+use marline_proto::{Event, PathReason, PeerId};
 
 /// Most peers that are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
@@ -76,7 +76,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Large packets vanish on a path, small ones do not.
+    /// Large packets vanish on a path, small ones do not; or its connection was silent, and another
+    /// one has other segments.
     pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
         let &Event::PathShrank {
             peer,
@@ -84,6 +85,7 @@ impl<S: System> Core<S> {
             remote_rail,
             from,
             to,
+            why,
         } = event
         else {
             return;
@@ -92,6 +94,13 @@ impl<S: System> Core<S> {
         let who = self.describe(ep, peer);
         let path = format!("rail {name} to {who} (its rail {remote_rail})");
         let text = match to {
+            _ if why != PathReason::Size => {
+                let text = format!(
+                    "{path}: its connection was silent; the one in its place has segments of {to} \
+                     bytes, not {from}"
+                );
+                return self.say(LogLevel::Info, &text); // it may have been another fault
+            }
             0 => format!(
                 "{path}: small packets arrive, but none of {from} bytes, which data needs; check \
                  the MTU of its switches"

@@ -80,6 +80,11 @@ impl<S: System> Core<S> {
                     node.on_too_big(now, rail, link.0, max);
                 }
             }
+            RailEvent::Segments(link, segments) => {
+                for node in self.dir.nodes() {
+                    node.on_segments(now, rail, link.0, segments);
+                }
+            }
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::Pulled(token, came) => self.on_pulled(rail, token, came),
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,

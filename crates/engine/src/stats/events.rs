@@ -52,7 +52,7 @@ named! {
         PathQuarantined = 5, "path-quarantined";
         /// Something of ours arrived at the peer for the first time since a path was given up.
         Resumed = 6, "resumed";
-        /// A path lost its long packets, and goes on with shorter ones.
+        /// A path lost its long packets, or its connection was silent: it goes on with others.
         PathShrank = 7, "path-shrank";
         /// A peer was given up.
         PeerDead = 8, "peer-dead";
@@ -70,6 +70,8 @@ named! {
         RailCame = 14, "rail-came";
         /// The interface of a rail has another name.
         RailRenamed = 15, "rail-renamed";
+        /// Another source port or connection is tried for a path that is silent.
+        PathRerouted = 16, "path-rerouted";
     }
 }
 
@@ -254,7 +256,8 @@ impl Event {
     /// Mere doubts have a ring of their own: a busy machine makes many, and they are not to push
     /// out what matters.
     fn is_doubt(&self) -> bool {
-        matches!(self.kind, Kind::PathSuspect | Kind::PathCleared)
+        let kinds = [Kind::PathSuspect, Kind::PathCleared, Kind::PathRerouted];
+        kinds.contains(&self.kind)
     }
 }
 

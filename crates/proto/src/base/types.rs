@@ -276,17 +276,6 @@ pub struct Batch {
 /// Spans of one packet, reused between calls.
 pub type Spans = Vec<Span>;
 
-/// Why a conversation ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
-    /// Nothing was heard, or nothing of ours got through.
-    Silent,
-    /// Its host says that the process is gone.
-    Refused,
-    /// Something was lost that nobody can send again.
-    Lost,
-}
-
 /// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -426,7 +415,8 @@ pub enum Event {
         /// It is a part of an operation that is not counted with it.
         part: bool,
     },
-    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told.
+    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told; or
+    /// its connection was silent, and the one in its place has other segments.
     PathShrank {
         /// Who.
         peer: PeerId,
@@ -438,6 +428,17 @@ pub enum Event {
         from: usize,
         /// Bytes of the longest ones that pass; 0: none that could hold data.
         to: usize,
+        /// [`PathReason::Size`], or of a silent connection [`PathReason::Unanswered`].
+        why: PathReason,
+    },
+    /// A path is silent, and there is no other: another source port or connection is tried.
+    PathRerouted {
+        /// Whose path.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
     },
     /// The peer is dead; its operations were ended.
     PeerDead {

@@ -145,9 +145,19 @@ impl Node {
 
     /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
-        self.of_link(now_ns, rail, link, |_, conn, at| {
+        self.of_link(now_ns, rail, link, |node, conn, at| {
             // A path that is down beside others is probed by other ways, too.
-            conn.paths[at].stats.reroutes += !has_rivals(conn, at) as u64;
+            if !has_rivals(conn, at) {
+                node.tell_rerouted(conn, at);
+            }
+        });
+    }
+
+    /// Another connection took the place of a silent one: the longest segments of the two.
+    pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, (from, to): (usize, usize)) {
+        self.of_link(now_ns, rail, link, |node, conn, at| {
+            conn.paths[at].stats.shrinks += (to < from) as u64;
+            node.tell_shrank(conn, at, (from, to), PathReason::Unanswered);
         });
     }
 

@@ -10,7 +10,7 @@
 //! A path on which nothing passes that could hold data is left, like one that fell. If it is the
 //! last, its peer counts as dead when that has lasted for the time of a silent one.
 
-use crate::base::types::{Event, PathReason, PathState};
+use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -263,14 +263,7 @@ impl Node {
 
     /// Nothing that could hold data passes on a path: it is left, if there is another.
     fn path_chokes(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let path = &conn.paths[at];
-        self.events.push_back(Event::PathShrank {
-            peer: conn.peer,
-            rail: path.local,
-            remote_rail: path.to.index,
-            from: DATAGRAM_FLOOR,
-            to: 0,
-        });
+        self.tell_shrank(conn, at, (DATAGRAM_FLOOR, 0), PathReason::Size);
         self.path_down(now, conn, at, PathReason::Size);
     }
 
@@ -281,13 +274,8 @@ impl Node {
             return;
         }
         let from = core::mem::take(&mut path.sizes.shrank_from);
-        self.events.push_back(Event::PathShrank {
-            peer: conn.peer,
-            rail: path.local,
-            remote_rail: path.to.index,
-            from,
-            to: path.datagram_max,
-        });
+        let to = path.datagram_max;
+        self.tell_shrank(conn, at, (from, to), PathReason::Size);
     }
 }
 

@@ -42,6 +42,38 @@ impl Node {
         self.events.push_back(event);
     }
 
+    /// Another source port or connection is tried for path `at`, which is silent and has no rivals.
+    #[cold]
+    pub(crate) fn tell_rerouted(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        path.stats.reroutes += 1;
+        self.events.push_back(Event::PathRerouted {
+            peer: conn.peer,
+            rail: path.local,
+            remote_rail: path.to.index,
+        });
+    }
+
+    /// Path `at` goes on with other longest packets than before.
+    #[cold]
+    pub(crate) fn tell_shrank(
+        &mut self,
+        conn: &Conn,
+        at: usize,
+        (from, to): (usize, usize),
+        why: PathReason,
+    ) {
+        let path = &conn.paths[at];
+        self.events.push_back(Event::PathShrank {
+            peer: conn.peer,
+            rail: path.local,
+            remote_rail: path.to.index,
+            from,
+            to,
+            why,
+        });
+    }
+
     /// A path that is in use falls under suspicion.
     pub(crate) fn suspect(&mut self, conn: &mut Conn, at: usize) {
         if conn.paths[at].state != PathState::Up {

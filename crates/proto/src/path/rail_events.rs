@@ -2,10 +2,11 @@
 //! the other end.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{Death, PathReason, PeerId};
+use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
+use crate::state::session::Death;
 
 /// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
 /// heard in between and one from every path that has worked.

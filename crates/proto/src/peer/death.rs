@@ -1,8 +1,9 @@
 //! The end of a peer: every operation that names it ends.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{Death, Event, PeerId};
+use crate::base::types::{Event, PeerId};
 use crate::node::Node;
+use crate::state::session::Death;
 use crate::state::transfer::{InboundState, SendKind, SendXfer};
 use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;

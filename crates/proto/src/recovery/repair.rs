@@ -146,7 +146,9 @@ impl Node {
         if another {
             self.links.try_another_way(conn, at);
             // A connection says itself whether it is made anew.
-            conn.paths[at].stats.reroutes += conn.paths[at].policy.unordered as u64;
+            if conn.paths[at].policy.unordered {
+                self.tell_rerouted(conn, at);
+            }
         }
         let path = &mut conn.paths[at];
         if suspicious {

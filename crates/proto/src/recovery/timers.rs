@@ -2,11 +2,12 @@
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::base::types::{Death, PeerId};
+use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::recovery::absence::Expiry;
 use crate::state::absences::Absences;
 use crate::state::conn::Conn;
+use crate::state::session::Death;
 use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;

@@ -4,6 +4,17 @@ use crate::state::absences::Verdicts;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 
+/// Why a conversation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Nothing was heard, or nothing of ours got through.
+    Silent,
+    /// Its host says that the process is gone.
+    Refused,
+    /// Something was lost that nobody can send again.
+    Lost,
+}
+
 /// The agreement with a peer, and whether it still holds.
 #[derive(Debug)]
 pub struct Session {

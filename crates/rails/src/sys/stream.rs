@@ -1,7 +1,7 @@
 //! TCP sockets: listening, connecting, and moving bytes without waiting.
 
 use super::socket::IPV6_FREEBIND;
-use super::{check, check_long, errno, name_buffer, Errno, NameBuffer, Place, SockName};
+use super::{check, check_long, name_buffer, Errno, NameBuffer, Place, SockName};
 use crate::Piece;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -158,23 +158,18 @@ impl Stream {
 
     /// The error that the connection, or the attempt to make it, ended with; 0: none.
     pub fn error(&self) -> Errno {
+        self.get(libc::SOL_SOCKET, libc::SO_ERROR)
+            .unwrap_or_else(|errno| errno)
+    }
+
+    fn get(&self, level: libc::c_int, option: libc::c_int) -> Result<libc::c_int, Errno> {
         let mut value: libc::c_int = 0;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: SO_ERROR writes one int.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ERROR,
-                (&raw mut value).cast(),
-                &mut len,
-            )
-        };
-        if result < 0 {
-            errno()
-        } else {
-            value
-        }
+        // SAFETY: the options that are asked for here are one int each, which `value` is.
+        check(unsafe {
+            libc::getsockopt(self.fd(), level, option, (&raw mut value).cast(), &mut len)
+        })?;
+        Ok(value)
     }
 
     /// Returns whether bytes were sent that the other end's kernel has not acknowledged.
@@ -183,6 +178,12 @@ impl Stream {
         // SAFETY: SIOCOUTQ (of the same number as TIOCOUTQ) writes one int.
         let result = unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &raw mut bytes) };
         result == 0 && bytes > 0
+    }
+
+    /// Bytes of a segment at most, as far as the kernel knows; 0: it does not.
+    pub fn segment_max(&self) -> usize {
+        self.get(libc::SOL_TCP, libc::TCP_MAXSEG)
+            .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0))
     }
 
     /// Address of the other end.

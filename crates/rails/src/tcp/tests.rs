@@ -481,6 +481,8 @@ fn another_connection_takes_the_place_of_a_silent_one() {
     assert_eq!(b.links.send(back, b"answer", 6), Sent::Taken);
     until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
     assert!(!a.is_down(link) && !b.is_down(back), "nothing broke");
+    let shorter = |e: &RailEvent| matches!(e, RailEvent::Segments(_, (9_000.., 500..=1_220)));
+    assert!(a.events.iter().any(shorter) && b.events.iter().any(shorter));
 }
 
 #[test]

@@ -215,9 +215,14 @@ impl TcpLinks {
             return;
         };
         self.by_connection.insert(connection.name, id);
+        let now = connection.stream.segment_max();
         let Some(mut old) = link.connection.replace(connection) else {
             return;
         };
+        let segments = (old.stream.segment_max(), now);
+        if segments.0 != segments.1 {
+            self.events.push_back(RailEvent::Segments(id, segments));
+        }
         if old.superseded {
             return self.leave(old);
         }

@@ -1,0 +1,168 @@
+"""Faults that follow one another: what takes over fails as well, and what failed first comes back."""
+
+import contextlib
+import json
+import os
+import re
+import time
+
+import pytest
+
+import lab as labs
+from test_events import events
+from test_faults import PEER_DEATH_S, REPORT, assert_right, long, longest_ms
+from test_tcp import udp_filtered
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("the MPIs' own TCP has one rail")
+
+
+@contextlib.contextmanager
+def stressed(lab, stress, mpi, folder, rails=None):
+    """A job under way, which is to be faulted; afterwards it goes on for three reports, and is right."""
+    env = {"FI_MARLINE_STATS_DIR": folder / "stats", **({"FI_MARLINE_RAILS": rails} if rails else {})}
+    (folder / "stats").mkdir()
+    enough = folder / "enough"
+    program = long(stress, mpi, 0, "--report", 0.3, "--until", enough)
+    job = lab.start(mpi, program, env=env)
+    try:
+        assert job.wait_for(REPORT, 30), job.output()
+        yield job
+        lab.clear()
+        reports = len(re.findall(REPORT, job.output(), re.MULTILINE))
+        assert job.wait_for(REPORT, 60, times=reports + 3), job.output()
+        enough.touch()
+        job.result = job.wait(60)
+    finally:
+        if job.running():
+            job.kill()
+    assert_right(job.result)
+    assert not job.result.find("is dead"), job.result.tail()
+
+
+def lasts(job, seconds):
+    """How long an outage lasts, not a wait for something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert job.running(), job.output()
+        time.sleep(0.05)
+
+
+def told(folder):
+    """Kinds of the events of a job, with the rail of each."""
+    jobs = json.loads(events(folder / "stats", "--json"))["jobs"]
+    return {(event["kind"], event["rail"]) for event in jobs[0]["events"]}
+
+
+@pytest.mark.parametrize("first", ["filtered first", "at once"])
+def test_tcp_shares_the_dead_switch_of_udp(lab, stress, mpich, tmp_path, first):
+    """What UDP carried goes to TCP on the same interface, whose switch is dead, too: a third rail
+    carries it."""
+    rails = "udp:rail0,tcp:rail0,udp:rail1"
+    with stressed(lab, stress, mpich, tmp_path, rails) as job:
+        filtered = udp_filtered(lab, "rail0") if first != "at once" else contextlib.nullcontext()
+        with filtered:
+            if first != "at once":
+                assert job.wait_for("rail rail0 to .* is lost", 30), job.output()
+            lab.fault(0, "blackhole")
+            assert job.wait_for("rail tcp:rail0 to .* is lost", 30), job.output()
+            assert job.wait_for("rail rail0 to .* is lost", 30), job.output()
+            lasts(job, 0.5)
+            assert lab.hits("blackhole") > 0
+    found = job.result.rails()
+    assert all(found[rail]["failovers"] for rail in ("rail0", "tcp:rail0")), job.result.tail()
+    assert found["rail1"]["packets_out"] > 100, job.result.tail()
+
+
+def test_what_stands_in_shares_the_dead_switch(lab, stress, mpi, tmp_path):
+    """One switch dies; then no UDP passes on the other rail. Of the TCP rails behind the two one has
+    the dead switch. Then the last one dies, and the first switch alone comes back."""
+    with stressed(lab, stress, mpi, tmp_path) as job:
+        lab.fault(1, "blackhole")
+        assert job.wait_for("rail rail1 to .* is lost", 30), job.output()
+        with udp_filtered(lab, "rail0"):
+            assert job.wait_for("stands in: no other carries", 30), job.output()
+            lasts(job, 0.5)
+            lab.fault(0, "blackhole")
+            lasts(job, 0.5)
+            assert lab.hits("rail0 blackhole") > 0 and lab.hits("rail1 blackhole") > 0, lab.status()
+            lab.fault(1, "clear")
+            assert job.wait_for("rail rail1 to .* is back", 30), job.output()
+            lasts(job, 0.5)
+    found = job.result.rails()
+    assert all(found[rail]["failovers"] for rail in ("rail0", "rail1")), job.result.tail()
+    assert found["tcp:rail0"]["packets_out"] > 100, job.result.tail()
+    assert {("stood-in", "tcp:rail0"), ("path-up", "rail1")} <= told(tmp_path), told(tmp_path)
+
+
+def test_one_switch_of_both_rails_goes_and_comes_back(stress, mpi, tmp_path):
+    """No rail is left, and the links of the hosts stay up: the job waits, and nobody is dead."""
+    outage_s = 1.5
+    with labs.Lab(f"t{os.getpid()}-switch") as lab:
+        def switch(*words):
+            done = lab.exec("ctl", "ip", "link", "set", "dev", *words)
+            assert not done.returncode, done.stderr
+
+        for port in ("h0r1", "h1r1"):
+            switch(port, "master", "br0")
+        with stressed(lab, stress, mpi, tmp_path) as job:
+            switch("br0", "down")
+            lasts(job, outage_s)
+            switch("br0", "up")
+    assert 0.9e3 * outage_s < longest_ms(job.result) < 1e3 * PEER_DEATH_S, job.result.tail()
+    assert {("path-suspect", "rail0"), ("path-suspect", "rail1")} <= told(tmp_path), told(tmp_path)
+
+
+def resident_kib(job):
+    """The resident memory of each rank of a job, in KiB, by process."""
+    memory = {}
+    for pid in job.descendants(r"/stress\b"):
+        try:
+            with open(f"/proc/{pid}/status") as status:
+                found = re.search(r"^VmRSS:\s+(\d+)", status.read(), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            memory[pid] = int(found[1])
+    return memory
+
+
+@pytest.mark.soak
+def test_a_thousand_flaps_of_an_all_to_all(lab, stress, mpich, tmp_path):
+    """Rails fail in turn and come back, a thousand times, below an all-to-all of eight ranks: right data,
+    nobody is taken for dead, and memory does not grow."""
+    flaps, bitten, memory, enough = 1_000, 0, [], tmp_path / "enough"
+    program = stress(mpich, "--continue", 0, "--until", enough, "--phases", "alltoall",
+                     "--max-size", 65_536, "--report", 5)
+    job = lab.start(mpich, program, n=8, options=["--no-shm"])
+    try:
+        assert job.wait_for(REPORT, 60), job.output()
+        for number in range(flaps):
+            rail, kind = str(number % 2), ("down", "blackhole")[number // 2 % 2]
+            lab.fault(rail, kind)
+            lasts(job, 0.05)
+            bitten += kind == "blackhole" and lab.hits(kind) > 0
+            lab.fault(rail, "up" if kind == "down" else "clear")
+            lasts(job, 0.1)
+            if number in (flaps // 4, flaps - 1):
+                memory.append(resident_kib(job))
+        enough.touch()
+        result = job.wait(120)
+    finally:
+        if job.running():
+            job.kill()
+    assert_right(result)
+    assert not result.find("is dead"), result.tail()
+    early, late = memory
+    assert len(early) >= 8 and early.keys() == late.keys()
+    grown = {pid: late[pid] - early[pid] for pid in early}
+    assert max(grown.values()) < 8 << 10, grown
+    # A link that goes down is announced, so that each time somebody leaves it; silence is not.
+    downs = flaps // 2
+    assert labs.total(result.rails(), "failovers") >= downs, result.tail()
+    assert bitten > 0.9 * (flaps - downs), bitten
+    print(f"{flaps} flaps in {result.seconds:.0f} s, {bitten} silences with lost packets, "
+          f"{labs.total(result.rails(), 'failovers')} failovers, grown by {max(grown.values())} KiB")
