@@ -320,7 +320,7 @@ def test_large_packets_vanish_on_a_rail(wire_lab, stress, mpi, provider, tmp_pat
     assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
     if provider == "marline":
         assert shrinks(tmp_path) > 0
-        assert result.find(r"^rail0 went on with shorter packets \d+ times"), result.tail()
+        assert result.find(r"^rail0 lost its large packets \d+ times"), result.tail()
 
 
 @pytest.mark.parametrize("rails", ["rail0,rail1", "rail0"])
@@ -351,7 +351,6 @@ def test_large_packets_vanish_on_a_tcp_rail(wire_lab, stress, mpich, provider, t
               if event["kind"] == "path-shrank"]
     assert any(event["reason"] == "unanswered" and 0 < event["to"] < event["from"]
                and event["rail"] == "tcp:rail0" for event in shrank), shrank
-    assert shrinks(tmp_path) > 0
     assert not result.find("is dead"), result.tail()
     assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
 

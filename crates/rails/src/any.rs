@@ -173,6 +173,7 @@ forward! {
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
     mut fn move_to(self, interface: &InterfaceChoice) -> Option<RailAddr>;
+    mut fn renamed(self, interface: &str);
     mut fn send(
         self, link: LinkId, bytes: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;

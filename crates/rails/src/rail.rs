@@ -90,6 +90,9 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Group
     /// `None`: it cannot, or its kind never does, and everything is as it was.
     fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr>;
 
+    /// The rail's interface is called so from now on, which matters to kinds that look it up.
+    fn renamed(&mut self, _interface: &str) {}
+
     /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by
     /// flow `flow`: others than 0 ask for another route through the fabric (of UDP: a source port
     /// of their own), which a rail with only one ignores. `bytes` is free when the call returns. On

@@ -537,3 +537,22 @@ fn interfaces_are_chosen_by_name_pattern_address_and_subnet() {
     ip("link set rail0 down");
     assert_eq!(names(&[]).unwrap(), ["lo (127.0.0.1)"]);
 }
+
+/// The sockets of other source ports are opened when they are first used.
+#[test]
+fn a_renamed_rail_that_is_down_does_not_leak_onto_another() {
+    let (a, b) = two_hosts();
+    join(&a, &b, "rail1", 2);
+    a.ip("route add default via 10.2.0.2");
+    b.enter();
+    let (peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    let (mut tx, _) = open_default("10.1.0.1");
+    ip("link set rail0 down");
+    ip("link set rail0 name eth9");
+    tx.renamed("eth9");
+    for flow in 1..=2 {
+        tx.send_to(&peer.local_addr(), b"astray", 6, flow);
+    }
+    assert_eq!(rx.recv(&mut |_| panic!("it leaked")), 0);
+}

@@ -133,6 +133,7 @@ impl<S: System> Core<S> {
         };
         let was = state.name.clone();
         state.call(name);
+        state.tx.renamed(name);
         self.note_renamed(rail, &was);
     }
 

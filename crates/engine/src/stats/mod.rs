@@ -200,7 +200,7 @@ counters! {
         downs: Sum, "times", "Times the path was given up (failovers).";
         corrupt_downs: Sum, "times", "Those of them because what left on it arrived damaged.";
         ups: Sum, "times", "Times it was taken back.";
-        shrinks: Sum, "times", "Times that it went on with shorter packets, as large ones vanished or its connection was silent.";
+        shrinks: Sum, "times", "Times that its large packets vanished, and it shrank.";
         rtt_ns: Max, "ns", "Smoothed round-trip time now.";
         window_bytes: Max, "bytes", "Congestion window now.";
         bytes_per_s: Max, "bytes/s", "Delivery rate measured lately.";

@@ -262,7 +262,7 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
     notes.extend(corrupts(rail));
     if p.shrinks > 0 {
         notes.push(format!(
-            "{name} went on with shorter packets {}, as large ones were lost without a word. Check \
+            "{name} lost its large packets {} without a word, and went on with smaller ones. Check \
              the MTU of its switches.",
             plural(p.shrinks, "time", "times")
         ));

@@ -128,8 +128,7 @@ pub struct PathStats {
     pub failovers: u64,
     /// Times it came back.
     pub returns: u64,
-    /// Times that packets of the size in use passed no more, though smaller ones did, and that a
-    /// connection with shorter segments took the place of a silent one.
+    /// Times that packets of the size in use passed no more, though smaller ones did.
     pub shrinks: u64,
     /// Smoothed round trip in nanoseconds.
     pub srtt_ns: u64,

@@ -154,10 +154,9 @@ impl Node {
     }
 
     /// Another connection took the place of a silent one: the longest segments of the two.
-    pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, (from, to): (usize, usize)) {
+    pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            conn.paths[at].stats.shrinks += (to < from) as u64;
-            node.tell_shrank(conn, at, (from, to), PathReason::Unanswered);
+            node.tell_shrank(conn, at, of, PathReason::Unanswered);
         });
     }
 

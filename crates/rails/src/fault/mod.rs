@@ -478,6 +478,10 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
         self.inner.move_to(interface)
     }
 
+    fn renamed(&mut self, interface: &str) {
+        self.inner.renamed(interface);
+    }
+
     fn local_addr(&self) -> RailAddr {
         self.inner.local_addr()
     }

@@ -114,6 +114,10 @@ impl RailTx for UdpTx {
         Some(self.local)
     }
 
+    fn renamed(&mut self, interface: &str) {
+        interface.clone_into(&mut self.interface.name);
+    }
+
     #[inline]
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
