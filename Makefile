@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
+	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean staged \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -102,6 +102,13 @@ bench-gap: deps build programs
 
 bench-unlike: deps build programs
 	bench/unlike
+
+bench-rails: deps build programs
+	bench/rails
+
+bench-sums: deps build programs
+	bench/sums
+	bench/sums --busy
 
 bench-crowd: deps build programs
 	bench/crowd

@@ -3,19 +3,21 @@
  *   pingpong,TEST,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
  *
  *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
- *            [--pin] [--trace S] [--flow S] [--sweep BYTES,BYTES,...] [--cold]
+ *            [--pin] [--trace S [--computes]] [--flow S] [--sweep BYTES,BYTES,...] [--cold]
  *            [--bare INTERFACE] [--bare-copied INTERFACE] [--bare-summed INTERFACE]
  *
- * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
- * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
- * hop.h). --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold
- * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
- * Only when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k,
- * bw512k, windows of 32 x 128 KiB and 16 x 512 KiB. --trace S runs one ping-pong for S seconds and prints when it
- * began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every other
- * by when it began; and the quantiles. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints
- * for each 5 ms when they began and how many bytes were received in them. --bare: no MPI, but bare datagrams on that interface (bare.h):
- * what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
+ * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and 4 x 4
+ * MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see hop.h).
+ * --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold takes
+ * every message from, and to, another place of 64 MiB, so that none is in a core's own cache. Only
+ * when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k, bw512k,
+ * windows of 32 x 128 KiB and 16 x 512 KiB. --trace S runs one ping-pong for S seconds and prints when
+ * it began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every
+ * other by when it began; and the quantiles. With --computes a trip is the send of a message of 256
+ * KiB whose receive is posted, one every 2 ms, and rank 1 computes for 0.4 s at a time without a call
+ * of MPI. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints for each 5 ms when
+ * they began and how many bytes were received in them. --bare: no MPI, but bare datagrams on that
+ * interface (bare.h): what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -32,7 +34,7 @@ static const size_t ROOM = 64u << 20;
 /* A round trip that is told of. */
 static const double STALL_S = 0.3e-3;
 
-static int rank, samples = 5, pin, cold;
+static int rank, samples = 5, pin, cold, computes;
 static double seconds = 0.2, trace_s, flow_s;
 static const char *tests, *flag_path, *sweep_sizes, *bare_interface;
 static Hop hop;
@@ -169,26 +171,31 @@ static void sweep(unsigned char *buf)
     }
 }
 
-/* Every single round trip of a long run: what a fault costs. */
-static void trace(unsigned char *buf)
+typedef struct {
+    double *took, start;
+    long n, kept;
+} Trips;
+
+static void note_trip(Trips *trips, double began, double took)
 {
-    double *trips = malloc(sizeof *trips * TRACE_MAX), start = now_s(), t0 = start;
-    long n = 0, kept = 0;
-    if (rank == 0) {
-        printf("trace-start,%.6f,%.3f\n", start, STALL_S * 1e3);
-        fflush(stdout);
-    }
-    for (int last = 0; !last; n++) {
+    if (took > STALL_S)
+        printf("stall,%.6f,%.3f\n", began, took * 1e3);
+    if (trips->kept < TRACE_MAX)
+        trips->took[trips->kept++] = took;
+    trips->n++;
+}
+
+static void round_trips(unsigned char *buf, Trips *trips)
+{
+    double t0 = trips->start;
+    for (int last = 0; !last;) {
         if (rank == 0) {
-            last = t0 - start >= trace_s;
+            last = t0 - trips->start >= trace_s;
             buf[0] = (unsigned char)last;
             MPI_Send(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
             MPI_Recv(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            double t1 = now_s(), took = t1 - t0;
-            if (took > STALL_S)
-                printf("stall,%.6f,%.3f\n", t0, took * 1e3);
-            if (kept < TRACE_MAX)
-                trips[kept++] = took;
+            double t1 = now_s();
+            note_trip(trips, t0, t1 - t0);
             t0 = t1;
         } else {
             MPI_Recv(buf, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -196,14 +203,59 @@ static void trace(unsigned char *buf)
             MPI_Send(buf, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
         }
     }
+}
+
+/* Sends to a rank that computes: only its progress thread takes part. */
+static void sends_to_one_that_computes(unsigned char *buf, Trips *trips)
+{
+    enum { SIZE = 256 << 10, BATCH = 200, GO = 1, DATA = 2 };
+    static const double PACE_S = 2e-3;
+    MPI_Request posted[BATCH];
+    int last = 0;
+    for (;;) {
+        if (rank == 0)
+            last = now_s() - trips->start >= trace_s;
+        MPI_Bcast(&last, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        if (last)
+            return;
+        if (rank == 0) {
+            MPI_Recv(NULL, 0, MPI_BYTE, 1, GO, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            for (double next = now_s(), i = 0; i < BATCH; i++, next += PACE_S) {
+                while (now_s() < next)
+                    ;
+                double t0 = now_s();
+                MPI_Send(buf, SIZE, MPI_BYTE, 1, DATA, MPI_COMM_WORLD);
+                note_trip(trips, t0, now_s() - t0);
+            }
+        } else {
+            for (int i = 0; i < BATCH; i++)
+                MPI_Irecv(buf + (size_t)i * SIZE, SIZE, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, &posted[i]);
+            MPI_Send(NULL, 0, MPI_BYTE, 0, GO, MPI_COMM_WORLD);
+            for (double until = now_s() + BATCH * PACE_S; now_s() < until;)
+                ;
+            MPI_Waitall(BATCH, posted, MPI_STATUSES_IGNORE);
+        }
+    }
+}
+
+/* Every single trip of a long run: what a fault costs. */
+static void trace(unsigned char *buf)
+{
+    Trips trips = {malloc(sizeof *trips.took * TRACE_MAX), now_s(), 0, 0};
     if (rank == 0) {
-        qsort(trips, kept, sizeof *trips, hop_cmp);
-        printf("trace,%ld,p50_us=%.2f,p99_us=%.2f,max_ms=%.3f,mean_us=%.2f\n", n,
-               trips[kept / 2] * 1e6, trips[kept - 1 - kept / 100] * 1e6, trips[kept - 1] * 1e3,
-               (t0 - start) / n * 1e6);
+        printf("trace-start,%.6f,%.3f\n", trips.start, STALL_S * 1e3);
         fflush(stdout);
     }
-    free(trips);
+    (computes ? sends_to_one_that_computes : round_trips)(buf, &trips);
+    if (rank == 0) {
+        double lasted = now_s() - trips.start;
+        qsort(trips.took, trips.kept, sizeof *trips.took, hop_cmp);
+        printf("trace,%ld,p50_us=%.2f,p99_us=%.2f,max_ms=%.3f,mean_us=%.2f\n", trips.n,
+               trips.took[trips.kept / 2] * 1e6, trips.took[trips.kept - 1 - trips.kept / 100] * 1e6,
+               trips.took[trips.kept - 1] * 1e3, lasted / trips.n * 1e6);
+        fflush(stdout);
+    }
+    free(trips.took);
 }
 
 /* A stream in one direction: what arrived in each span of 5 ms. */
@@ -260,8 +312,12 @@ static int bare_kind(const char *name)
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--pin") || !strcmp(argv[i], "--cold")) {
-            *(argv[i][2] == 'p' ? &pin : &cold) = 1;
+        int *flag = !strcmp(argv[i], "--pin")        ? &pin
+                    : !strcmp(argv[i], "--cold")     ? &cold
+                    : !strcmp(argv[i], "--computes") ? &computes
+                                                     : NULL;
+        if (flag) {
+            *flag = 1;
             continue;
         }
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
