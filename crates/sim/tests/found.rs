@@ -248,3 +248,11 @@ fn only_rails_that_moved_at_once_part_for_good() {
     let failure = run_setup(&setup, false).failure.unwrap_or_default();
     assert!(failure.is_empty(), "{failure}");
 }
+
+/// Nothing was known to carry, and a path whose peer might have been off its processor was asked
+/// each 100 ms only, a tenth of the time after which the peer counts as dead: a hole of 900 ms was
+/// over for 30 ms when the peer was called dead, and it had not been asked since.
+#[test]
+fn a_peer_of_whom_nothing_is_heard_is_asked_until_it_counts_as_dead() {
+    clean(31_007_475, Profile::Swarm);
+}

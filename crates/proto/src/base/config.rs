@@ -4,6 +4,12 @@ use crate::base::mutation::Mutation;
 use crate::base::pipeline::Pipeline;
 use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
+/// Questions on a path that brings no answer come at least so often.
+const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
+/// And so often within the time after which a silent peer is dead. (Of ten on a path that loses a
+/// third of its packets, and of their answers, all were lost.)
+const ASKS_PER_TIMEOUT: u64 = 50;
+
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
 
@@ -234,6 +240,12 @@ impl Config {
             true => MESSAGE_OVERHEAD,
             false => cost,
         }
+    }
+
+    /// The longest pause between two questions on a path, where no path is known to carry: questions
+    /// get lost, and the last one before the peer counts as dead may be the first that can arrive.
+    pub(crate) fn asks_every_ns(&self) -> u64 {
+        ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
     }
 
     /// How long somebody who owes an answer may be silent.

@@ -7,11 +7,6 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 
-/// Probes of a path that is down back off to this, and to a share of the time after which a silent
-/// peer is dead: where such a path is all that is left, nothing else asks, and probes get lost. (Of
-/// ten on a path that loses a third of its packets, and of their answers, all were.)
-const PROBE_CAP_NS: u64 = 100_000_000;
-const PROBES_PER_TIMEOUT: u64 = 50;
 /// A path that fell is left alone for at most this share of that time.
 const HOLDS_PER_TIMEOUT: u64 = 5;
 /// Probes of a path that never worked (no route, most likely) back off to this.
@@ -66,7 +61,7 @@ impl Node {
         let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
-            PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)
+            self.cfg.asks_every_ns()
         };
         path.probe_every = (path.probe_every * 2).min(cap);
         self.links.try_another_way(conn, at);

@@ -112,7 +112,7 @@ impl Conn {
             patience_ns => {
                 let from = absences.left_ns(path.repair_from);
                 let due = from + (due - path.repair_from);
-                Some(self.excused(path, (from, due), patience_ns, path.answer_ns(cfg)))
+                Some(self.excused(path, (from, due), patience_ns, cfg))
             }
         }
     }
@@ -122,9 +122,13 @@ impl Conn {
         path: &Path,
         (from, due): (u64, u64),
         patience_ns: u64,
-        answer_ns: u64,
+        cfg: &Config,
     ) -> (u64, Expiry) {
-        let patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
+        let answer_ns = path.answer_ns(cfg);
+        let mut patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
+        if self.lacks_contact() {
+            patience_ns = patience_ns.min(cfg.asks_every_ns());
+        }
         let until = from + patience_ns;
         if self.life.lively_ns > from + answer_ns {
             // It is there, and acknowledges within a round trip what it found when it came back. (A
