@@ -3,7 +3,7 @@
 mod face;
 
 use face::{done, node_with, Flying, Pair};
-use marline_proto::{Config, Event, Node};
+use marline_proto::{Config, Delivery, Event, LinkAsk, Node};
 use marline_wire::Packet;
 
 const MS: u64 = 1_000_000;
@@ -118,4 +118,74 @@ fn one_rail_that_refuses_hears_no_bye() {
     assert!(!pair.a.parted(), "a rail is left");
     refuse(&mut pair.a, pair.now, &sent, &[1]);
     assert!(pair.a.parted(), "nobody is there");
+}
+
+/// The receiver is silent for so long, and its connections have ended: those that are asked for on
+/// `refusing` rails are refused, others do not come about, and packets on rails of datagrams are
+/// refused, if they refuse. Who it was dead for.
+fn unlinked(pair: &mut Pair, ns: u64, streams: &[usize], refusing: &[usize]) -> Vec<bool> {
+    let end = pair.now + ns;
+    let mut dead = Vec::new();
+    for &rail in streams {
+        pair.a.on_link_down(pair.now, rail, rail as u32, false);
+    }
+    while pair.now < end && dead.is_empty() {
+        while let Some(ask) = pair.a.poll_link() {
+            let LinkAsk::Open {
+                peer, path, rail, ..
+            } = ask
+            else {
+                continue;
+            };
+            let link = rail as u32;
+            pair.a
+                .on_linked(pair.now, peer, path, link, !streams.contains(&rail));
+            if streams.contains(&rail) {
+                let refused = refusing.contains(&rail);
+                pair.a.on_link_down(pair.now, rail, link, refused);
+            }
+        }
+        let sent = pair.alone();
+        let datagrams: Vec<usize> = (refusing.iter().copied())
+            .filter(|rail| !streams.contains(rail))
+            .collect();
+        refuse(&mut pair.a, pair.now, &sent, &datagrams);
+        dead = deaths(&mut pair.a);
+    }
+    dead
+}
+
+/// Connections that are refused where there was one are as good as packets that are, on each kind
+/// of rail and on several at once; and every path has to be refused, as ever.
+#[test]
+fn a_peer_whose_connections_are_refused_is_gone() {
+    let (stream, datagrams) = (Delivery::STREAM, Delivery::DATAGRAMS);
+    for (rails, streams) in [
+        (&[stream][..], &[0][..]),
+        (&[stream, stream], &[0, 1]),
+        (&[datagrams, stream], &[1]),
+    ] {
+        let mut pair = Pair::of_rails(Config::default(), rails);
+        pair.send(2, 100);
+        let before = pair.now;
+        assert_eq!(unlinked(&mut pair, 8_000 * MS, streams, &[0, 1]), [true]);
+        let took = pair.now - before;
+        assert!(took < 1_000 * MS, "{took} ns, streams {streams:?}");
+    }
+    for refusing in [0, 1] {
+        let mut pair = Pair::of_rails(Config::default(), &[datagrams, stream]);
+        pair.send(2, 100);
+        let dead = unlinked(&mut pair, 4_000 * MS, &[1], &[refusing]);
+        assert_eq!(dead, [], "one path has refused nothing");
+    }
+}
+
+/// A connection that ends, and cannot be made because nobody answers, is no death.
+#[test]
+fn connections_that_only_end_are_no_death() {
+    let mut pair = Pair::of_rails(Config::default(), &[Delivery::STREAM]);
+    pair.send(2, 100);
+    let before = pair.now;
+    assert_eq!(unlinked(&mut pair, 8_000 * MS, &[0], &[]), [false]);
+    assert!(pair.now - before >= 5_000 * MS, "of silence");
 }

@@ -6,7 +6,11 @@ use crate::machine::News;
 use crate::place::{port_of, target_of};
 use crate::setup::{Fault, Trouble};
 use crate::world::{Next, World};
+use marline_rails::DownReason;
 use marline_wire::RailAddr;
+
+/// Why a connection is down that was up: its end alone tells nothing of the process behind it.
+pub(crate) const ENDED: DownReason = DownReason::Closed;
 
 pub(crate) fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
     (e, rail, target_of(to), port_of(to))
@@ -43,9 +47,18 @@ impl World {
         let listens = |ep: &Endpoint| ep.alive && !ep.closed && ep.listens(target.1, port_of(&to));
         let there = self.on_host.get(target.0).copied().flatten();
         let there = there.is_some_and(|other| listens(&self.eps[other as usize]));
-        let cut = || self.net.is_cut(start, target) || self.net.is_cut(target, start);
-        let up = there && self.setup.connects(target.1) && !cut();
-        if up {
+        let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
+        // Nothing says no to a queue pair that asks for another.
+        let hosts = !self.setup.has_queue_pairs(rail) && self.setup.connects(target.1);
+        let wall = hosts && self.net.refuses(target);
+        let gone = !there && self.setup.refuses && !self.has_left(target, port_of(&to));
+        let down = match there && self.setup.connects(target.1) && !cut && !wall {
+            true => None,
+            false if hosts && !cut && (wall || gone) => Some(DownReason::Refused),
+            false => Some(DownReason::Unanswered),
+        };
+        self.net.stats.refused += u64::from(down == Some(DownReason::Refused));
+        if down.is_none() {
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
             // Who dials anew ends what the other end still believes in.
@@ -57,7 +70,7 @@ impl World {
                 .collect();
             other.iter().for_each(|end| self.hear(end));
         }
-        self.tell_link(e, rail, to, up);
+        self.tell_link(e, rail, to, down);
     }
 
     /// When a packet that is put onto its connection at `at` leaves by it; `None`: never, because
@@ -129,6 +142,13 @@ impl World {
         if let Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } = *what {
             self.break_where(|from, to| from == (host, rail) || to == (host, rail));
         }
+        // A firewall resets connections, too.
+        if let Trouble::Refuse { host, rail } = *what {
+            let resets = starts && self.setup.connects(rail) && !self.setup.has_queue_pairs(rail);
+            for other in (0..self.setup.hosts).filter(|_| resets) {
+                self.snap((host, rail), (other, rail));
+            }
+        }
     }
 
     /// A packet that arrived on a connection found nobody: the connection is down.
@@ -161,19 +181,26 @@ impl World {
             self.flush_writes(end);
             self.flush_reads(end);
             match self.hears_late(end.1) {
-                0 => self.tell_link(end.0, end.1, to, false),
+                0 => self.tell_link(end.0, end.1, to, Some(ENDED)),
                 ns => self.hear_later(end, to, ns),
             }
         }
     }
 
-    pub(crate) fn tell_link(&mut self, e: u32, rail: usize, to: RailAddr, up: bool) {
+    /// An endpoint learns that a connection is up, or why it is down.
+    pub(crate) fn tell_link(
+        &mut self,
+        e: u32,
+        rail: usize,
+        to: RailAddr,
+        down: Option<DownReason>,
+    ) {
         let ep = &self.eps[e as usize];
         if !ep.alive {
             return;
         }
         let mut wires = ep.machine.wires();
-        ep.machine.tell(&mut wires, rail, News::Link(to, up));
+        ep.machine.tell(&mut wires, rail, News::Link(to, down));
         drop(wires);
         self.wake(e, self.now);
     }

@@ -95,18 +95,18 @@ impl SimTx {
     }
 
     /// The connection to an address is up or down, if anybody wants to know.
-    fn of_link(&mut self, to: &RailAddr, up: bool) -> Option<RailEvent> {
-        let link = self.links.find(to)?;
+    fn of_link(&mut self, to: &RailAddr, down: Option<DownReason>) -> Option<RailEvent> {
+        let (link, up) = (self.links.find(to)?, down.is_none());
         let since = up.then(|| self.machine.peek_now());
         let is_up = self.links.get_mut(link)?;
         if core::mem::replace(is_up, since).is_some() && up {
             return None;
         }
-        if up {
+        let Some(why) = down else {
             return Some(RailEvent::LinkUp(link));
-        }
+        };
         self.links.retire(link);
-        Some(RailEvent::LinkDown(link, DownReason::Broken(0)))
+        Some(RailEvent::LinkDown(link, why))
     }
 }
 
@@ -201,7 +201,7 @@ impl RailTx for SimTx {
         loop {
             let event = match self.machine.next_event(self.rail)? {
                 News::Rail(event) => Some(event),
-                News::Link(to, up) => self.of_link(&to, up),
+                News::Link(to, down) => self.of_link(&to, down),
                 News::Refused(by) => self.links.find(&by).map(RailEvent::Refused),
                 News::TooBig(to, max) => {
                     let link = self.links.find(&to);

@@ -9,7 +9,7 @@ use crate::stages::Stages;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{Caps, RailEvent, Registrations, RemoteWrites};
+use marline_rails::{Caps, DownReason, RailEvent, Registrations, RemoteWrites};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -118,8 +118,8 @@ pub enum News {
     Rail(RailEvent),
     /// Nobody listens there.
     Refused(RailAddr),
-    /// The connection to there is up, or is down.
-    Link(RailAddr, bool),
+    /// The connection to there is up, or is down for a reason.
+    Link(RailAddr, Option<DownReason>),
     /// At most so many bytes pass on the way there.
     TooBig(RailAddr, usize),
 }

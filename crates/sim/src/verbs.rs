@@ -11,6 +11,7 @@
 //! - all that was posted to it is over at once (it is flushed).
 
 use crate::connections::End;
+use crate::dials::ENDED;
 use crate::hurt::Hurt;
 use crate::place::Place;
 use crate::setup::{Fault, Setup, Topology, Trouble};
@@ -40,7 +41,7 @@ impl World {
     /// An end that had not heard of it is told now that its connection is down.
     pub(crate) fn hear(&mut self, end: &End) {
         if let Some((_, to)) = self.connections.deaf.remove(end) {
-            self.tell_link(end.0, end.1, to, false);
+            self.tell_link(end.0, end.1, to, Some(ENDED));
         }
     }
 

@@ -5,7 +5,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::link_of;
 use marline_proto::LinkAsk;
-use marline_rails::{LinkId, Links};
+use marline_rails::{DownReason, LinkId, Links};
 
 impl<S: System> Core<S> {
     /// Makes and ends the links that the paths of an endpoint ask for. A rail without connections
@@ -88,9 +88,11 @@ impl<S: System> Core<S> {
     }
 
     /// A link is down for good.
-    pub(crate) fn on_link_down(&mut self, now: u64, rail: usize, link: LinkId) {
+    pub(crate) fn on_link_down(&mut self, now: u64, rail: usize, link: LinkId, why: DownReason) {
+        let refused = why == DownReason::Refused;
+        self.rails[rail].counters.icmp_errors += u64::from(refused);
         for node in self.dir.nodes() {
-            node.on_link_down(now, rail, link.0);
+            node.on_link_down(now, rail, link.0, refused);
         }
         for index in 0..self.dir.eps.len() {
             self.settle_links(now, index);

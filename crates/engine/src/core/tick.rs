@@ -68,7 +68,7 @@ impl<S: System> Core<S> {
         match event {
             RailEvent::Fault(fault) => self.on_rail_fault(now, rail, fault),
             RailEvent::LinkUp(link) => self.on_link_up(now, rail, link),
-            RailEvent::LinkDown(link, _) => self.on_link_down(now, rail, link),
+            RailEvent::LinkDown(link, why) => self.on_link_down(now, rail, link, why),
             RailEvent::Refused(link) => {
                 self.rails[rail].counters.icmp_errors += 1;
                 for node in self.dir.nodes() {

@@ -109,6 +109,8 @@ pub enum Mutation {
     Cling,
     /// Refusals count from whatever path they come.
     BelieveRefusals,
+    /// A connection that ends is as good as one that is refused.
+    BelieveResets,
     /// Large packets that vanish are chance.
     TrustSizes,
     /// Acks are said on one path, even if none is healthy.
@@ -146,7 +148,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
     /// InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 56] = [
+    pub const ALL: [Mutation; 57] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -194,6 +196,7 @@ impl Mutation {
         Mutation::Overlook,
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
+        Mutation::BelieveResets,
         Mutation::RepeatAtomic,
         Mutation::CallClosed,
         Mutation::AnyKey,

@@ -13,6 +13,7 @@ use crate::path::duel::has_rivals;
 use crate::state::conn::Conn;
 use crate::state::link::{Links, FLOWS};
 use crate::state::path::Path;
+use alloc::vec::Vec;
 use marline_wire::RailAddr;
 
 /// Something that the engine is to do with a link.
@@ -174,8 +175,15 @@ impl Node {
     }
 
     /// A link is down for good. What its paths had under way leaves on others, where there are any.
-    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32) {
+    /// `refused`: it was to be made, and the host at its other end says that it has no listener
+    /// there (see [`Node::on_refused`]). A connection that only ended is no evidence of a death:
+    /// hosts close those that they use least, and whatever is between them breaks some.
+    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool) {
         self.take_deferred();
+        let refused = match refused || self.cfg.errs(Mutation::BelieveResets) {
+            true => self.paths_on(rail, link),
+            false => Vec::new(),
+        };
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Whoever has said goodbye takes its links with it: nothing fell.
             let over = conn.session.is_over() || node.local.closing;
@@ -192,6 +200,9 @@ impl Node {
             path.link.fall(now_ns);
             conn.begin_waiting(now_ns);
         });
+        for (peer, at) in refused {
+            self.count_refusal(now_ns, peer, at);
+        }
     }
 
     /// Does something with each path of a link.

@@ -1,15 +1,15 @@
 //! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
-//! the other end.
+//! the other end (of datagrams and of connections alike).
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::Path;
 use crate::state::session::Death;
+use alloc::vec::Vec;
 
-/// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
-/// heard in between and one from every path that has worked.
+/// A process is gone after this many refusals (ICMP port unreachable, or connections that its host
+/// refuses) over this time, with nothing heard in between and one from every path that has worked.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 
@@ -156,25 +156,37 @@ impl Node {
     /// paths that have worked count, and none of them may be without a refusal.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
-        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
-        for index in 0..self.directory.peers.len() {
-            let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
-                continue;
-            };
-            let refused = |p: &Path| p.is_on(rail, link) && (p.is_proven() || hasty);
-            let Some(at) = conn.paths.iter().position(refused) else {
-                continue;
-            };
-            let everywhere = conn.note_refusal(now_ns, at) || hasty;
-            // Whoever is gone needs no BYE.
-            conn.bye.heard |= everywhere && conn.bye.said > 0;
-            if everywhere && conn.refusals.last(now_ns, REFUSALS, REFUSALS_NS) {
-                self.bury(now_ns, peer, Death::Refused);
-                continue;
-            }
-            self.wake(peer);
+        for (peer, at) in self.paths_on(rail, link) {
+            self.count_refusal(now_ns, peer, at);
         }
+    }
+
+    /// The paths of a link, each by its peer and its place there.
+    pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
+        let peers = (0..self.directory.peers.len()).map(|index| PeerId(index as u32));
+        let on_link = |peer| {
+            let mut paths = self.conn(peer)?.paths.iter();
+            Some((peer, paths.position(|p| p.is_on(rail, link))?))
+        };
+        peers.filter_map(on_link).collect()
+    }
+
+    /// Path `at` of a peer was refused.
+    pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize) {
+        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
+        let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
+            return;
+        };
+        if !conn.paths.get(at).is_some_and(|p| p.is_proven() || hasty) {
+            return;
+        }
+        let everywhere = conn.note_refusal(now, at) || hasty;
+        // Whoever is gone needs no BYE.
+        conn.bye.heard |= everywhere && conn.bye.said > 0;
+        if everywhere && conn.refusals.last(now, REFUSALS, REFUSALS_NS) {
+            return self.bury(now, peer, Death::Refused);
+        }
+        self.wake(peer);
     }
 }
 

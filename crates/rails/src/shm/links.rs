@@ -412,8 +412,7 @@ fn piece(bytes: &[u8]) -> Piece {
 
 fn reason_of(broken: Break) -> DownReason {
     match broken {
-        Break::Closed => DownReason::Closed,
-        Break::Unwelcome => DownReason::Refused,
+        Break::Closed | Break::Unwelcome => DownReason::Closed,
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
         Break::Failed(errno) => DownReason::Broken(errno),
     }
