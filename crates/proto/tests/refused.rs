@@ -3,7 +3,7 @@
 mod face;
 
 use face::{done, node_with, Flying, Pair};
-use marline_proto::{Config, Delivery, Event, LinkAsk, Node};
+use marline_proto::{Config, Delivery, Event, Node};
 use marline_wire::Packet;
 
 const MS: u64 = 1_000_000;
@@ -120,35 +120,21 @@ fn one_rail_that_refuses_hears_no_bye() {
     assert!(pair.a.parted(), "nobody is there");
 }
 
-/// The receiver is silent for so long, and its connections have ended: those that are asked for on
-/// `refusing` rails are refused, others do not come about, and packets on rails of datagrams are
-/// refused, if they refuse. Who it was dead for.
+/// The receiver is silent for so long, and its connections have ended: each that is asked for is
+/// refused on `refusing` rails, and does not come about on others. Packets on rails of datagrams
+/// are refused, if they refuse. Who it was dead for.
 fn unlinked(pair: &mut Pair, ns: u64, streams: &[usize], refusing: &[usize]) -> Vec<bool> {
-    let end = pair.now + ns;
-    let mut dead = Vec::new();
-    for &rail in streams {
-        pair.a.on_link_down(pair.now, rail, rail as u32, false);
-    }
+    let datagrams: Vec<usize> = (refusing.iter().copied())
+        .filter(|rail| !streams.contains(rail))
+        .collect();
+    let (end, mut first, mut dead) = (pair.now + ns, true, Vec::new());
     while pair.now < end && dead.is_empty() {
-        while let Some(ask) = pair.a.poll_link() {
-            let LinkAsk::Open {
-                peer, path, rail, ..
-            } = ask
-            else {
-                continue;
-            };
-            let link = rail as u32;
-            pair.a
-                .on_linked(pair.now, peer, path, link, !streams.contains(&rail));
-            if streams.contains(&rail) {
-                let refused = refusing.contains(&rail);
-                pair.a.on_link_down(pair.now, rail, link, refused);
-            }
+        for rail in streams {
+            let refused = !first && refusing.contains(rail);
+            pair.a.on_link_down(pair.now, *rail, *rail as u32, refused);
         }
+        first = false;
         let sent = pair.alone();
-        let datagrams: Vec<usize> = (refusing.iter().copied())
-            .filter(|rail| !streams.contains(rail))
-            .collect();
         refuse(&mut pair.a, pair.now, &sent, &datagrams);
         dead = deaths(&mut pair.a);
     }
