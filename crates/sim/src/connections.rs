@@ -5,6 +5,7 @@
 use crate::reading::Reading;
 use crate::rng::Rng;
 use marline_rails::immediate::Landed;
+use marline_rails::DownReason;
 use marline_wire::RailAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,9 @@ pub enum Verbs {
     /// Unreliable datagrams.
     Ud,
 }
+
+/// Why a connection is down that was up: its end alone tells nothing of the process behind it.
+pub(crate) const ENDED: DownReason = DownReason::Closed;
 
 /// One end's connection: endpoint and rail, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);

@@ -1,6 +1,6 @@
 //! Making and breaking connections of simulated rails.
 
-use crate::connections::End;
+use crate::connections::{End, ENDED};
 use crate::endpoint::Endpoint;
 use crate::machine::News;
 use crate::place::{port_of, target_of};
@@ -8,9 +8,6 @@ use crate::setup::{Fault, Trouble};
 use crate::world::{Next, World};
 use marline_rails::DownReason;
 use marline_wire::RailAddr;
-
-/// Why a connection is down that was up: its end alone tells nothing of the process behind it.
-pub(crate) const ENDED: DownReason = DownReason::Closed;
 
 pub(crate) fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
     (e, rail, target_of(to), port_of(to))

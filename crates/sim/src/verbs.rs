@@ -10,8 +10,7 @@
 //!   that its memory is free;
 //! - all that was posted to it is over at once (it is flushed).
 
-use crate::connections::End;
-use crate::dials::ENDED;
+use crate::connections::{End, ENDED};
 use crate::hurt::Hurt;
 use crate::place::Place;
 use crate::setup::{Fault, Setup, Topology, Trouble};
