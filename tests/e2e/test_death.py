@@ -45,3 +45,21 @@ def test_survivor_gets_the_error(lab, openmpi, provider, source):
     told = result.find(r"^deadpeer: error after ([\d.]+) s: (.*)")
     assert told and float(told[1]) <= PEER_DEATH_S + 1, result.tail()
     assert result.find(r"(?i)peer.*(dead|lost|unreachable|silent)"), result.tail()
+
+
+# For silence nobody is dead within these tests: what tells of a death is evidence.
+PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": 120_000, "FI_LOG_LEVEL": "warn",
+           "PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1"}
+
+
+@pytest.mark.parametrize("rails", ["udp:rail0", "tcp:rail0", "tcp:rail0,tcp:rail1",
+                                   "udp:rail0,tcp:rail0", "udp:rail0,tcp:rail1"])
+def test_a_killed_rank_is_told_by_evidence(lab, openmpi, provider, rails):
+    """The host of a killed process refuses what comes by rails of each kind, and by all of them where
+    there are several."""
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+    env = {**PATIENT, "FI_MARLINE_RAILS": rails}
+    result = lab.run(openmpi, [openmpi.program("deadpeer"), "recv"], env=env)
+    assert result.find(r"^deadpeer: error after"), result.tail()
+    assert result.find(r"peer \w+ at .* is dead: its process is gone"), result.tail()

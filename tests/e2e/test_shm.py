@@ -1,6 +1,7 @@
 """Ranks of one host by shared memory: alone, beside the network, without one copy, when the rail
 fails in the middle, and when a rank is killed."""
 
+import dataclasses
 import os
 import re
 import signal
@@ -94,3 +95,15 @@ def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):
     # Directories of statistics are other jobs': this one's is elsewhere.
     left = set(os.listdir("/dev/shm")) - before
     assert not [name for name in left if re.search("marline(?!-stats-)", name)], left
+
+
+@pytest.mark.parametrize("rails", ["shm", "lo,shm"])
+def test_a_killed_rank_is_told_by_evidence(openmpi, rails):
+    """Nobody listens by the name of the killed process's rail, nor at its ports."""
+    env = {"PEER_TIMEOUT_MS": 120_000, "RAILS": rails}
+    told = {"FI_LOG_LEVEL": "warn", "PRTE_MCA_state_base_recoverable": "1",
+            "PRTE_MCA_state_base_continuous": "1"}
+    openmpi = dataclasses.replace(openmpi, env={**openmpi.env, **told})
+    result = start(openmpi, [openmpi.program("deadpeer"), "recv"], **env).wait(60)
+    assert result.find(r"^deadpeer: error after"), result.tail()
+    assert result.find(r"peer \w+ .*is dead: its process is gone"), result.tail()
