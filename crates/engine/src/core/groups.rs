@@ -244,7 +244,7 @@ impl<S: System> Core<S> {
             counters.unknown += 1;
             return 0;
         };
-        self.groups.unread = true;
+        self.groups.backlog.came();
         let mut tally = Tally::default();
         self.with_group(now, number as u32, |open| {
             tally.count(take_packet(now, rail, open, &packet));
@@ -270,7 +270,7 @@ impl<S: System> Core<S> {
     /// Does what is due for groups, and looks for members that died.
     pub(crate) fn tick_groups(&mut self, now: u64) {
         let due = self.groups.due_at.is_some_and(|at| at <= now);
-        if !due || self.groups.must_read_first() {
+        if !due || self.groups.backlog.must_read_first() {
             return;
         }
         for number in 0..self.groups.list.len() as u32 {

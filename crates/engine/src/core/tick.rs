@@ -58,7 +58,7 @@ impl<S: System> Core<S> {
     /// Tells the nodes that nothing is left to be read.
     #[inline]
     pub fn caught_up(&mut self) {
-        self.groups.unread = false;
+        self.groups.backlog.caught_up();
         for node in self.dir.nodes() {
             node.caught_up();
         }

@@ -5,7 +5,8 @@ use crate::state::group_batch::Batches;
 use crate::state::group_copies::{EarlyBytes, KeptChunks};
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{
-    Chunk, Content, Group, GroupEvent, GroupOwner, Load, Packet, Place, Rebuild, Scheme, To, Word,
+    Backlog, Chunk, Content, Group, GroupEvent, GroupOwner, Load, Packet, Place, Rebuild, Scheme,
+    To, Word,
 };
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
@@ -57,14 +58,8 @@ pub(crate) struct Groups {
     pub(crate) blocked: bool,
     /// Packets that are built and have not left.
     pub(crate) batches: Batches,
-    /// Packets of groups came, and since then no look at all rails has found nothing.
-    pub(crate) unread: bool,
-    /// How often what is due was put off until that is so.
-    put_off: u32,
+    pub(crate) backlog: Backlog,
 }
-
-/// Where packets come without a pause, what is due is put off so often.
-const PUT_OFF_MAX: u32 = 64;
 
 impl Groups {
     /// Keeps a group: its number.
@@ -81,14 +76,6 @@ impl Groups {
     /// The group of a number.
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut OpenGroup> {
         self.list.get_mut(number as usize)?.as_deref_mut()
-    }
-
-    /// Tells if what is due has to wait: whoever was away for long, or has several rails to read,
-    /// finds what it misses, and the acknowledgements that it waits for, among the packets that
-    /// are still to be read.
-    pub(crate) fn must_read_first(&mut self) -> bool {
-        self.put_off = if self.unread { self.put_off + 1 } else { 0 };
-        self.put_off % PUT_OFF_MAX != 0
     }
 
     /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is
@@ -333,13 +320,8 @@ impl GroupMemory {
 }
 
 impl GroupOwner for GroupMemory {
-    fn can_sum(&self, algorithm: u8) -> bool {
-        Algorithm::from_u8(algorithm).is_some()
-    }
-
-    fn is_right(&self, load: &Load<'_>) -> bool {
-        let algorithm = Algorithm::from_u8(load.algorithm);
-        algorithm.is_some_and(|of| sum(of, load.seed, load.payload) == load.sum)
+    fn sum(&self, algorithm: u8, seed: u64, bytes: &[u8]) -> Option<u64> {
+        Some(sum(Algorithm::from_u8(algorithm)?, seed, bytes))
     }
 
     fn land(&mut self, place: Place, chunk: &Chunk, load: &Load<'_>) -> Option<bool> {
@@ -413,20 +395,4 @@ fn keeps(place: Place) -> bool {
         place,
         Place::Posted { keep: true, .. } | Place::Early { keep: true }
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_due_waits_until_all_is_read_and_not_for_ever() {
-        let mut groups = Groups::default();
-        assert!(!groups.must_read_first());
-        groups.unread = true;
-        let put_off = (0..1_000).take_while(|_| groups.must_read_first()).count();
-        assert_eq!(put_off, PUT_OFF_MAX as usize - 1);
-        groups.unread = false;
-        assert!(!groups.must_read_first());
-    }
 }

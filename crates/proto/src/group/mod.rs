@@ -23,6 +23,7 @@
 //! receiving side: chunks to their places; `ask` is what it says, acknowledgements and requests.
 //! `send` is the root's side: chunks, windows, copies; `repair` is what a collector does for its
 //! part; `death` takes members out. `parts` says who collects for whom, `acked` how far they are,
+//! `backlog` when timers wait for packets that came,
 //! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
 //! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
 //! delays.
@@ -30,6 +31,7 @@
 mod acked;
 mod api;
 mod ask;
+mod backlog;
 mod carried;
 mod config;
 mod death;
@@ -48,6 +50,7 @@ mod state;
 mod take;
 mod types;
 
+pub use backlog::Backlog;
 pub use config::{GroupConfig, Identity, Scheme};
 pub use lanes::LANES_MAX;
 pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};

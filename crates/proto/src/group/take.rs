@@ -7,11 +7,13 @@ use marline_wire::GroupPacket;
 
 /// The memory of a group's operations, which its owner has.
 pub trait GroupOwner {
-    /// Says if sums by the algorithm of this number can be made.
-    fn can_sum(&self, algorithm: u8) -> bool;
+    /// The sum of bytes by the algorithm of this number; `None`: it is not known.
+    fn sum(&self, algorithm: u8, seed: u64, bytes: &[u8]) -> Option<u64>;
 
     /// Says if a payload has the sum that it was sent with.
-    fn is_right(&self, load: &Load<'_>) -> bool;
+    fn is_right(&self, load: &Load<'_>) -> bool {
+        self.sum(load.algorithm, load.seed, load.payload) == Some(load.sum)
+    }
 
     /// Copies a chunk to its place, and says if it is right there; `None`: it is not taken.
     fn land(&mut self, place: Place, chunk: &Chunk, load: &Load<'_>) -> Option<bool>;
@@ -46,7 +48,7 @@ impl Group {
             sum,
             payload,
         };
-        if !owner.can_sum(load.algorithm) {
+        if owner.sum(load.algorithm, 0, &[]).is_none() {
             return Took::BadAlgorithm;
         }
         if chunk.parity > 0 {

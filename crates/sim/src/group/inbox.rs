@@ -2,6 +2,7 @@
 
 use super::net::Harm;
 use super::setup::GroupSetup;
+use marline_proto::group::Backlog;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -18,6 +19,8 @@ pub(super) struct Parcel {
 pub(super) struct Inbox {
     waiting: VecDeque<(u64, Parcel)>,
     busy_until: u64,
+    /// Of packets that were taken, as an engine keeps it.
+    pub backlog: Backlog,
 }
 
 impl Inbox {
@@ -37,6 +40,13 @@ impl Inbox {
         self.waiting.front().map(|(at, _)| *at)
     }
 
+    /// The process looks at its rails, for time's sake.
+    pub fn look(&mut self) {
+        if self.waiting.is_empty() {
+            self.backlog.caught_up();
+        }
+    }
+
     /// Takes the next, and those of its flow and its length that wait behind it, as a kernel joins
     /// them.
     pub fn batch(&mut self, most: usize) -> Vec<Parcel> {
@@ -49,6 +59,7 @@ impl Inbox {
             }
             batch.extend(self.waiting.pop_front().map(|(_, parcel)| parcel));
         }
+        self.backlog.came();
         batch
     }
 }

@@ -33,6 +33,11 @@ impl Member {
         self.group.post(now, root, handle, len);
     }
 
+    /// Its timers are due.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.group.next_deadline().is_some_and(|at| at <= now)
+    }
+
     /// The bytes of a packet.
     pub(super) fn encode(&mut self, packet: &Packet) -> Result<Vec<u8>, String> {
         let mut head = self.head;

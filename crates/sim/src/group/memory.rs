@@ -272,13 +272,8 @@ impl Memory {
 }
 
 impl GroupOwner for Memory {
-    fn can_sum(&self, algorithm: u8) -> bool {
-        Algorithm::from_u8(algorithm).is_some()
-    }
-
-    fn is_right(&self, load: &Load<'_>) -> bool {
-        let algorithm = Algorithm::from_u8(load.algorithm);
-        algorithm.is_some_and(|of| sum(of, load.seed, load.payload) == load.sum)
+    fn sum(&self, algorithm: u8, seed: u64, bytes: &[u8]) -> Option<u64> {
+        Some(sum(Algorithm::from_u8(algorithm)?, seed, bytes))
     }
 
     fn land(&mut self, place: Place, chunk: &Chunk, load: &Load<'_>) -> Option<bool> {

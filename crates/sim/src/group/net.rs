@@ -3,6 +3,8 @@
 use super::setup::{GroupSetup, GroupTrouble};
 use crate::net::NetStats;
 use crate::rng::Rng;
+use marline_checksum::{crc32c, sum, Algorithm};
+use marline_wire::GroupPacket;
 
 /// Bytes of a frame on the wire beside the datagram.
 const WIRE_BYTES: u64 = 46;
@@ -156,4 +158,40 @@ impl GroupNet {
         }
         copies
     }
+}
+
+/// The bytes as they arrive, if they are others.
+pub(super) fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
+    let mut copy = bytes.to_vec();
+    match harm {
+        Harm::None => return None,
+        Harm::Flip(which) => {
+            let bit = which as usize % (8 * bytes.len());
+            copy[bit / 8] ^= 1 << (bit % 8);
+        }
+        Harm::Forge(how) => {
+            // Group id, token, member, sender, epoch; and the payload is another.
+            let at = [8, 16, 20, 24, 32][how as usize % 5];
+            copy[at] ^= 1 + (how >> 8) as u8 % 255;
+            let head_len = u16::from_le_bytes([copy[6], copy[7]]) as usize;
+            copy[head_len..].iter_mut().for_each(|byte| *byte = !*byte);
+            reseal_chunk(&mut copy, head_len);
+            let crc = crc32c(&copy[4..head_len]);
+            copy[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    Some(copy)
+}
+
+/// Gives a chunk the sum of the payload that it has: a stranger can sum, too.
+fn reseal_chunk(copy: &mut [u8], head_len: usize) {
+    let crc = u32::from_le_bytes([copy[0], copy[1], copy[2], copy[3]]);
+    let Ok(packet) = GroupPacket::parse(copy, |_| crc) else {
+        return;
+    };
+    let Some((chunk, _, payload)) = packet.chunk() else {
+        return;
+    };
+    let forged = sum(Algorithm::Crc64Nvme, chunk.seed(packet.head.group), payload);
+    copy[head_len - 8..head_len].copy_from_slice(&forged.to_le_bytes());
 }

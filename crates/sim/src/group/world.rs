@@ -2,7 +2,7 @@
 
 use super::inbox::{Inbox, Parcel};
 use super::member::Member;
-use super::net::{GroupNet, Harm};
+use super::net::{hurt, GroupNet};
 use super::setup::{GroupSetup, GroupTrouble, Spec};
 use super::truth;
 use crate::rng::Rng;
@@ -251,6 +251,7 @@ impl<'a> GroupWorld<'a> {
                     return Ok(());
                 }
                 self.processes[proc].wake_at = u64::MAX;
+                self.processes[proc].inbox.look();
                 self.pump(proc)
             }
             Happening::Fault(n, begins) => {
@@ -308,11 +309,9 @@ impl<'a> GroupWorld<'a> {
     /// A packet waits until its process has time for it, or finds no room.
     fn queue(&mut self, to: usize, parcel: Parcel) -> Result<(), String> {
         let (now, setup) = (self.now, self.setup);
+        let unborn = self.is_unborn(to);
         let process = &mut self.processes[to];
-        let born = setup
-            .late
-            .filter(|&(who, at)| setup.born && who == to && now < at);
-        if !process.alive || born.is_some() {
+        if !process.alive || unborn {
             self.net.stats.nobody += 1;
             return Ok(());
         }
@@ -382,12 +381,17 @@ impl<'a> GroupWorld<'a> {
         if !self.processes[proc].alive {
             return Ok(());
         }
+        let (now, process) = (self.now, &mut self.processes[proc]);
+        // What is due waits for packets that wait to be read.
+        let due = process.members.iter().flatten().any(|m| m.is_due(now));
+        let waits = due && process.inbox.backlog.must_read_first();
+        let read_at = process.inbox.next_at().filter(|_| waits).unwrap_or(0);
         let mut next = u64::MAX;
         for group in 0..self.setup.groups.len() {
             let Some(mut member) = self.processes[proc].members[group].take() else {
                 continue;
             };
-            let pumped = self.pump_member(proc, group, &mut member);
+            let pumped = self.pump_member(proc, group, &mut member, !waits);
             let deadline = self.due_at(proc, &member);
             let spec = &self.setup.groups[group];
             let posts = member.memory.operations.len() < spec.script.len()
@@ -403,9 +407,15 @@ impl<'a> GroupWorld<'a> {
         }
         if next < u64::MAX {
             // What is due now and was not done just now would be tried for ever.
-            self.wake(proc, next.max(self.now + 1));
+            self.wake(proc, next.max(now + 1).max(read_at));
         }
         Ok(())
+    }
+
+    /// The process is not there yet.
+    fn is_unborn(&self, proc: usize) -> bool {
+        let late = self.setup.late.filter(|_| self.setup.born);
+        late.is_some_and(|(who, at)| who == proc && self.now < at)
     }
 
     /// When a member has something to do: where a rail has no room, what is due waits for that.
@@ -424,16 +434,13 @@ impl<'a> GroupWorld<'a> {
         proc: usize,
         group: usize,
         member: &mut Member,
+        may_time: bool,
     ) -> Result<(), String> {
         let (now, spec) = (self.now, &self.setup.groups[group]);
-        let born = self
-            .setup
-            .late
-            .filter(|&(who, at)| self.setup.born && who == proc && now < at);
-        if born.is_some() {
+        if self.is_unborn(proc) {
             return Ok(());
         }
-        if member.group.next_deadline().is_some_and(|at| at <= now) {
+        if may_time && member.is_due(now) {
             member.group.handle_timeouts(now);
         }
         loop {
@@ -560,41 +567,4 @@ impl<'a> GroupWorld<'a> {
         let left = groups.filter(|&g| self.members(g).any(|m| m.memory.left_from.is_some()));
         left.collect()
     }
-}
-
-/// The bytes as they arrive, if they are others.
-fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
-    let mut copy = bytes.to_vec();
-    match harm {
-        Harm::None => return None,
-        Harm::Flip(which) => {
-            let bit = which as usize % (8 * bytes.len());
-            copy[bit / 8] ^= 1 << (bit % 8);
-        }
-        Harm::Forge(how) => {
-            // Group id, token, member, sender, epoch; and the payload is another.
-            let at = [8, 16, 20, 24, 32][how as usize % 5];
-            copy[at] ^= 1 + (how >> 8) as u8 % 255;
-            let head_len = u16::from_le_bytes([copy[6], copy[7]]) as usize;
-            copy[head_len..].iter_mut().for_each(|byte| *byte = !*byte);
-            reseal_chunk(&mut copy, head_len);
-            let crc = crc32c(&copy[4..head_len]);
-            copy[..4].copy_from_slice(&crc.to_le_bytes());
-        }
-    }
-    Some(copy)
-}
-
-/// Gives a chunk the sum of the payload that it has: a stranger can sum, too.
-fn reseal_chunk(copy: &mut [u8], head_len: usize) {
-    use marline_checksum::{sum, Algorithm};
-    let crc = u32::from_le_bytes([copy[0], copy[1], copy[2], copy[3]]);
-    let Ok(packet) = GroupPacket::parse(copy, |_| crc) else {
-        return;
-    };
-    let Some((chunk, _, payload)) = packet.chunk() else {
-        return;
-    };
-    let forged = sum(Algorithm::Crc64Nvme, chunk.seed(packet.head.group), payload);
-    copy[head_len - 8..head_len].copy_from_slice(&forged.to_le_bytes());
 }
