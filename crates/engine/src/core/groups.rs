@@ -10,7 +10,7 @@ use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_L
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
-use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, Took};
+use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
 use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
@@ -245,26 +245,20 @@ impl<S: System> Core<S> {
             return 0;
         };
         self.groups.backlog.came();
-        let mut tally = Tally::default();
-        self.with_group(now, number as u32, |open| {
-            tally.count(take_packet(now, rail, open, &packet));
-            let same = |next| GroupPacket::parse(next, crc32c).ok();
-            for next in after.chunks_exact(datagram.len()).map_while(same) {
-                if !open.group.is_for(&next.head) {
-                    break;
-                }
-                tally.count(take_packet(now, rail, open, &next));
-                tally.more += 1;
-            }
-            open.group.acknowledge(now);
-        });
+        let same = |next| GroupPacket::parse(next, crc32c).ok();
+        let more = after.chunks_exact(datagram.len()).map_while(same);
+        let packets = std::iter::once(packet).chain(more);
+        let take = |open: &mut OpenGroup| open.take_batch(now, rail, packets);
+        let tally = self.with_group(now, number as u32, take);
+        let tally = tally.unwrap_or_default();
+        let more = tally.packets.saturating_sub(1);
         let counters = &mut self.rails[rail].counters;
-        counters.wire_packets_received += tally.more as u64;
-        counters.wire_bytes_received += (tally.more * datagram.len()) as u64;
+        counters.wire_packets_received += more as u64;
+        counters.wire_bytes_received += (more * datagram.len()) as u64;
         counters.wrong_token += tally.strangers;
         counters.wrong_algorithm += tally.bad_algorithm;
         counters.corrupt_heads += tally.damaged;
-        tally.more
+        more
     }
 
     /// Does what is due for groups, and looks for members that died.
@@ -443,38 +437,4 @@ fn usual(cards: &[GroupCard], chunk: usize) -> Scheme {
         window: window.max(scheme.window),
         ..scheme
     }
-}
-
-/// The outcomes of the packets of a batch.
-#[derive(Default)]
-struct Tally {
-    /// Packets after the first.
-    more: usize,
-    strangers: u64,
-    bad_algorithm: u64,
-    damaged: u64,
-}
-
-impl Tally {
-    fn count(&mut self, took: Option<Took>) {
-        match took {
-            None => self.strangers += 1,
-            Some(Took::BadAlgorithm) => self.bad_algorithm += 1,
-            Some(Took::Damaged) => self.damaged += 1,
-            Some(Took::Right) => {}
-        }
-    }
-}
-
-/// Takes a packet; `None`: it is a stranger's.
-fn take_packet(
-    now: u64,
-    rail: usize,
-    open: &mut OpenGroup,
-    packet: &GroupPacket<'_>,
-) -> Option<Took> {
-    let heard = open.group.admit(&packet.head)?;
-    open.heard(heard.from, heard.lane, rail);
-    let took = open.group.take_packet(now, heard, packet, &mut open.memory);
-    Some(took)
 }

@@ -49,6 +49,9 @@ impl<S: System> Shared<S> {
         let mut receivers = self.receivers();
         let mut held = None;
         if self.receive(&mut receivers, &mut held, false) == 0 {
+            // Nor does the thread, which would take each of them as it comes.
+            let until = self.clock.now_ns() + NAP_MAX_NS;
+            self.polled_ns.store(until, Ordering::Relaxed);
             drop(self.offer_processor(receivers, CpuOffer::Nap));
         }
     }

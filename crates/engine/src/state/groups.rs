@@ -5,8 +5,8 @@ use crate::state::group_batch::Batches;
 use crate::state::group_copies::{EarlyBytes, KeptChunks};
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{
-    Backlog, Chunk, Content, Group, GroupEvent, GroupOwner, Load, Packet, Place, Rebuild, Scheme,
-    To, Word,
+    Backlog, Chunk, Content, Group, GroupEvent, GroupOwner, Heard, Load, Packet, Place, Rebuild,
+    Scheme, Tally, To, Word,
 };
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
@@ -114,8 +114,22 @@ impl OpenGroup {
         self.group.next_deadline().into_iter().chain(look).min()
     }
 
+    /// Takes packets that came by a rail, of which the first names this group.
+    pub(crate) fn take_batch<'a>(
+        &mut self,
+        now: u64,
+        rail: usize,
+        packets: impl Iterator<Item = GroupPacket<'a>>,
+    ) -> Tally {
+        let tally = self.group.take_batch(now, packets, &mut self.memory);
+        if let Some(Heard { from, lane }) = tally.heard {
+            self.heard(from, lane, rail); // one datagram of the kernel's has one source
+        }
+        tally
+    }
+
     /// A packet of a member came by a rail.
-    pub(crate) fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
+    fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
         if let Some(member) = self.members.get_mut(member as usize) {
             member.heard_by = rail;
             member.lanes |= lane.map_or(0, |lane| 1 << (lane & 7));

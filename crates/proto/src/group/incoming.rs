@@ -64,9 +64,9 @@ impl Default for FromRoot {
 }
 
 impl FromRoot {
-    /// A chunk is here; whether that is news.
-    pub(super) fn take(&mut self, number: u64) -> bool {
-        let fresh = self.got.insert(number, 1) > 0;
+    /// So many chunks are here; whether that is news.
+    pub(super) fn take(&mut self, number: u64, count: u64) -> bool {
+        let fresh = self.got.insert(number, count) > 0;
         let before = self.next;
         while self.got.contains(self.next) {
             self.next += 1;

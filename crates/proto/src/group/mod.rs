@@ -12,14 +12,14 @@
 //! Like the rest of the protocol it has no clock, no socket and no payload: packets and time come
 //! in, packets, placements and events go out. Nothing that it sends needs to arrive.
 //!
-//! A packet that comes is admitted first ([`Group::admit`]), and then taken
-//! ([`Group::take_packet`]): its words are handled, and its chunk is placed, copied and committed.
-//! After a batch of packets, and after any other call, packets and events are polled until there
+//! Packets that come are taken in batches ([`Group::take_batch`]): each is admitted, its words are
+//! handled, and its chunk is placed, copied and committed.
+//! After a batch, and after any other call, packets and events are polled until there
 //! are none, packets first: an operation may end with the packet that reads its memory last.
 //! A dead member is not found out here; [`Group::awaited`] tells whose death would matter, and
 //! [`Group::on_dead`] takes it.
 //!
-//! `state` has the fields, `api` the door, `take` what happens to a packet. `recv` is the
+//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that follow one another. `recv` is the
 //! receiving side: chunks to their places; `ask` is what it says, acknowledgements and requests.
 //! `send` is the root's side: chunks, windows, copies; `repair` is what a collector does for its
 //! part; `death` takes members out. `parts` says who collects for whom, `acked` how far they are,
@@ -45,6 +45,7 @@ mod pace;
 mod parts;
 mod recv;
 mod repair;
+mod run;
 mod send;
 mod state;
 mod take;
@@ -57,10 +58,10 @@ pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};
 pub use mutation::GroupMutation;
 pub use order::AHEAD;
 pub use state::Group;
-pub use take::GroupOwner;
+pub use take::{GroupOwner, Tally};
 pub use types::{
     Chunk, Content, End, GroupEvent, GroupHeld, GroupStats, Heard, Load, Packet, Place, Rebuild,
-    To, Took, Word,
+    To, Word,
 };
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub enum GroupMutation {
     EndAtOnce,
     /// Chunks that came before are taken again.
     DeliverTwice,
+    /// A run of chunks goes on over those that are here.
+    RunOn,
     /// Packets with a wrong token, epoch or sender are taken.
     AcceptStranger,
     /// Packets of another group are taken.
@@ -59,12 +61,13 @@ pub enum GroupMutation {
 
 impl GroupMutation {
     /// All of them.
-    pub const ALL: [GroupMutation; 25] = [
+    pub const ALL: [GroupMutation; 26] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
         GroupMutation::EndAtOnce,
         GroupMutation::DeliverTwice,
+        GroupMutation::RunOn,
         GroupMutation::AcceptStranger,
         GroupMutation::MixGroups,
         GroupMutation::MixBroadcasts,

@@ -100,7 +100,7 @@ impl Group {
 
     /// Checks that a chunk lies as the cutting of its broadcast puts it, and comes from its root
     /// or a collector.
-    fn is_sane(&self, heard: Heard, chunk: &Chunk) -> bool {
+    pub(super) fn is_sane(&self, heard: Heard, chunk: &Chunk) -> bool {
         let Chunk { root, offset, .. } = *chunk;
         let size = self.cfg.chunk as u64;
         let known = root < self.members() && root != self.cfg.me && !self.dead.contains(&root);
@@ -181,7 +181,7 @@ impl Group {
     /// would wait.
     fn swallow(&mut self, now: u64, chunk: &Chunk) -> Place {
         if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
-            from.take(chunk.number);
+            from.take(chunk.number, 1);
             from.ended += 1;
         }
         // A co-root's part may want it.
@@ -236,7 +236,7 @@ impl Group {
         };
         let before = from.next;
         let twice = self.cfg.errs(GroupMutation::DeliverTwice);
-        if !from.take(chunk.number) && !twice {
+        if !from.take(chunk.number, 1) && !twice {
             return false;
         }
         let progress = from.next > before;

@@ -1,8 +1,9 @@
-//! A packet that came, taken whole: its words, and its chunk into its place.
+//! Packets that came, taken whole: their words, and their chunks into their places.
 
 use super::mutation::GroupMutation;
+use super::run::Run;
 use super::state::Group;
-use super::types::{Chunk, GroupEvent, Heard, Load, Place, Rebuild, Took};
+use super::types::{Chunk, GroupEvent, Heard, Load, Place, Rebuild};
 use marline_wire::GroupPacket;
 
 /// The memory of a group's operations, which its owner has.
@@ -26,10 +27,68 @@ pub trait GroupOwner {
     fn take_event(&mut self, event: GroupEvent);
 }
 
+/// The outcome of a packet.
+enum Took {
+    Right,
+    /// Its payload was damaged on the way.
+    Damaged,
+    /// Its payload has a sum that cannot be made here.
+    BadAlgorithm,
+}
+
+/// The outcomes of the packets of a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Packets that name the group.
+    pub packets: usize,
+    /// Those of them whose sender or token is none of this group's.
+    pub strangers: u64,
+    /// Those whose algorithm is not known.
+    pub bad_algorithm: u64,
+    /// Those whose payload is damaged.
+    pub damaged: u64,
+    /// Whom the last of a member came from, and how.
+    pub heard: Option<Heard>,
+}
+
 impl Group {
-    /// Takes a packet that [`Group::admit`] let in. After the last of a batch come
-    /// [`Group::acknowledge`], packets to send and [`Group::take_events`].
-    pub fn take_packet(
+    /// Takes the packets of a batch up to the first that names another group, and acknowledges what
+    /// is to be acknowledged at once. Then come packets to send and [`Group::take_events`].
+    pub fn take_batch<'a>(
+        &mut self,
+        now_ns: u64,
+        packets: impl Iterator<Item = GroupPacket<'a>>,
+        owner: &mut impl GroupOwner,
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let mut run: Option<Run> = None;
+        for packet in packets {
+            if !self.is_for(&packet.head) {
+                break;
+            }
+            tally.packets += 1;
+            if run.as_mut().is_some_and(|run| run.take(&packet, owner)) {
+                continue;
+            }
+            self.end_run(now_ns, run.take());
+            let Some(heard) = self.admit(&packet.head) else {
+                tally.strangers += 1;
+                continue;
+            };
+            tally.heard = Some(heard);
+            match self.take_packet(now_ns, heard, &packet, owner) {
+                Took::Right => run = self.begin_run(heard, &packet),
+                Took::BadAlgorithm => tally.bad_algorithm += 1,
+                Took::Damaged => tally.damaged += 1,
+            }
+        }
+        self.end_run(now_ns, run);
+        self.acknowledge(now_ns);
+        tally
+    }
+
+    /// Takes a packet that [`Group::admit`] let in.
+    fn take_packet(
         &mut self,
         now_ns: u64,
         heard: Heard,
@@ -42,12 +101,7 @@ impl Group {
         let Some((chunk, sum, payload)) = packet.chunk() else {
             return Took::Right;
         };
-        let load = Load {
-            algorithm: packet.head.algorithm,
-            seed: chunk.seed(packet.head.group),
-            sum,
-            payload,
-        };
+        let load = Load::of(&packet.head, &chunk, sum, payload);
         if owner.sum(load.algorithm, 0, &[]).is_none() {
             return Took::BadAlgorithm;
         }

@@ -1,6 +1,7 @@
 //! The values that go in and out of a group: packets, places, events.
 
 use alloc::vec::Vec;
+use marline_wire::GroupHead;
 pub use marline_wire::{Chunk, GroupWord as Word};
 
 /// A packet that was admitted: who sent it, and how.
@@ -122,15 +123,16 @@ pub struct Load<'a> {
     pub payload: &'a [u8],
 }
 
-/// The outcome of a packet that came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
-    /// All of it is right.
-    Right,
-    /// Its payload was damaged on the way.
-    Damaged,
-    /// Its payload has a sum that cannot be made here.
-    BadAlgorithm,
+impl<'a> Load<'a> {
+    /// That of a chunk, from a packet with this head.
+    pub(super) fn of(head: &GroupHead, chunk: &Chunk, sum: u64, payload: &'a [u8]) -> Load<'a> {
+        Load {
+            algorithm: head.algorithm,
+            seed: chunk.seed(head.group),
+            sum,
+            payload,
+        }
+    }
 }
 
 /// News for the group's owner.

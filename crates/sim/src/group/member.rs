@@ -65,10 +65,13 @@ impl Member {
         Ok(bytes)
     }
 
-    /// Takes a packet that names this group, or seems to.
-    pub(super) fn take_packet(&mut self, now: u64, packet: &GroupPacket<'_>) {
-        if let Some(heard) = self.group.admit(&packet.head) {
-            self.group.take_packet(now, heard, packet, &mut self.memory);
-        }
+    /// Takes packets of which the first names this group, or seems to: how many.
+    pub(super) fn take_batch<'a>(
+        &mut self,
+        now: u64,
+        packets: impl Iterator<Item = GroupPacket<'a>>,
+    ) -> usize {
+        let tally = self.group.take_batch(now, packets, &mut self.memory);
+        tally.packets
     }
 }

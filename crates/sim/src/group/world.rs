@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use marline_checksum::crc32c;
 use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To};
 use marline_wire::{GroupHead, GroupPacket};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -350,28 +351,19 @@ impl<'a> GroupWorld<'a> {
     /// engine does: how many.
     fn receive(&mut self, to: usize, batch: &[Parcel]) -> Result<usize, String> {
         let (now, process) = (self.now, &mut self.processes[to]);
+        let bytes = batch
+            .iter()
+            .map(|parcel| match hurt(&parcel.bytes, parcel.harm) {
+                Some(hurt) => Cow::Owned(hurt),
+                None => Cow::Borrowed(parcel.bytes.as_slice()),
+            });
+        let bytes: Vec<Cow<'_, [u8]>> = bytes.collect();
+        let same = |bytes| GroupPacket::parse(bytes, crc32c).ok();
+        let mut packets = bytes.iter().map(|b| &**b).map_while(same).peekable();
         let mut members = process.members.iter_mut().flatten();
-        let mut member: Option<&mut Member> = None;
-        let mut taken = 0;
-        for parcel in batch {
-            let hurt = hurt(&parcel.bytes, parcel.harm);
-            let bytes = hurt.as_deref().unwrap_or(&parcel.bytes);
-            let Ok(packet) = GroupPacket::parse(bytes, crc32c) else {
-                break;
-            };
-            if taken == 0 {
-                member = members.find(|member| member.group.is_for(&packet.head));
-            }
-            let ours = member.as_mut().filter(|m| m.group.is_for(&packet.head));
-            let Some(member) = ours else {
-                break;
-            };
-            member.take_packet(now, &packet);
-            taken += 1;
-        }
-        if let Some(member) = member {
-            member.group.acknowledge(now);
-        }
+        let ours = |m: &&mut Member| packets.peek().is_some_and(|p| m.group.is_for(&p.head));
+        let member = members.find(ours);
+        let taken = member.map_or(0, |member| member.take_batch(now, packets));
         self.pump(to)?;
         Ok(taken)
     }

@@ -1,0 +1,128 @@
+//! Chunks that follow one another in a batch: each is copied and summed by itself, and all are
+//! counted at once. Most of what a chunk costs a receiver beside its bytes is spent once a run.
+
+use super::mutation::GroupMutation;
+use super::state::Group;
+use super::take::GroupOwner;
+use super::types::{Chunk, Heard, Load, Place};
+use marline_wire::{GroupHead, GroupPacket};
+
+/// Chunks of a run at most: more than the kernel joins.
+const RUN_MAX: u64 = 64;
+
+/// Chunks behind one that was taken, of which none is here, in the same place, from the same
+/// sender. None of them is the last that its broadcast lacks.
+pub(super) struct Run {
+    head: GroupHead,
+    heard: Heard,
+    place: Place,
+    /// The next one.
+    next: Chunk,
+    /// How many more it may take, and how many it has.
+    left: u64,
+    count: u64,
+}
+
+impl Run {
+    /// Takes a packet if it has the next chunk of the run and nothing else; `false`: it is to be
+    /// taken by itself.
+    pub(super) fn take(&mut self, packet: &GroupPacket<'_>, owner: &mut impl GroupOwner) -> bool {
+        let Some((chunk, sum, payload)) = packet.chunk().filter(|_| self.left > 0) else {
+            return false;
+        };
+        if chunk != self.next || packet.head != self.head || packet.words().next().is_some() {
+            return false;
+        }
+        let load = Load::of(&packet.head, &chunk, sum, payload);
+        if owner.land(self.place, &chunk, &load) != Some(true) {
+            return false; // it is damaged, and lands once more
+        }
+        self.next.number += 1;
+        self.next.offset += chunk.len as u64;
+        self.left -= 1;
+        self.count += 1;
+        true
+    }
+}
+
+impl Group {
+    /// The run that may follow a packet that was taken.
+    pub(super) fn begin_run(&mut self, heard: Heard, packet: &GroupPacket<'_>) -> Option<Run> {
+        let (chunk, _, _) = packet.chunk()?;
+        let size = self.cfg.chunk as u64;
+        let next = Chunk {
+            number: chunk.number.checked_add(1)?,
+            offset: chunk.offset.checked_add(size)?,
+            asks: false,
+            ..chunk
+        };
+        // A last chunk is shorter, or not taken by a run.
+        let plain = heard.lane.is_some() && chunk.parity == 0 && !chunk.leaves;
+        let sane = plain && chunk.len as u64 == size && self.is_sane(heard, &next);
+        if !sane || self.parts.collects(chunk.root, self.cfg.me) {
+            return None;
+        }
+        let from = self.receiving.roots.get(&chunk.root)?;
+        let incoming = self.receiving.broadcasts.get(&chunk.broadcast)?;
+        let first = chunk.number - chunk.offset / size;
+        let same = (incoming.root, incoming.total) == (chunk.root, chunk.total);
+        if !same || incoming.first != Some(first) {
+            return None;
+        }
+        let keep = false;
+        let place = match incoming.handle {
+            Some(handle) => Place::Posted { handle, keep },
+            None => Place::Early { keep },
+        };
+        let window = (from.next + self.cfg.scheme.window as u64).saturating_sub(next.number);
+        let lacks = (incoming.total - incoming.here).saturating_sub(1) / size;
+        let whole = (chunk.total - next.offset) / size;
+        let most = RUN_MAX.min(window).min(lacks).min(whole);
+        let left = match self.cfg.errs(GroupMutation::RunOn) {
+            true => most,
+            false => from.got.free_from(next.number, most),
+        };
+        (left > 0).then_some(Run {
+            head: packet.head,
+            heard,
+            place,
+            next,
+            left,
+            count: 0,
+        })
+    }
+
+    /// The chunks of a run are here.
+    pub(super) fn end_run(&mut self, now: u64, run: Option<Run>) {
+        let Some(run) = run.filter(|run| run.count > 0) else {
+            return;
+        };
+        let Chunk { root, number, .. } = run.next;
+        let (count, bytes) = (run.count, run.count * self.cfg.chunk as u64);
+        let Some(from) = self.receiving.roots.get_mut(&root) else {
+            return;
+        };
+        from.high = from.high.max(number);
+        let lane = run
+            .heard
+            .lane
+            .and_then(|l| from.lane_high.get_mut(l as usize));
+        lane.into_iter()
+            .for_each(|high| *high = (*high).max(number));
+        let before = from.next;
+        from.take(number - count, count);
+        let progress = from.next > before;
+        let asked = from
+            .asked
+            .filter(|(asked, _)| (number - count..number).contains(asked));
+        if let Some((_, at)) = asked {
+            from.asked = None;
+            self.trip.sample(now.saturating_sub(at));
+        }
+        if let Some(incoming) = self.receiving.broadcasts.get_mut(&run.next.broadcast) {
+            incoming.here += bytes;
+        }
+        self.watch_gaps(now, root, progress);
+        self.owe_ack(now, root);
+    }
+}
