@@ -3,9 +3,9 @@
 /// Where packets come without a pause, what is due is put off so often.
 const PUT_OFF_MAX: u32 = 64;
 
-/// What a process knows of packets of groups that are still to be read. Whoever was away for long,
-/// or has several rails to read, finds what it misses, and the acknowledgements that it waits for,
-/// among them: so its timers wait.
+/// Knowledge of packets of groups that are still to be read by a process. Whoever was away for
+/// long, or has several rails to read, finds what it misses, and the acknowledgements that it waits
+/// for, among them: so its timers wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
     /// Packets came, and since then no look at all rails has found nothing.

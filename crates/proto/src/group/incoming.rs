@@ -64,7 +64,7 @@ impl Default for FromRoot {
 }
 
 impl FromRoot {
-    /// So many chunks are here; whether that is news.
+    /// Chunks are here, from a number on; whether that is news.
     pub(super) fn take(&mut self, number: u64, count: u64) -> bool {
         let fresh = self.got.insert(number, count) > 0;
         let before = self.next;

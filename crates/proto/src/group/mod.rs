@@ -19,11 +19,11 @@
 //! A dead member is not found out here; [`Group::awaited`] tells whose death would matter, and
 //! [`Group::on_dead`] takes it.
 //!
-//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that follow one another. `recv` is the
-//! receiving side: chunks to their places; `ask` is what it says, acknowledgements and requests.
-//! `send` is the root's side: chunks, windows, copies; `repair` is what a collector does for its
-//! part; `death` takes members out. `parts` says who collects for whom, `acked` how far they are,
-//! `backlog` when timers wait for packets that came,
+//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that
+//! follow one another. `recv` is the receiving side: chunks to their places; `ask` is what it
+//! says, acknowledgements and requests. `send` is the root's side: chunks, windows, copies;
+//! `repair` is what a collector does for its part; `death` takes members out. `parts` says who
+//! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
 //! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
 //! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
 //! delays.
@@ -41,6 +41,7 @@ mod lanes;
 mod mutation;
 mod order;
 mod outgoing;
+mod owner;
 mod pace;
 mod parts;
 mod recv;
@@ -57,8 +58,9 @@ pub use lanes::LANES_MAX;
 pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};
 pub use mutation::GroupMutation;
 pub use order::AHEAD;
+pub use owner::GroupOwner;
 pub use state::Group;
-pub use take::{GroupOwner, Tally};
+pub use take::Tally;
 pub use types::{
     Chunk, Content, End, GroupEvent, GroupHeld, GroupStats, Heard, Load, Packet, Place, Rebuild,
     To, Word,

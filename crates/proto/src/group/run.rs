@@ -2,8 +2,8 @@
 //! counted at once. Most of what a chunk costs a receiver beside its bytes is spent once a run.
 
 use super::mutation::GroupMutation;
+use super::owner::GroupOwner;
 use super::state::Group;
-use super::take::GroupOwner;
 use super::types::{Chunk, Heard, Load, Place};
 use marline_wire::{GroupHead, GroupPacket};
 

@@ -124,7 +124,7 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// That of a chunk, from a packet with this head.
+    /// The load of a chunk, from a packet with this head.
     pub(super) fn of(head: &GroupHead, chunk: &Chunk, sum: u64, payload: &'a [u8]) -> Load<'a> {
         Load {
             algorithm: head.algorithm,
