@@ -262,6 +262,9 @@ pub struct EpId(pub u32);
 /// Largest inject and eager message in bytes (design rule 1).
 pub const INJECT_MAX: usize = 65_536;
 
+/// Pieces of a peer's memory that one operation may name.
+pub const REMOTE_PIECES_MAX: usize = 8;
+
 /// Sends longer than this may borrow their caller's memory: of what is as short the copy costs no
 /// more than the second look at that memory.
 pub const BORROW_ABOVE: usize = 16_384;

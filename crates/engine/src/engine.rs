@@ -404,6 +404,18 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
+    /// Has a counter count operations of peers on registered memory, each once: those that read it,
+    /// and those that write or change it (or both, as atomics that fetch do). There is one at most
+    /// for either.
+    pub fn mr_bind_counter(
+        &self,
+        key: u64,
+        counts: [bool; 2],
+        counter: &Arc<Counter>,
+    ) -> Result<(), SubmitError> {
+        self.shared.usable()?.mr_bind_counter(key, counts, counter)
+    }
+
     /// Forgets registered memory: nobody reads or writes it after this.
     pub fn mr_close(&self, key: u64) {
         // After a panic nothing is sent any more, so nothing is read; a forked child has no lock.

@@ -25,7 +25,7 @@ pub(crate) struct Cntr {
     seen: AtomicU64,
     /// Errors that the application has been told of.
     told: AtomicU64,
-    /// Cloned by every poll set that has it, so that closing it too early is refused.
+    /// Cloned by every poll set and region that has it, so that closing it too early is refused.
     pub users: Arc<()>,
 }
 

@@ -2,6 +2,7 @@
 //! unless an old application asked for `FI_MR_BASIC`.
 
 use crate::boundary::{guard, Errno};
+use crate::cntr;
 use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, Object};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 struct Mr {
     fid: fid_mr,
     shared: Arc<DomainShared>,
+    /// Keeps the counters bound to it from being closed.
+    users: Vec<Arc<()>>,
 }
 
 // SAFETY: `#[repr(C)]`, and fid_mr begins with a fid.
@@ -23,6 +26,7 @@ unsafe impl Object for Mr {
     type Fid = fid_mr;
     const CLASS: usize = FI_CLASS_MR;
     const FID_OPS: &'static fi_ops = &fi_ops {
+        bind,
         control,
         ..object::only_close::<Mr>()
     };
@@ -76,7 +80,8 @@ fn register(
     if region.flags & FI_MR_DMABUF != 0 {
         return Err(Errno::NOSYS);
     }
-    if region.flags & !FI_MORE != 0 {
+    // (A region that is to have a counter is open at once, as all are.)
+    if region.flags & !(FI_MORE | FI_RMA_EVENT) != 0 {
         return Err(Errno::BADFLAGS);
     }
     if region.offset != 0 {
@@ -111,6 +116,7 @@ fn register(
             key,
         },
         shared: shared.clone(),
+        users: Vec::new(),
     };
     // SAFETY: checked for null.
     unsafe { object::give(mr, out) };
@@ -214,6 +220,28 @@ pub(crate) unsafe extern "C" fn regattr(
             domain, iov, count, a.access, a.offset, key, flags, out, a.context,
         )
     }
+}
+
+/// `fi_mr_bind`: a counter of what peers do to the region.
+unsafe extern "C" fn bind(mr: *mut fid, object: *mut fid, flags: u64) -> c_int {
+    // SAFETY: ours, and control calls run alone.
+    let mr = unsafe { &mut *mr.cast::<Mr>() };
+    let shared = mr.shared.clone();
+    guard(&shared.health, || {
+        // SAFETY: checked for null; an object of our domain, whose class says which.
+        if object.is_null() || unsafe { (*object).fclass } != FI_CLASS_CNTR {
+            return Err(Errno::INVAL);
+        }
+        if flags == 0 || flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        // SAFETY: the class says so.
+        let counter = unsafe { &*object.cast::<cntr::Cntr>() };
+        let counts = [FI_REMOTE_READ, FI_REMOTE_WRITE].map(|flag| flags & flag != 0);
+        (shared.engine).mr_bind_counter(mr.fid.key, counts, &counter.counter)?;
+        mr.users.push(counter.users.clone());
+        Ok(0)
+    })
 }
 
 /// FI_ENABLE has nothing left to do.

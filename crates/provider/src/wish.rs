@@ -11,7 +11,7 @@ pub(crate) const PROTOCOL_VERSION: u32 = 1;
 /// iovec entries per message: MPICH clamps to 32, the MPIs were seen to use 3.
 pub(crate) const IOV_LIMIT: usize = 8;
 /// Pieces of a peer's memory in one remote read or write.
-pub(crate) const RMA_IOV_LIMIT: usize = 8;
+pub(crate) const RMA_IOV_LIMIT: usize = marline_engine::REMOTE_PIECES_MAX;
 /// Pieces of one registered region.
 pub(crate) const MR_IOV_LIMIT: usize = 8;
 /// Objects of one kind that an application may open; nothing is sized by it.

@@ -40,6 +40,8 @@ struct Side {
     ep: *mut fid_ep,
     mr: *mut fid_mr,
     counters: [*mut fid_cntr; 6],
+    /// Of the region: its reads, its writes.
+    of_region: [*mut fid_cntr; 2],
     memory: Vec<u8>,
     _library: Library,
 }
@@ -74,6 +76,7 @@ impl Side {
                 ep: null_mut(),
                 mr: null_mut(),
                 counters: [null_mut(); 6],
+                of_region: [null_mut(); 2],
                 memory: vec![0; 1 << 20],
                 _library: library,
             };
@@ -118,6 +121,16 @@ impl Side {
                 null_mut(),
             );
             assert_eq!(rc, 0);
+            for (counter, flag) in s
+                .of_region
+                .iter_mut()
+                .zip([FI_REMOTE_READ, FI_REMOTE_WRITE])
+            {
+                let mut attr: fi_cntr_attr = zeroed();
+                assert_eq!((ops.cntr_open)(s.domain, &mut attr, counter, null_mut()), 0);
+                let bind = (*(*s.mr).fid.ops).bind;
+                assert_eq!(bind(s.mr.cast(), (*counter).cast(), flag), 0);
+            }
             s
         }
     }
@@ -215,7 +228,7 @@ impl Side {
                 assert_eq!(rc, -(libc::EAGAIN as isize), "nobody asked for an entry");
                 assert_eq!(close(self.cq.cast()), 0);
             }
-            for counter in self.counters {
+            for counter in self.counters.into_iter().chain(self.of_region) {
                 assert_eq!(close(counter.cast()), 0);
             }
             assert_eq!(close(self.av.cast()), 0);
@@ -269,11 +282,8 @@ fn exchange(side: usize, with_queue: bool) {
         assert!(into == expected, "message {round}");
         assert_eq!(s.wait(SENDS, round + 1), 0);
     }
-    // An operation on no bytes ends here, and is nothing to the peer.
-    let mut seen = 0;
     for round in 0..ROUNDS {
         let out = bytes(side, round);
-        seen += usize::from(!out.is_empty());
         let mut back = vec![0; out.len()];
         s.write(&out);
         assert_eq!(s.wait(WRITES, round + 1), 0);
@@ -282,8 +292,12 @@ fn exchange(side: usize, with_queue: bool) {
         assert!(back == out, "what was written in round {round}");
     }
     for of_peer in [THEIR_WRITES, THEIR_READS] {
-        assert_eq!(s.wait(of_peer, seen), 0, "{} of {seen}", s.value(of_peer));
+        let counted = s.wait(of_peer, ROUNDS);
+        assert_eq!(counted, 0, "{} of {ROUNDS}", s.value(of_peer));
     }
+    // SAFETY: open.
+    let of_region = s.of_region.map(|c| unsafe { ((*(*c).ops).read)(c) });
+    assert_eq!(of_region, [ROUNDS as u64; 2], "once, whatever was lost");
     assert_eq!([0; 6], std::array::from_fn(|counter| s.errors(counter)));
     // Who has closed serves nobody.
     say("done");

@@ -82,10 +82,11 @@ impl World {
         Ok(())
     }
 
-    /// All parts of an operation on the memory of `dst` have ended well: it is told.
-    pub(crate) fn tells_over(&mut self, e: u32, dst: u32) -> Result<(), String> {
+    /// All parts of an operation on the memory of `dst` have ended well, or it has no bytes: `dst`
+    /// is told of a region.
+    pub(crate) fn tells_over(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
         if e != dst {
-            self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(0, 0, None)));
+            self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(key, 0, None)));
             *self.troubles.entry("told of parts").or_default() += 1;
         }
         Ok(())

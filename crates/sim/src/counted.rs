@@ -27,7 +27,7 @@ impl World {
             return;
         };
         let stays = reads.iter().all(|read| read.window == NONE);
-        if ok && stays && op.buffer.len() > 0 {
+        if ok && stays {
             self.counts_done(reads[0].server, true);
         }
     }

@@ -322,7 +322,7 @@ impl World {
             Entry::Sent(0, _) => Ok(()),
             Entry::Sent(context, end) => self.sent(e, context as u32 - 1, end),
             Entry::Trails(context) => self.trails(e, context as u32 - 1),
-            Entry::TellsOver(who) => self.tells_over(e, who),
+            Entry::TellsOver(who, key) => self.tells_over(e, (who, key)),
             Entry::Completed(entry) => self.completed(e, &entry),
         };
         if let Err(text) = result {

@@ -80,8 +80,9 @@ pub enum Entry {
     Sent(usize, Result<(), OpError>),
     /// The data of a remote write (its context) follows it.
     Trails(usize),
-    /// An operation in parts on memory of this endpoint is over, which it is told.
-    TellsOver(u32),
+    /// An operation on memory of this endpoint is over, in parts or of no bytes: it is told of the
+    /// region with this key.
+    TellsOver(u32, u64),
     /// An entry for a queue.
     Completed(Completion),
 }
@@ -570,10 +571,10 @@ impl Watch for SimWatch {
         self.0.log().entries.push(Entry::Trails(context));
     }
 
-    fn tells_over(&mut self, node: &Node, peer: PeerId) {
+    fn tells_over(&mut self, node: &Node, peer: PeerId, key: u64) {
         let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
         self.0.stir();
-        self.0.log().entries.push(Entry::TellsOver(who));
+        self.0.log().entries.push(Entry::TellsOver(who, key));
     }
 
     fn completed(&mut self, entry: &Completion) {

@@ -381,6 +381,8 @@ pub enum OpKind {
     Read(Vec<ReadOp>),
     /// A remote write.
     Put {
+        /// Whose memory.
+        dst: u32,
         /// The message of its first piece, or `NONE` if it has no bytes.
         uid: u32,
         /// Messages from there on: one for each piece.

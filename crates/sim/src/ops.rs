@@ -352,6 +352,10 @@ impl World {
         let iov = buffer.pieces(&cuts);
         let request = remote_request(dest, &iov, &remote, ep.ops.len(), (true, None));
         let result = ep.engine.read(ep.ep, &request);
+        if len == 0 && self.call_left_out(e, dst, &[0], result) {
+            return;
+        }
+        let ep = &mut self.eps[e as usize];
         if result == Err(SubmitError::PeerDead) {
             if !ep.believes_dead(dst) {
                 self.broken(e, format!("read from live peer {dst} refused"));
@@ -371,9 +375,7 @@ impl World {
         let reads = pieces.iter().map(read).collect();
         let handle = ep.add_op(OpKind::Read(reads), buffer, now, false);
         ep.open += 1;
-        if len > 0 {
-            self.counts(dst, true);
-        }
+        self.counts(dst, true);
         for (at, piece) in pieces.iter().enumerate() {
             self.used_by(dst, piece.spot.window, User::Read(e, (handle, at)));
             if len > 0 {

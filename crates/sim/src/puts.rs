@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// One of no bytes: nobody is asked, so that nothing can be wrong.
+    /// One of no bytes: its target counts it, and nothing can be wrong.
     fn put_nothing(&mut self, e: u32, put: &NewPut, in_round: bool) {
         let spot = self.no_room(put.dst);
         let mut buffer = Buffer::new(0);
@@ -59,6 +59,7 @@ impl World {
         let (now, entry) = (self.now, put.entry);
         let ep = &mut self.eps[e as usize];
         let kind = OpKind::Put {
+            dst: put.dst,
             uid: NONE,
             pieces: 0,
             entry,
@@ -66,6 +67,7 @@ impl World {
         };
         ep.add_op(kind, buffer, now, in_round);
         ep.open += 1;
+        self.counts(put.dst, false);
         self.accepted(e, "put", result);
     }
 
@@ -96,6 +98,7 @@ impl World {
         self.add_puts(e, put, &pieces, &buffer);
         let in_call = pieces.len() == 1 && self.is_call(pieces[0].len);
         let kind = OpKind::Put {
+            dst,
             uid,
             pieces: pieces.len() as u32,
             entry,
@@ -168,7 +171,8 @@ impl World {
         let dst = put.dst;
         let calls = pieces.iter().filter(|piece| self.is_call(piece.len));
         let bytes: Vec<usize> = calls.map(|call| call.len as usize).collect();
-        if !bytes.is_empty() {
+        if !bytes.is_empty() || put.len == 0 {
+            let bytes = if put.len == 0 { vec![0] } else { bytes };
             return self.call_left_out(e, dst, &bytes, result);
         }
         if result == Err(SubmitError::Again) && dst == e {
@@ -196,6 +200,7 @@ impl World {
     ) -> Result<(), String> {
         let op = &self.eps[e as usize].ops[handle as usize];
         let OpKind::Put {
+            dst,
             uid,
             pieces,
             entry,
@@ -211,16 +216,19 @@ impl World {
         };
         *self.troubles.entry(kind).or_default() += 1;
         if uid == NONE && end.is_err() {
-            return Err(format!("a put of nothing fails: {end:?}"));
+            self.prompt(e, handle, dst)?;
+            if end != Err(OpError::PeerDead) || !self.lost_peer(e, dst) {
+                return Err(format!("a put of nothing fails: {end:?}"));
+            }
         }
         if end.is_ok() && data.is_some() {
             return Err(format!("put of message {uid} is over without its data"));
         }
         if uid != NONE {
             self.pieces_over(e, handle, uid..uid + pieces, end)?;
-            if end.is_ok() {
-                self.counts_done(self.truth.msgs[uid as usize].dst, false);
-            }
+        }
+        if end.is_ok() {
+            self.counts_done(dst, false);
         }
         self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
         if end.is_err() || entry {
@@ -304,7 +312,7 @@ impl World {
             return Err("an entry that nobody asked for".into());
         }
         let done = match uid {
-            NONE => Some(true),
+            NONE => Some(entry.error.is_none()), // as was checked when it ended
             _ => self.truth.msgs[uid as usize].send_done,
         };
         if done != Some(entry.error.is_none()) {

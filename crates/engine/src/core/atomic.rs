@@ -7,7 +7,7 @@ use crate::core::submit::total;
 use crate::memory::atomic::{is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
-use crate::state::calls::{Part, Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
+use crate::state::calls::{Part, Whole, HEAD, MORE, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
 
 /// Bytes that one operation works on, at most.
@@ -83,8 +83,8 @@ impl<S: System> Core<S> {
                 remote: (addr.wrapping_add((first * size) as u64), count, key),
                 ..*req
             };
-            let counts = first + count == elements;
-            let of = Some(Part { whole, counts });
+            let flags = if first + count < elements { MORE } else { 0 };
+            let of = Some(Part { whole, flags });
             if let Err(error) = self.atomic_call(now, ep, &part, of) {
                 self.calls.wholes.remove(whole);
                 debug_assert_eq!(first, 0, "what refuses a part refuses the first");

@@ -1,28 +1,25 @@
 //! Short remote writes and atomics: a call to the peer, done there by whoever polls (its progress
 //! thread, if nobody does), and its answer. Calls are messages, so each is done exactly once, in
-//! the order of its sender's messages; all are done under the engine's lock, so they are atomic
-//! against each other. The endpoint's own memory is worked on at once.
+//! the order of its sender's messages. The endpoint's own memory is worked on at once.
 
 use crate::api::{
-    flag, AtomicKind, AtomicReq, Completion, Counted, EpId, FiAddr, IoVec, OpError, RemoteReq,
-    SubmitError,
+    flag, AtomicKind, AtomicReq, Completion, Counted, EpId, IoVec, OpError, RemoteReq, SubmitError,
 };
-use crate::core::atomic::{call_max, reads_only};
+use crate::core::atomic::reads_only;
+use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
-use crate::memory::atomic::{apply, is_valid, size_of_type};
 use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::pool::Buffer;
 use crate::platform::system::{System, Watch};
 use crate::state::calls::{
-    head, parse, CallOp, Part, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, OPEN_MAX,
-    PART,
+    head, CallOp, Part, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, MORE, OPEN_MAX,
 };
 use crate::state::core::Core;
-use crate::state::operations::Range;
-use marline_proto::{Claim, Event, Mutation, PeerId};
+use marline_proto::{Mutation, PeerId};
 use marline_wire::MsgHead;
 
 /// The contents of a call.
+#[derive(Clone, Copy)]
 struct Request<'a> {
     peer: PeerId,
     word: Word,
@@ -40,6 +37,23 @@ struct Request<'a> {
     whole: Option<u32>,
 }
 
+impl Request<'_> {
+    /// Of nobody, for nothing, and nobody is told.
+    const EMPTY: Request<'static> = Request {
+        peer: PeerId(0),
+        word: Word::new(Verb::Over, 0, 0),
+        place: (0, 0),
+        data: 0,
+        operands: [&[], &[]],
+        result: &[],
+        context: 0,
+        completion: false,
+        flags: 0,
+        must: false,
+        whole: None,
+    };
+}
+
 /// Asking.
 impl<S: System> Core<S> {
     /// Writes `req` in a call.
@@ -51,16 +65,10 @@ impl<S: System> Core<S> {
         place: (u64, u64),
         part: Option<Part>,
     ) -> Result<(), SubmitError> {
-        let word = Word {
-            verb: Verb::Write,
-            datatype: 0,
-            op: 0,
-            flags: req.data.map_or(0, |_| HAS_DATA) | part_flag(part),
-            count: 0,
-        };
+        let flags = req.data.map_or(0, |_| HAS_DATA) | part.map_or(0, |part| part.flags);
         let request = Request {
             peer,
-            word,
+            word: Word::new(Verb::Write, flags, 0),
             place,
             data: req.data.unwrap_or(0),
             operands: [req.iov, &[]],
@@ -97,7 +105,9 @@ impl<S: System> Core<S> {
             verb: Verb::Atomic,
             datatype: req.datatype,
             op: req.op,
-            flags: (FETCHES * fetches as u8) | (COMPARES * compare as u8) | part_flag(part),
+            flags: (FETCHES * fetches as u8)
+                | (COMPARES * compare as u8)
+                | part.map_or(0, |part| part.flags),
             count: elements as u32,
         };
         let request = Request {
@@ -285,6 +295,7 @@ impl<S: System> Core<S> {
 
     /// A peer is gone: so are its answers.
     pub(crate) fn fail_calls(&mut self, ep: EpId, peer: PeerId) {
+        self.calls.runs.remove(&(ep.0, peer.0));
         if !self.calls.open.contains_key(&(ep.0, peer.0)) {
             return;
         }
@@ -305,6 +316,7 @@ impl<S: System> Core<S> {
             self.calls.reads.retain(|_, of| *of != whole);
         }
         self.calls.open.retain(|&(of, _), _| of != ep.0);
+        self.calls.runs.retain(|&(of, _), _| of != ep.0);
     }
 
     /// All parts of an operation have ended well: the peer is told.
@@ -313,32 +325,76 @@ impl<S: System> Core<S> {
         (ep, context, flags): (EpId, usize, u64),
         trailer: &Trailer,
     ) -> Result<(), SubmitError> {
-        let (place, data, len) = trailer.data.unwrap_or_default();
-        let (verb, flags_there) = match trailer.data {
-            Some(_) => (Verb::Write, HAS_DATA),
-            None => (Verb::Over, FETCHES * trailer.reads as u8),
+        let Some((&first, others)) = trailer.keys.as_slice().split_first() else {
+            return Ok(());
         };
-        let word = Word {
-            verb,
-            datatype: 0,
-            op: 0,
-            flags: flags_there,
-            count: len,
-        };
-        let request = Request {
+        let fetches = FETCHES * trailer.reads as u8;
+        let untold = Request {
             peer: trailer.peer,
-            word,
+            must: true,
+            ..Request::EMPTY
+        };
+        for &key in others {
+            self.call_over(ep, key, fetches | MORE, untold)?;
+        }
+        let Some((place, data, len)) = trailer.data else {
+            return self.call_over(ep, first, fetches, untold);
+        };
+        self.watch.trails(context);
+        let request = Request {
+            word: Word::new(Verb::Write, HAS_DATA, len),
             place,
             data,
-            operands: [&[], &[]],
-            result: &[],
             context,
             completion: trailer.completion,
             flags,
-            must: true,
-            whole: None,
+            ..untold
         };
         self.call(self.polled_ns, ep, &request)
+    }
+
+    /// Posts an operation on no bytes: the peer counts it, and has nothing to refuse.
+    pub(crate) fn call_nothing(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        key: u64,
+        access: Access,
+    ) -> Result<(), SubmitError> {
+        let (flags, fetches) = match access {
+            Access::Read => (flag::RMA | flag::READ, FETCHES),
+            Access::Write => (flag::RMA | flag::WRITE, 0),
+        };
+        let request = Request {
+            peer,
+            context: req.context,
+            completion: req.flags.completion,
+            flags,
+            ..Request::EMPTY
+        };
+        self.call_over(ep, key, fetches, request)
+    }
+
+    /// Tells the peer that an operation on a region is over.
+    fn call_over(
+        &mut self,
+        ep: EpId,
+        key: u64,
+        flags: u8,
+        request: Request<'_>,
+    ) -> Result<(), SubmitError> {
+        let word = Word::new(Verb::Over, flags, 0);
+        let place = (key, 0);
+        let request = Request {
+            word,
+            place,
+            ..request
+        };
+        self.call(self.polled_ns, ep, &request)?;
+        if let Some(endpoint) = self.dir.ep(ep) {
+            self.watch.tells_over(&endpoint.node, request.peer, key);
+        }
+        Ok(())
     }
 }
 
@@ -413,165 +469,4 @@ impl<S: System> Core<S> {
         }
         self.post_logged(ep, peer, (id, word.pack()), log, result.len());
     }
-
-    /// Does what a call asks for; what it fetched goes to `result`.
-    fn execute(
-        &mut self,
-        (ep, peer, source): (EpId, PeerId, FiAddr),
-        word: Word,
-        bytes: &[u8],
-        result: &mut Vec<u8>,
-    ) -> Result<(), OpError> {
-        let (place, data, payload) = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
-        let done = match word.verb {
-            Verb::Write => self.write_here((ep, peer), place, payload),
-            Verb::Over => Some(()),
-            _ => self.operate_here(word, place, payload, result),
-        };
-        let len = match word.verb {
-            Verb::Write => payload.len() as u64,
-            _ => u64::from(word.count),
-        };
-        if done.is_none() {
-            let range = (place.0, place.1, len);
-            self.say_refused(ep, peer, "writes (or an atomic's)", range);
-            return Err(OpError::BadRemoteMemory);
-        }
-        let (fetches, part) = (word.flags & FETCHES != 0, word.flags & PART != 0);
-        if let Some(endpoint) = self.dir.ep(ep).filter(|_| !part) {
-            let counted = match fetches {
-                true => Counted::RemoteReads,
-                false => Counted::RemoteWrites,
-            };
-            endpoint.count(counted, true);
-        }
-        if word.flags & HAS_DATA != 0 {
-            // (Behind a write in parts or a long one comes the data alone.)
-            let len = payload.len().max(word.count as usize);
-            self.tell_written(ep, source, data, len);
-        }
-        Ok(())
-    }
-
-    fn write_here(
-        &mut self,
-        (ep, peer): (EpId, PeerId),
-        (key, addr): (u64, u64),
-        payload: &[u8],
-    ) -> Option<()> {
-        let len = payload.len() as u64;
-        if let Some(endpoint) = self.dir.eps[ep.0 as usize].as_ref() {
-            let claim = Claim::default();
-            let asked = Event::PutAsked {
-                peer,
-                claim,
-                key,
-                addr,
-                len,
-            };
-            self.watch.event(&endpoint.node, &asked);
-        }
-        let place = self.place_of((key, addr, len), (false, true))?;
-        let mut at = 0;
-        place.for_range(0, payload.len(), |base, n| {
-            // SAFETY: `place_of` found the range inside of memory that is registered, and stays
-            // there until `mr_close`, which needs the engine's lock as this does. Whoever else
-            // works on it meanwhile breaks the rules of the memory's users.
-            unsafe { std::ptr::copy(payload[at..at + n].as_ptr(), base, n) };
-            at += n;
-        });
-        Some(())
-    }
-
-    fn operate_here(
-        &mut self,
-        word: Word,
-        (key, addr): (u64, u64),
-        payload: &[u8],
-        result: &mut Vec<u8>,
-    ) -> Option<()> {
-        let (fetches, compares) = (word.flags & FETCHES != 0, word.flags & COMPARES != 0);
-        let kind = match (fetches, compares) {
-            (_, true) => AtomicKind::Compare,
-            (true, _) => AtomicKind::Fetch,
-            _ => AtomicKind::Plain,
-        };
-        let size = size_of_type(word.datatype)?;
-        let elements = word.count as usize;
-        if !is_valid(kind, word.datatype, word.op) || elements > call_max(kind, size) {
-            return None;
-        }
-        let len = elements * size;
-        let changes = word.op != crate::memory::atomic::op::READ;
-        let operands = usize::from(changes) + usize::from(compares);
-        if payload.len() != operands * len {
-            return None;
-        }
-        let range = (key, addr, len as u64);
-        let place = self.place_of(range, (fetches, changes))?;
-        let twice = self.cfg.proto.errs(Mutation::RepeatAtomic);
-        let (operand, compare) = payload.split_at(len.min(payload.len()));
-        in_one(&place, len, |target| {
-            if fetches {
-                result.extend_from_slice(target);
-            }
-            apply(word.datatype, word.op, target, operand, compare);
-            if twice {
-                apply(word.datatype, word.op, target, operand, compare);
-            }
-        });
-        Some(())
-    }
-
-    /// The memory that a call names, if all of it is registered for what it does: reads, writes.
-    fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<Pieces> {
-        let found = self.ops.region_at((key, addr, len), may);
-        if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
-            return self.ops.region_at((!key, addr, len), may);
-        }
-        if found.is_none() && self.cfg.proto.errs(Mutation::AnyKey) {
-            let mut keys = self.ops.regions.keys();
-            return keys.find_map(|&key| self.ops.region_at((key, addr, len), may));
-        }
-        found
-    }
-
-    /// The entry of a remote write that brought data.
-    pub(crate) fn tell_written(&mut self, ep: EpId, source: FiAddr, data: u64, len: usize) {
-        let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
-        let entry = Completion {
-            flags: flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA,
-            len,
-            data,
-            source,
-            ..Completion::empty()
-        };
-        self.complete(cq, entry);
-    }
-}
-
-/// The flag of a call that is a part.
-fn part_flag(part: Option<Part>) -> u8 {
-    match part {
-        Some(Part { counts: false, .. }) => PART,
-        _ => 0,
-    }
-}
-
-/// Works on `len` bytes of registered memory, which `place` is: in place, or on a copy of what lies
-/// in several pieces, whose elements may lie in two.
-fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
-    if let Some(base) = place.whole(0, len) {
-        // SAFETY: as in `write_here`; no other reference to it is alive.
-        return work(unsafe { std::slice::from_raw_parts_mut(base, len) });
-    }
-    let mut copy = vec![0; len];
-    gather(place.as_slice(), &mut copy);
-    work(&mut copy);
-    let mut at = 0;
-    place.for_range(0, len, |base, n| {
-        // SAFETY: as in `write_here`.
-        unsafe { std::ptr::copy_nonoverlapping(copy[at..at + n].as_ptr(), base, n) };
-        at += n;
-    });
 }

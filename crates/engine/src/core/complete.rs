@@ -105,8 +105,9 @@ impl<S: System> Core<S> {
         self.ops.borrowed.ended |= op.borrowed != 0;
         if let Some(served) = op.serves {
             self.ops.leave_region(served.region);
-            if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok() && !served.part) {
-                endpoint.count(Counted::RemoteReads, true);
+            if end.is_ok() && !served.part {
+                self.count(op.ep, Counted::RemoteReads, true);
+                self.ops.count(served.region, [true, false]);
             }
         }
         if let Some(buffer) = op.log.take() {
@@ -185,6 +186,7 @@ impl<S: System> Core<S> {
             self.ops.recvs.remove(handle);
             if head.flags & FLAG_PART == 0 {
                 self.count(ep, Counted::RemoteWrites, true);
+                self.ops.count(region, [false, true]);
             }
             return self.ops.leave_region(region);
         }

@@ -8,6 +8,7 @@ mod borrow;
 pub(crate) mod call;
 mod complete;
 mod direct_write;
+mod execute;
 mod flush;
 mod group_send;
 mod groups;

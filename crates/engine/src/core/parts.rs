@@ -6,8 +6,8 @@
 use crate::api::{EpId, OpError, RemoteReq, SubmitError, INJECT_MAX};
 use crate::core::submit::total;
 use crate::memory::op_table::Pieces;
-use crate::platform::system::{System, Watch};
-use crate::state::calls::{Part, Trailer, Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
+use crate::platform::system::System;
+use crate::state::calls::{Keys, Part, Trailer, Whole, HEAD, MORE, OPEN_MAX, PART, PAYLOAD_MAX};
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Mutation, PeerId};
@@ -38,10 +38,13 @@ impl<S: System> Core<S> {
         let calls = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
         let in_order = calls && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
+        let mut keys = Keys::default();
+        ranges.iter().for_each(|(key, _, _)| keys.add(*key));
         let len = u32::try_from(total(req.iov)).unwrap_or(u32::MAX);
         let trailer = (!in_order).then(|| Trailer {
             peer,
             reads: access == Access::Read,
+            keys,
             data: req.data.map(|data| (place, data, len)),
             completion: req.flags.completion,
         });
@@ -66,8 +69,13 @@ impl<S: System> Core<S> {
                 data: None,
                 ..*req
             };
-            let counts = in_order && i + 1 == ranges.len() || each;
-            let of = Some(Part { whole, counts });
+            let flags = match in_order {
+                _ if each => 0,
+                true if i + 1 < ranges.len() => MORE,
+                true => 0,
+                false => PART,
+            };
+            let of = Some(Part { whole, flags });
             let posted = match access {
                 Access::Read => self.read_one((ep, peer), &part, range, of),
                 Access::Write => self.put_one(now, (ep, peer), &part, range, of),
@@ -139,18 +147,10 @@ impl<S: System> Core<S> {
         let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
             return Some(end);
         };
-        if trailer.data.is_none() {
-            if let Some(endpoint) = self.dir.ep(ep) {
-                self.watch.tells_over(&endpoint.node, trailer.peer);
-            }
-            // (Whether the peer counts it does not matter here.)
-            let _ = self.send_trailer((ep, 0, 0), &trailer);
-            return Some(end);
-        }
-        self.watch.trails(context);
         match self.send_trailer((ep, context, flags), &trailer) {
-            Ok(()) => None,
-            Err(_) => Some(Err(OpError::PeerDead)),
+            Ok(()) if trailer.data.is_some() => None,
+            Err(_) if trailer.data.is_some() => Some(Err(OpError::PeerDead)),
+            _ => Some(end), // whether the peer counts it does not matter here
         }
     }
 }

@@ -3,8 +3,8 @@
 //! then is refused.
 
 use crate::api::{
-    flag, Completion, Counted, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError,
-    INJECT_MAX,
+    flag, Completion, Counted, Counter, EpId, IoVec, LogLevel, OpError, Region, RemoteReq,
+    SubmitError, INJECT_MAX,
 };
 use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
@@ -16,6 +16,7 @@ use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use marline_wire::FLAG_PART;
+use std::sync::Arc;
 
 impl<S: System> Core<S> {
     /// Takes an event of remote memory.
@@ -90,6 +91,23 @@ impl<S: System> Core<S> {
         self.deferred = true;
     }
 
+    /// Has a counter count what peers do to registered memory: reads it, writes or changes it.
+    pub fn mr_bind_counter(
+        &mut self,
+        key: u64,
+        counts: [bool; 2],
+        counter: &Arc<Counter>,
+    ) -> Result<(), SubmitError> {
+        let region = self.ops.regions.get_mut(&key);
+        let counters = &mut region.ok_or(SubmitError::Invalid)?.counters;
+        let slots = || counts.into_iter().enumerate().filter(|(_, counts)| *counts);
+        if slots().any(|(i, _)| counters[i].is_some()) {
+            return Err(SubmitError::Invalid);
+        }
+        slots().for_each(|(i, _)| counters[i] = Some(counter.clone()));
+        Ok(())
+    }
+
     /// Operations of peers that use registered memory.
     pub fn region_users(&self) -> u32 {
         self.ops.regions.values().map(|r| r.users).sum()
@@ -134,7 +152,7 @@ fn only(req: &RemoteReq<'_>) -> Option<Range> {
 /// Flags that tell the peer of a part.
 fn flags_of(part: Option<Part>) -> u8 {
     match part {
-        Some(Part { counts: false, .. }) => FLAG_PART,
+        Some(Part { flags: 1.., .. }) => FLAG_PART,
         _ => 0,
     }
 }
@@ -162,6 +180,7 @@ impl<S: System> Core<S> {
     pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let peer = self.remote(ep, req)?;
         match only(req) {
+            Some((key, _, 0)) => self.call_nothing((ep, peer), req, key, Access::Read),
             Some(range) => self.read_one((ep, peer), req, range, None),
             None => self.remote_parts(0, (ep, peer), req, Access::Read),
         }
@@ -210,6 +229,9 @@ impl<S: System> Core<S> {
         let peer = self.remote(ep, req)?;
         let trails = |len| req.data.is_some() && !self.is_short(len as usize);
         match only(req).filter(|&(_, _, len)| !trails(len)) {
+            Some((key, _, 0)) if req.data.is_none() => {
+                self.call_nothing((ep, peer), req, key, Access::Write)
+            }
             Some(range) => self.put_one(now, (ep, peer), req, range, None),
             None => self.remote_parts(now, (ep, peer), req, Access::Write),
         }
@@ -224,7 +246,7 @@ impl<S: System> Core<S> {
         range @ (key, addr, len): Range,
         part: Option<Part>,
     ) -> Result<(), SubmitError> {
-        if self.is_short(len as usize) && (len > 0 || req.data.is_some()) {
+        if self.is_short(len as usize) {
             return self.call_write(now, (ep, peer), req, (key, addr), part);
         }
         let log = match req.flags.inject {

@@ -1,7 +1,7 @@
 //! Calls under way (remote writes and atomics in one message each way), and the words in which
 //! calls and their answers are told.
 
-use crate::api::{EpId, OpError};
+use crate::api::{EpId, OpError, REMOTE_PIECES_MAX};
 use crate::memory::op_table::{OpTable, Pieces};
 use marline_proto::{PeerId, CALL_MAX};
 use std::collections::BTreeMap;
@@ -34,8 +34,39 @@ pub(crate) struct CallOp {
 pub(crate) struct Part {
     /// The operation, in [`Calls::wholes`].
     pub whole: u32,
-    /// With it the peer counts the operation.
-    pub counts: bool,
+    /// What the peer is told of it: [`PART`], [`MORE`], or nothing of the part with which the
+    /// operation is counted.
+    pub flags: u8,
+}
+
+/// Keys of an operation's memory, each once: no more than a request may name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keys {
+    keys: [u64; REMOTE_PIECES_MAX],
+    count: usize,
+}
+
+impl Keys {
+    /// Adds a key, if there is room.
+    pub(crate) fn add(&mut self, key: u64) {
+        if self.count < self.keys.len() && !self.as_slice().contains(&key) {
+            self.keys[self.count] = key;
+            self.count += 1;
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        &self.keys[..self.count]
+    }
+}
+
+/// Calls of one operation that have come, before the last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    /// One of them was refused.
+    pub failed: bool,
+    /// The memory that they name.
+    pub keys: Keys,
 }
 
 /// An operation in several parts.
@@ -56,6 +87,8 @@ pub(crate) struct Trailer {
     pub peer: PeerId,
     /// It read.
     pub reads: bool,
+    /// The regions of its pieces, that of the first one first.
+    pub keys: Keys,
     /// Key and address of what was written, data for the peer's queue, and the bytes that it is
     /// told of (as many as 32 bits hold, as with verbs): the operation is over when it was told.
     pub data: Option<((u64, u64), u64, u32)>,
@@ -74,6 +107,8 @@ pub(crate) struct Calls {
     pub puts: BTreeMap<u32, u32>,
     /// The same of reads.
     pub reads: BTreeMap<u32, u32>,
+    /// What came of operations in calls, by endpoint index and peer.
+    pub runs: BTreeMap<(u32, u32), Run>,
 }
 
 /// The kind of a call.
@@ -83,7 +118,7 @@ pub(crate) enum Verb {
     Answer,
     Write,
     Atomic,
-    /// An operation in parts is over.
+    /// An operation in parts is over, or one on no bytes.
     Over,
 }
 
@@ -93,8 +128,10 @@ pub(crate) const FETCHES: u8 = 1;
 pub(crate) const HAS_DATA: u8 = 2;
 /// Set: operands to compare with follow the operands.
 pub(crate) const COMPARES: u8 = 4;
-/// Set: a part of an operation that is not counted with it.
+/// Set: a part of an operation that is counted with none of its parts.
 pub(crate) const PART: u8 = 8;
+/// Set: the next call is of the same operation, which is counted with the last of them.
+pub(crate) const MORE: u8 = 16;
 
 /// The second word of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +140,7 @@ pub(crate) struct Word {
     /// Of an atomic.
     pub datatype: u8,
     pub op: u8,
-    /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`].
+    /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`], [`MORE`].
     pub flags: u8,
     /// Elements of an atomic; bytes of the write that data follows; of an answer, not 0 where the
     /// call was refused.
@@ -111,6 +148,18 @@ pub(crate) struct Word {
 }
 
 impl Word {
+    /// Of what is no atomic.
+    pub(crate) const fn new(verb: Verb, flags: u8, count: u32) -> Word {
+        let (datatype, op) = (0, 0);
+        Word {
+            verb,
+            datatype,
+            op,
+            flags,
+            count,
+        }
+    }
+
     /// As it travels.
     pub(crate) fn pack(self) -> u64 {
         let verb = match self.verb {

@@ -1,10 +1,11 @@
 //! Operations that are open, and the memory that peers may name.
 
-use crate::api::Region;
+use crate::api::{Counter, Region};
 use crate::memory::borrowed::Borrowed;
 use crate::memory::op_table::{OpTable, Pieces, RecvOp, SendOp};
 use marline_proto::Claim;
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::sync::Arc;
 
 /// A range of a region: its key, offset (or address) and length.
 pub(crate) type Range = (u64, u64, u64);
@@ -17,6 +18,8 @@ pub struct Registered {
     pub(crate) pieces: Pieces,
     /// Operations of peers that use it now.
     pub(crate) users: u32,
+    /// What counts the operations of peers that read it, and that write or change it.
+    pub(crate) counters: [Option<Arc<Counter>>; 2],
 }
 
 /// Operations and regions.
@@ -67,11 +70,11 @@ impl Operations {
         let Entry::Vacant(slot) = self.regions.entry(key) else {
             return false;
         };
-        let users = 0;
         slot.insert(Registered {
             region,
             pieces,
-            users,
+            users: 0,
+            counters: Default::default(),
         });
         self.open += usize::from(region.is_open());
         true
@@ -89,6 +92,17 @@ impl Operations {
         if let Some(region) = self.regions.get_mut(&key) {
             region.users = region.users.saturating_sub(1);
         }
+    }
+
+    /// An operation of a peer on a region has ended well, which read, wrote.
+    pub(crate) fn count(&self, key: u64, does: [bool; 2]) {
+        let Some(region) = self.regions.get(&key) else {
+            return;
+        };
+        let counters = region.counters.iter().zip(does).filter(|(_, does)| *does);
+        counters
+            .filter_map(|(counter, _)| counter.as_ref())
+            .for_each(|counter| counter.count(true));
     }
 
     /// As [`Operations::region_at`], for a peer that uses it until it leaves it.

@@ -1,0 +1,191 @@
+//! What calls of peers (and an endpoint's own) do to registered memory, and how they are counted.
+//! All is done under the engine's lock, so that calls are atomic against each other.
+
+use crate::api::{flag, AtomicKind, Completion, Counted, EpId, FiAddr, OpError};
+use crate::core::atomic::call_max;
+use crate::core::submit::gather;
+use crate::memory::atomic::{apply, is_valid, op, size_of_type};
+use crate::memory::op_table::Pieces;
+use crate::platform::system::{System, Watch};
+use crate::state::calls::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
+use crate::state::core::Core;
+use crate::state::operations::Range;
+use marline_proto::{Claim, Event, Mutation, PeerId};
+
+impl<S: System> Core<S> {
+    /// Does what a call asks for; what it fetched goes to `result`.
+    pub(crate) fn execute(
+        &mut self,
+        (ep, peer, source): (EpId, PeerId, FiAddr),
+        word: Word,
+        bytes: &[u8],
+        result: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
+        let (place, data, payload) = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
+        let done = match word.verb {
+            Verb::Write => self.write_here((ep, peer), place, payload),
+            Verb::Over => Some(()),
+            _ => self.operate_here(word, place, payload, result),
+        };
+        let len = match word.verb {
+            Verb::Write => payload.len() as u64,
+            _ => u64::from(word.count),
+        };
+        self.count_call((ep, peer), word, place.0, done.is_some());
+        if done.is_none() {
+            let range = (place.0, place.1, len);
+            self.say_refused(ep, peer, "writes (or an atomic's)", range);
+            return Err(OpError::BadRemoteMemory);
+        }
+        if word.flags & HAS_DATA != 0 {
+            // (Behind a write in parts or a long one comes the data alone.)
+            let len = payload.len().max(word.count as usize);
+            self.tell_written(ep, source, data, len);
+        }
+        Ok(())
+    }
+
+    /// Counts the operation of a call, if it is the only one or the last one, and none before it was
+    /// refused.
+    fn count_call(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
+        if word.flags & PART != 0 {
+            return;
+        }
+        let whose = (ep.0, peer.0);
+        let mut run: Run = self.calls.runs.remove(&whose).unwrap_or_default();
+        run.failed |= !done;
+        run.keys.add(key);
+        if word.flags & MORE != 0 {
+            self.calls.runs.insert(whose, run);
+            return;
+        }
+        if run.failed {
+            return;
+        }
+        let fetches = word.flags & FETCHES != 0;
+        let counted = match fetches {
+            true => Counted::RemoteReads,
+            false => Counted::RemoteWrites,
+        };
+        self.count(ep, counted, true);
+        // (Memory that an atomic fetches and changes is read and written.)
+        let changes = !fetches || word.verb == Verb::Atomic && word.op != op::READ;
+        for key in run.keys.as_slice() {
+            self.ops.count(*key, [fetches, changes]);
+        }
+    }
+
+    fn write_here(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        (key, addr): (u64, u64),
+        payload: &[u8],
+    ) -> Option<()> {
+        let len = payload.len() as u64;
+        if let Some(endpoint) = self.dir.eps[ep.0 as usize].as_ref() {
+            let claim = Claim::default();
+            let asked = Event::PutAsked {
+                peer,
+                claim,
+                key,
+                addr,
+                len,
+            };
+            self.watch.event(&endpoint.node, &asked);
+        }
+        let place = self.place_of((key, addr, len), (false, true))?;
+        let mut at = 0;
+        place.for_range(0, payload.len(), |base, n| {
+            // SAFETY: `place_of` found the range inside of memory that is registered, and stays
+            // there until `mr_close`, which needs the engine's lock as this does. Whoever else
+            // works on it meanwhile breaks the rules of the memory's users.
+            unsafe { std::ptr::copy(payload[at..at + n].as_ptr(), base, n) };
+            at += n;
+        });
+        Some(())
+    }
+
+    fn operate_here(
+        &mut self,
+        word: Word,
+        (key, addr): (u64, u64),
+        payload: &[u8],
+        result: &mut Vec<u8>,
+    ) -> Option<()> {
+        let (fetches, compares) = (word.flags & FETCHES != 0, word.flags & COMPARES != 0);
+        let kind = match (fetches, compares) {
+            (_, true) => AtomicKind::Compare,
+            (true, _) => AtomicKind::Fetch,
+            _ => AtomicKind::Plain,
+        };
+        let size = size_of_type(word.datatype)?;
+        let elements = word.count as usize;
+        if !is_valid(kind, word.datatype, word.op) || elements > call_max(kind, size) {
+            return None;
+        }
+        let len = elements * size;
+        let changes = word.op != op::READ;
+        let operands = usize::from(changes) + usize::from(compares);
+        if payload.len() != operands * len {
+            return None;
+        }
+        let range = (key, addr, len as u64);
+        let place = self.place_of(range, (fetches, changes))?;
+        let twice = self.cfg.proto.errs(Mutation::RepeatAtomic);
+        let (operand, compare) = payload.split_at(len.min(payload.len()));
+        in_one(&place, len, |target| {
+            if fetches {
+                result.extend_from_slice(target);
+            }
+            apply(word.datatype, word.op, target, operand, compare);
+            if twice {
+                apply(word.datatype, word.op, target, operand, compare);
+            }
+        });
+        Some(())
+    }
+
+    /// The memory that a call names, if all of it is registered for what it does: reads, writes.
+    fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<Pieces> {
+        let found = self.ops.region_at((key, addr, len), may);
+        if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
+            return self.ops.region_at((!key, addr, len), may);
+        }
+        if found.is_none() && self.cfg.proto.errs(Mutation::AnyKey) {
+            let mut keys = self.ops.regions.keys();
+            return keys.find_map(|&key| self.ops.region_at((key, addr, len), may));
+        }
+        found
+    }
+
+    /// The entry of a remote write that brought data.
+    pub(crate) fn tell_written(&mut self, ep: EpId, source: FiAddr, data: u64, len: usize) {
+        let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
+        let entry = Completion {
+            flags: flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA,
+            len,
+            data,
+            source,
+            ..Completion::empty()
+        };
+        self.complete(cq, entry);
+    }
+}
+
+/// Works on `len` bytes of registered memory, which `place` is: in place, or on a copy of what lies
+/// in several pieces, whose elements may lie in two.
+fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
+    if let Some(base) = place.whole(0, len) {
+        // SAFETY: as in `write_here`; no other reference to it is alive.
+        return work(unsafe { std::slice::from_raw_parts_mut(base, len) });
+    }
+    let mut copy = vec![0; len];
+    gather(place.as_slice(), &mut copy);
+    work(&mut copy);
+    let mut at = 0;
+    place.for_range(0, len, |base, n| {
+        // SAFETY: as in `write_here`.
+        unsafe { std::ptr::copy_nonoverlapping(copy[at..at + n].as_ptr(), base, n) };
+        at += n;
+    });
+}
