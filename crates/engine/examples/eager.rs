@@ -230,7 +230,7 @@ impl Side {
             operands: &iov,
             compare: &[],
             result: &[],
-            remote: (0, iov[0].len / 8, KEY),
+            remote: &[(0, iov[0].len / 8, KEY)],
             context: 3,
             flags: FLAGS,
         };

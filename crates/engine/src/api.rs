@@ -241,8 +241,8 @@ pub struct AtomicReq<'a> {
     pub compare: &'a [IoVec],
     /// Where old values go.
     pub result: &'a [IoVec],
-    /// Remote address (as an offset for zero-based regions), elements and key.
-    pub remote: (u64, usize, u64),
+    /// Remote addresses (as offsets for zero-based regions), elements and keys.
+    pub remote: &'a [(u64, usize, u64)],
     /// Caller's context.
     pub context: usize,
     /// Options.

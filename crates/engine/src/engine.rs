@@ -1,10 +1,11 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogLevel, LogSink,
-    RecvReq, Region, RemoteReq, SendReq, SubmitError,
+    flag, AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogLevel,
+    LogSink, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
+use crate::memory::op_table::SendOp;
 use crate::platform::bell::Bell;
 use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
@@ -377,10 +378,13 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
-    /// Remote reads, writes and atomics of an endpoint that are not over: what a fence waits for.
-    pub fn remote_open(&self, ep: EpId) -> u32 {
+    /// Tells if an endpoint has operations that are not over, or messages that are not delivered:
+    /// what a fence waits for.
+    pub fn has_open(&self, ep: EpId) -> bool {
         let mut core = self.shared.lock();
-        core.dir.ep(ep).map_or(0, |e| e.remote_open)
+        let remote = core.dir.ep(ep).is_some_and(|e| e.remote_open > 0);
+        let sends = |op: &SendOp| op.ep == ep && op.flags & flag::SEND != 0;
+        remote || core.ops.sends.any(sends)
     }
 
     /// Cancels the first posted receive with this context; its entry is `OpError::Cancelled`.

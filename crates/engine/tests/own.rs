@@ -523,7 +523,7 @@ fn long_atomics_reach_each_element_once_and_end_once() {
         operands: &iov(&mut operands),
         compare: &[],
         result: &pieces,
-        remote: (0, most, 9),
+        remote: &[(0, most, 9)],
         context: 1,
         flags: complete(),
     };
@@ -546,13 +546,13 @@ fn long_atomics_reach_each_element_once_and_end_once() {
     wanted[2] = 5;
     assert_eq!(cells, wanted);
     let long = AtomicReq {
-        remote: (0, most + 1, 9),
+        remote: &[(0, most + 1, 9)],
         ..add
     };
     assert_eq!(own.engine.atomic(own.ep, &long), Err(SubmitError::Invalid));
     // The last part is beyond the memory.
     let beyond = AtomicReq {
-        remote: (8, most, 9),
+        remote: &[(8, most, 9)],
         context: 3,
         ..add
     };

@@ -5,7 +5,7 @@
 mod counted;
 
 use counted::{complete, side, Side};
-use marline_engine::{Completion, RemoteReq, SubmitError};
+use marline_engine::{Completion, OpFlags, SendReq, SubmitError};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,15 +48,19 @@ fn what_was_posted_before_a_panic_is_not_sent_after_it() {
 #[test]
 fn whoever_waits_hears_of_a_panic() {
     let side = side(0);
-    let peer_memory = RemoteReq {
+    let flags = OpFlags {
+        delivery_complete: false,
+        ..complete()
+    };
+    let message = SendReq {
         dest: 0,
         iov: &[],
-        remote: &[(0, 0, 1)],
+        tag: Some(1),
         data: None,
         context: 9,
-        flags: complete(),
+        flags,
     };
-    side.engine.put(side.ep, &peer_memory).unwrap(); // of nothing: done at once
+    side.engine.send(side.ep, &message).unwrap(); // its memory is free at once
     side.engine.progress();
     assert!(!side.engine.is_unusable());
     let panics = || side.engine.inspect(|_| panic!("on purpose"));

@@ -162,7 +162,7 @@ fn atomics_reach_elements_in_two_pieces() {
         operands: &[iov(&mut one)],
         compare: &[],
         result: &[iov(&mut old)],
-        remote: (0, 3, KEY),
+        remote: &[(0, 3, KEY)],
         context: 5,
         flags: flags(),
     };

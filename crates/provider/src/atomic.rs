@@ -4,7 +4,7 @@ use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, Ep, Outgoing};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::IOV_LIMIT;
+use crate::wish::{IOV_LIMIT, RMA_IOV_LIMIT};
 use marline_engine::atomic::{is_valid, size_of_type};
 use marline_engine::{atomic_max, AtomicKind, AtomicReq, IoVec};
 use std::ffi::{c_int, c_void};
@@ -65,12 +65,12 @@ type Given = (*const fi_ioc, usize);
 const NONE: Given = (std::ptr::null(), 0);
 
 /// An operation, whatever call asked for it.
-struct Asked {
+struct Asked<'a> {
     kind: AtomicKind,
     datatype: c_int,
     op: c_int,
-    /// Address, elements (0: as many as operands or results) and key.
-    there: (u64, usize, u64),
+    /// Addresses, elements and keys.
+    there: &'a [(u64, usize, u64)],
 }
 
 /// Submits one; the options may have been refused.
@@ -79,7 +79,7 @@ struct Asked {
 /// `ep` is ours, and each of the given arrays has as many entries as it says.
 unsafe fn submit(
     ep: *mut fid_ep,
-    asked: &Asked,
+    asked: &Asked<'_>,
     [operands, compare, result]: [Given; 3],
     out: Result<Outgoing, Errno>,
 ) -> isize {
@@ -139,18 +139,23 @@ unsafe fn message(
     // SAFETY: the caller's promise.
     unsafe {
         let (own, msg): (&Ep, _) = (ep_of(ep), &*msg);
-        if msg.rma_iov_count != 1 || msg.rma_iov.is_null() {
+        let count = msg.rma_iov_count;
+        if count > RMA_IOV_LIMIT || (msg.rma_iov.is_null() && count > 0) {
             return -(Errno::INVAL.0 as isize);
         }
-        let there = &*msg.rma_iov;
+        let mut there = [(0, 0, 0); RMA_IOV_LIMIT];
+        for (i, slot) in there[..count].iter_mut().enumerate() {
+            let piece = &*msg.rma_iov.add(i);
+            *slot = (piece.addr, piece.count, piece.key);
+        }
         let asked = Asked {
             kind,
             datatype: msg.datatype,
             op: msg.op,
-            there: (there.addr, there.count, there.key),
+            there: &there[..count],
         };
         let out = own.outgoing(msg.addr, None, None, msg.context);
-        let out = own.tx.atomicmsg(flags).map(|flags| out.with(flags));
+        let out = own.tx.readmsg(flags).map(|flags| out.with(flags));
         let out = out.and_then(|out| own.fenced(flags).map(|()| out));
         submit(
             ep,
@@ -216,7 +221,7 @@ unsafe extern "C" fn writev(
             kind: AtomicKind::Plain,
             datatype,
             op,
-            there: (addr, elements(ioc, count), key),
+            there: &[(addr, elements(ioc, count), key)],
         };
         let out = ep_of(ep).outgoing(dest, None, None, context);
         submit(ep, &asked, [(ioc, count), NONE, NONE], Ok(out))
@@ -243,7 +248,7 @@ unsafe extern "C" fn inject(
         kind: AtomicKind::Plain,
         datatype,
         op,
-        there: (addr, count, key),
+        there: &[(addr, count, key)],
     };
     let out = Outgoing::injected(dest, None, None);
     // SAFETY: as libfabric calls it, with one entry on the stack.
@@ -269,7 +274,7 @@ unsafe extern "C" fn readwrite(
         kind: AtomicKind::Fetch,
         datatype,
         op,
-        there: (addr, count, key),
+        there: &[(addr, count, key)],
     };
     // SAFETY: as libfabric calls it, with entries on the stack.
     unsafe {
@@ -299,7 +304,7 @@ unsafe extern "C" fn readwritev(
             kind: AtomicKind::Fetch,
             datatype,
             op,
-            there: (addr, elements(results, result_count), key),
+            there: &[(addr, elements(results, result_count), key)],
         };
         let out = ep_of(ep).outgoing(dest, None, None, context);
         let given = [(ioc, count), NONE, (results.cast_const(), result_count)];
@@ -341,7 +346,7 @@ unsafe extern "C" fn compwrite(
         kind: AtomicKind::Compare,
         datatype,
         op,
-        there: (addr, count, key),
+        there: &[(addr, count, key)],
     };
     // SAFETY: as libfabric calls it, with entries on the stack.
     unsafe {
@@ -374,7 +379,7 @@ unsafe extern "C" fn compwritev(
             kind: AtomicKind::Compare,
             datatype,
             op,
-            there: (addr, elements(results, result_count), key),
+            there: &[(addr, elements(results, result_count), key)],
         };
         let out = ep_of(ep).outgoing(dest, None, None, context);
         let back = (results.cast_const(), result_count);

@@ -369,10 +369,10 @@ impl Ep {
         Ok(unsafe { pieces(iov, count) }?.iter().map(|p| p.len).sum())
     }
 
-    /// With FI_FENCE an operation waits until all remote ones before it are over: the application
-    /// is told to try again.
+    /// With FI_FENCE an operation waits until all before it are over, and messages delivered: the
+    /// application is told to try again.
     pub(crate) fn fenced(&self, flags: u64) -> Result<(), Errno> {
-        match flags & FI_FENCE != 0 && self.engine.remote_open(self.id) > 0 {
+        match flags & FI_FENCE != 0 && self.engine.has_open(self.id) {
             true => Err(Errno::AGAIN),
             false => Ok(()),
         }

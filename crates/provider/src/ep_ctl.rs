@@ -7,6 +7,7 @@ use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
 use crate::wish::MESSAGE_LEN_MAX;
+use marline_engine::{atomic_max, AtomicKind};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 
@@ -52,8 +53,12 @@ pub(crate) unsafe extern "C" fn getopt(
         let answer: usize = match option {
             FI_OPT_MIN_MULTI_RECV => ep.min_multi_recv,
             FI_OPT_CM_DATA_SIZE => 0,
-            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => MESSAGE_LEN_MAX,
-            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => crate::mpich::inject_max(),
+            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE | FI_OPT_MAX_RMA_SIZE => MESSAGE_LEN_MAX,
+            FI_OPT_MAX_ATOMIC_SIZE => atomic_max(AtomicKind::Plain, 1),
+            FI_OPT_INJECT_MSG_SIZE
+            | FI_OPT_INJECT_TAGGED_SIZE
+            | FI_OPT_INJECT_RMA_SIZE
+            | FI_OPT_INJECT_ATOMIC_SIZE => crate::mpich::inject_max(),
             _ => return Err(Errno::NOPROTOOPT),
         };
         // SAFETY: checked for null; the length is checked before the value is written.

@@ -82,20 +82,20 @@ impl Binding {
         Ok(self.send(flags))
     }
 
-    /// Options of `fi_readmsg` and `fi_writemsg`, whose flags replace the endpoint's.
-    pub fn rmamsg(self, flags: u64) -> Result<OpFlags, Errno> {
+    /// Options of `fi_writemsg`, whose flags replace the endpoint's.
+    pub fn writemsg(self, flags: u64) -> Result<OpFlags, Errno> {
         if flags & !RMA_KNOWN != 0 {
             return Err(Errno::BADFLAGS);
         }
         Ok(self.send(flags))
     }
 
-    /// Options of `fi_atomicmsg` and its kin: atomics bring no data.
-    pub fn atomicmsg(self, flags: u64) -> Result<OpFlags, Errno> {
+    /// Options of `fi_readmsg`, `fi_atomicmsg` and its kin: they bring no data.
+    pub fn readmsg(self, flags: u64) -> Result<OpFlags, Errno> {
         if flags & FI_REMOTE_CQ_DATA != 0 {
             return Err(Errno::BADFLAGS);
         }
-        self.rmamsg(flags)
+        self.writemsg(flags)
     }
 
     /// Options of a receive with these flags, known to be valid.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn unknown_flags_are_refused() {
         assert_eq!(SELECTIVE.sendmsg(FI_PEEK), Err(Errno::BADFLAGS));
-        assert_eq!(SELECTIVE.rmamsg(FI_TAGGED), Err(Errno::BADFLAGS));
+        assert_eq!(SELECTIVE.writemsg(FI_TAGGED), Err(Errno::BADFLAGS));
         assert_eq!(SELECTIVE.recvmsg(FI_INJECT), Err(Errno::BADFLAGS));
     }
 }

@@ -84,7 +84,11 @@ unsafe fn message(ep: *mut fid_ep, access: Access, msg: *const fi_msg_rma, flags
         }
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         let out = ep.outgoing(msg.addr, None, data, msg.context);
-        let out: Result<Outgoing, Errno> = ep.tx.rmamsg(flags).map(|flags| out.with(flags));
+        let out: Result<Outgoing, Errno> = match access {
+            Access::Read => ep.tx.readmsg(flags),
+            Access::Write => ep.tx.writemsg(flags),
+        }
+        .map(|flags| out.with(flags));
         let out = out.and_then(|out| ep.fenced(flags).map(|()| out));
         ep.remote_pieces(access, (msg.msg_iov, msg.iov_count), &remote[..count], out)
     }

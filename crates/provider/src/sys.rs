@@ -120,8 +120,12 @@ pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
 pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
 pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
 pub const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+pub const FI_OPT_MAX_RMA_SIZE: c_int = 14;
+pub const FI_OPT_MAX_ATOMIC_SIZE: c_int = 15;
 pub const FI_OPT_INJECT_MSG_SIZE: c_int = 16;
 pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
+pub const FI_OPT_INJECT_RMA_SIZE: c_int = 18;
+pub const FI_OPT_INJECT_ATOMIC_SIZE: c_int = 19;
 
 pub const FI_WAIT_NONE: c_int = 0;
 pub const FI_WAIT_UNSPEC: c_int = 1;

@@ -121,17 +121,23 @@ impl Side {
                 null_mut(),
             );
             assert_eq!(rc, 0);
-            for (counter, flag) in s
-                .of_region
-                .iter_mut()
-                .zip([FI_REMOTE_READ, FI_REMOTE_WRITE])
-            {
-                let mut attr: fi_cntr_attr = zeroed();
-                assert_eq!((ops.cntr_open)(s.domain, &mut attr, counter, null_mut()), 0);
-                let bind = (*(*s.mr).fid.ops).bind;
-                assert_eq!(bind(s.mr.cast(), (*counter).cast(), flag), 0);
-            }
+            s.bind_region();
             s
+        }
+    }
+
+    /// Binds counters to the region.
+    fn bind_region(&mut self) {
+        let flags = [FI_REMOTE_READ, FI_REMOTE_WRITE];
+        for (counter, flag) in self.of_region.iter_mut().zip(flags) {
+            // SAFETY: objects of the provider.
+            unsafe {
+                let open = (*(*self.domain).ops).cntr_open;
+                let rc = open(self.domain, &mut zeroed(), counter, null_mut());
+                assert_eq!(rc, 0);
+                let bind = (*(*self.mr).fid.ops).bind;
+                assert_eq!(bind(self.mr.cast(), (*counter).cast(), flag), 0);
+            }
         }
     }
 

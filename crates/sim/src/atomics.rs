@@ -32,6 +32,10 @@ impl World {
             _ => 0,
         };
         let key = if rng.one_in(16) { key + 1 } else { key };
+        let cut = match count > 1 && rng.one_in(4) {
+            true => rng.range(1, count as u64 - 1) as usize,
+            false => 0,
+        };
         let operands = if op == op::READ { 0 } else { count };
         let compare = if compares { count } else { 0 };
         let what = Atomic {
@@ -41,6 +45,7 @@ impl World {
             size,
             op,
             count,
+            cut,
             fetches: kind != AtomicKind::Plain,
             operands: elements::operands(rng, datatype, operands),
             compare: elements::operands(rng, datatype, compare),
@@ -74,7 +79,7 @@ impl World {
                 &compare
             },
             result: &buffer.pieces(&cuts),
-            remote: (what.addr, what.count, what.key),
+            remote: &what.places(),
             context: ep.ops.len() + 1,
             flags: OpFlags {
                 completion: entry,
@@ -157,9 +162,9 @@ impl World {
             Err(SubmitError::Again) => {
                 self.absorb(e);
                 *self.troubles.entry("call without room").or_default() += 1;
-                // Of 1,024 calls, of which an operation may take seven. A short one has a buffer
+                // Of 1,024 calls, of which an operation may take eight. A short one has a buffer
                 // that may be longer still.
-                if self.eps[e as usize].open < 140 {
+                if self.eps[e as usize].open < 120 {
                     let bytes = bytes.iter().map(|len| (len + 24).max(128)).sum();
                     self.check_refused(e, dst, bytes);
                 }

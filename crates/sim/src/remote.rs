@@ -111,6 +111,8 @@ pub struct Atomic {
     pub op: u8,
     /// Elements.
     pub count: usize,
+    /// How many of them are in the first of two pieces that it names; 0: it names one.
+    pub cut: usize,
     /// It brings the old values back.
     pub fetches: bool,
     /// One value for each element.
@@ -135,11 +137,12 @@ impl Atomic {
             let range = first * self.size..(first + count) * self.size;
             bytes.get(range).unwrap_or_default().to_vec()
         };
-        let part = |first: usize| {
-            let count = most.min(self.count - first);
+        let part = |first: usize, end: usize| {
+            let count = most.min(end - first);
             let what = Atomic {
-                addr: self.addr.wrapping_add((first * self.size) as u64),
+                addr: self.addr_of(first),
                 count,
+                cut: 0,
                 operands: of(&self.operands, first, count),
                 compare: of(&self.compare, first, count),
                 ..*self
@@ -147,7 +150,23 @@ impl Atomic {
             let old = None;
             Part { uid, what, old }
         };
-        (0..self.count).step_by(most).map(part).collect()
+        let pieces = [(0, self.cut), (self.cut, self.count)];
+        let parts = |(first, end)| (first..end).step_by(most).map(move |at| part(at, end));
+        pieces.into_iter().flat_map(parts).collect()
+    }
+
+    fn addr_of(&self, element: usize) -> u64 {
+        self.addr.wrapping_add((element * self.size) as u64)
+    }
+
+    /// The pieces of its peer's memory: addresses, elements and keys.
+    pub fn places(&self) -> Vec<(u64, usize, u64)> {
+        let mut places = vec![(self.addr, self.cut, self.key)];
+        if self.cut == 0 {
+            places.clear();
+        }
+        places.push((self.addr_of(self.cut), self.count - self.cut, self.key));
+        places
     }
 
     /// Bytes that it works on.

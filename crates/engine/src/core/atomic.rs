@@ -1,6 +1,6 @@
-//! Atomic operations: what is asked for, and the parts of those that no call has room for. Each
-//! element is in one part, and each part is done once, as any call; the operation is over when all
-//! are.
+//! Atomic operations: what is asked for, and the parts of those that no call has room for, or that
+//! name several pieces of the peer's memory. Each element is in one part, and each part is done
+//! once, as any call; the operation is over when all are.
 
 use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};
 use crate::core::submit::total;
@@ -16,8 +16,10 @@ const BYTES_MAX: usize = 64 << 10;
 impl<S: System> Core<S> {
     /// Posts an atomic operation.
     pub fn atomic(&mut self, now: u64, ep: EpId, req: &AtomicReq<'_>) -> Result<(), SubmitError> {
-        let (kind, (_, elements, _)) = (req.kind, req.remote);
+        let kind = req.kind;
         let size = size_of_type(req.datatype).ok_or(SubmitError::Invalid)?;
+        let mut counts = req.remote.iter().map(|(_, count, _)| *count);
+        let elements = counts.try_fold(0, usize::checked_add).unwrap_or(0);
         if !is_valid(kind, req.datatype, req.op) || elements > atomic_max(kind, size) {
             return Err(SubmitError::Invalid);
         }
@@ -29,13 +31,13 @@ impl<S: System> Core<S> {
             return Err(SubmitError::Invalid);
         }
         let most = call_max(kind, size);
-        if elements <= most {
-            return self.atomic_call(now, ep, req, None);
+        match *req.remote {
+            [place] if elements <= most => self.atomic_call(now, ep, req, place, None),
+            _ => self.atomic_parts(now, ep, req, (size, most)),
         }
-        self.atomic_parts(now, ep, req, (size, most))
     }
 
-    /// Posts one in calls of at most `most` elements of `size` bytes.
+    /// Posts one in calls of at most `most` elements of `size` bytes, of one remote piece each.
     fn atomic_parts(
         &mut self,
         now: u64,
@@ -47,24 +49,30 @@ impl<S: System> Core<S> {
             .dir
             .peer_of(ep, req.dest)
             .ok_or(SubmitError::BadAddress)?;
-        let (addr, elements, key) = req.remote;
-        let parts = elements.div_ceil(most);
+        let cut = |&(addr, elements, key): &(u64, usize, u64)| {
+            (0..elements).step_by(most).map(move |first| {
+                let addr = addr.wrapping_add((first * size) as u64);
+                (addr, most.min(elements - first), key)
+            })
+        };
+        let parts: Vec<_> = req.remote.iter().flat_map(cut).collect();
         let operands = match (reads_only(req), req.kind) {
             (true, _) => 0,
             (_, AtomicKind::Compare) => 2,
             _ => 1,
         };
-        let each = HEAD + operands * most * size;
         let room = operands == 0 || {
-            let all = std::iter::repeat_n(each, parts);
-            self.buffers.pool.has_room_for(all)
+            let calls = parts
+                .iter()
+                .map(|(_, count, _)| HEAD + operands * count * size);
+            self.buffers.pool.has_room_for(calls)
         };
         let open = self.calls.open.get(&(ep.0, peer.0)).copied();
-        if open.unwrap_or(0) as usize + parts > OPEN_MAX as usize || !room {
+        if open.unwrap_or(0) as usize + parts.len() > OPEN_MAX as usize || !room {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }
-        let (left, end) = (parts, Ok(()));
+        let (left, end) = (parts.len(), Ok(()));
         let whole = self.calls.wholes.insert(Whole {
             ep,
             left,
@@ -72,24 +80,24 @@ impl<S: System> Core<S> {
             trailer: None,
         });
         let all = [req.operands, req.compare, req.result].map(Pieces::new);
-        for first in (0..elements).step_by(most) {
-            let count = most.min(elements - first);
-            let [operands, compare, result] =
-                [0, 1, 2].map(|of: usize| all[of].range((first * size) as u64, count * size));
+        let mut first = 0;
+        for (i, &place) in parts.iter().enumerate() {
+            let len = place.1 * size;
+            let [operands, compare, result] = [0, 1, 2].map(|of: usize| all[of].range(first, len));
             let part = AtomicReq {
                 operands: operands.as_slice(),
                 compare: compare.as_slice(),
                 result: result.as_slice(),
-                remote: (addr.wrapping_add((first * size) as u64), count, key),
                 ..*req
             };
-            let flags = if first + count < elements { MORE } else { 0 };
+            let flags = if i + 1 < parts.len() { MORE } else { 0 };
             let of = Some(Part { whole, flags });
-            if let Err(error) = self.atomic_call(now, ep, &part, of) {
+            if let Err(error) = self.atomic_call(now, ep, &part, place, of) {
                 self.calls.wholes.remove(whole);
                 debug_assert_eq!(first, 0, "what refuses a part refuses the first");
                 return Err(error);
             }
+            first += len as u64;
         }
         Ok(())
     }

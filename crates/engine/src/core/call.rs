@@ -88,6 +88,7 @@ impl<S: System> Core<S> {
         now: u64,
         ep: EpId,
         req: &AtomicReq<'_>,
+        (addr, elements, key): (u64, usize, u64),
         part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let peer = self
@@ -97,7 +98,7 @@ impl<S: System> Core<S> {
         if !self.dir.ep(ep).is_some_and(|e| e.enabled) {
             return Err(SubmitError::Invalid);
         }
-        let (kind, (addr, elements, key)) = (req.kind, req.remote);
+        let kind = req.kind;
         let reads = reads_only(req);
         let compare = kind == AtomicKind::Compare;
         let fetches = kind != AtomicKind::Plain;

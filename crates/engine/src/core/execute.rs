@@ -1,4 +1,4 @@
-//! What calls of peers (and an endpoint's own) do to registered memory, and how they are counted.
+//! Calls of peers (and an endpoint's own) on registered memory: they are done, and counted.
 //! All is done under the engine's lock, so that calls are atomic against each other.
 
 use crate::api::{flag, AtomicKind, Completion, Counted, EpId, FiAddr, OpError};
@@ -45,8 +45,7 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Counts the operation of a call, if it is the only one or the last one, and none before it was
-    /// refused.
+    /// Counts the operation of a call, if it is its only one or its last, and none was refused.
     fn count_call(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
         if word.flags & PART != 0 {
             return;

@@ -207,6 +207,11 @@ impl<T> OpTable<T> {
         Some(value)
     }
 
+    /// Tells if there is a value that satisfies `f`.
+    pub fn any(&self, f: impl FnMut(&T) -> bool) -> bool {
+        self.slots.iter().flatten().any(f)
+    }
+
     /// Handles with values that satisfy `f`.
     pub fn find(&self, f: impl Fn(&T) -> bool) -> Vec<u32> {
         let hit = |(i, s): (usize, &Option<T>)| s.as_ref().filter(|v| f(v)).map(|_| i as u32);

@@ -34,7 +34,7 @@ pub(crate) struct CallOp {
 pub(crate) struct Part {
     /// The operation, in [`Calls::wholes`].
     pub whole: u32,
-    /// What the peer is told of it: [`PART`], [`MORE`], or nothing of the part with which the
+    /// Tells the peer of it: [`PART`], [`MORE`], or nothing of the part with which the
     /// operation is counted.
     pub flags: u8,
 }
@@ -107,7 +107,7 @@ pub(crate) struct Calls {
     pub puts: BTreeMap<u32, u32>,
     /// The same of reads.
     pub reads: BTreeMap<u32, u32>,
-    /// What came of operations in calls, by endpoint index and peer.
+    /// Operations of which some calls have come, by endpoint index and peer.
     pub runs: BTreeMap<(u32, u32), Run>,
 }
 

@@ -18,7 +18,7 @@ pub struct Registered {
     pub(crate) pieces: Pieces,
     /// Operations of peers that use it now.
     pub(crate) users: u32,
-    /// What counts the operations of peers that read it, and that write or change it.
+    /// Count the operations of peers that read it, and that write or change it.
     pub(crate) counters: [Option<Arc<Counter>>; 2],
 }
 

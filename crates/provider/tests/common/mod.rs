@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test binary uses its share
 
+pub mod elements;
 pub mod pair;
 pub mod target;
 
