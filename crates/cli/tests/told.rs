@@ -213,6 +213,27 @@ fn what_keeps_a_job_from_marline_is_refused_or_named() {
 }
 
 #[test]
+fn files_of_open_mpi_decide_and_are_refused_as_arguments_are() {
+    let dir = workshop("files-open", "mpiexec (Open MPI) 5.0.11");
+    let file = dir.0.join("tuned");
+    let tuned = file.to_string_lossy();
+    std::fs::write(&file, "mpi_ft_enable = 1\n").unwrap();
+    let (_, said) = outcome(&mut run(&dir, &["-v"], &["--tune", &tuned, "true"]));
+    assert!(said.contains("set OMPI_MCA_pml=ob1"), "{said}");
+    let mut command = run(&dir, &["-v"], &["true"]);
+    let (_, said) = outcome(command.env("OMPI_MCA_mca_base_param_files", &file));
+    assert!(said.contains("set OMPI_MCA_pml=ob1"), "{said}");
+    std::fs::write(&file, "mpi_ft_enable = 1\nbtl=^usnic\n").unwrap();
+    let (status, said) = outcome(&mut run(&dir, &[], &["--tune", &tuned, "true"]));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("`--mca btl ^usnic` contradicts OMPI_MCA_btl=ofi,sm,self")
+            && said.contains("a file that --tune or --am names"),
+        "{said}"
+    );
+}
+
+#[test]
 fn each_mistake_has_its_answer() {
     let dir = workshop("mistakes", HYDRA);
     let refused = |command: &mut Command, part: &str| {
