@@ -400,8 +400,7 @@ impl Bench {
                 | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
-                | Event::PathShrank { .. }
-                | Event::PathRerouted { .. }
+                | Event::PathShrank { .. } | Event::PathRerouted { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),

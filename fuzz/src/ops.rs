@@ -474,8 +474,7 @@ impl World {
                 #[rustfmt::skip]
                 Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
-                | Event::PathShrank { .. }
-                | Event::PathRerouted { .. } => {}
+                | Event::PathShrank { .. } | Event::PathRerouted { .. } => {}
                 #[rustfmt::skip]
                 Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Called { .. }
                 | Event::PullWanted { .. } | Event::Pulled { .. } | Event::PutAsked { .. }

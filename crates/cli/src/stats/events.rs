@@ -161,24 +161,7 @@ impl Told<'_> {
                 path(),
                 self.times()
             ),
-            Kind::PathShrank if event.reason != Reason::Size => {
-                let (from, to) = event.detail;
-                format!(
-                    "{} has another connection: segments of {to} bytes, not {from}; the one \
-                     before was silent",
-                    path()
-                )
-            }
-            Kind::PathShrank => match event.detail {
-                (_, 0) => format!("{} is of no use for data: {why}", path()),
-                (from, to) if to < from => {
-                    format!(
-                        "{} lost its packets of {from} bytes, goes on with {to}",
-                        path()
-                    )
-                }
-                (from, _) => format!("{} carries packets of {from} bytes after all", path()),
-            },
+            Kind::PathShrank => self.shrank(&path()),
             Kind::PeerDead => {
                 format!("{} is dead: {why}, silent for {gap}", self.peer_name())
             }
@@ -200,6 +183,22 @@ impl Told<'_> {
             Kind::RailRenamed => format!("rail {rail} had another name before, as its interface"),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
+        }
+    }
+
+    /// The size of packets, or of segments, on a path, and what became of it.
+    fn shrank(&self, path: &str) -> String {
+        let why = because(self.event.reason);
+        match self.event.detail {
+            (from, to) if self.event.reason != Reason::Size => format!(
+                "{path} has another connection: segments of {to} bytes, not {from}; the one \
+                 before was silent"
+            ),
+            (_, 0) => format!("{path} is of no use for data: {why}"),
+            (from, to) if to < from => {
+                format!("{path} lost its packets of {from} bytes, goes on with {to}")
+            }
+            (from, _) => format!("{path} carries packets of {from} bytes after all"),
         }
     }
 

@@ -52,12 +52,7 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             why,
             moved,
         } => {
-            let kind = match (state, why) {
-                (_, PathReason::Proven) => return None, // so begins every job
-                (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
-                (PathState::Down, _) => Kind::PathDown,
-                _ => Kind::PathUp,
-            };
+            let kind = kind_of_change(state, why)?;
             let (moved, reason) = (moved.into(), reason(why));
             #[rustfmt::skip]
             let event = Event { kind, reason, moved, ..none };
@@ -84,12 +79,8 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             remote_rail,
             gap_ns,
         } => {
-            let kind = Kind::Resumed;
-            let event = Event {
-                kind,
-                gap_ns,
-                ..none
-            };
+            #[rustfmt::skip]
+            let event = Event { kind: Kind::Resumed, gap_ns, ..none };
             (peer, (rail, remote_rail), event)
         }
         proto::Event::PathShrank {
@@ -110,9 +101,8 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             rail,
             remote_rail,
         } => {
-            let (kind, reason) = (Kind::PathRerouted, Reason::Late);
             #[rustfmt::skip]
-            let event = Event { kind, reason, ..none };
+            let event = Event { kind: Kind::PathRerouted, reason: Reason::Late, ..none };
             (peer, (rail, remote_rail), event)
         }
         _ => return None,
@@ -120,6 +110,16 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
     #[rustfmt::skip]
     let event = Event { rail, peer_rail, ..event };
     Some((peer, event))
+}
+
+/// The kind of a path's change, if it is told.
+fn kind_of_change(state: PathState, why: PathReason) -> Option<Kind> {
+    match (state, why) {
+        (_, PathReason::Proven) => None, // so begins every job
+        (PathState::Down, PathReason::Corrupt) => Some(Kind::PathQuarantined),
+        (PathState::Down, _) => Some(Kind::PathDown),
+        _ => Some(Kind::PathUp),
+    }
 }
 
 /// The record of the death of a peer, and who it is.

@@ -242,7 +242,7 @@ impl Config {
         }
     }
 
-    /// The longest pause between two questions on a path, where no path is known to carry: questions
+    /// The longest pause between two questions on a path, where no path is known to carry. They
     /// get lost, and the last one before the peer counts as dead may be the first that can arrive.
     pub(crate) fn asks_every_ns(&self) -> u64 {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)

@@ -415,8 +415,8 @@ pub enum Event {
         /// It is a part of an operation that is not counted with it.
         part: bool,
     },
-    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told; or
-    /// its connection was silent, and the one in its place has other segments.
+    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told;
+    /// or its connection was silent, and the one in its place has other segments.
     PathShrank {
         /// Who.
         peer: PeerId,

@@ -6,6 +6,7 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::state::conn::Conn;
+use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
 use crate::state::sizes::DATAGRAM_BASE;
@@ -139,11 +140,7 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        let another = match path.policy.lossy && !path.policy.unordered {
-            true => path.backoff >= REMAKE_AFTER,
-            false => path.backoff >= REHASH_AFTER && !others,
-        };
-        if another {
+        if wants_another_way(path, others) {
             self.links.try_another_way(conn, at);
             // A connection says itself whether it is made anew.
             if conn.paths[at].policy.unordered {
@@ -172,5 +169,13 @@ impl Node {
             }
         }
         self.agenda.mark_ready(conn);
+    }
+}
+
+/// True if a path was silent for so long that another way through the network is tried.
+fn wants_another_way(path: &Path, others: bool) -> bool {
+    match path.policy.lossy && !path.policy.unordered {
+        true => path.backoff >= REMAKE_AFTER,
+        false => path.backoff >= REHASH_AFTER && !others,
     }
 }
