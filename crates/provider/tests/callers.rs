@@ -309,7 +309,7 @@ unsafe fn openshmem_calls(
         post(cq, || {
             (rma.read)(ep, into, len, none, to, base + 100, key, none)
         });
-        while back != out {
+        while std::ptr::read_volatile(&raw const back) != out {
             assert_eq!(context_of(cq), Err(AGAIN));
             assert!(start.elapsed() < HANG);
         }
