@@ -117,6 +117,12 @@ static int agree(int value)
     return value;
 }
 
+/* After so many rounds it is agreed whether there are more: soon at first, as one may take seconds. */
+static int asks(int rounds)
+{
+    return rounds % 16 == 0 || (rounds & (rounds - 1)) == 0;
+}
+
 static double latency(size_t size)
 {
     static double began[ROUNDS_MAX], ended[ROUNDS_MAX], last[ROUNDS_MAX];
@@ -129,7 +135,7 @@ static double latency(size_t size)
         began[n] = clock_s();
         bcast(size);
         ended[n] = clock_s();
-        if (n % 16 == 15)
+        if (asks(n + 1))
             more = agree(clock_s() - start < seconds && n + 16 < ROUNDS_MAX);
     }
     MPI_Reduce(ended, last, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
@@ -151,7 +157,7 @@ static double skewed(size_t size, int ms)
         double began = clock_s();
         bcast(size);
         inside += clock_s() - began;
-        if (n % 16 == 15) {
+        if (asks(n + 1)) {
             more = agree(clock_s() - start < seconds);
             MPI_Barrier(MPI_COMM_WORLD);
         }
@@ -162,7 +168,7 @@ static double skewed(size_t size, int ms)
 
 static double stream(size_t size)
 {
-    int count = 16, each = BURST / (int)size < 1 ? 1 : BURST / (int)size;
+    int count = 2, each = BURST / (int)size < 1 ? 1 : BURST / (int)size;
     if (each > 256)
         each = 256;
     for (;;) {
@@ -251,7 +257,8 @@ int main(int argc, char **argv)
         join();
     for (int i = optind; i < argc; i++) {
         size_t size = strtoull(argv[i], NULL, 0);
-        for (int n = 0; n < WARM_UP; n++)
+        double start = clock_s();
+        for (int n = 0; n < WARM_UP && (!asks(n) || agree(clock_s() - start < seconds)); n++)
             bcast(size);
         MPI_Barrier(MPI_COMM_WORLD);
         if (strstr(tests, "latency")) {
