@@ -11,7 +11,7 @@ mod sys_ep;
 mod common;
 
 use common::pair::{API, HANG};
-use common::target::bytes;
+use common::target::{bytes, remote};
 use common::{close, free_info, Library};
 use std::ffi::{c_int, c_void};
 use std::mem::{size_of, zeroed};
@@ -496,29 +496,14 @@ unsafe fn mercury_bulk(o: &Opened, ep: *mut fid_ep, cq: *mut fid_cq, to: fi_addr
             len,
             key,
         };
-        let remote = [piece(0, 10_000), piece(100_000, 80_000)];
+        let pieces = [piece(0, 10_000), piece(100_000, 80_000)];
         for (reads, local) in [(false, &mut out), (true, &mut back)] {
-            let (a, b) = local.split_at_mut(33_000);
-            let iov = [a, b].map(|part| libc::iovec {
-                iov_base: part.as_mut_ptr().cast(),
-                iov_len: part.len(),
-            });
-            let msg = fi_msg_rma {
-                msg_iov: iov.as_ptr(),
-                desc: null_mut(),
-                iov_count: 2,
-                addr: to,
-                rma_iov: remote.as_ptr(),
-                rma_iov_count: 2,
-                context: 8 as *mut c_void,
-                data: 0,
+            let flags = match reads {
+                true => FI_COMPLETION,
+                false => FI_COMPLETION | FI_DELIVERY_COMPLETE,
             };
-            let ops = &*(*ep).rma;
-            let rc = match reads {
-                true => (ops.readmsg)(ep, &msg, FI_COMPLETION),
-                false => (ops.writemsg)(ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE),
-            };
-            assert_eq!(rc, 0);
+            let local = (&mut local[..], 33_000, to);
+            assert_eq!(remote(ep, reads, local, &pieces, (8, flags, 0)), 0);
             assert_eq!(entry(cq).op_context as usize, 8);
         }
         assert!(back == out);

@@ -414,16 +414,22 @@ fn an_interface_made_anew_is_followed() {
     assert_eq!(receive(&mut tx_back, 1), [b"back"]);
 }
 
-#[test]
-fn a_rail_that_is_down_does_not_leak_onto_another() {
+/// A rail that is down, on a host that could reach its peer by another; and the peer's two halves.
+fn down_beside_another() -> ((Namespace, Namespace), UdpTx, UdpTx, UdpRx) {
     let (a, b) = two_hosts();
     join(&a, &b, "rail1", 2);
     a.ip("route add default via 10.2.0.2");
     b.enter();
-    let (peer, mut rx) = open_default("10.1.0.2");
+    let (peer, rx) = open_default("10.1.0.2");
     a.enter();
-    let (mut tx, _) = open_default("10.1.0.1");
+    let (tx, _) = open_default("10.1.0.1");
     ip("link set rail0 down");
+    ((a, b), tx, peer, rx)
+}
+
+#[test]
+fn a_rail_that_is_down_does_not_leak_onto_another() {
+    let (_hosts, mut tx, peer, mut rx) = down_beside_another();
     let outcome = tx.send_to(&peer.local_addr(), b"astray", 6, 0);
     assert!(
         matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
@@ -541,14 +547,7 @@ fn interfaces_are_chosen_by_name_pattern_address_and_subnet() {
 /// The sockets of other source ports are opened when they are first used.
 #[test]
 fn a_renamed_rail_that_is_down_does_not_leak_onto_another() {
-    let (a, b) = two_hosts();
-    join(&a, &b, "rail1", 2);
-    a.ip("route add default via 10.2.0.2");
-    b.enter();
-    let (peer, mut rx) = open_default("10.1.0.2");
-    a.enter();
-    let (mut tx, _) = open_default("10.1.0.1");
-    ip("link set rail0 down");
+    let (_hosts, mut tx, peer, mut rx) = down_beside_another();
     ip("link set rail0 name eth9");
     tx.renamed("eth9");
     for flow in 1..=2 {

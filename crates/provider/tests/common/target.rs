@@ -43,26 +43,16 @@ impl Target {
         pieces: &[fi_rma_iov],
         (flags, data): (u64, u64),
     ) -> isize {
-        let (a, b) = local.split_at_mut(local.len() / 3);
-        let iov = [a, b].map(|part| libc::iovec {
-            iov_base: part.as_mut_ptr().cast(),
-            iov_len: part.len(),
-        });
-        let msg = fi_msg_rma {
-            msg_iov: iov.as_ptr(),
-            desc: null_mut(),
-            iov_count: 2,
-            addr: to,
-            rma_iov: pieces.as_ptr(),
-            rma_iov_count: pieces.len(),
-            context: 91 as *mut c_void,
-            data,
-        };
+        let cut = local.len() / 3;
         // SAFETY: all memory lives until the operation has ended.
         unsafe {
-            let ops = &*(*self.p.ep[0]).rma;
-            let call = if reads { ops.readmsg } else { ops.writemsg };
-            call(self.p.ep[0], &msg, flags)
+            remote(
+                self.p.ep[0],
+                reads,
+                (local, cut, to),
+                pieces,
+                (91, flags, data),
+            )
         }
     }
 
@@ -92,4 +82,40 @@ impl Target {
 /// Bytes of which none is 0.
 pub fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 % 251) as u8 + 1).collect()
+}
+
+/// Reads into or writes from `local`, in two pieces here, which are cut at `cut`; what is asked for is
+/// the context, flags and data.
+///
+/// # Safety
+///
+/// The endpoint is open, and `local` lives until the operation has ended.
+pub unsafe fn remote(
+    ep: *mut fid_ep,
+    reads: bool,
+    (local, cut, to): (&mut [u8], usize, fi_addr_t),
+    pieces: &[fi_rma_iov],
+    (context, flags, data): (usize, u64, u64),
+) -> isize {
+    let (a, b) = local.split_at_mut(cut);
+    let iov = [a, b].map(|part| libc::iovec {
+        iov_base: part.as_mut_ptr().cast(),
+        iov_len: part.len(),
+    });
+    let msg = fi_msg_rma {
+        msg_iov: iov.as_ptr(),
+        desc: null_mut(),
+        iov_count: 2,
+        addr: to,
+        rma_iov: pieces.as_ptr(),
+        rma_iov_count: pieces.len(),
+        context: context as *mut c_void,
+        data,
+    };
+    // SAFETY: as the caller promises; the provider copies what `msg` says.
+    unsafe {
+        let ops = &*(*ep).rma;
+        let call = if reads { ops.readmsg } else { ops.writemsg };
+        call(ep, &msg, flags)
+    }
 }
