@@ -133,8 +133,7 @@ def mpi4py(lab, mpi, *words, **how):
 
 
 def test_mpi4py(lab, mpi, provider):
-    # 60-85 s alone; its tests of data types compute (320 s beside two busy processes on two cores).
-    # An empty selection would pass as well.
+    # It takes minutes where others compute (docs/decisions/0298). An empty selection would pass as well.
     assert mpi4py(lab, mpi, provider=provider, timeout=900) > 1000
 
 

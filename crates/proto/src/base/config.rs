@@ -4,10 +4,9 @@ use crate::base::mutation::Mutation;
 use crate::base::pipeline::Pipeline;
 use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
-/// Questions on a path that brings no answer come at least so often.
+/// Questions on a path that brings no answer come at least so often, and so many of them within the
+/// time after which a silent peer is dead (docs/decisions/0229).
 const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
-/// And so often within the time after which a silent peer is dead. (Of ten on a path that loses a
-/// third of its packets, and of their answers, all were lost.)
 const ASKS_PER_TIMEOUT: u64 = 50;
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
