@@ -2,7 +2,7 @@
 //! processes, with a new one where one is gone, until it has sent as many packets as it has to.
 
 use crate::rng::Rng;
-use crate::setup::{Fault, Setup, Trouble, Weather};
+use crate::setup::{Setup, Weather};
 use crate::world::{Next, World};
 
 /// Rounds after which a seed is said to be too short: each sends something, and the next is made
@@ -67,10 +67,7 @@ impl World {
             // Who was away to the end of this round is given up a moment after it.
             self.rounds.deaths_until = self.now + self.setup.node.peer_timeout_ns;
         }
-        // Two whose only rails moved at once know nothing of each other ever after.
-        let moves = |f: &Fault| matches!(f.what, Trouble::Move { .. });
-        let stranded = self.setup.rails == 1 && self.setup.faults.iter().any(moves);
-        self.setup.may_die = next.may_die || stranded;
+        self.setup.may_die = next.may_die || self.setup.strands();
         self.setup.faults.extend(&next.faults);
         self.push_faults(first, next.faults_end_ns);
         self.net.weather = next.weather;

@@ -145,8 +145,9 @@ impl World {
                 break;
             }
         }
-        if self.eps.iter().any(|ep| !ep.alive) {
-            // What a dead peer left half said goes with the news of its death.
+        if self.eps.iter().any(|ep| !ep.alive) || self.setup.strands() {
+            // What a peer that died or was stranded left half said goes with the news of its
+            // death.
             let until = self.now + patience;
             self.go(|w| w.now >= until)?;
         }

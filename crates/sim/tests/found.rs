@@ -120,6 +120,13 @@ fn who_was_away_to_the_end_of_a_round_is_given_up_after_it() {
     clean_for_long(13_201_162);
 }
 
+/// Nor this: two whose only rails moved at once lose each other, and what one had sent was never
+/// acknowledged; the check came before they gave each other up.
+#[test]
+fn what_a_stranded_peer_leaves_unanswered_ends_with_it() {
+    clean(138_317_450_226_755, Profile::Verbs);
+}
+
 /// A multi-receive that was taken back between two polls lost what its endpoint had sent to itself
 /// since the first: matched, but not copied yet.
 #[test]
