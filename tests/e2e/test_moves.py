@@ -59,17 +59,24 @@ def events(folder):
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
+def begin(lab, program, mpi, rails, folder):
+    """A job that goes on until there is a file `enough`."""
+    env = {"FI_MARLINE_STATS_DIR": folder / "stats", "FI_MARLINE_RAILS": rails}
+    (folder / "stats").mkdir()
+    words = ["--continue", 0, "--until", folder / "enough", "--max-size", 1 << 20, "--report", 0.3]
+    return lab.start(mpi, program(mpi, *words), env=env)
+
+
 def follows(lab, program, mpi, rails, folder):
     """A job whose second rail moves again and again on both hosts."""
-    env = {"FI_MARLINE_STATS_DIR": folder, "FI_MARLINE_RAILS": rails}
-    job = lab.start(mpi, program(mpi, "--continue", 16, "--max-size", 1 << 20, "--report", 0.3),
-                    env=env)
+    job = begin(lab, program, mpi, rails, folder)
     assert job.wait_for("^stress t=", 30), job.output()
     try:
         for host, old, new in MOVES:
             take(lab, host, old)
             give(lab, host, new)
             carries(lab, job)
+        (folder / "enough").touch()
         result = job.wait(90)
     finally:
         for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
@@ -77,7 +84,7 @@ def follows(lab, program, mpi, rails, folder):
             give(lab, host, last)
     assert result.ok and result.find(r"^stress ok "), result.tail()
     assert not result.find("is dead"), result.tail()
-    told = events(folder)
+    told = events(folder / "stats")
     assert told.count("goes on at") >= len(MOVES), told
     for _, old, new in MOVES if "--ipv6" not in lab.options else ():  # too long for an event
         assert f"goes on at {address(lab, new)}; it was at {address(lab, old)}" in told, told
@@ -108,19 +115,18 @@ def comes_later(lab, program, mpi, rails, folder):
     """A job whose second interfaces have no address at its start: they get one in mid-run."""
     for host, last in (("h0", 1), ("h1", 2)):
         take(lab, host, last)
-    env = {"FI_MARLINE_STATS_DIR": folder, "FI_MARLINE_RAILS": rails}
     try:
-        job = lab.start(mpi, program(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3),
-                        env=env)
+        job = begin(lab, program, mpi, rails, folder)
         assert job.wait_for("^stress t=", 30), job.output()
     finally:
         for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
             give(lab, host, last, dad=True)
     carries(lab, job)
+    (folder / "enough").touch()
     result = job.wait(90)
     assert result.ok and result.find(r"^stress ok "), result.tail()
     assert not result.find("is dead"), result.tail()
-    told = events(folder)
+    told = events(folder / "stats")
     for last in (1, 2):
         assert f"rail1 is there now, at {address(lab, last)}" in told, told
     return result
