@@ -507,8 +507,8 @@ impl Setup {
         fault.to_ns - fault.from_ns > self.node.peer_timeout_ns / 4
     }
 
-    /// Returns whether two hosts may lose each other for good: where the only rails of both moved at
-    /// once, neither knows where the other is, and each gives the other up.
+    /// Returns whether two hosts may lose each other for good: where the only rails of both moved
+    /// at once, neither knows where the other is, and each gives the other up.
     pub(crate) fn strands(&self) -> bool {
         let moves = |f: &Fault| matches!(f.what, Trouble::Move { .. });
         self.rails == 1 && self.faults.iter().any(moves)

@@ -84,8 +84,8 @@ pub fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 % 251) as u8 + 1).collect()
 }
 
-/// Reads into or writes from `local`, in two pieces here, which are cut at `cut`; what is asked for is
-/// the context, flags and data.
+/// Reads into or writes from `local`, in two pieces here, which are cut at `cut`; what is asked for
+/// is the context, flags and data.
 ///
 /// # Safety
 ///
