@@ -200,6 +200,31 @@ fn what_changes_a_region_is_a_write_of_it() {
     c.close();
 }
 
+/// A counter that a region has for both counts an atomic that reads and changes it once.
+#[test]
+fn one_counter_for_reads_and_writes_counts_an_operation_once() {
+    let t = Target::open();
+    let (all, mr) = (counter(&t.p), t.regions[0].cast());
+    assert_eq!(bind(mr, all.cast(), BOTH), 0);
+    let mut local = [3, 0, 0];
+    for (op, fetches, compares) in [
+        (FI_SUM, true, false),
+        (FI_CSWAP, true, true),
+        (FI_SUM, false, false),
+        (FI_ATOMIC_READ, true, false),
+    ] {
+        atomic(&t, (op, fetches, compares), &mut local);
+    }
+    t.counted(4, 0);
+    assert_eq!(value(all), 4, "counted before it is answered");
+    // SAFETY: closed once.
+    assert_eq!(unsafe { common::close(mr) }, 0);
+    // SAFETY: closed once, behind its region.
+    assert_eq!(unsafe { common::close(all.cast()) }, 0);
+    let regions = t.regions[1..].to_vec();
+    Target { regions, ..t }.close();
+}
+
 /// An operation of short pieces that was refused, whichever was, counts nowhere at its target.
 #[test]
 fn a_refused_operation_is_not_counted() {

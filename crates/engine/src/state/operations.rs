@@ -94,15 +94,17 @@ impl Operations {
         }
     }
 
-    /// An operation of a peer on a region has ended well, which read, wrote.
-    pub(crate) fn count(&self, key: u64, does: [bool; 2]) {
-        let Some(region) = self.regions.get(&key) else {
+    /// An operation of a peer on a region has ended well, which read, wrote: once, also with a
+    /// counter that counts both.
+    pub(crate) fn count(&self, key: u64, [reads, writes]: [bool; 2]) {
+        let Some(Registered { counters, .. }) = self.regions.get(&key) else {
             return;
         };
-        let counters = region.counters.iter().zip(does).filter(|(_, does)| *does);
-        counters
-            .filter_map(|(counter, _)| counter.as_ref())
-            .for_each(|counter| counter.count(true));
+        let of_reads = counters[0].as_ref().filter(|_| reads);
+        let same = |other: &&Arc<Counter>| of_reads.is_some_and(|first| Arc::ptr_eq(first, other));
+        let of_writes = counters[1].as_ref().filter(|other| writes && !same(other));
+        let counting = of_reads.into_iter().chain(of_writes);
+        counting.for_each(|counter| counter.count(true));
     }
 
     /// As [`Operations::region_at`], for a peer that uses it until it leaves it.
