@@ -14,6 +14,7 @@ use common::pair::{Pair, HANG};
 use common::target::{bytes, Target, KEYS};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::time::Instant;
 use sys::*;
 use sys_ep::*;
 
@@ -314,22 +315,90 @@ fn a_counter_stays_as_long_as_a_region_has_it() {
     Target { regions, ..t }.close();
 }
 
+/// Registers memory for what `access` says.
+fn region(t: &Target, memory: &mut [u8], key: u64, (access, flags): (u64, u64)) -> *mut fid_mr {
+    let (base, domain, mut mr) = (memory.as_mut_ptr().cast(), t.p.domain.cast(), null_mut());
+    // SAFETY: objects of the provider, and memory that lives longer than the region.
+    let rc = unsafe {
+        let reg = (*(*t.p.domain).mr).reg;
+        let (len, context) = (memory.len(), null_mut());
+        reg(domain, base, len, access, 0, key, flags, &mut mr, context)
+    };
+    assert_eq!(rc, 0);
+    mr
+}
+
+/// An operation on no bytes needs a place, and the right to do there what it does, as any other.
+#[test]
+fn no_bytes_are_read_or_written_where_some_may_not_be() {
+    let t = Target::open();
+    let mut memory = [vec![0u8; 100], vec![0u8; 100], Vec::new()];
+    let may = [FI_REMOTE_READ, FI_REMOTE_WRITE, BOTH];
+    let mut regions = Vec::new();
+    for (i, (memory, access)) in memory.iter_mut().zip(may).enumerate() {
+        let (mr, all) = (
+            region(&t, memory, 20 + i as u64, (access, 0)),
+            counter(&t.p),
+        );
+        assert_eq!(bind(mr.cast(), all.cast(), BOTH), 0);
+        regions.push((mr, all));
+    }
+    let (mut good, mut bad, mut counted) = (0, 0, [0; 3]);
+    for (reads, flags) in [(true, 0), (false, 0), (false, FI_REMOTE_CQ_DATA)] {
+        for (key, addr) in [
+            (20, 0),
+            (20, 100),
+            (21, 100),
+            (22, 0),
+            (20, 101),
+            (22, 1),
+            (23, 0),
+        ] {
+            let does = if reads {
+                FI_REMOTE_READ
+            } else {
+                FI_REMOTE_WRITE
+            };
+            let region = key as usize - 20;
+            let end = if region == 2 { 0 } else { 100 };
+            let allowed = region < 3 && addr <= end && may[region] & does != 0;
+            let there = fi_rma_iov { addr, len: 0, key };
+            assert_eq!(t.remote(reads, (&mut [], 1), &[there], (flags, 6)), 0);
+            if !allowed {
+                assert_eq!(t.p.error().err, libc::EACCES, "{key} at {addr}");
+                bad += 1;
+                continue;
+            }
+            (good, counted[region]) = (good + 1, counted[region] + 1);
+            if flags != 0 {
+                assert_eq!(t.p.entry().0.data, 6);
+            }
+            let start = Instant::now();
+            while value(t.p.counter) < good {
+                assert!(start.elapsed() < HANG, "{key} at {addr}");
+            }
+        }
+    }
+    t.counted(good, bad);
+    assert_eq!((good, bad), (7, 14));
+    for (expected, (mr, all)) in counted.into_iter().zip(regions) {
+        assert_eq!(value(all), expected);
+        // SAFETY: closed once, the region first.
+        unsafe {
+            assert_eq!(common::close(mr.cast()), 0);
+            assert_eq!(common::close(all.cast()), 0);
+        }
+    }
+    t.close();
+}
+
 /// FI_RMA_EVENT says that a region will have a counter, which must not be said here; as
 /// FI_MR_RMA_EVENT is not asked for, the region is open at once.
 #[test]
 fn a_region_may_be_made_for_events() {
     let t = Target::open();
-    let (mut memory, mut mr, writes) = (vec![0u8; 100], null_mut(), counter(&t.p));
-    let key = 9;
-    // SAFETY: objects of the provider, and memory that lives longer than the region.
-    unsafe {
-        let reg = (*(*t.p.domain).mr).reg;
-        let (base, domain, event) = (memory.as_mut_ptr().cast(), t.p.domain.cast(), FI_RMA_EVENT);
-        assert_eq!(
-            reg(domain, base, 100, BOTH, 0, key, event, &mut mr, null_mut()),
-            0
-        );
-    }
+    let (mut memory, writes, key) = (vec![0u8; 100], counter(&t.p), 9);
+    let mr = region(&t, &mut memory, key, (BOTH, FI_RMA_EVENT));
     assert_eq!(bind(mr.cast(), writes.cast(), FI_REMOTE_WRITE), 0);
     let (mut local, len) = (bytes(40), 40);
     let there = fi_rma_iov { addr: 0, len, key };

@@ -36,6 +36,7 @@ impl World {
         let old = match call.ask {
             Ask::Answer(of) => return self.answered(of),
             Ask::Atomic(handle, part) => self.operate(e, src, (handle, part))?,
+            Ask::Read(handle) => self.read_nothing(e, src, handle)?,
             Ask::Put | Ask::Over => Vec::new(),
         };
         let answer = Call::new(Ask::Answer(uid), old);
@@ -50,6 +51,29 @@ impl World {
             return Err(format!("call {of} is answered twice"));
         }
         Ok(())
+    }
+
+    /// A read of no bytes leaves in a call, or is done to the caller's own memory.
+    pub(crate) fn call_read(&mut self, e: u32, dst: u32, handle: u32) -> Result<(), String> {
+        if dst == e {
+            return self.read_nothing(e, e, handle).map(|_| ());
+        }
+        let OpKind::Read(reads) = &self.eps[e as usize].ops[handle as usize].kind else {
+            return Err("not a read".into());
+        };
+        let bytes = head_of(reads[0].key, reads[0].addr, None);
+        self.add_call(e, dst, 0, Call::new(Ask::Read(handle), bytes));
+        Ok(())
+    }
+
+    /// `e` is asked for no bytes.
+    fn read_nothing(&mut self, e: u32, src: u32, handle: u32) -> Result<Vec<u8>, String> {
+        let OpKind::Read(reads) = &self.eps[src as usize].ops[handle as usize].kind else {
+            return Err("not a read".into());
+        };
+        let place = (reads[0].key, reads[0].addr, 0);
+        self.read_next(e, (src, (handle, 0)), place)?;
+        Ok(Vec::new())
     }
 
     /// The bytes of a remote write are there: its data follows in a call.
@@ -82,8 +106,7 @@ impl World {
         Ok(())
     }
 
-    /// All parts of an operation on the memory of `dst` have ended well, or it has no bytes: `dst`
-    /// is told of a region.
+    /// All parts of an operation on the memory of `dst` have ended well: `dst` is told of a region.
     pub(crate) fn tells_over(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
         if e != dst {
             self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(key, 0, None)));

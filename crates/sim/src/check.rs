@@ -362,7 +362,7 @@ impl World {
         if entry.flags != flag::RMA | flag::READ {
             return Err("wrong flags".into());
         }
-        if ok && len > 0 && reads.iter().any(|read| read.bad || !read.asked) {
+        if ok && reads.iter().any(|read| read.bad || !read.asked) {
             return Err("a read that must be refused".into());
         }
         let stray = |read: &&ReadOp| read.stray && !read.closed && !read.loose;

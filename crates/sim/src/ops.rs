@@ -381,6 +381,8 @@ impl World {
             if len > 0 {
                 let due = &mut self.eps[dst as usize].windows.reads_due;
                 due.entry(e).or_default().push((handle, at));
+            } else if let Err(text) = self.call_read(e, dst, handle) {
+                self.broken(e, text);
             }
         }
         let ep = &mut self.eps[e as usize];

@@ -2,7 +2,7 @@
 
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
-use crate::ops::{draw_cuts, remote_request, NONE};
+use crate::ops::{draw_cuts, remote_request};
 use crate::remote::{head_of, Ask, Call, SHORT_MAX};
 use crate::truth::Put;
 use crate::windows::{Piece, User, Wrong};
@@ -29,7 +29,7 @@ impl World {
     pub(crate) fn post_put(&mut self, e: u32, dst: u32, len: u64, bad: bool, in_round: bool) {
         let rng = &mut self.windows_rng;
         let none = rng.one_in(40) || len == 0 && rng.one_in(2);
-        let data = (self.setup.calls && !none && rng.one_in(4)).then(|| rng.next());
+        let data = (self.setup.calls && rng.one_in(4)).then(|| rng.next());
         let put = NewPut {
             dst,
             len: if none { 0 } else { len.max(1) },
@@ -37,38 +37,7 @@ impl World {
             entry: !rng.one_in(4),
             data,
         };
-        match none {
-            true => self.put_nothing(e, &put, in_round),
-            false => self.put_bytes(e, &put, in_round),
-        }
-    }
-
-    /// One of no bytes: its target counts it, and nothing can be wrong.
-    fn put_nothing(&mut self, e: u32, put: &NewPut, in_round: bool) {
-        let spot = self.no_room(put.dst);
-        let mut buffer = Buffer::new(0);
-        let dest = self.addr(e, put.dst);
-        let ep = &mut self.eps[e as usize];
-        let iov = buffer.pieces(&[]);
-        let remote = [(spot.addr, 0, spot.key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (put.entry, None));
-        let result = ep.engine.put(ep.ep, &request);
-        if self.put_left_out(e, put, &[], result) {
-            return;
-        }
-        let (now, entry) = (self.now, put.entry);
-        let ep = &mut self.eps[e as usize];
-        let kind = OpKind::Put {
-            dst: put.dst,
-            uid: NONE,
-            pieces: 0,
-            entry,
-            data: None,
-        };
-        ep.add_op(kind, buffer, now, in_round);
-        ep.open += 1;
-        self.counts(put.dst, false);
-        self.accepted(e, "put", result);
+        self.put_bytes(e, &put, in_round);
     }
 
     fn put_bytes(&mut self, e: u32, put: &NewPut, in_round: bool) {
@@ -147,7 +116,7 @@ impl World {
 
     /// A write of so many bytes goes in a call.
     fn is_call(&self, len: u64) -> bool {
-        self.setup.calls && len > 0 && len <= SHORT_MAX
+        len == 0 || self.setup.calls && len <= SHORT_MAX
     }
 
     /// `dst` is to be asked for a write of `e`: behind those before it, or at once.
@@ -171,8 +140,7 @@ impl World {
         let dst = put.dst;
         let calls = pieces.iter().filter(|piece| self.is_call(piece.len));
         let bytes: Vec<usize> = calls.map(|call| call.len as usize).collect();
-        if !bytes.is_empty() || put.len == 0 {
-            let bytes = if put.len == 0 { vec![0] } else { bytes };
+        if !bytes.is_empty() {
             return self.call_left_out(e, dst, &bytes, result);
         }
         if result == Err(SubmitError::Again) && dst == e {
@@ -215,18 +183,10 @@ impl World {
             (false, _) => "put failed",
         };
         *self.troubles.entry(kind).or_default() += 1;
-        if uid == NONE && end.is_err() {
-            self.prompt(e, handle, dst)?;
-            if end != Err(OpError::PeerDead) || !self.lost_peer(e, dst) {
-                return Err(format!("a put of nothing fails: {end:?}"));
-            }
-        }
         if end.is_ok() && data.is_some() {
             return Err(format!("put of message {uid} is over without its data"));
         }
-        if uid != NONE {
-            self.pieces_over(e, handle, uid..uid + pieces, end)?;
-        }
+        self.pieces_over(e, handle, uid..uid + pieces, end)?;
         if end.is_ok() {
             self.counts_done(dst, false);
         }
@@ -311,11 +271,7 @@ impl World {
         if entry.error.is_none() && !due {
             return Err("an entry that nobody asked for".into());
         }
-        let done = match uid {
-            NONE => Some(entry.error.is_none()), // as was checked when it ended
-            _ => self.truth.msgs[uid as usize].send_done,
-        };
-        if done != Some(entry.error.is_none()) {
+        if self.truth.msgs[uid as usize].send_done != Some(entry.error.is_none()) {
             return Err(format!("put of message {uid} is not what its entry says"));
         }
         self.end(e, handle)?;

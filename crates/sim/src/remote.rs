@@ -30,6 +30,8 @@ pub enum Ask {
     Atomic(u32, usize),
     /// It answers this message.
     Answer(u32),
+    /// It reads no bytes: a read of its sender.
+    Read(u32),
     /// It tells that an operation in parts is over.
     Over,
 }

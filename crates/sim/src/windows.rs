@@ -469,10 +469,7 @@ impl World {
         if (put.key, put.addr, msg.len) != (key, addr, len) {
             return Err(format!("asked for key {key:#x} at {addr:#x}, not {put:?}"));
         }
-        let entered = match len {
-            0 => self.admits(e, (key, addr)),
-            _ => self.enter(e, (key, addr, len), User::Put(uid)),
-        };
+        let entered = self.enter(e, (key, addr, len), User::Put(uid));
         if let Some(data) = put.data.filter(|_| entered.is_some()) {
             let due = &mut self.eps[e as usize].windows.data_due;
             due.push_back((src, data, put.trails.max(len as usize)));
@@ -490,16 +487,10 @@ impl World {
                 msg.land(0, len);
             }
         }
-        let loose = msg.put.is_some_and(|put| put.loose);
+        // Where no bytes are there is nothing to look at.
+        let loose = len == 0 || msg.put.is_some_and(|put| put.loose);
         msg.put = Some(Put { loose, ..put });
         Ok(())
-    }
-
-    /// The window that nothing may be written to, at this place.
-    fn admits(&self, e: u32, (key, addr): (u64, u64)) -> Option<(u32, u64)> {
-        let windows = &self.eps[e as usize].windows.open;
-        let window = windows.iter().find(|w| w.key == key)?;
-        Some((window.handle, window.admits(addr, 0, true)?))
     }
 
     /// A read of `src` came.
@@ -512,6 +503,16 @@ impl World {
         let due = self.eps[e as usize].windows.reads_due.get(&src);
         let handle = due.and_then(|due| due.get(number as usize)).copied();
         let handle = handle.ok_or("asked for a read that nobody posted")?;
+        self.read_next(e, (src, handle), (key, addr, len))
+    }
+
+    /// A read of `src`, or a piece of one, is let in or refused.
+    pub(crate) fn read_next(
+        &mut self,
+        e: u32,
+        (src, handle): (u32, (u32, usize)),
+        (key, addr, len): (u64, u64, u64),
+    ) -> Result<(), String> {
         let user = User::Read(src, handle);
         let entered = match key {
             KEY => {
@@ -528,7 +529,7 @@ impl World {
         (read.asked, read.bad) = (true, entered.is_none());
         let mut stray = false;
         if let Some((window, at)) = entered {
-            stray = window != read.window;
+            stray = len > 0 && window != read.window;
             (read.window, read.at, read.stray) = (window, at, stray);
         }
         if stray {
@@ -551,6 +552,9 @@ impl World {
         let windows = &mut self.eps[e as usize].windows.open;
         let window = windows.iter_mut().find(|w| w.key == key)?;
         let (from, handle) = (window.admits(addr, len, write)?, window.handle);
+        if len == 0 {
+            return Some((handle, from));
+        }
         let to = from + len;
         let met: Vec<User> = window.meets(from, to).collect();
         let what = Within::User(user);

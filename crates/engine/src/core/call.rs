@@ -6,8 +6,8 @@ use crate::api::{
     flag, AtomicKind, AtomicReq, Completion, Counted, EpId, IoVec, OpError, RemoteReq, SubmitError,
 };
 use crate::core::atomic::reads_only;
-use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
+use crate::memory::atomic::op;
 use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::pool::Buffer;
 use crate::platform::system::{System, Watch};
@@ -354,26 +354,26 @@ impl<S: System> Core<S> {
         self.call(self.polled_ns, ep, &request)
     }
 
-    /// Posts an operation on no bytes: the peer counts it, and has nothing to refuse.
-    pub(crate) fn call_nothing(
+    /// Reads no bytes of a place: as an atomic operation that reads no elements.
+    pub(crate) fn call_read(
         &mut self,
         (ep, peer): (EpId, PeerId),
         req: &RemoteReq<'_>,
-        key: u64,
-        access: Access,
+        place: (u64, u64),
     ) -> Result<(), SubmitError> {
-        let (flags, fetches) = match access {
-            Access::Read => (flag::RMA | flag::READ, FETCHES),
-            Access::Write => (flag::RMA | flag::WRITE, 0),
-        };
         let request = Request {
             peer,
+            word: Word {
+                op: op::READ,
+                ..Word::new(Verb::Atomic, FETCHES, 0)
+            },
+            place,
             context: req.context,
             completion: req.flags.completion,
-            flags,
+            flags: flag::RMA | flag::READ,
             ..Request::EMPTY
         };
-        self.call_over(ep, key, fetches, request)
+        self.call(self.polled_ns, ep, &request)
     }
 
     /// Tells the peer that an operation on a region is over.

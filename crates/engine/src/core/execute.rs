@@ -11,6 +11,7 @@ use crate::state::calls::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, M
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};
+use std::ptr::NonNull;
 
 impl<S: System> Core<S> {
     /// Does what a call asks for; what it fetched goes to `result`.
@@ -174,9 +175,9 @@ impl<S: System> Core<S> {
 /// Works on `len` bytes of registered memory, which `place` is: in place, or on a copy of what lies
 /// in several pieces, whose elements may lie in two.
 fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
-    if let Some(base) = place.whole(0, len) {
+    if let Some(base) = place.whole(0, len).and_then(NonNull::new) {
         // SAFETY: as in `write_here`; no other reference to it is alive.
-        return work(unsafe { std::slice::from_raw_parts_mut(base, len) });
+        return work(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) });
     }
     let mut copy = vec![0; len];
     gather(place.as_slice(), &mut copy);

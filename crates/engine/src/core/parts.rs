@@ -28,8 +28,7 @@ impl<S: System> Core<S> {
         req: &RemoteReq<'_>,
         access: Access,
     ) -> Result<(), SubmitError> {
-        let empty = total(req.iov) == 0;
-        let ranges = req.remote.iter().filter(|(_, len, _)| *len > 0 || empty);
+        let ranges = req.remote.iter().filter(|(_, len, _)| *len > 0);
         let mut ranges: Vec<Range> = ranges
             .map(|&(addr, len, key)| (key, addr, len as u64))
             .collect();
@@ -123,9 +122,9 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// A write of so many bytes fits a call.
+    /// A write of so many bytes goes in a call.
     pub(crate) fn is_short(&self, len: usize) -> bool {
-        self.cfg.calls && len <= PAYLOAD_MAX
+        len == 0 || self.cfg.calls && len <= PAYLOAD_MAX
     }
 
     /// A part has ended: how the operation ends, if all parts have. `None`: others are under way,

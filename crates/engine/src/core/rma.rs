@@ -180,7 +180,7 @@ impl<S: System> Core<S> {
     pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let peer = self.remote(ep, req)?;
         match only(req) {
-            Some((key, _, 0)) => self.call_nothing((ep, peer), req, key, Access::Read),
+            Some((key, addr, 0)) => self.call_read((ep, peer), req, (key, addr)),
             Some(range) => self.read_one((ep, peer), req, range, None),
             None => self.remote_parts(0, (ep, peer), req, Access::Read),
         }
@@ -229,9 +229,6 @@ impl<S: System> Core<S> {
         let peer = self.remote(ep, req)?;
         let trails = |len| req.data.is_some() && !self.is_short(len as usize);
         match only(req).filter(|&(_, _, len)| !trails(len)) {
-            Some((key, _, 0)) if req.data.is_none() => {
-                self.call_nothing((ep, peer), req, key, Access::Write)
-            }
             Some(range) => self.put_one(now, (ep, peer), req, range, None),
             None => self.remote_parts(now, (ep, peer), req, Access::Write),
         }

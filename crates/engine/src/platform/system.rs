@@ -49,8 +49,8 @@ pub trait Watch: Send {
     /// The bytes of a remote write are there, and its data follows in a call.
     #[inline(always)]
     fn trails(&mut self, _context: usize) {}
-    /// All parts of an operation on a peer's memory have ended well, or it has no bytes: the peer
-    /// is told in a call for each region.
+    /// All parts of an operation on a peer's memory have ended well: the peer is told in a call for
+    /// each region.
     #[inline(always)]
     fn tells_over(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
     /// An entry goes into a queue.

@@ -117,8 +117,9 @@ pub(crate) enum Verb {
     /// The answer of one.
     Answer,
     Write,
+    /// An atomic operation, or a read of no bytes.
     Atomic,
-    /// An operation in parts is over, or one on no bytes.
+    /// An operation in parts is over.
     Over,
 }
 
