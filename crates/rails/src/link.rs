@@ -30,9 +30,9 @@ pub struct Connected {
 /// Why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// It was to be made, and nobody listens at the address, as its host says or a firewall:
-    /// perhaps the process is gone. Never of a link that was up, nor of a peer that does not want
-    /// us.
+    /// It was to be made, and nobody listens at the address, as its host says (or who resets
+    /// connections for it): perhaps the process is gone. Never of a link that was up, nor of a peer
+    /// that does not want us.
     Refused,
     /// Nobody answered in time.
     Unanswered,

@@ -7,6 +7,7 @@
 
 mod direct_io;
 mod epoll;
+mod error_queue;
 mod gate;
 mod host_memory;
 mod iface;

@@ -1,7 +1,7 @@
 //! TCP sockets: listening, connecting, and moving bytes without waiting.
 
 use super::socket::IPV6_FREEBIND;
-use super::{check, check_long, name_buffer, Errno, NameBuffer, Place, SockName};
+use super::{check, check_long, error_queue, name_buffer, Errno, NameBuffer, Place, SockName};
 use crate::Piece;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -109,12 +109,13 @@ impl Stream {
         Ok((stream, local))
     }
 
-    /// Begins to connect from the address to another; [`Stream::error`] tells how it went once the
-    /// socket is writable.
+    /// Begins to connect from the address to another; [`Stream::connected`] tells how it went once
+    /// the socket is writable.
     pub fn connect(options: &StreamOptions, ip: &IpAddr, port: u16) -> Result<Stream, Errno> {
         let stream = Stream::open(options)?;
         // The port is chosen when the other end is known, so that all of them serve each peer.
         let _ = stream.set(libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        stream.keep_errors(true);
         stream.bind(options, 0)?;
         let name = SockName::new(ip, port, options.scope_id);
         // SAFETY: the name is valid for its length.
@@ -156,10 +157,32 @@ impl Stream {
         Ok(u16::from_be(name.sin6_port))
     }
 
-    /// The error that the connection, or the attempt to make it, ended with; 0: none.
-    pub fn error(&self) -> Errno {
-        self.get(libc::SOL_SOCKET, libc::SO_ERROR)
-            .unwrap_or_else(|errno| errno)
+    /// Ends the attempt to connect, once the socket is writable: the error, or 0. Only the host at
+    /// the other end refuses; where somebody else says so, it is not reached. (A kernel before
+    /// Linux 5.18 does not tell who says it.)
+    pub fn connected(&self) -> Errno {
+        let errno = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
+        match errno.unwrap_or_else(|errno| errno) {
+            libc::ECONNREFUSED => match error_queue::take(self.fd()) {
+                Some(report) if !report.is_by_destination() => libc::EHOSTUNREACH,
+                _ => libc::ECONNREFUSED,
+            },
+            errno => {
+                self.keep_errors(false);
+                errno
+            }
+        }
+    }
+
+    /// Keeps what ICMP says for who asks. (It ends a connection that was made, too.)
+    fn keep_errors(&self, keep: bool) {
+        let levels = [
+            (libc::SOL_IP, libc::IP_RECVERR),
+            (libc::SOL_IPV6, libc::IPV6_RECVERR),
+        ];
+        for (level, option) in levels {
+            let _ = self.set(level, option, keep.into()); // of the socket's IP version
+        }
     }
 
     fn get(&self, level: libc::c_int, option: libc::c_int) -> Result<libc::c_int, Errno> {

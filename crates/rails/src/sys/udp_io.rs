@@ -1,5 +1,5 @@
-//! Sending and receiving on a UDP socket, with the control messages that carry segment sizes,
-//! drop counts and errors.
+//! Sending and receiving on a UDP socket, with the control messages that carry segment sizes and
+//! drop counts.
 //!
 //! The calls of every packet and every poll go to the kernel without libc's wrappers. Those are
 //! cancellation points: in a process of several threads each one turns asynchronous cancellation
@@ -71,19 +71,6 @@ pub struct Datagram<'a> {
     pub segment: Option<usize>,
     /// Packets that the socket has dropped so far for want of buffer; wraps.
     pub drops: Option<u32>,
-}
-
-/// One entry of the error queue.
-#[derive(Clone, Copy, Debug)]
-pub struct ErrorReport {
-    /// The error.
-    pub errno: Errno,
-    /// This host's own sending caused it (else an ICMP message did).
-    pub local: bool,
-    /// Destination of the packet that caused it.
-    pub to: Option<UdpAddr>,
-    /// With EMSGSIZE: the MTU in bytes of IP packet.
-    pub mtu: usize,
 }
 
 /// An empty message header.
@@ -325,56 +312,11 @@ impl Socket {
         }
         Ok(n)
     }
-
-    /// Takes one entry off the error queue.
-    pub fn take_error(&self) -> Option<ErrorReport> {
-        let mut name = name_buffer();
-        let mut control = MaybeUninit::<Control>::uninit();
-        let mut byte = 0u8; // of the offending packet, which nobody needs
-        let mut iov = libc::iovec {
-            iov_base: (&raw mut byte).cast(),
-            iov_len: 1,
-        };
-        let mut header = message();
-        fill_recv(&mut header, &mut name, &mut iov, &mut control);
-        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        // SAFETY: all pointers in the header are valid for their lengths during the call.
-        if unsafe { libc::recvmsg(self.fd(), &mut header, flags) } < 0 {
-            return None;
-        }
-        let mut report = ErrorReport {
-            errno: 0,
-            local: false,
-            to: udp_addr(&name),
-            mtu: 0,
-        };
-        // SAFETY: the kernel filled the header and the control buffer; each control message's
-        // data is as long as its header says, which is checked before it is read.
-        unsafe {
-            let mut at = libc::CMSG_FIRSTHDR(&header);
-            while !at.is_null() {
-                let room = (*at).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
-                let kind = ((*at).cmsg_level, (*at).cmsg_type);
-                let is_error = kind == (libc::SOL_IP, libc::IP_RECVERR)
-                    || kind == (libc::SOL_IPV6, libc::IPV6_RECVERR);
-                if is_error && room >= size_of::<libc::sock_extended_err>() {
-                    let error = libc::CMSG_DATA(at)
-                        .cast::<libc::sock_extended_err>()
-                        .read_unaligned();
-                    report.errno = error.ee_errno as Errno;
-                    report.local = error.ee_origin == libc::SO_EE_ORIGIN_LOCAL;
-                    report.mtu = error.ee_info as usize;
-                }
-                at = libc::CMSG_NXTHDR(&header, at);
-            }
-        }
-        Some(report)
-    }
 }
 
 /// Points a header at its buffers.
 #[inline]
-fn fill_recv(
+pub(super) fn fill_recv(
     header: &mut libc::msghdr,
     name: &mut NameBuffer,
     iov: &mut libc::iovec,

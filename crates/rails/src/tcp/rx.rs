@@ -215,7 +215,7 @@ impl TcpRx {
             return;
         };
         let stream = connection.stream.clone();
-        let mut errno = stream.error();
+        let mut errno = stream.connected();
         if errno == 0 {
             let changed = self.shared.epoll.change_to_read(stream.fd(), name);
             errno = changed.err().unwrap_or(0);

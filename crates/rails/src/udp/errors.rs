@@ -105,12 +105,13 @@ impl UdpTx {
                         self.push(RailEvent::TooBig(link, fits));
                     }
                 }
-                libc::ECONNREFUSED => {
+                // Whoever else says so is on the way there.
+                libc::ECONNREFUSED if report.is_by_destination() => {
                     if let Some(link) = self.links.find(&to) {
                         self.push(RailEvent::Refused(link));
                     }
                 }
-                // Unreachable hosts and networks: hints that acks and probes give better.
+                // Hosts and networks that are not reached: hints that acks and probes give better.
                 _ => {}
             }
         }

@@ -1,0 +1,173 @@
+//! Refusals count by who says them: the host of a rail may, and nobody on the way to it.
+
+mod common;
+
+use common::{join, open_default, port_of, tool, Namespace, SendTo};
+use marline_rails::{
+    choose_interfaces, DownReason, Links, Rail, RailEvent, RailRx, RailTx, TcpConfig, TcpRail,
+    TcpTx, UdpTx,
+};
+use marline_wire::RailAddr;
+use std::process::Command;
+use std::time::Instant;
+
+/// Looks at the events of a rail: more than the bound within which an error queue is read.
+const LOOKS: usize = 10_000;
+
+/// Two hosts with a router between them; the thread is in the first.
+fn routed() -> [Namespace; 3] {
+    let hosts = [(); 3].map(|()| Namespace::enter_new());
+    let [a, router, b] = &hosts;
+    for host in &hosts {
+        host.enter();
+        // What a host says of many packets is to be heard of each.
+        for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
+            tool("sysctl", &format!("-qw {setting}"), "procps");
+        }
+    }
+    join(a, router, "near", 1);
+    join(router, b, "far", 2);
+    a.ip("route add 10.2.0.0/24 via 10.1.0.2");
+    a.ip("route add fd00:2::/64 via fd00:1::2");
+    b.ip("route add 10.1.0.0/24 via 10.2.0.1");
+    b.ip("route add fd00:1::/64 via fd00:2::1");
+    router.ip("addr add fe80::1/64 dev far nodad"); // it asks for neighbours from there
+    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+        tool("sysctl", &format!("-qw {setting}"), "procps");
+    }
+    a.enter();
+    hosts
+}
+
+/// A firewall in the thread's namespace refuses what `hook` sees for these ports.
+fn bar(hook: &str, ports: &str) {
+    tool("nft", "add table inet bar", "nftables");
+    let chain = format!("add chain inet bar c {{ type filter hook {hook} priority 0 ; }}");
+    tool("nft", &chain, "nftables");
+    let rule = format!("add rule inet bar c {ports} counter reject");
+    tool("nft", &rule, "nftables");
+}
+
+/// Packets that the firewall has refused.
+fn barred() -> u64 {
+    let shown = Command::new("nft")
+        .args(["list", "table", "inet", "bar"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let mut words = text.split_whitespace();
+    words.find(|word| *word == "packets").expect("a counter");
+    words.next().unwrap().parse().unwrap()
+}
+
+/// The rails of a living and of a dead process of the second host.
+fn living_and_dead(b: &Namespace, address: &str) -> (impl RailTx, RailAddr, RailAddr) {
+    b.enter();
+    let (peer, _rx) = open_default(address);
+    let (gone, _) = open_default(address);
+    let addrs = (peer.local_addr(), gone.local_addr());
+    drop(gone);
+    (peer, addrs.0, addrs.1)
+}
+
+/// Sends to the living and to the dead one until this one's host refuses; the other's link may not
+/// be refused.
+fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) {
+    let (lives, gone) = (tx.connect(living).link, tx.connect(dead).link);
+    let (start, mut told) = (Instant::now(), 0);
+    // By the unconnected socket first, then by those that frequent destinations get.
+    while told < 20 {
+        assert!(start.elapsed().as_secs() < 30, "nobody refuses");
+        tx.send_to(living, b"anyone?", 7, 0);
+        tx.send_to(dead, b"anyone?", 7, 0);
+        for _ in 0..LOOKS {
+            match tx.poll_event() {
+                Some(RailEvent::Refused(link)) if link == gone => told += 1,
+                Some(RailEvent::Refused(link)) => assert_ne!(link, lives, "it was not its host"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_router_refuses_is_no_word_of_the_peers_host() {
+    let [a, router, b] = routed();
+    for (here, there) in [
+        ("10.1.0.0/24", "10.2.0.0/24"),
+        ("fd00:1::/64", "fd00:2::/64"),
+    ] {
+        let (_peer, living, dead) = living_and_dead(&b, there);
+        router.enter();
+        bar("forward", &format!("udp dport {}", port_of(&living)));
+        a.enter();
+        let (mut tx, _back) = open_default(here);
+        only_the_dead_is_refused(&mut tx, &living, &dead);
+        router.enter();
+        assert!(barred() >= 20, "the router has refused");
+        tool("nft", "delete table inet bar", "nftables");
+    }
+}
+
+#[test]
+fn what_the_own_host_refuses_is_no_word_of_the_peers_host() {
+    let [a, _router, b] = routed();
+    for (here, there) in [
+        ("10.1.0.0/24", "10.2.0.0/24"),
+        ("fd00:1::/64", "fd00:2::/64"),
+    ] {
+        let (_peer, living, dead) = living_and_dead(&b, there);
+        a.enter();
+        bar("output", &format!("udp dport {}", port_of(&living)));
+        let (mut tx, _back) = open_default(here);
+        only_the_dead_is_refused(&mut tx, &living, &dead);
+        assert!(barred() >= 20, "the own host has refused");
+        tool("nft", "delete table inet bar", "nftables");
+    }
+}
+
+/// The reason for which a link that is asked for goes down.
+fn why_down(tx: &mut TcpTx, rx: &mut impl RailRx, to: &RailAddr) -> DownReason {
+    let link = tx.connect(to).link;
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed().as_secs() < 60, "it does not go down");
+        rx.recv(&mut |_| panic!("nothing was sent here"));
+        if let Some(RailEvent::LinkDown(of, why)) = tx.poll_event() {
+            assert_eq!(of, link);
+            tx.close(link);
+            return why;
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_a_router_refuses_is_not_refused_by_the_peers_host() {
+    let [a, router, b] = routed();
+    for (here, there) in [
+        ("10.1.0.0/24", "10.2.0.0/24"),
+        ("fd00:1::/64", "fd00:2::/64"),
+    ] {
+        let open = |address: &str| {
+            let choice = choose_interfaces(&[address.to_owned()]).unwrap();
+            TcpRail::open(&choice[0], &TcpConfig::default()).unwrap()
+        };
+        b.enter();
+        let gone = open(there).split().0.local_addr();
+        a.enter();
+        let (mut tx, mut rx) = open(here).split();
+        assert_eq!(why_down(&mut tx, &mut rx, &gone), DownReason::Refused);
+        router.enter();
+        bar("forward", "tcp dport 1-65535");
+        a.enter();
+        let why = why_down(&mut tx, &mut rx, &gone);
+        assert_eq!(
+            why,
+            DownReason::Broken(libc::EHOSTUNREACH),
+            "somebody else says so"
+        );
+        router.enter();
+        assert!(barred() > 0, "the router has refused");
+        tool("nft", "delete table inet bar", "nftables");
+    }
+}
