@@ -2,7 +2,7 @@
 
 mod face;
 
-use face::{done, node_with, Flying, Pair};
+use face::{backed, done, node_of, node_with, Flying, Pair};
 use marline_proto::{Config, Delivery, Event, Node};
 use marline_wire::Packet;
 
@@ -174,4 +174,86 @@ fn connections_that_only_end_are_no_death() {
     let before = pair.now;
     assert_eq!(unlinked(&mut pair, 8_000 * MS, &[0], &[]), [false]);
     assert!(pair.now - before >= 5_000 * MS, "of silence");
+}
+
+/// Two nodes that know each other by a rail with another behind it, which has connections. The
+/// first has begun to send.
+fn backed_pair() -> Pair {
+    let nodes = [1, 2].map(|host| {
+        let mut rails = backed(host);
+        (rails[1].connected, rails[1].delivery) = (true, Delivery::STREAM);
+        node_of(Config::default(), host, rails)
+    });
+    let mut pair = Pair::of(nodes, false);
+    pair.message(1, 2_000);
+    pair.settle();
+    assert!(!has_path_behind(&pair.a), "nothing has stood in");
+    pair.send(2, 100);
+    pair
+}
+
+fn has_path_behind(node: &Node) -> bool {
+    let mut found = false;
+    node.for_each_peer(|_, _, _, paths| paths.for_each(|path| found |= path.0 == 1));
+    found
+}
+
+/// A firewall begins to refuse datagrams and lets connections pass, while the peer has nothing to
+/// say: the rail behind is asked before anybody is dead.
+#[test]
+fn refusals_of_a_rail_wait_for_the_word_of_the_one_behind() {
+    let mut pair = backed_pair();
+    let end = pair.now + 2_000 * MS;
+    let mut arrived = false;
+    while pair.now < end {
+        let sent = pair.alone();
+        refuse(&mut pair.a, pair.now, &sent, &[0]);
+        assert_eq!(deaths(&mut pair.a), []);
+        let behind: Vec<Flying> = sent.into_iter().filter(|packet| packet.0 == 1).collect();
+        arrived |= !behind.is_empty();
+        pair.answer(&behind, 1);
+    }
+    assert!(arrived, "it stands in");
+}
+
+/// The process is gone, and its host refuses datagrams and connections.
+#[test]
+fn a_peer_is_gone_when_the_rail_behind_is_refused_as_well() {
+    let mut pair = backed_pair();
+    let before = pair.now;
+    let dead = unlinked(&mut pair, 4_000 * MS, &[1], &[0, 1]);
+    assert_eq!(dead, [true]);
+    let took = pair.now - before;
+    assert!(took < 300 * MS, "{took} ns");
+}
+
+/// Nobody answers for the rail behind: that may be a filter, and the peer may live.
+#[test]
+fn a_rail_behind_that_says_nothing_leaves_it_to_silence() {
+    let mut pair = backed_pair();
+    let before = pair.now;
+    assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [false]);
+    let took = pair.now - before;
+    assert!(took >= 5_000 * MS, "{took} ns");
+    assert!(has_path_behind(&pair.a), "it was asked");
+}
+
+/// This process was stopped. What its peer said meanwhile waits beside the refusals of a network
+/// that was mended since, and is read first.
+#[test]
+fn refusals_after_an_absence_wait_until_all_is_read() {
+    let mut pair = Pair::new(1, true);
+    pair.send(2, 100);
+    let sent = pair.alone();
+    refuse(&mut pair.a, pair.now, &sent, &[0]);
+    pair.now += 3_000 * MS;
+    pair.a.on_poll(pair.now, false);
+    for _ in 0..3 {
+        pair.a.on_refused(pair.now, 0, 0);
+        assert_eq!(deaths(&mut pair.a), []);
+    }
+    // Nothing waited, and the next refusal is one of now.
+    pair.a.caught_up();
+    pair.a.on_refused(pair.now, 0, 0);
+    assert_eq!(deaths(&mut pair.a), [true]);
 }

@@ -2,19 +2,9 @@
 
 mod face;
 
-use face::{done, node_of, specs, Pair};
-use marline_proto::{Config, Node, PathState, PeerStats, RailPolicy, RailSpec};
+use face::{backed, done, node_of, specs, Pair};
+use marline_proto::{Config, Node, PathState, PeerStats, RailPolicy};
 use marline_wire::RailAddr;
-
-/// A rail, and the one behind it.
-fn backed(host: u8) -> Vec<RailSpec> {
-    let mut rails = specs(host, 2, 1_472);
-    rails[0].addr.backed = true;
-    let (first, behind) = (rails[0].addr, &mut rails[1]);
-    behind.addr = first;
-    (behind.addr.index, behind.addr.backed, behind.standby) = (1, false, true);
-    rails
-}
 
 fn pair() -> Pair {
     Pair::of(

@@ -5,6 +5,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::path::Path;
 use crate::state::session::Death;
 use alloc::vec::Vec;
 
@@ -171,26 +172,54 @@ impl Node {
         peers.filter_map(on_link).collect()
     }
 
-    /// Path `at` of a peer was refused.
+    /// Path `at` of a peer was refused. When all that have worked are, what stands behind them has
+    /// a say as well: something may refuse the one kind of rail and let the other pass.
     pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
-        let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
-            return;
-        };
-        if !conn.paths.get(at).is_some_and(|p| p.is_proven() || hasty) {
+        let counts = |c: &Conn| !c.session.is_over() && (hasty || c.tells_of_peer(at));
+        if !self.conn(peer).is_some_and(counts) {
             return;
         }
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
         let everywhere = conn.note_refusal(now, at) || hasty;
+        let parts = conn.bye.said > 0;
         // Whoever is gone needs no BYE.
-        conn.bye.heard |= everywhere && conn.bye.said > 0;
-        if everywhere && conn.refusals.last(now, REFUSALS, REFUSALS_NS) {
+        conn.bye.heard |= everywhere && parts;
+        if everywhere && !parts {
+            self.stand_in(&mut conn);
+        }
+        let everywhere = hasty || everywhere && conn.is_refused_everywhere();
+        let enough = conn.refusals.last(now, REFUSALS, REFUSALS_NS);
+        // What the peer said while we were away may not be read yet.
+        let gone = everywhere && enough && !self.absences.is_behind(now);
+        self.put(conn);
+        if gone {
             return self.bury(now, peer, Death::Refused);
         }
         self.wake(peer);
+        self.touch(peer, now);
     }
 }
 
 impl Conn {
+    /// True if a refusal on path `at` is about the peer: it has answered there, or by the rail
+    /// before that one, which has the same address.
+    fn tells_of_peer(&self, at: usize) -> bool {
+        let Some(path) = self.paths.get(at) else {
+            return false;
+        };
+        let before = |p: &Path| p.is_proven() && p.to.behind() == Some(path.to);
+        path.is_proven() || self.paths.iter().any(before)
+    }
+
+    /// True if every path that may tell of the peer was refused since it was heard.
+    fn is_refused_everywhere(&self) -> bool {
+        let mut all = 0..self.paths.len();
+        all.all(|at| self.paths[at].refused || !self.tells_of_peer(at))
+    }
+
     /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
     /// the others those on which nothing is under way are asked now.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {

@@ -97,6 +97,16 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     (0..rails).map(rail).collect()
 }
 
+/// A rail, and the one behind it.
+pub fn backed(host: u8) -> Vec<RailSpec> {
+    let mut rails = specs(host, 2, 1_472);
+    rails[0].addr.backed = true;
+    let (first, behind) = (rails[0].addr, &mut rails[1]);
+    behind.addr = first;
+    (behind.addr.index, behind.addr.backed, behind.standby) = (1, false, true);
+    rails
+}
+
 /// A packet on its way: which rail it arrives on, and its bytes.
 pub type Flying = (usize, Vec<u8>);
 
