@@ -146,3 +146,50 @@ fn contact_is_found_on_a_path_in_quarantine_that_takes_short_packets_only() {
         assert!(pair.now < end, "never found");
     }
 }
+
+/// Packets under way, each with the time at which it arrives.
+type Way = Vec<(u64, Flying)>;
+
+/// Packets take 30 ms, so that the repair timer of a path is as long as it gets. Then nothing
+/// passes any more: a question is due at least every fiftieth part of the timeout all the same.
+#[test]
+fn a_path_of_long_round_trips_is_asked_as_often() {
+    const WAY_NS: u64 = 30 * MS;
+    let config = Config {
+        peer_timeout_ns: TIMEOUT_NS,
+        ..Config::default()
+    };
+    let mut pair = Pair::of([1, 2].map(|host| face::node_with(config, host, 1)), false);
+    let (start, mut handle) = (pair.now, 0);
+    let (mut there, mut back) = (Way::new(), Way::new());
+    let mut asked = 0;
+    while pair.now < start + 3_900 * MS {
+        let at_ms = (pair.now - start) / MS;
+        if at_ms / 100 >= handle && handle < 31 {
+            pair.message(handle as u32, 100);
+            handle += 1;
+        }
+        let sent = pair.alone();
+        asked += usize::from((3_400..3_900).contains(&at_ms) && !sent.is_empty());
+        if at_ms < 3_000 {
+            there.extend(sent.into_iter().map(|packet| (pair.now + WAY_NS, packet)));
+        }
+        let here = |way: &mut Way| -> Vec<Flying> {
+            let arrived = way.iter().take_while(|(at, _)| *at <= pair.now).count();
+            way.drain(..arrived).map(|(_, packet)| packet).collect()
+        };
+        let (to_b, to_a) = (here(&mut there), here(&mut back));
+        pair.b.on_poll(pair.now, false);
+        pair.b.caught_up();
+        pair.b.handle_timeouts(pair.now);
+        face::take(&mut pair.b, pair.now, &to_b);
+        let answers = face::output(&mut pair.b, pair.now, false);
+        back.extend(
+            answers
+                .into_iter()
+                .map(|packet| (pair.now + WAY_NS, packet)),
+        );
+        face::take(&mut pair.a, pair.now, &to_a);
+    }
+    assert!(asked >= 20, "{asked} questions");
+}

@@ -7,6 +7,7 @@
 //! asked like that answers on all of its paths, whatever it thinks of them, since it may be wrong
 //! as well. One answer is enough to know a path that carries.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
@@ -74,13 +75,16 @@ impl Conn {
 
     /// True if path `at` is asked by a timer of its own, where that is due.
     #[inline]
-    pub(crate) fn asks_path(&self, at: usize) -> bool {
+    pub(crate) fn asks_path(&self, at: usize, cfg: &Config) -> bool {
         let path = &self.paths[at];
         match path.state {
             PathState::Down => true,
             PathState::Unproven => self.session.epoch.is_some() || self.lacks_contact(),
-            // What waits there is repaired, and asks.
-            PathState::Up | PathState::Suspect => path.ring.waiting() == 0 && self.lacks_contact(),
+            // What waits there is repaired, and asks as well, where that is as often.
+            PathState::Up | PathState::Suspect => {
+                let repairs = || path.repair_ns(cfg) <= cfg.asks_every_ns();
+                self.lacks_contact() && (path.ring.waiting() == 0 || !repairs())
+            }
         }
     }
 

@@ -39,7 +39,7 @@ impl Node {
         if lost && conn.contact.lost_for_ns(now) >= STAND_IN_NS {
             self.stand_in(conn);
         }
-        if now < conn.paths[at].probe_at || !conn.asks_path(at) {
+        if now < conn.paths[at].probe_at || !conn.asks_path(at, &self.cfg) {
             return;
         }
         let path = &mut conn.paths[at];

@@ -230,7 +230,7 @@ impl Conn {
         if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.repair_cap_ns);
         }
-        if self.asks_path(at) {
+        if self.asks_path(at, cfg) {
             next = next.min(path.probe_at);
         }
         if let Some(due) = path.native_due(cfg) {
