@@ -55,6 +55,21 @@ pub enum RailEvent {
     ReceiverDrops(u64),
 }
 
+impl RailEvent {
+    /// Returns whether it speaks of this link. None does once that is closed, as another one may
+    /// have its number then.
+    pub(crate) fn is_of(&self, link: LinkId) -> bool {
+        match self {
+            RailEvent::LinkUp(of)
+            | RailEvent::LinkDown(of, _)
+            | RailEvent::Refused(of)
+            | RailEvent::TooBig(of, _)
+            | RailEvent::Segments(of, _) => *of == link,
+            _ => false,
+        }
+    }
+}
+
 /// One received packet or batch of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {

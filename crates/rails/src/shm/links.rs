@@ -165,10 +165,7 @@ impl ShmLinks {
                 self.end(&connection);
             }
             self.free(link, gone.pulls);
-            // No event speaks of the link after this.
-            self.events.retain(|event| {
-                !matches!(event, RailEvent::LinkUp(l) | RailEvent::LinkDown(l, _) if *l == link)
-            });
+            self.events.retain(|event| !event.is_of(link));
         }
     }
 

@@ -21,6 +21,12 @@ impl Epoll {
         Ok(Epoll { fd })
     }
 
+    /// A set that takes nothing, as the descriptor is none of a set.
+    #[cfg(test)]
+    pub fn of(fd: OwnedFd) -> Epoll {
+        Epoll { fd }
+    }
+
     /// Adds a descriptor by a name.
     pub fn add(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, name)

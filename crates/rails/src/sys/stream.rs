@@ -136,13 +136,6 @@ impl Stream {
         Ok(Stream { fd })
     }
 
-    /// Puts `new` in the place of this one: the descriptor keeps its number for whoever knows it,
-    /// and connections that nobody has accepted are lost.
-    pub fn replace(&self, new: &Stream) -> Result<(), Errno> {
-        // SAFETY: both descriptors are open and ours; no pointers.
-        check(unsafe { libc::dup3(new.fd(), self.fd(), libc::O_CLOEXEC) }).map(|_| ())
-    }
-
     fn bind(&self, options: &StreamOptions, port: u16) -> Result<(), Errno> {
         let name = SockName::new(&options.ip, port, options.scope_id);
         // SAFETY: the name is valid for its length.

@@ -145,6 +145,7 @@ impl TcpLinks {
             let _ = connection.output.flush(&connection.stream, &mut self.over);
             self.leave(connection);
         }
+        self.events.retain(|event| !event.is_of(link));
     }
 
     /// Sends nothing more on a connection. The other end may still send; who reads it learns when

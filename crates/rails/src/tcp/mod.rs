@@ -56,7 +56,7 @@ impl TcpRail {
             true => UdpAddr::none_yet(shared.local().port),
             false => shared.local().rail(interface.prefix_len),
         };
-        let rx = TcpRx::new(shared.clone()).map_err(|errno| failed(("epoll_ctl", errno)))?;
+        let rx = TcpRx::new(shared.clone());
         let tx = TcpTx::new(shared, local, key, interface.bytes_per_s, config.standby);
         Ok(TcpRail { tx, rx })
     }

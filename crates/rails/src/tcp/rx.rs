@@ -3,7 +3,7 @@
 use super::greeting::Greeting;
 use super::input::{Break, Input, Sink, Spare};
 use super::shared::{Name, Notice, Order, Shared, LISTENER};
-use crate::sys::{Errno, Stream};
+use crate::sys::Stream;
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
 use std::collections::BTreeMap;
@@ -87,9 +87,8 @@ impl Sink for Handing<'_> {
 }
 
 impl TcpRx {
-    pub(super) fn new(shared: Arc<Shared>) -> Result<TcpRx, Errno> {
-        shared.epoll.add(shared.listener.fd(), LISTENER)?;
-        Ok(TcpRx {
+    pub(super) fn new(shared: Arc<Shared>) -> TcpRx {
+        TcpRx {
             shared,
             connections: BTreeMap::new(),
             spare: Spare::default(),
@@ -97,7 +96,7 @@ impl TcpRx {
             turn: 0,
             armed: false,
             ready: Vec::new(),
-        })
+        }
     }
 
     /// Reads one connection; how many packets there were.
@@ -169,7 +168,7 @@ impl TcpRx {
     #[cold]
     fn accept(&mut self) {
         for _ in 0..ACCEPT_MAX {
-            let stream = match self.shared.listener.accept() {
+            let stream = match self.shared.accept() {
                 Ok(stream) => stream,
                 Err(libc::EMFILE | libc::ENFILE) => return self.shared.note(Notice::Crowded),
                 Err(_) => return,

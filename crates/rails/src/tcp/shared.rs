@@ -82,7 +82,7 @@ pub(super) enum Notice {
 
 /// The state of both halves.
 pub(super) struct Shared {
-    pub(super) listener: Stream,
+    listener: Mutex<Stream>,
     /// Where it listens, and how connections are made from there; the sending half alone moves it.
     here: Mutex<(TcpAddr, StreamOptions)>,
     /// See [`TcpConfig::connections_max`].
@@ -113,14 +113,18 @@ impl Shared {
             segment_max: 0,
         };
         let (listener, port) = Stream::listen(&options, config.port)?;
+        let epoll = Epoll::new().map_err(|e| ("epoll_create", e))?;
+        epoll
+            .add(listener.fd(), LISTENER)
+            .map_err(|e| ("epoll_ctl", e))?;
         Ok(Shared {
-            listener,
+            listener: Mutex::new(listener),
             here: Mutex::new((TcpAddr { ip, port }, options)),
             connections_max: match config.connections_max {
                 0 => (sys::descriptors_max() / DESCRIPTORS_SHARE).max(CONNECTIONS_MIN),
                 max => max,
             },
-            epoll: Epoll::new().map_err(|e| ("epoll_create", e))?,
+            epoll,
             memory: Registrations::default(),
             names: AtomicU64::new(0),
             orders: Mutex::default(),
@@ -140,7 +144,7 @@ impl Shared {
         lock(&self.here).1
     }
 
-    /// Listens at another address, at the same port. The listener's descriptor keeps its number.
+    /// Listens at another address, at the same port. Where that cannot be, all is as it was.
     pub(super) fn listen_at(&self, ip: IpAddr, scope_id: u32) -> Result<TcpAddr, Errno> {
         let (was, mut options) = *lock(&self.here);
         if ip.is_ipv6() != was.ip.is_ipv6() {
@@ -148,13 +152,17 @@ impl Shared {
         }
         (options.ip, options.scope_id) = (ip, scope_id);
         let (listener, port) = Stream::listen(&options, was.port).map_err(|(_, errno)| errno)?;
-        self.epoll.remove(self.listener.fd());
-        let replaced = self.listener.replace(&listener);
-        self.epoll.add(self.listener.fd(), LISTENER)?;
-        replaced?;
+        self.epoll.add(listener.fd(), LISTENER)?;
+        let old = std::mem::replace(&mut *lock(&self.listener), listener);
+        self.epoll.remove(old.fd());
         let local = TcpAddr { ip, port };
         *lock(&self.here) = (local, options);
         Ok(local)
+    }
+
+    /// The next connection that was made to the rail.
+    pub(super) fn accept(&self) -> Result<Stream, Errno> {
+        lock(&self.listener).accept()
     }
 
     pub(super) fn new_name(&self) -> Name {

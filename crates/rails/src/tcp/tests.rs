@@ -1,5 +1,7 @@
 //! Rails of one process, face to face.
 
+mod moves;
+
 use super::frame::{Head, Kind};
 use super::greeting::{Greeting, TcpAddr};
 use super::links::{Sent, TcpLinks};
@@ -34,7 +36,7 @@ fn rail_on(ip: IpAddr, connections_max: usize) -> Rail {
     let shared = Arc::new(shared);
     Rail {
         links: TcpLinks::new(shared.clone()),
-        rx: TcpRx::new(shared.clone()).expect("epoll"),
+        rx: TcpRx::new(shared.clone()),
         shared,
         got: Vec::new(),
         events: Vec::new(),
@@ -269,6 +271,20 @@ fn a_link_that_breaks_says_so_and_is_made_anew() {
     assert_eq!(a.links.send(anew, b"again", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got.len() == 2);
     assert_eq!(b.got[1], b"again");
+}
+
+#[test]
+fn no_event_speaks_of_a_link_that_was_closed() {
+    let (mut a, mut b, mut c) = (rail(), rail(), rail());
+    let link = linked(&mut a, &mut b);
+    a.links.cut(link);
+    let _ = a.links.send(link, b"lost", 4); // which notices the end, and nobody has heard of it
+    a.links.close(link);
+    a.events.clear();
+    let (other, up) = a.connect(&c);
+    assert!(other == link && !up, "its number is free");
+    until(&mut a, &mut c, "the other link", |a, _| a.is_up(other));
+    assert!(!a.is_down(other), "it has not fallen: {:?}", a.events);
 }
 
 #[test]
@@ -558,42 +574,4 @@ fn nobody_takes_a_place_whose_token_they_do_not_know() {
     assert_eq!(b.links.send(back, b"for a", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |a, _| a.got == [b"for a"]);
     liars.clear();
-}
-
-#[test]
-fn a_rail_moves_to_another_address_and_back() {
-    let (mut a, mut b) = (rail(), rail());
-    let (mut link, mut back) = linked_both_ways(&mut a, &mut b);
-    let first = b.shared.local();
-    let elsewhere = [IpAddr::from(Ipv6Addr::LOCALHOST), [192, 0, 2, 1].into()];
-    assert!(elsewhere.map(|ip| b.shared.listen_at(ip, 0).is_err()) == [true; 2]);
-    for last in [2, 3, 2] {
-        let local = b.shared.listen_at([127, 0, 0, last].into(), 0).unwrap();
-        b.links.part_from_all();
-        assert_eq!(
-            (local.ip, local.port),
-            ([127, 0, 0, last].into(), first.port)
-        );
-        until(&mut a, &mut b, "the links' end", |a, b| {
-            a.is_down(link) && b.is_down(back) && a.rx.open() == 0 && b.rx.open() == 0
-        });
-        a.links.close(link);
-        b.links.close(back);
-        (a.events, b.events) = (Vec::new(), Vec::new());
-        // The one that has moved connects: the other knows it by where it is now.
-        let from_there = linked(&mut b, &mut a);
-        assert_eq!(b.links.send(from_there, &[last], 1), Sent::Taken);
-        until(&mut a, &mut b, "a packet", |a, _| a.got == [[last]]);
-        let (known, up) = a.connect(&b);
-        assert!(up, "the connection that is there serves");
-        a.links.close(known);
-        b.links.close(from_there);
-        until(&mut a, &mut b, "the close", |a, b| {
-            a.rx.open() + b.rx.open() == 0
-        });
-        (link, back) = linked_both_ways(&mut a, &mut b); // and it listens there
-        a.got.clear();
-    }
-    let there = b.shared.local();
-    assert_eq!((there.ip, there.port), ([127, 0, 0, 2].into(), first.port));
 }

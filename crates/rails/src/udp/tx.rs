@@ -88,11 +88,7 @@ impl Links for UdpTx {
 
     fn close(&mut self, link: LinkId) {
         if self.links.close(link) {
-            let of = |event: &RailEvent| match event {
-                RailEvent::Refused(of) | RailEvent::TooBig(of, _) => *of == link,
-                _ => false,
-            };
-            self.events.retain(|event| !of(event));
+            self.events.retain(|event| !event.is_of(link));
         }
     }
 }

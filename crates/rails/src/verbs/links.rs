@@ -244,6 +244,7 @@ impl VerbsLinks {
         };
         if let Some(row) = self.table.close(link) {
             self.end(key, row);
+            self.events.retain(|event| !event.is_of(link));
         }
     }
 
