@@ -30,7 +30,7 @@ run 100
 def prepare(case, folder, run=None):
     """The input in `folder`, with the number of steps cut to `run`, or to what a test may take."""
     def steps(text, n):
-        n = run or n
+        n = n if run is None else run
         return re.sub(r"(?m)^run\s+\d+", f"run {n}", re.sub(r"(?m)^(thermo)\s+\d+", r"\1 20", text))
 
     if case == "eam":
