@@ -174,14 +174,17 @@ def test_long_messages_are_staged():
 
 
 def test_long_messages_are_read():
-    """Receivers read long messages from their senders' memory, over reliable connections."""
+    """Receivers read long messages from their senders' memory, over reliable connections. Workers make
+    sums of segments."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
-    pages = "export FI_MARLINE_VERBS_READS=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
+    pages = "export FI_MARLINE_VERBS_READS=on FI_MARLINE_STATS_DIR=$(mktemp -d) FI_MARLINE_CHECKSUM_WORKERS=2"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
     said = in_guest(pages, *(job("rc", mpi, "stress", *size) for mpi in (MPICH, OPENMPI)), shown)
     assert_carried(said, "rc:rxe0")
     pulled = [int(n) for n in re.findall(r"pulled[ :=]+(\d+)", said)]
     assert len(pulled) >= 4 and all(n > 0 for n in pulled), said
+    summed = [int(n) for n in re.findall(r"summed_by_workers[ :=]+(\d+)", said)]
+    assert len(summed) >= 4 and all(n > 0 for n in summed), said
 
 
 def test_few_connections_serve_many_ranks():

@@ -10,7 +10,8 @@ use crate::api::EpId;
 use crate::core::remote_write::lands_unseen;
 use crate::core::unpack::EngineMemory;
 use crate::memory::copy::{spoil, sum_of};
-use crate::memory::op_table::{OpTable, SendOp};
+use crate::memory::op_table::{OpTable, Pieces, SendOp};
+use crate::memory::sums::{Part, Sums};
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{OutstandingRead, Rails};
@@ -58,8 +59,7 @@ fn fill_segment<T: RailTx>(
     if let Some((op, opened)) = opened {
         rails.offers.insert(offer.handle, (offer.rail, opened));
         let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| offer.summed);
-        let part = (offer.at, offer.len as usize);
-        let sum_in = |algorithm| sum_of(&op.pieces, part, algorithm, offer.seed, true);
+        let sum_in = |algorithm| sum_segment(&mut rails.sums, &op.pieces, offer, algorithm);
         (key, sum) = (opened, algorithm.map_or(0, sum_in));
     }
     let rail = &mut rails.list[first.rail];
@@ -68,6 +68,22 @@ fn fill_segment<T: RailTx>(
         words[..8].copy_from_slice(&u64::to_le_bytes(key));
         words[8..].copy_from_slice(&u64::to_le_bytes(sum));
     }
+}
+
+/// The sum of a segment. Workers make those of the next ones, while this one is read.
+fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Algorithm) -> u64 {
+    let (offset, len) = (offer.at, offer.len as usize);
+    let part = Part {
+        send: offer.handle,
+        offset,
+        len,
+        algorithm,
+        seed: offer.seed_of(offset, len),
+    };
+    let seed_of = |offset, len| offer.seed_of(offset, len);
+    let sum = sums.take_ahead(&part, (offer.len, offer.total), pieces, seed_of);
+    let own = || sum_of(pieces, (offset, len), algorithm, part.seed, true);
+    sum.unwrap_or_else(|| sums.own(len, own))
 }
 
 /// The sender.

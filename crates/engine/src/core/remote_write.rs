@@ -14,7 +14,7 @@ use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{link_of, Body, Pending};
-use crate::state::write::{pieces_of, sum_by_workers, OutstandingWrite, PendingWrite, ToWrite};
+use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
 use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
@@ -156,7 +156,7 @@ impl<S: System> Core<S> {
         };
         op.writes += 1;
         let mut to_write = ToWrite::new(first, &write);
-        to_write.summed = sum_by_workers(&mut self.rails.sums, &to_write, &write, &op.pieces);
+        to_write.summed = to_write.sum_by_workers(&mut self.rails.sums, &op.pieces, &write);
         let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];
         let Some(buffer) = state.buffer else {

@@ -14,6 +14,11 @@ const SLOW_NS_PER_KIB: u64 = 100;
 /// This many sums in a row that took longer are no accident.
 pub(crate) const SLOW_MIN: u32 = 8;
 
+/// Parts of a message that workers sum ahead of the one that is wanted.
+const AHEAD: u64 = 4;
+/// A message of which less is left than this is summed by who sends it.
+const AHEAD_MIN: u64 = 64 * 1024;
+
 /// Calls a worker that may sleep.
 pub(crate) type Call = dyn Fn() + Send + Sync;
 
@@ -121,6 +126,36 @@ impl Sums {
             self.call.iter().for_each(|call| call());
         }
         true
+    }
+
+    /// The sum of a part of a message that ends at `end`, if workers have made it. They are given
+    /// what is wanted next of it: parts of `span` bytes, with these seeds.
+    pub(crate) fn take_ahead(
+        &mut self,
+        part: &Part,
+        (span, end): (u64, u64),
+        place: &Pieces,
+        seed_of: impl Fn(u64, usize) -> u64,
+    ) -> Option<u64> {
+        let next = part.offset + part.len as u64;
+        let more = end.saturating_sub(next) >= AHEAD_MIN && self.want_workers();
+        let sum = self.take(part);
+        self.pass(part.send, next);
+        for n in 0..AHEAD * u64::from(more) {
+            let offset = next + n * span;
+            let len = span.min(end.saturating_sub(offset)) as usize;
+            let seed = seed_of(offset, len);
+            let ahead = Part {
+                offset,
+                len,
+                seed,
+                ..*part
+            };
+            if len < AHEAD_MIN as usize / 4 || !self.give(ahead, place, offset) {
+                break;
+            }
+        }
+        sum
     }
 
     #[inline]

@@ -57,6 +57,31 @@ fn a_workers_sum_is_the_engines() {
     assert_eq!(slots.work(sum_of_job), None);
 }
 
+/// The parts that follow are given away with the seeds that they will have.
+#[test]
+fn parts_are_summed_ahead() {
+    let mut bytes: Vec<u8> = (0..320_000u32).map(|n| (n / 7) as u8).collect();
+    let (place, mut sums) = (message(&mut bytes), Sums::new());
+    let slots = sums.share(Box::new(|| {}), true);
+    slots.on_duty(true);
+    let (span, total) = (100_000, bytes.len() as u64);
+    let seed_of = |offset, _| 7 ^ offset;
+    let mut wanted = |offset: u64| {
+        let len = (total - offset).min(span) as usize;
+        let part = part(SEND, offset, len, Algorithm::Xxh3);
+        let found = sums.take_ahead(&part, (span, total), &place, seed_of);
+        while slots.work(sum_of_job).is_some() {}
+        let range = offset as usize..offset as usize + len;
+        let own = marline_checksum::sum(part.algorithm, part.seed, &bytes[range]);
+        found.map(|found| found == own)
+    };
+    assert_eq!(wanted(0), None);
+    for offset in [100_000, 200_000, 300_000] {
+        assert_eq!(wanted(offset), Some(true), "{offset}");
+    }
+    assert_eq!((sums.count, sums.bytes), (0, 220_000));
+}
+
 /// A fast sum costs less than to give the memory away.
 #[test]
 fn only_slow_sums_are_given_away() {

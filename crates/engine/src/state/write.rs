@@ -53,48 +53,32 @@ impl ToWrite {
         sum
     }
 
+    /// The sum, if workers have made it: on the supposition that what follows of the message leaves
+    /// in writes of the same length.
+    pub(crate) fn sum_by_workers(
+        &self,
+        sums: &mut Sums,
+        pieces: &Pieces,
+        write: &WriteOut,
+    ) -> Option<u64> {
+        let part = Part {
+            send: write.handle,
+            offset: write.offset,
+            len: write.len as usize,
+            algorithm: self.algorithm?,
+            seed: self.seed,
+        };
+        let ahead = (write.span, write.message_end);
+        let seed_of = |offset, len| write.seed_of(offset, len);
+        sums.take_ahead(&part, ahead, pieces, seed_of)
+    }
+
     /// Puts the sum and the head's CRC into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
         let crc = crc32c(&packet[4..self.head_len]);
         packet[..4].copy_from_slice(&crc.to_le_bytes());
     }
-}
-
-/// Writes of a message that workers sum ahead of the one that leaves.
-const AHEAD: u64 = 4;
-/// A message of which less is left than this is summed by who sends it.
-const AHEAD_MIN: u64 = 64 * 1024;
-
-/// The sum of a write, if workers have made it. They are given what will be written next of the
-/// same message, on the supposition that it leaves in pieces of the same length.
-pub(crate) fn sum_by_workers(
-    sums: &mut Sums,
-    to_write: &ToWrite,
-    write: &WriteOut,
-    place: &Pieces,
-) -> Option<u64> {
-    let algorithm = to_write.algorithm?;
-    let (send, end) = (write.handle, write.end());
-    let part = |offset, len| Part {
-        send,
-        offset,
-        len,
-        algorithm,
-        seed: write.seed_of(offset, len),
-    };
-    let left = write.message_end.saturating_sub(end);
-    let more = left >= AHEAD_MIN && sums.want_workers();
-    let sum = sums.take(&part(write.offset, write.len as usize));
-    sums.pass(send, end);
-    for n in 0..AHEAD * u64::from(more) {
-        let offset = end + n * write.span;
-        let len = write.span.min(write.message_end.saturating_sub(offset)) as usize;
-        if len < AHEAD_MIN as usize / 4 || !sums.give(part(offset, len), place, offset) {
-            break;
-        }
-    }
-    sum
 }
 
 /// A packet that tells of a direct write.

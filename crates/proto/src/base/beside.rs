@@ -56,8 +56,14 @@ pub struct OfferOut {
     pub len: u64,
     /// Where the sum goes in the packet; the key goes before it.
     pub sum_at: usize,
-    /// Seed of the sum.
-    pub seed: u64,
     /// It carries a sum; else 0 in its place.
     pub summed: bool,
+    pub(crate) message: (u64, u32),
+}
+
+impl OfferOut {
+    /// Seed of the sum of a segment of the message.
+    pub fn seed_of(&self, at: u64, len: usize) -> u64 {
+        sum_seed(self.message.0, self.message.1, false, at, len)
+    }
 }

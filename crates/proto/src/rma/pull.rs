@@ -123,8 +123,8 @@ impl Node {
             at,
             len,
             sum_at: slot.sum_at as usize,
-            seed: sum_seed(self.local.id, number, false, at, len as usize),
             summed: send.head.flags & FLAG_UNSUMMED == 0,
+            message: (self.local.id, number),
         });
         true
     }
