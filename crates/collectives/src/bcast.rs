@@ -93,7 +93,7 @@ unsafe fn run(
     let provider = provider::find()?;
     // SAFETY: the caller's promise; the broadcast has ended before this returns.
     let op = unsafe { provider.post(group, root, base, len) }?;
-    let mut wait = Wait::new(mpi, provider, len);
+    let mut wait = Wait::new((mpi, provider), len);
     loop {
         match (provider.test)(group, op) {
             0 => wait.look(),

@@ -36,7 +36,7 @@ pub unsafe fn exchange(
         }
     };
     let begun: Vec<Option<isize>> = (0..agreed.ranks).map(post).collect();
-    let mut wait = Wait::new(mpi, provider, len * agreed.ranks);
+    let mut wait = Wait::new((mpi, provider), len * agreed.ranks);
     let mut worst = Some(ENDED_WELL);
     for op in begun {
         let end = op.map(|op| loop {

@@ -360,7 +360,7 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: so many states, which `begin` gave.
         let told = unsafe { told(*states.add(at)) };
-        let mut wait = Wait::new(mpi, provider, told.len);
+        let mut wait = Wait::new((mpi, provider), told.len);
         loop {
             look();
             if told.ended.load(Ordering::Acquire) {

@@ -27,39 +27,72 @@ const LOOKS_BETWEEN: u32 = 8;
 /// Offers that are due in this process.
 static OFFERS_DUE: AtomicU32 = AtomicU32::new(0);
 
+/// The doings of a rank that waits.
+pub trait Around {
+    /// Makes progress for the engine.
+    fn progress(&self);
+    /// Makes progress for the MPI.
+    fn progress_of_mpi(&self);
+    /// Sleeps for a millisecond at most.
+    fn doze(&self);
+    /// Lets others run that wait for the processor.
+    fn offer(&self) {
+        std::thread::yield_now();
+    }
+}
+
+impl Around for (&Mpi, &Provider) {
+    fn progress(&self) {
+        (self.1.progress)();
+    }
+
+    fn progress_of_mpi(&self) {
+        self.0.progress();
+    }
+
+    fn doze(&self) {
+        (self.1.doze)();
+    }
+}
+
 /// One rank's wait for one broadcast.
-pub struct Wait<'a> {
-    mpi: &'a Mpi,
-    provider: &'a Provider,
+pub struct Wait<A> {
+    around: A,
     long: bool,
     looks: u32,
     since: Instant,
 }
 
-impl<'a> Wait<'a> {
+impl<A: Around> Wait<A> {
     /// The broadcast has `len` bytes.
-    pub fn new(mpi: &'a Mpi, provider: &'a Provider, len: usize) -> Wait<'a> {
+    pub fn new(around: A, len: usize) -> Wait<A> {
         Wait {
-            mpi,
-            provider,
+            around,
             long: len >= DOZE_FROM,
             looks: 0,
             since: Instant::now(),
         }
     }
 
-    /// Makes progress, and gives the processor away where others may want it.
+    /// Gives the processor away where others may want it, and makes progress: in this order, so
+    /// that nobody who has just found what it waits for keeps it until the others have had a turn.
     pub fn look(&mut self) {
-        (self.provider.progress)();
+        if self.looks > 0 {
+            self.give_way();
+        }
+        self.around.progress();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS == 0 {
-            self.mpi.progress();
+            self.around.progress_of_mpi();
         }
+    }
+
+    fn give_way(&mut self) {
         let due = OFFERS_DUE.load(Ordering::Relaxed);
         if due > 0 && self.long && self.looks % LOOKS_BETWEEN == 0 {
             OFFERS_DUE.store(due - 1, Ordering::Relaxed);
-            (self.provider.doze)();
-            self.mpi.progress();
+            self.around.doze();
+            self.around.progress_of_mpi();
         } else if due > 0 && !self.long {
             OFFERS_DUE.store(due - 1, Ordering::Relaxed);
             self.offer();
@@ -70,10 +103,49 @@ impl<'a> Wait<'a> {
 
     fn offer(&mut self) {
         let before = Instant::now();
-        std::thread::yield_now();
+        self.around.offer();
         self.since = Instant::now();
         if self.since - before >= SHARED {
             OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Notes what is done.
+    #[derive(Default)]
+    struct Notes(RefCell<String>);
+
+    impl Around for &Notes {
+        fn progress(&self) {
+            self.0.borrow_mut().push('p');
+        }
+
+        fn progress_of_mpi(&self) {}
+
+        fn doze(&self) {
+            self.0.borrow_mut().push('d');
+        }
+
+        fn offer(&self) {
+            self.0.borrow_mut().push('o');
+        }
+    }
+
+    #[test]
+    fn what_a_look_finds_is_told_before_the_processor_is_offered() {
+        OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
+        let looks = |len, count| {
+            let notes = Notes::default();
+            let mut wait = Wait::new(&notes, len);
+            (0..count).for_each(|_| wait.look());
+            notes.0.take()
+        };
+        assert_eq!(looks(4, 3), "popop");
+        assert_eq!(looks(DOZE_FROM, LOOKS_BETWEEN + 1), "ppppppppdp");
     }
 }
