@@ -4,11 +4,14 @@ MPICH's and Intel's launchers kill the survivors themselves, so what these show 
 hangs. Open MPI can be told to let survivors live; there the program sees the error.
 """
 
+import contextlib
 import os
 import signal
 
 import lab as labs
 import pytest
+from test_multicast import survivors
+from test_tcp import udp_filtered
 
 PEER_DEATH_S = 5
 # The launcher's own tidying, on a loaded machine.
@@ -48,8 +51,16 @@ def test_survivor_gets_the_error(lab, openmpi, provider, source):
 
 
 # For silence nobody is dead within these tests: what tells of a death is evidence.
-PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": 120_000, "FI_LOG_LEVEL": "warn",
-           "PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1"}
+PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": 120_000, "FI_LOG_LEVEL": "warn"}
+
+
+def told_by_evidence(lab, mpi, source, env):
+    """The survivor of a killed rank sees an error, which names the dead one and how that is known."""
+    words, outlives = survivors(mpi)
+    program = [*words, mpi.program("deadpeer"), source]
+    result = lab.run(mpi, program, env={**PATIENT, **outlives, **env})
+    assert result.find(r"^deadpeer: error after"), result.tail()
+    assert result.find(r"peer \w+ at .* is dead: its process is gone"), result.tail()
 
 
 @pytest.mark.parametrize("rails", ["udp:rail0", "tcp:rail0", "tcp:rail0,tcp:rail1",
@@ -59,7 +70,14 @@ def test_a_killed_rank_is_told_by_evidence(lab, openmpi, provider, rails):
     there are several."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
-    env = {**PATIENT, "FI_MARLINE_RAILS": rails}
-    result = lab.run(openmpi, [openmpi.program("deadpeer"), "recv"], env=env)
-    assert result.find(r"^deadpeer: error after"), result.tail()
-    assert result.find(r"peer \w+ at .* is dead: its process is gone"), result.tail()
+    told_by_evidence(lab, openmpi, "recv", {"FI_MARLINE_RAILS": rails})
+
+
+@pytest.mark.parametrize("carries", ["udp", "tcp"])
+def test_with_default_rails_a_killed_rank_is_told_by_evidence(lab, mpich, provider, carries):
+    """TCP stands behind UDP and is asked as well, or carried the job, as UDP was filtered."""
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+    filtered = udp_filtered(lab) if carries == "tcp" else contextlib.nullcontext()
+    with filtered:
+        told_by_evidence(lab, mpich, "send", {})

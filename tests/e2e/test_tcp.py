@@ -57,10 +57,11 @@ def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
 
 
 @contextlib.contextmanager
-def udp_filtered(lab, rails="rail*"):
-    """All UDP between the hosts, on these rails, is dropped, and counted."""
-    rules = "table inet filter_udp { chain out { type filter hook output priority 0; " \
-            f"oifname \"{rails}\" meta l4proto udp counter drop; }}; }}"
+def udp_filtered(lab, rails="rail*", hook="output", verdict="drop"):
+    """All UDP between the hosts, on these rails, is dropped (or what the verdict is), and counted."""
+    of = "oifname" if hook == "output" else "iifname"
+    rules = f"table inet filter_udp {{ chain c {{ type filter hook {hook} priority 0; " \
+            f"{of} \"{rails}\" meta l4proto udp counter {verdict}; }}; }}"
     for host in ("h0", "h1"):
         made = lab.exec(host, "nft", rules)
         assert made.returncode == 0, made.stderr
@@ -107,6 +108,20 @@ def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
     assert labs_total(behind) > 100, result.tail()
     before = [rail for name, rail in rails.items() if not name.startswith("tcp:")]
     assert sum(rail["failovers"] for rail in before) > 0, result.tail()
+
+
+@pytest.mark.parametrize("hook", ["input", "output"])
+def test_udp_that_is_rejected_in_mid_run_is_replaced_by_tcp(lab, stress, mpich, hook):
+    """A firewall on each host says that nobody has the ports: of the peer's host it is as its word,
+    of the own one it is not. Nobody is dead, as TCP passes."""
+    job = lab.start(mpich, stress(mpich, "--continue", 2, "--max-size", 1 << 20, "--report", 0.3))
+    assert job.wait_for("^stress t=", 30), job.output()
+    with udp_filtered(lab, hook=hook, verdict="reject"):
+        assert job.wait_for("stands in: no other carries", 10), job.output()
+        result = job.wait(60)
+    assert_right(result)
+    behind = {name: rail for name, rail in result.rails().items() if name.startswith("tcp:")}
+    assert labs_total(behind) > 100, result.tail()
 
 
 def test_with_udp_nothing_leaves_by_the_rails_behind(lab, stress, mpich, tmp_path):
