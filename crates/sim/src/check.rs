@@ -143,11 +143,11 @@ impl World {
         if there.alive || self.setup.faults.iter().any(asleep) {
             return Ok(());
         }
-        // The timeout, a fifth of it between two questions, and ticks of a computing application;
-        // from when the last packet came of those that the peer had sent.
-        let bound = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
+        // From when the last packet came of those that the peer had sent.
         let heard = here.last_words.get(&other).copied().unwrap_or(0);
-        let late = self.now - since.max(heard);
+        let since = since.max(heard);
+        let late = self.now - since;
+        let bound = self.told_within_ns(here.host, since);
         (late <= bound).then_some(()).ok_or_else(|| {
             format!(
                 "operation {handle} outlived its peer by {} ms",

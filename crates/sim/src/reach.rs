@@ -1,10 +1,34 @@
 //! Peers that an endpoint cannot reach: it may call them dead though they live.
 
 use crate::machine::index_of;
+use crate::setup::Trouble;
 use crate::world::World;
 use marline_proto::PathState;
 
+/// A rail that has been up for so long could ask where its neighbours are (`uptime.rs` of proto).
+const STEADY_NS: u64 = 3_000_000_000;
+
 impl World {
+    /// How long a host is to wait for a peer that is silent since then: the timeout, a fifth of it
+    /// between two questions, and ticks of a computing application; after rails that came back
+    /// until they could ask, and to the next look, but for no more than three timeouts.
+    pub(crate) fn told_within_ns(&self, host: usize, since: u64) -> u64 {
+        let timeout = self.setup.node.peer_timeout_ns;
+        let usual = timeout * 5 / 4 + 50_000_000;
+        let flaps = self.setup.faults.iter().filter(|fault| match fault.what {
+            Trouble::RailDown { host: of, .. } | Trouble::Move { host: of, .. } => of == host,
+            _ => false,
+        });
+        let back = flaps.map(|fault| fault.to_ns).filter(|to| *to <= self.now);
+        match back.max().filter(|back| *back > since) {
+            Some(back) => {
+                let asks = (back - since + STEADY_NS.min(timeout)).min(3 * timeout);
+                usual + asks.saturating_sub(timeout) + timeout / 8
+            }
+            None => usual,
+        }
+    }
+
     /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
     /// ever heard of it. (Who knows only these cannot know better.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32) -> bool {

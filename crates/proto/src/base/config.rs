@@ -9,6 +9,9 @@ use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, 
 const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
 const ASKS_PER_TIMEOUT: u64 = 50;
 
+/// So long Linux asks where a neighbour is before it gives up: three times, once a second.
+const ASKS_NS: u64 = 3_000_000_000;
+
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
 
@@ -245,6 +248,11 @@ impl Config {
     /// get lost, and the last one before the peer counts as dead may be the first that can arrive.
     pub(crate) fn asks_every_ns(&self) -> u64 {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
+    }
+
+    /// A rail that was up for so long could ask where its neighbours are (docs/decisions/0306).
+    pub(crate) fn asks_ns(&self) -> u64 {
+        ASKS_NS.min(self.silence_ns())
     }
 
     /// How long somebody who owes an answer may be silent.

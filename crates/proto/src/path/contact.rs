@@ -13,6 +13,7 @@ use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
+use crate::state::session::MORE_TIME;
 
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
@@ -23,8 +24,9 @@ const ANSWER_EVERY_NS: u64 = 20_000;
 /// A peer is silent when each path was asked so often since it was heard. Of eight questions and
 /// answers that each get lost one time of three, all are once in 9,000 times.
 const ASKED_MIN: u8 = 8;
-/// Where that is not so yet, it is waited for this part of the time longer, at most so often.
-const MORE_TIME: u8 = 8;
+/// Where that is not so yet it is waited for longer, [`MORE_TIME`] times at most; and where our
+/// rails come and go so often that none could ask, this many times: until three timeouts are over.
+const FLAPS_TIME: u8 = 2 * MORE_TIME;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
@@ -151,21 +153,38 @@ impl Node {
             conn.life.owed_since = None;
             return false;
         }
-        let timeout = self.cfg.silence_ns();
-        if now.saturating_sub(since) < timeout {
+        let judged_at = conn.life.judged_at(self.cfg.silence_ns());
+        if judged_at.is_some_and(|at| now < at) {
             return false;
         }
+        let (flaps, given) = (self.flaps(conn, since, now), conn.life.given(since));
         let proven = !self.absences.is_behind(now) && conn.was_asked(self.local.full);
-        let given = if conn.life.more_time_since_ns == conn.life.heard_ns {
-            conn.life.more_time
-        } else {
-            0
-        };
-        if proven || given == MORE_TIME {
+        let most = if flaps { FLAPS_TIME } else { MORE_TIME };
+        if (proven && !flaps) || given >= most {
             return true;
         }
-        (conn.life.more_time_since_ns, conn.life.more_time) = (conn.life.heard_ns, given + 1);
-        conn.life.owed_since = Some(since + timeout / MORE_TIME as u64);
+        (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
         false
+    }
+
+    /// True if nothing of ours got through to a peer that is heard, for so long that it is as good
+    /// as dead.
+    pub(crate) fn is_choked(&self, now: u64, conn: &mut Conn) -> bool {
+        let timeout = self.cfg.silence_ns();
+        if !self.cfg.reliable || !conn.chokes(now, timeout) {
+            return false;
+        }
+        let since = conn.life.unanswered_since.unwrap_or(now);
+        let most = timeout + timeout / MORE_TIME as u64 * FLAPS_TIME as u64;
+        now - since >= most || !self.flaps(conn, since, now)
+    }
+
+    /// True if rails to the peer came back since then, and none was up for long enough to ask
+    /// where the peer is.
+    fn flaps(&self, conn: &Conn, since: u64, now: u64) -> bool {
+        let rails = conn.paths.iter().map(|p| p.local as usize);
+        let mut rails = rails.map(|rail| &self.local.uptimes[rail]);
+        rails.clone().any(|rail| rail.came_back(since))
+            && !rails.any(|rail| rail.was_up(self.cfg.asks_ns(), since, now))
     }
 }

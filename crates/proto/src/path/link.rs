@@ -13,6 +13,7 @@ use crate::path::duel::has_rivals;
 use crate::state::conn::Conn;
 use crate::state::link::{Links, FLOWS};
 use crate::state::path::Path;
+use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
 use marline_wire::RailAddr;
 
@@ -163,7 +164,7 @@ impl Node {
 
     /// A link carries packets from now on.
     pub fn on_link_up(&mut self, now_ns: u64, rail: usize, link: u32) {
-        let rail_down = self.local.rail_down.get(rail) == Some(&true);
+        let rail_down = self.local.uptimes.get(rail).is_some_and(Uptime::is_down);
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
             path.link.rise();
@@ -243,7 +244,7 @@ impl Node {
 
     /// The same of one that is taken out.
     pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
-        let (connected, rail_down) = (&self.local.rails, self.local.rail_down);
+        let (connected, uptimes) = (&self.local.rails, &self.local.uptimes);
         let mut wanted = false;
         for path in &mut conn.paths {
             let rail = path.local as usize;
@@ -251,7 +252,7 @@ impl Node {
                 path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
                 wanted = true;
             }
-            path.rail_down = rail_down[rail] || !path.link.up;
+            path.rail_down = uptimes[rail].is_down() || !path.link.up;
         }
         if wanted {
             self.links.wanted.push(conn.peer);

@@ -18,10 +18,10 @@ impl Node {
     /// A local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
         self.take_deferred();
-        if rail >= self.local.rails.len() || self.local.rail_down[rail] == down {
+        if rail >= self.local.rails.len() || self.local.uptimes[rail].is_down() == down {
             return;
         }
-        self.local.rail_down[rail] = down;
+        self.local.uptimes[rail].set(now_ns, down, self.cfg.asks_ns());
         for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {

@@ -119,10 +119,7 @@ impl Node {
         if conn.session.is_over() {
             return;
         }
-        let mut next = conn
-            .life
-            .owed_since
-            .map_or(u64::MAX, |t| t + cfg.silence_ns());
+        let mut next = conn.life.judged_at(cfg.silence_ns()).unwrap_or(u64::MAX);
         if conn.session.lost {
             next = now;
         }
@@ -204,9 +201,8 @@ impl Node {
             }
         }
         self.keep_alive(now, conn);
-        let heeded = self.cfg.reliable && !self.cfg.errs(Mutation::Immortal);
-        let chokes = heeded && conn.chokes(now, self.cfg.silence_ns());
-        chokes.then_some(Death::Silent)
+        let choked = self.is_choked(now, conn) && !self.cfg.errs(Mutation::Immortal);
+        choked.then_some(Death::Silent)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
 use crate::state::path::{LocalRail, Policy};
+use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, RAILS_MAX};
 
@@ -17,7 +18,8 @@ pub struct Local {
     pub pairing: &'static dyn Pairing,
     /// Kinds of rails that are not known here and of which it was told.
     pub unknown_kinds: Vec<u8>,
-    pub rail_down: [bool; RAILS_MAX],
+    /// Which rails are up, and since when.
+    pub uptimes: [Uptime; RAILS_MAX],
     /// Some rail can write.
     pub writes: bool,
     /// Rails that have no room now, bit n for rail n.
@@ -43,7 +45,7 @@ impl Local {
             revision: 0,
             pairing,
             unknown_kinds: Vec::new(),
-            rail_down: [false; RAILS_MAX],
+            uptimes: [Uptime::default(); RAILS_MAX],
             full: 0,
             closing: false,
         }

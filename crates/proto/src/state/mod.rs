@@ -26,3 +26,4 @@ pub(crate) mod session;
 pub(crate) mod sides;
 pub(crate) mod sizes;
 pub(crate) mod transfer;
+pub(crate) mod uptime;

@@ -88,7 +88,7 @@ pub struct Liveness {
     /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
     pub gap_from: u64,
     pub gap_told: bool,
-    /// So often it was waited for longer, because it had not been asked enough since then.
+    /// So often it was waited for longer, of what it owes since then.
     pub more_time_since_ns: u64,
     pub more_time: u8,
     pub pinged_ns: u64,
@@ -98,6 +98,27 @@ pub struct Liveness {
     pub woke_ns: u64,
     pub silent_ns: u64,
     pub(crate) verdicts: Verdicts,
+}
+
+/// Whoever is waited for longer than the time after which a silent peer is dead is so by this part
+/// of it each time.
+pub(crate) const MORE_TIME: u8 = 8;
+
+impl Liveness {
+    /// How often what is owed since then was waited for longer.
+    pub fn given(&self, since: u64) -> u8 {
+        match self.more_time_since_ns == since {
+            true => self.more_time,
+            false => 0,
+        }
+    }
+
+    /// When it is judged whether the peer is dead, which may be silent for `timeout_ns`.
+    pub fn judged_at(&self, timeout_ns: u64) -> Option<u64> {
+        let since = self.owed_since?;
+        let more_ns = timeout_ns / MORE_TIME as u64 * self.given(since) as u64;
+        Some(since + timeout_ns + more_ns)
+    }
 }
 
 /// Contact with a peer by any path at all.
