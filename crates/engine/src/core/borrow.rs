@@ -4,6 +4,7 @@
 use crate::api::{Completion, IoVec, SendReq, BORROW_ABOVE};
 use crate::core::submit::{gather, total};
 use crate::memory::op_table::Pieces;
+use crate::memory::sums::Owner;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::operations::Operations;
@@ -62,7 +63,7 @@ impl<S: System> Core<S> {
         if op.writes > 0 || !self.logs(len) {
             return None;
         }
-        self.rails.sums.withdraw(|send| send == handle);
+        self.rails.sums.withdraw(|of| of == Owner::Send(handle));
         let mut buffer = self.buffers.pool.take(len, false)?;
         let op = self.ops.sends.get_mut(handle)?;
         if !self.cfg.proto.errs(Mutation::ForgetBorrowed) {

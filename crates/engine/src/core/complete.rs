@@ -3,6 +3,7 @@
 use crate::api::{flag, Completion, Counted, EpId, OpError, ADDR_UNSPEC};
 use crate::memory::copy::copy;
 use crate::memory::op_table::{Role, SendOp};
+use crate::memory::sums::Owner;
 use crate::platform::system::{System, Watch};
 use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId};
@@ -97,7 +98,7 @@ impl<S: System> Core<S> {
             op.ended = Some(end);
             return self.copy_writes(handle);
         }
-        self.rails.sums.withdraw(|send| send == handle);
+        self.rails.sums.withdraw(|of| of == Owner::Send(handle));
         self.close_offer(handle);
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;

@@ -11,10 +11,10 @@ use crate::core::remote_write::lands_unseen;
 use crate::core::unpack::EngineMemory;
 use crate::memory::copy::{spoil, sum_of};
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
-use crate::memory::sums::{Part, Sums};
+use crate::memory::sums::{Owner, Part, Sums, AHEAD_MIN};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::{OutstandingRead, Rails};
+use crate::state::rails::{OutstandingRead, Rails, SummedRead};
 use marline_checksum::Algorithm;
 use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome};
@@ -24,6 +24,8 @@ use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome};
 const READ_NS: u64 = 100_000_000;
 /// See above.
 const BYTE_NS: u64 = 100;
+/// A worker that slept has begun after so long; else the engine sums by itself.
+const LOOK_NS: u64 = 50_000;
 
 /// Opens the memory of sends whose requests are in the packet just built, if that offers it, and
 /// puts their keys and sums there; and sums of further segments of others.
@@ -74,7 +76,7 @@ fn fill_segment<T: RailTx>(
 fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Algorithm) -> u64 {
     let (offset, len) = (offer.at, offer.len as usize);
     let part = Part {
-        send: offer.handle,
+        of: Owner::Send(offer.handle),
         offset,
         len,
         algorithm,
@@ -123,12 +125,20 @@ impl<S: System> Core<S> {
             rail,
             link,
             key,
+            sum: (seed, algorithm),
         } = event
         else {
             return;
         };
         let (of, rail, len) = ((ep, inbound, at), rail as usize, len as usize);
         let place = (handle, offset, total as usize);
+        let part_in = |algorithm| Part {
+            of: Owner::Inbound(ep.0, inbound),
+            offset: at,
+            len,
+            algorithm,
+            seed,
+        };
         let Some(into) = self.open_to_read((ep, inbound), place, rail) else {
             return self.pull_over(of, false);
         };
@@ -151,6 +161,10 @@ impl<S: System> Core<S> {
             token,
             of,
             len,
+            place: (handle, offset + at),
+            part: Algorithm::from_u8(algorithm)
+                .filter(|algorithm| *algorithm != Algorithm::None)
+                .map(part_in),
             patience_ns: READ_NS + (before + len) as u64 * BYTE_NS,
             until_ns: None,
         });
@@ -182,11 +196,46 @@ impl<S: System> Core<S> {
     }
 
     /// A rail is done with a read.
-    pub(crate) fn on_pulled(&mut self, rail: usize, token: u64, came: bool) {
+    pub(crate) fn on_pulled(&mut self, now: u64, rail: usize, (token, came): (u64, bool)) {
         let reads = &mut self.rails[rail].reads;
         if let Some(at) = reads.iter().position(|read| read.token == token) {
-            let of = reads.remove(at).of;
-            self.pull_over(of, came);
+            let read = reads.remove(at);
+            if !came || !self.give_read(now, &read) {
+                self.pull_over(read.of, came);
+            }
+        }
+    }
+
+    /// Has workers sum what was read; `false`: there are none, or it is not for them.
+    fn give_read(&mut self, now: u64, read: &OutstandingRead) -> bool {
+        let (of, (handle, place)) = (read.of, read.place);
+        let (Some(part), Some(op)) = (read.part, self.ops.recvs.get(handle)) else {
+            return false;
+        };
+        let sums = &mut self.rails.sums;
+        let long = part.len as u64 >= AHEAD_MIN;
+        let given = long && sums.want_workers() && sums.give(part, &op.pieces, place);
+        if given {
+            let look_ns = now + LOOK_NS;
+            self.rails.summed.push(SummedRead { of, part, look_ns });
+        }
+        given
+    }
+
+    /// Tells the nodes of what was read and workers have summed, or have not begun to.
+    pub(crate) fn end_sums(&mut self, now: u64) {
+        let mut at = 0;
+        while let Some(read) = self.rails.summed.get_mut(at) {
+            let late = read.look_ns <= now;
+            if self.rails.sums.is_under_way(&read.part, !late) {
+                if late {
+                    read.look_ns = now + LOOK_NS;
+                }
+                at += 1;
+                continue;
+            }
+            let of = self.rails.summed.remove(at).of;
+            self.pull_over(of, true);
         }
     }
 
@@ -210,6 +259,8 @@ impl<S: System> Core<S> {
             rail.reads
                 .retain(|read| (read.of.0, read.of.1) != (ep, inbound));
         }
+        let summed = &mut self.rails.summed;
+        summed.retain(|read| (read.of.0, read.of.1) != (ep, inbound));
     }
 
     /// The reads of a rail that was drained have failed.

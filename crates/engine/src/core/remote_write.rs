@@ -11,6 +11,7 @@
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;
 use crate::memory::op_table::SendOp;
+use crate::memory::sums::Owner;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{link_of, Body, Pending};
@@ -125,7 +126,8 @@ impl<S: System> Core<S> {
     pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle| sends.get(handle).is_some_and(&which);
-        self.rails.sums.withdraw(of);
+        let sent = |owner| matches!(owner, Owner::Send(handle) if of(handle));
+        self.rails.sums.withdraw(sent);
         self.close_offers_of(&which);
         for rail in 0..self.rails.len() {
             let of = |handle| self.ops.sends.get(handle).is_some_and(&which);

@@ -18,6 +18,7 @@ impl<S: System> Core<S> {
             }
         }
         self.tick_groups(now);
+        self.end_sums(now);
         for rail in 0..self.rails.len() {
             while let Some(event) = self.rails[rail].tx.poll_event() {
                 self.on_rail_event(now, rail, event);
@@ -86,7 +87,7 @@ impl<S: System> Core<S> {
                 }
             }
             RailEvent::Done(token) => self.on_written(rail, token),
-            RailEvent::Pulled(token, came) => self.on_pulled(rail, token, came),
+            RailEvent::Pulled(token, came) => self.on_pulled(now, rail, (token, came)),
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::Rested => self.rails[rail].counters.rested += 1,
             RailEvent::Woken => self.rails[rail].counters.woken += 1,

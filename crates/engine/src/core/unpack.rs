@@ -2,6 +2,7 @@
 
 use crate::memory::copy::{place, scatter, sum_of};
 use crate::memory::op_table::{OpTable, RecvOp};
+use crate::memory::sums::{Owner, Part};
 use crate::state::buffers::Buffers;
 use crate::state::rails::Rails;
 use marline_checksum::{copy_and_sum, sum, Algorithm};
@@ -91,7 +92,23 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                 return wrong; // nothing shows whose bytes they are
             }
         }
-        if sum_of(&op.pieces, range, algorithm, written.seed, false) != written.sum {
+        let own = || sum_of(&op.pieces, range, algorithm, written.seed, false);
+        let sum = match written.rail {
+            Some(_) => own(),
+            None => {
+                // Read: workers may have summed it.
+                let part = Part {
+                    of: Owner::Inbound(self.ep, written.inbound),
+                    offset: at,
+                    len: written.len,
+                    algorithm,
+                    seed: written.seed,
+                };
+                let made = rails.sums.take(&part);
+                made.unwrap_or_else(|| rails.sums.own(part.len, own))
+            }
+        };
+        if sum != written.sum {
             for &(rail, _) in keys.into_iter().flatten() {
                 rails.list[rail as usize].tx.damaged();
             }

@@ -111,6 +111,15 @@ impl SumSlots {
         self.asleep.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns whether a worker is at a job that was posted, or (`may_begin`) might still begin it.
+    pub(crate) fn is_under_way(&self, at: usize, may_begin: bool) -> bool {
+        match self.slots[at].state.load(Ordering::Relaxed) {
+            TAKEN => true,
+            READY => may_begin,
+            _ => false,
+        }
+    }
+
     /// Wants a slot back that was posted.
     pub(crate) fn take(&self, at: usize) -> Found {
         let slot = &self.slots[at];

@@ -1,5 +1,5 @@
-//! Sums that workers make of what is sent, as the engine sees them: which memory was given to be
-//! summed, and that nobody reads it any more when its send ends.
+//! Sums that workers make of what is sent, and of what was read, as the engine sees them: which
+//! memory was given to be summed, and that nobody reads it any more when its operation ends.
 
 use crate::memory::op_table::Pieces;
 use crate::memory::sum_slots::{Found, Job, SumSlots, SLOTS};
@@ -17,16 +17,25 @@ pub(crate) const SLOW_MIN: u32 = 8;
 /// Parts of a message that workers sum ahead of the one that is wanted.
 const AHEAD: u64 = 4;
 /// A message of which less is left than this is summed by who sends it.
-const AHEAD_MIN: u64 = 64 * 1024;
+pub(crate) const AHEAD_MIN: u64 = 64 * 1024;
 
 /// Calls a worker that may sleep.
 pub(crate) type Call = dyn Fn() + Send + Sync;
 
+/// Whose memory is summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A send's, by its handle.
+    Send(u32),
+    /// Of a message that is read: index of the endpoint, and the node's name for it.
+    Inbound(u32, u64),
+}
+
 /// A range of a message, and the sum that is wanted of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Handle of the send.
-    pub(crate) send: u32,
+    /// Whose.
+    pub(crate) of: Owner,
     /// Offset in the message.
     pub(crate) offset: u64,
     pub(crate) len: usize,
@@ -140,7 +149,7 @@ impl Sums {
         let next = part.offset + part.len as u64;
         let more = end.saturating_sub(next) >= AHEAD_MIN && self.want_workers();
         let sum = self.take(part);
-        self.pass(part.send, next);
+        self.pass(part.of, next);
         for n in 0..AHEAD * u64::from(more) {
             let offset = next + n * span;
             let len = span.min(end.saturating_sub(offset)) as usize;
@@ -188,23 +197,29 @@ impl Sums {
 
     /// Forgets the parts of a message before an offset that were not asked for, as far as nobody
     /// reads them now.
-    pub(crate) fn pass(&mut self, send: u32, offset: u64) {
+    pub(crate) fn pass(&mut self, of: Owner, offset: u64) {
         for slot in 0..SLOTS {
-            let passed = |part: &Part| part.send == send && part.offset < offset;
+            let passed = |part: &Part| part.of == of && part.offset < offset;
             if self.parts[slot].as_ref().is_some_and(passed) {
                 let _ = self.take_slot(slot);
             }
         }
     }
 
-    /// No worker reads the memory of some sends after this. One that does has begun: it is
-    /// over in the microseconds that the sum of one part takes.
-    pub(crate) fn withdraw(&mut self, of: impl Fn(u32) -> bool) {
+    /// Returns whether a worker is at a part that was given, or (`may_begin`) might still begin it.
+    pub(crate) fn is_under_way(&self, part: &Part, may_begin: bool) -> bool {
+        let slot = self.find(part);
+        slot.is_some_and(|slot| self.slots.is_under_way(slot, may_begin))
+    }
+
+    /// No worker reads the memory of some owners after this. One that does has begun: it is
+    /// over in the time that the sum of one part takes.
+    pub(crate) fn withdraw(&mut self, of: impl Fn(Owner) -> bool) {
         if self.count == 0 || self.generation.is_forked() {
             return; // a child has none of its parent's workers
         }
         for slot in 0..SLOTS {
-            if self.parts[slot].as_ref().is_some_and(|part| of(part.send)) {
+            if self.parts[slot].as_ref().is_some_and(|part| of(part.of)) {
                 while self.take_slot(slot).is_err() {
                     // It may wait for this very core.
                     std::thread::yield_now();

@@ -13,9 +13,9 @@ fn message(bytes: &mut [u8]) -> Pieces {
     }])
 }
 
-fn part(send: u32, offset: u64, len: usize, algorithm: Algorithm) -> Part {
+fn part(of: Owner, offset: u64, len: usize, algorithm: Algorithm) -> Part {
     Part {
-        send,
+        of,
         offset,
         len,
         algorithm,
@@ -23,7 +23,7 @@ fn part(send: u32, offset: u64, len: usize, algorithm: Algorithm) -> Part {
     }
 }
 
-const SEND: u32 = 3;
+const SEND: Owner = Owner::Send(3);
 
 /// By every algorithm, parts of every length and place: the worker's sum is the one that the
 /// engine would have made, and no other bytes have it.
@@ -110,9 +110,20 @@ fn what_no_worker_has_begun_is_taken_back() {
     let slots = sums.share(Box::new(|| {}), true);
     let one = part(SEND, 0, 4_096, Algorithm::Crc32c);
     assert!(sums.give(one, &place, 0) && sums.give(one, &place, 0));
+    let under_way = |sums: &Sums| [true, false].map(|may| sums.is_under_way(&one, may));
+    assert_eq!(under_way(&sums), [true, false]);
     assert_eq!((sums.take(&one), sums.take(&one)), (None, None));
+    assert_eq!(under_way(&sums), [false, false]);
     assert_eq!(slots.work(sum_of_job), None);
     assert_eq!((sums.count, sums.bytes), (0, 0));
+    assert!(sums.give(one, &place, 0));
+    let seen = std::cell::Cell::new([false; 2]);
+    slots.work(|job| {
+        seen.set(under_way(&sums));
+        sum_of_job(job)
+    });
+    assert_eq!((seen.get(), under_way(&sums)), ([true; 2], [false; 2]));
+    assert!(sums.take(&one).is_some());
 }
 
 #[test]
@@ -121,17 +132,17 @@ fn memory_is_nobodys_after_its_operation() {
     let (place, mut sums) = (message(&mut bytes), Sums::new());
     let slots = sums.share(Box::new(|| {}), true);
     for n in 0..=SLOTS as u64 {
-        let send = SEND + n as u32 % 2;
-        let given = sums.give(part(send, 64 * n, 64, Algorithm::Xxh3), &place, 0);
+        let of = [SEND, Owner::Inbound(3, 3)][n as usize % 2];
+        let given = sums.give(part(of, 64 * n, 64, Algorithm::Xxh3), &place, 0);
         assert_eq!(given, n < SLOTS as u64, "{n}");
     }
     slots.work(sum_of_job);
     sums.pass(SEND, 64 * 4);
     assert_eq!(sums.count, SLOTS - 2);
-    sums.withdraw(|send| send == SEND);
+    sums.withdraw(|of| of == SEND);
     assert_eq!(sums.count, SLOTS / 2);
-    let left: Vec<_> = sums.parts.iter().flatten().map(|part| part.send).collect();
-    assert!(left.iter().all(|send| *send != SEND));
+    let left: Vec<_> = sums.parts.iter().flatten().map(|part| part.of).collect();
+    assert!(left.iter().all(|of| *of != SEND));
     sums.withdraw(|_| true);
     assert_eq!(slots.work(sum_of_job), None);
 }

@@ -254,6 +254,7 @@ impl<S: System> Core<S> {
             .filter_map(|e| e.node.next_deadline());
         nodes
             .chain(self.rails.iter().filter_map(RailState::deadline))
+            .chain(self.rails.summed.iter().map(|read| read.look_ns))
             .chain(self.groups.due_at)
             .min()
     }

@@ -2,7 +2,7 @@
 
 use crate::api::EpId;
 use crate::memory::autotune::Autotune;
-use crate::memory::sums::Sums;
+use crate::memory::sums::{Owner, Part, Sums};
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
 use marline_proto::{Config, Dest, Transmit};
@@ -32,10 +32,24 @@ pub struct OutstandingRead {
     pub of: (EpId, u64, u64),
     /// Bytes.
     pub len: usize,
+    /// The receive, and where the bytes are in its memory.
+    pub(crate) place: (u32, u64),
+    /// What workers may sum of it.
+    pub(crate) part: Option<Part>,
     /// Time that it may take, and when that is over (from the first look on).
     pub patience_ns: u64,
     /// See above.
     pub until_ns: Option<u64>,
+}
+
+/// Bytes that were read, and that workers were given to sum before the node is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SummedRead {
+    /// As of [`OutstandingRead`].
+    pub(crate) of: (EpId, u64, u64),
+    pub(crate) part: Part,
+    /// When to look again: what no worker has begun by then is taken back.
+    pub(crate) look_ns: u64,
 }
 
 /// A rail with what the engine keeps of it.
@@ -149,8 +163,10 @@ pub struct Rails<T> {
     pub(crate) write_token: u64,
     /// Direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
-    /// Sums that workers make of what is written.
+    /// Sums that workers make of what is written, and of what was read.
     pub(crate) sums: Sums,
+    /// What was read and is being summed by them.
+    pub(crate) summed: Vec<SummedRead>,
     /// The memory that the write under hand reads; empty between writes, kept for its room.
     pub(crate) pieces: Vec<Piece>,
     /// An empty buffer for the packet of the next write.
@@ -192,6 +208,7 @@ impl<T: RailTx> Rails<T> {
             write_token: 0,
             sum_first: Autotune::new(),
             sums: Sums::new(),
+            summed: Vec::new(),
             pieces: Vec::new(),
             spare: Vec::new(),
         }
@@ -230,8 +247,10 @@ impl<T: RailTx> Rails<T> {
         self.spare = packet;
     }
 
-    /// Ends the registration of an inbound message's memory.
+    /// Ends the registration of an inbound message's memory; workers read it no more.
     pub(crate) fn deregister(&mut self, of: (u32, u64)) {
+        self.sums
+            .withdraw(|owner| owner == Owner::Inbound(of.0, of.1));
         for (rail, key) in self.rkeys.remove(&of).unwrap_or_default() {
             self.list[rail as usize].tx.deregister(key);
         }

@@ -3,7 +3,7 @@
 
 use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
-use crate::memory::sums::{Part, Sums};
+use crate::memory::sums::{Owner, Part, Sums};
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
@@ -62,7 +62,7 @@ impl ToWrite {
         write: &WriteOut,
     ) -> Option<u64> {
         let part = Part {
-            send: write.handle,
+            of: Owner::Send(write.handle),
             offset: write.offset,
             len: write.len as usize,
             algorithm: self.algorithm?,

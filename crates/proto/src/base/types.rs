@@ -381,6 +381,8 @@ pub enum Event {
         link: u32,
         /// The peer's key.
         key: u64,
+        /// Seed and algorithm number of the sum that the node will want of it.
+        sum: (u64, u8),
     },
     /// A segment of a message was read, and is right.
     Pulled {

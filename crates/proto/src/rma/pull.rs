@@ -295,7 +295,9 @@ impl Node {
         let able = |path: &&Path| path.to.index == offer.rail && self.reads_on(path);
         let path = paths.iter().find(able);
         let link = path.and_then(|path| Some((path.local, path.link.id?)));
-        let total = inbound.total;
+        let (total, number) = (inbound.total, inbound.number as u32);
+        let (first, flags) = (offer.sum(0), inbound.head.map_or(0, |head| head.flags));
+        let algorithm = first.map_or(0, |(_, algorithm)| sums_of(algorithm, flags));
         let Some(offer) = (self.ops.inbounds.get_mut(key)).and_then(|i| i.offer.as_mut()) else {
             return false;
         };
@@ -317,6 +319,10 @@ impl Node {
                 rail,
                 link,
                 key: offer.key,
+                sum: (
+                    sum_seed(offer.src_id, number, false, at, len as usize),
+                    algorithm,
+                ),
             });
         }
         offer.reading > 0
