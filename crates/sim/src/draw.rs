@@ -181,7 +181,9 @@ fn draw_connections(setup: &mut Setup) {
     let more = rng.one_in(4);
     for rail in 0..setup.rails {
         setup.connected[rail] = rng.one_in(2);
-        setup.streams[rail] |= more && setup.connected[rail] && !setup.writes[rail];
+        // (Otherwise what seeds stand for would change.)
+        setup.connected[rail] &= !setup.writes[rail];
+        setup.streams[rail] |= more && setup.connected[rail];
     }
     setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
 }

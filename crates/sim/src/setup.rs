@@ -358,14 +358,13 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Returns whether links of a rail are connections. (Rails that write are streams of another
-    /// kind, and in a mesh streams meet datagrams.)
+    /// Returns whether links of a rail are connections. (In a mesh streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
         if self.near == Some(rail) || matches!(self.verbs.get(rail), Some(Some(_))) {
             return true;
         }
         let stream = |of: &[bool]| of.get(rail) == Some(&true);
-        let alone = self.topology == Topology::Planes && !stream(&self.writes);
+        let alone = self.topology == Topology::Planes;
         alone && stream(&self.streams) && stream(&self.connected)
     }
 }

@@ -18,6 +18,8 @@ enum Kind {
     Udp,
     Tcp,
     Shm,
+    /// Reliable connections of InfiniBand.
+    Rc,
 }
 
 fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
@@ -32,12 +34,15 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
             (setup.streams[rail], setup.connected[rail]) = (true, true);
             setup.near = Some(rail);
         }
+        Kind::Rc => {
+            (setup.datagram_max[rail], setup.latency_ns[rail]) = (4_096, 2_000);
+            setup.set_verbs(rail, Verbs::Rc);
+        }
     }
     match kind {
         Kind::Udp => setup.direct |= writes,
-        // In order, and lossless until it breaks, as the simulator has it of InfiniBand.
-        Kind::Tcp if writes => setup.set_verbs(rail, Verbs::Rc),
         Kind::Tcp | Kind::Shm => setup.writes[rail] = writes,
+        Kind::Rc => {}
     }
 }
 
@@ -196,3 +201,5 @@ cells!(tcp_to_udp, (Tcp, Udp));
 cells!(tcp_to_tcp, (Tcp, Tcp));
 cells!(shm_to_udp, (Shm, Udp));
 cells!(shm_to_tcp, (Shm, Tcp));
+cells!(rc_to_udp, (Rc, Udp));
+cells!(rc_to_tcp, (Rc, Tcp));
