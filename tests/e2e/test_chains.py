@@ -10,7 +10,7 @@ import pytest
 
 import lab as labs
 from test_events import events
-from test_faults import NEIGHBOURS, PEER_DEATH_S, REPORT, assert_right, long, longest_ms
+from test_faults import PEER_DEATH_S, REPORT, assert_right, long, longest_ms
 from test_tcp import udp_filtered
 
 
@@ -130,28 +130,11 @@ def resident_kib(job):
     return memory
 
 
-@pytest.fixture
-def asking_lab(lab):
-    """A question for a neighbour's address that was lost with a link is repeated after 20 ms, instead of
-    a second: in that each rail would fail several times (docs/decisions/0234)."""
-    names = [(host, NEIGHBOURS.format(rail) + "retrans_time_ms")
-             for host in ("h0", "h1") for rail in ("rail0", "rail1")]
-
-    def set_all(value):
-        for host, name in names:
-            assert not lab.exec(host, "sysctl", "-qw", f"{name}={value}").returncode
-
-    before = lab.exec("h0", "sysctl", "-n", names[0][1]).stdout.strip()
-    set_all(20)
-    yield lab
-    set_all(before)
-
-
 @pytest.mark.soak
-def test_a_thousand_flaps_of_an_all_to_all(asking_lab, stress, mpich, tmp_path):
+def test_a_thousand_flaps_of_an_all_to_all(lab, stress, mpich, tmp_path):
     """Rails fail in turn and come back, a thousand times, below an all-to-all of eight ranks: right data,
     nobody is taken for dead, and memory does not grow."""
-    lab, flaps, bitten, memory, enough = asking_lab, 1_000, 0, [], tmp_path / "enough"
+    flaps, bitten, memory, enough = 1_000, 0, [], tmp_path / "enough"
     program = stress(mpich, "--continue", 0, "--until", enough, "--phases", "alltoall",
                      "--max-size", 65_536, "--report", 5)
     job = lab.start(mpich, program, n=8, options=["--no-shm"],

@@ -13,7 +13,7 @@ use marline_rails::{
 };
 use marline_wire::RailAddr;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Two joined namespaces; the thread is in the first.
 fn two_hosts() -> (Namespace, Namespace) {
@@ -282,6 +282,39 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
         InterfaceWatch::open(&choice).unwrap().poll(),
         Some((0, InterfaceChange::State(gone)))
     );
+}
+
+/// Who sends where there is no carrier makes the kernel ask for its neighbour in vain, and that asks
+/// again only after a second (here: a minute). The neighbour, whose link comes back with it, tells.
+#[test]
+fn a_link_that_is_back_tells_its_neighbours_where_it_is() {
+    let (a, b) = two_hosts();
+    a.enter();
+    ip("ntable change name arp_cache dev rail0 retrans 60000");
+    let (mut tx, _) = open_default("10.1.0.1");
+    b.enter();
+    let to = open_default("10.1.0.2").0.local_addr();
+    let choice = choose_interfaces(&["rail0".to_owned()]).unwrap();
+    let mut watch = InterfaceWatch::open(&choice).unwrap();
+    ip("link set rail0 down");
+    assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENETDOWN));
+    a.enter();
+    tx.send_to(&to, b"lost", 4, 0);
+    assert_eq!(neighbour(), "INCOMPLETE");
+    b.ip("link set rail0 up");
+    b.enter();
+    assert_eq!(next_state(&mut watch), RailFault::Up);
+    let end = Instant::now() + Duration::from_secs(20);
+    let known = || {
+        a.enter();
+        let state = neighbour();
+        b.enter();
+        state != "INCOMPLETE"
+    };
+    while !known() {
+        assert!(Instant::now() < end, "nobody told it");
+        assert_eq!(watch.poll(), None);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
 
 use super::choose::{choose_best, InterfaceChoice, Wanted};
+use super::told::Telling;
 use crate::sys::{self, ChangeSocket, Interface};
 use crate::RailFault;
 use std::collections::VecDeque;
@@ -45,6 +46,8 @@ struct Watched {
     state: RailFault,
     /// The interface and its address that were told of last since its own is gone.
     told: Option<(String, IpAddr)>,
+    /// It has come back, and its neighbours are to be told.
+    telling: Option<Telling>,
 }
 
 impl InterfaceWatch {
@@ -65,6 +68,7 @@ impl InterfaceWatch {
             first: choice.ip,
             state: RailFault::Up,
             told: None,
+            telling: None,
         };
         let rails = rails.iter().map(watched).collect();
         let mut watch = InterfaceWatch {
@@ -81,10 +85,19 @@ impl InterfaceWatch {
         self.changes.fd()
     }
 
-    /// Next change: position of the rail, and what it is. One system call when there is none.
+    /// Next change: position of the rail, and what it is. One system call when there is none, and
+    /// now and then what neighbours of a rail that came back are told.
     pub fn poll(&mut self) -> Option<(usize, InterfaceChange)> {
         if self.found.is_empty() && self.changes.drain() {
             self.look();
+        }
+        for rail in &mut self.rails {
+            rail.telling = rail.telling.take().filter(|_| rail.state == RailFault::Up);
+            if let (Some(telling), Some(interface)) = (&mut rail.telling, &rail.interface) {
+                if !telling.tell(rail.ip, interface) {
+                    rail.telling = None;
+                }
+            }
         }
         self.found.pop_front()
     }
@@ -135,6 +148,7 @@ impl InterfaceWatch {
             let rail = &mut self.rails[at];
             if state != rail.state {
                 rail.state = state;
+                rail.telling = Some(Telling::new());
                 self.found.push_back((at, InterfaceChange::State(state)));
             }
             let to = other.as_ref().map(|other| (other.name.clone(), other.ip));

@@ -1,6 +1,6 @@
 //! UDP sockets: opening, options, and asking for a path's MTU.
 
-use super::{check, errno, iface, name_buffer, udp_addr, Errno, SockName};
+use super::{check, check_long, errno, iface, name_buffer, udp_addr, Errno, SockName};
 use crate::addr::UdpAddr;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -295,6 +295,19 @@ impl Socket {
             Ok(value)
         }
     }
+}
+
+/// Sends an empty datagram to an address as one of the interface's own link, whatever routes say.
+pub fn send_on_link(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<(), Errno> {
+    let socket = Socket::open(options).map_err(|(_, errno)| errno)?;
+    let name = SockName::new(&to.ip, to.port, options.scope_id);
+    let flags = libc::MSG_DONTROUTE | libc::MSG_DONTWAIT;
+    // SAFETY: the name is valid for its length, and there are no bytes.
+    let sent = unsafe {
+        let none = std::ptr::null();
+        libc::sendto(socket.fd(), none, 0, flags, name.as_ptr(), name.len())
+    };
+    check_long(sent as libc::c_long).map(|_| ())
 }
 
 /// Asks the kernel for the MTU of the path to `to` now, in bytes of IP packet. Only a
