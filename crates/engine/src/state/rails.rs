@@ -34,7 +34,7 @@ pub struct OutstandingRead {
     pub len: usize,
     /// The receive, and where the bytes are in its memory.
     pub(crate) place: (u32, u64),
-    /// What workers may sum of it.
+    /// The sum that workers may make.
     pub(crate) part: Option<Part>,
     /// Time that it may take, and when that is over (from the first look on).
     pub patience_ns: u64,
@@ -165,7 +165,7 @@ pub struct Rails<T> {
     pub(crate) sum_first: Autotune,
     /// Sums that workers make of what is written, and of what was read.
     pub(crate) sums: Sums,
-    /// What was read and is being summed by them.
+    /// Reads that are over, whose bytes they sum.
     pub(crate) summed: Vec<SummedRead>,
     /// The memory that the write under hand reads; empty between writes, kept for its room.
     pub(crate) pieces: Vec<Piece>,

@@ -108,7 +108,7 @@ counters! {
         written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";
         pulled: Sum, "messages", "Messages read from their sender's memory.";
         pulls_failed: Sum, "messages", "Messages not read whole: the rest was granted.";
-        summed_by_workers: Sum, "bytes", "Bytes whose sums workers made: of writes, and of segments that are read.";
+        summed_by_workers: Sum, "bytes", "Bytes of writes and read segments that workers summed.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         calls: Sum, "operations", "Short remote writes and atomic operations of this process.";
