@@ -9,7 +9,7 @@ use marline_proto::{
     WriteCheck, WriteOut, WrittenSum,
 };
 use marline_wire::{Frame, Packet, RailWrites, GRANULE};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SEGMENT: u64 = 40 * GRANULE;
 const SEGMENTS: u64 = 10;
@@ -23,6 +23,8 @@ const GRANTED: u64 = 0xfeed;
 #[derive(Default)]
 struct Segments {
     wrong: BTreeSet<u64>,
+    /// Seeds and algorithms of the sums that are wanted, as told with the reads.
+    told: BTreeMap<u64, (u64, u8)>,
     landed: Vec<(u64, u64)>,
     written: Vec<(u64, u64)>,
     closed: usize,
@@ -44,6 +46,7 @@ impl Memory for Segments {
             self.written.push((offset, copy as u64));
             return WriteCheck::Right;
         }
+        assert_eq!(self.told[&sum.at], (sum.seed, sum.algorithm));
         match self.wrong.contains(&(offset / SEGMENT)) {
             true => WriteCheck::Wrong,
             false => WriteCheck::Right,
@@ -173,8 +176,10 @@ impl Pair {
                     at,
                     len,
                     key,
+                    sum,
                     ..
                 } => {
+                    self.memory[1].told.insert(at, sum);
                     assert_eq!((key, total), (OFFERED, LEN));
                     assert_eq!(len, SEGMENT.min(LEN - at));
                     self.asked.push((inbound, at));
@@ -226,8 +231,11 @@ fn all_segments_are_read_and_nothing_is_sent() {
     let mut pair = Pair::new();
     pair.finish(&[]);
     assert_eq!(pair.sent(), [BTreeSet::new(), BTreeSet::new()]);
-    let told: BTreeSet<u64> = pair.offers.iter().map(|offer| offer.at).collect();
-    assert_eq!(told.len() as u64, SEGMENTS);
+    let seeds = pair.offers.iter();
+    let seeds = seeds.map(|offer| (offer.at, offer.seed_of(offer.at, offer.len as usize)));
+    let wanted = pair.memory[1].told.iter().map(|(at, sum)| (*at, sum.0));
+    assert_eq!(seeds.collect::<BTreeMap<_, _>>(), wanted.collect());
+    assert_eq!(pair.memory[1].told.len() as u64, SEGMENTS);
     let stats = pair.nodes[1].stats();
     assert_eq!((stats.pulled, stats.pulls_failed), (1, 0));
 }
