@@ -11,13 +11,14 @@
  * --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold takes
  * every message from, and to, another place of 64 MiB, so that none is in a core's own cache. Only
  * when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k, bw512k,
- * windows of 32 x 128 KiB and 16 x 512 KiB. --trace S runs one ping-pong for S seconds and prints when
- * it began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every
- * other by when it began; and the quantiles. With --computes a trip is the send of a message of 256
- * KiB whose receive is posted, one every 2 ms, and rank 1 computes for 0.4 s at a time without a call
- * of MPI. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints for each 5 ms when
- * they began and how many bytes were received in them. --bare: no MPI, but bare datagrams on that
- * interface (bare.h): what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
+ * windows of 32 x 128 KiB and 16 x 512 KiB; bw16m, of 2 x 16 MiB. --trace S runs one ping-pong for S
+ * seconds and prints when it began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that
+ * is not told of; every other by when it began; and the quantiles. With --computes a trip is the send
+ * of a message of 256 KiB whose receive is posted, one every 2 ms, and rank 1 computes for 0.4 s at a
+ * time without a call of MPI. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints
+ * for each 5 ms when they began and how many bytes were received in them. --bare: no MPI, but bare
+ * datagrams on that interface (bare.h): what the kernel allows; latency, bw64k and bw4m, all as one
+ * stream of bytes.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -55,6 +56,7 @@ static const Test TESTS[] = {
     {"pp1m", "us", 1 << 20, 0},
     {"bw128k", "GB/s", 128 << 10, 32},
     {"bw512k", "GB/s", 512 << 10, 16},
+    {"bw16m", "GB/s", 16u << 20, 2},
 };
 enum { BY_DEFAULT = 4, LAST_BARE = 2 };
 
