@@ -284,8 +284,8 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
     );
 }
 
-/// Who sends where there is no carrier makes the kernel ask for its neighbour in vain, and that asks
-/// again only after a second (here: a minute). The neighbour, whose link comes back with it, tells.
+/// A packet that is sent without a carrier makes the kernel ask for its neighbour in vain, which it
+/// does again only after a second (here: a minute). The neighbour, whose link comes back, tells.
 #[test]
 fn a_link_that_is_back_tells_its_neighbours_where_it_is() {
     let (a, b) = two_hosts();

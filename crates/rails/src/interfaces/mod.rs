@@ -1,6 +1,6 @@
 //! The network interfaces of this machine: which of them carry rails (`choose`, and `pattern` for
-//! their names), when they go and come back (`watch`; `told`: who is told of it), and the cards that they are of
-//! (`card`).
+//! their names), when they go and come back (`watch`; `told`: who is told of it), and the cards
+//! that they are of (`card`).
 
 mod card;
 mod choose;

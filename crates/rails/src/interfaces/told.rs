@@ -18,7 +18,7 @@ const TIMES: u32 = 7;
 /// The port for what is not to be read.
 const DISCARD: u16 = 9;
 
-/// What a rail that came back still has to tell.
+/// Questions that a rail which came back still has its kernel ask.
 #[derive(Debug)]
 pub(super) struct Telling {
     back: Instant,
