@@ -56,6 +56,9 @@ impl World {
         };
         self.net.stats.refused += u64::from(down == Some(DownReason::Refused));
         if down.is_none() {
+            if self.setup.behind == Some(rail) {
+                *self.troubles.entry("stands in").or_default() += 1;
+            }
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
             // Who dials anew ends what the other end still believes in.

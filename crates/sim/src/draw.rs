@@ -203,6 +203,58 @@ pub(crate) fn draw_near(setup: &mut Setup) {
     setup.writes[rail] = false;
 }
 
+impl Setup {
+    /// A rail stands behind the one before it, as TCP does behind UDP by default: at the same
+    /// address, of streams, with connections, and writes in order.
+    pub fn set_behind(&mut self, rail: usize) {
+        self.behind = Some(rail);
+        for (of, behind) in [(rail - 1, false), (rail, true)] {
+            (self.streams[of], self.connected[of]) = (behind, behind);
+            self.writes[of] = behind;
+        }
+    }
+
+    /// Two rails of one address would have to move together.
+    pub(crate) fn fit_behind(&mut self) {
+        if self.behind.is_some() {
+            self.faults.retain(|f| !is_move(f));
+        }
+    }
+}
+
+fn is_move(fault: &Fault) -> bool {
+    matches!(fault.what, Trouble::Move { .. })
+}
+
+/// In a quarter of the seeds that may have it a rail stands behind another. Where hosts fail, a
+/// firewall refuses what comes to the one before it, of a process that is stopped in half of the
+/// cases: what stands behind still answers.
+pub(crate) fn draw_behind(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 45);
+    let verbs = setup.verbs.iter().any(Option::is_some);
+    let unfit = |f: &Fault| setup.outlasts_connections(f) || is_move(f);
+    if setup.rails < 2 || verbs || !rng.one_in(4) || setup.faults.iter().any(unfit) {
+        return;
+    }
+    let rail = rng.range(1, setup.rails as u64 - 1) as usize;
+    if [Some(rail), Some(rail - 1)].contains(&setup.near) {
+        return;
+    }
+    setup.set_behind(rail);
+    if !matches!(setup.profile, Profile::Peers | Profile::Swarm) || !rng.one_in(2) {
+        return;
+    }
+    let host = rng.below(setup.hosts as u64) as usize;
+    let from = rng.range(1_000_000, setup.faults_end_ns);
+    let to = from + rng.range(150_000_000, 400_000_000);
+    let rail = rail - 1;
+    setup.add((from, to), Trouble::Refuse { host, rail });
+    if rng.one_in(2) {
+        setup.add((from, to), Trouble::Stopped { host });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
+}
+
 /// A rail goes down and up again and again.
 fn draw_flaps(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 10);

@@ -191,6 +191,8 @@ pub struct PortSpec {
     pub segments: bool,
     /// Its links are connections.
     pub connects: bool,
+    /// It stands behind another rail.
+    pub standby: bool,
     /// They lose nothing until they break.
     pub lossless: bool,
     /// Packets on them do not overtake each other.
@@ -428,6 +430,7 @@ impl Port {
                 lossless: spec.lossless,
                 fixed_mtu: spec.connects,
                 connected: spec.connects,
+                standby: spec.standby,
                 ..Caps::datagrams(spec.datagram_max)
             },
             rate: spec.rate,

@@ -13,6 +13,10 @@ pub(crate) struct Place {
     pub prefix_len: u8,
     /// It has a kind without addresses of IP, whose rails all reach each other.
     pub near: bool,
+    /// It stands behind the one before it.
+    pub behind: bool,
+    /// Another stands behind it.
+    pub backed: bool,
     pub datagram_max: usize,
     pub writes: RemoteWrites,
 }
@@ -20,6 +24,15 @@ pub(crate) struct Place {
 impl Place {
     /// The address.
     pub(crate) fn addr(&self) -> RailAddr {
+        if self.behind {
+            let before = Place {
+                rail: self.rail - 1,
+                behind: false,
+                backed: true,
+                ..*self
+            };
+            return before.addr().behind().unwrap_or(RailAddr::NONE);
+        }
         let [rail, high, low] = [self.rail, self.host >> 8, self.host].map(|n| n as u8);
         let mut addr = if self.near {
             let port = self.port.to_be_bytes();
@@ -35,6 +48,7 @@ impl Place {
             .rail()
         };
         addr.index = rail;
+        addr.backed = self.backed;
         addr.datagram_max = self.datagram_max as u16;
         addr.writes = match self.writes {
             RemoteWrites::None => RailWrites::None,
@@ -50,11 +64,12 @@ fn parts(to: &RailAddr) -> Option<([u8; 3], u16)> {
     if let (RailKind::Shm, &[rail, high, low, first, second]) = (to.kind, to.bytes()) {
         return Some(([rail, high, low], u16::from_be_bytes([first, second])));
     }
-    let addr = UdpAddr::of(to)?;
+    let addr = UdpAddr::read(to)?;
     match addr.ip {
         IpAddr::V4(ip) => {
             let [_, rail, high, low] = ip.octets();
-            Some(([rail, high, low], addr.port))
+            let behind = u8::from(to.kind == RailKind::Tcp4);
+            Some(([rail.saturating_add(behind), high, low], addr.port))
         }
         IpAddr::V6(_) => None,
     }

@@ -30,7 +30,7 @@ impl World {
     }
 
     /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
-    /// ever heard of it. (Who knows only these cannot know better.)
+    /// ever heard of it, and by what stands behind them. (Who knows only these cannot know better.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32) -> bool {
         let (ep, host) = (&self.eps[e as usize], self.eps[other as usize].host);
         let mut every = true;
@@ -38,8 +38,12 @@ impl World {
             let Some(node) = core.node(ep.ep) else { return };
             node.for_each_peer(|_, id, _, paths| {
                 let proven = paths.filter(|p| p.2 != PathState::Unproven);
-                let open = proven.filter(|p| !self.net.has_refused((host, p.1 as usize)));
-                every &= index_of(id) != other || open.count() == 0;
+                // What stands behind a rail that has worked has its address, and a say as well.
+                let behind = |rail| self.setup.behind.filter(|&b| b == rail + 1);
+                let of = |rail: usize| [Some(rail), behind(rail)].into_iter().flatten();
+                let open = |rail| of(rail).any(|rail| !self.net.has_refused((host, rail)));
+                let open = { proven }.any(|p| open(p.1 as usize));
+                every &= index_of(id) != other || !open;
             });
         });
         every

@@ -2,7 +2,7 @@
 //! failing run can be shrunk by taking things away.
 
 use crate::connections::{Rests, Verbs};
-use crate::draw::{draw_faults, draw_near, draw_pattern};
+use crate::draw::{draw_behind, draw_faults, draw_near, draw_pattern};
 use crate::moment::Strike;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -275,6 +275,8 @@ pub struct Setup {
     /// connections, and which carries whatever there is to carry while it works. (A host is a
     /// process then.)
     pub near: Option<usize>,
+    /// The rail that stands behind the one before it (see [`Setup::set_behind`]).
+    pub behind: Option<usize>,
     /// Rails of InfiniBand (see [`Setup::set_verbs`]).
     pub verbs: Vec<Option<Verbs>>,
     /// Unreliable connections take nothing any more after a part of a write was lost, or a write
@@ -360,7 +362,8 @@ pub struct Setup {
 impl Setup {
     /// Returns whether links of a rail are connections. (In a mesh streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
-        if self.near == Some(rail) || matches!(self.verbs.get(rail), Some(Some(_))) {
+        let apart = [self.near, self.behind].contains(&Some(rail));
+        if apart || matches!(self.verbs.get(rail), Some(Some(_))) {
             return true;
         }
         let stream = |of: &[bool]| of.get(rail) == Some(&true);
@@ -393,6 +396,7 @@ impl Setup {
             streams: vec![false; rails],
             connected: vec![false; rails],
             near: None,
+            behind: None,
             verbs: vec![None; rails],
             sticks: false,
             rests: Rests::default(),
@@ -436,6 +440,7 @@ impl Setup {
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
         draw_near(&mut setup);
+        draw_behind(&mut setup);
         draw_pattern(&mut setup);
         setup
     }
@@ -446,7 +451,7 @@ impl Setup {
         setup.streams.fill(false);
         setup.connected.fill(false);
         setup.verbs.fill(None);
-        (setup.near, setup.silent_ns) = (None, 0);
+        (setup.near, setup.behind, setup.silent_ns) = (None, None, 0);
         setup
     }
 
@@ -497,6 +502,7 @@ impl Setup {
         if (0..next.rails).any(|rail| next.connects(rail)) {
             next.faults.retain(|f| !self.outlasts_connections(f));
         }
+        next.fit_behind();
         next
     }
 

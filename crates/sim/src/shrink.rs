@@ -103,6 +103,9 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.node.native_rails != 0 {
         add(&|s| s.node.native_rails = 0);
     }
+    if setup.behind.is_some() {
+        add(&|s| s.behind = None);
+    }
     if setup.connected.contains(&true) {
         add(&|s| s.connected.fill(false));
     }
@@ -144,6 +147,7 @@ fn drop_last_rail(setup: &mut Setup) {
         .faults
         .retain(|f| !matches!(f.what, Trouble::Move { .. }));
     setup.awaited.clear();
+    setup.behind = setup.behind.filter(|&r| r < left);
 }
 
 /// The same with fewer rounds, or less that goes wrong in them.

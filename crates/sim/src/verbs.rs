@@ -82,6 +82,8 @@ impl Setup {
                 Topology::Routed => 32,
             },
             near: self.near == Some(rail),
+            behind: self.behind == Some(rail),
+            backed: self.behind == Some(rail + 1),
             datagram_max: self.datagram_max[rail],
             writes: self.kind_of_writes(rail),
         }

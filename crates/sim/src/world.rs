@@ -204,6 +204,7 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 connects: self.setup.connects(r),
+                standby: self.setup.behind == Some(r),
                 lossless: self.setup.loses_nothing(r),
                 ordered: self.setup.connects(r) && (self.setup.streams[r] || self.setup.is_uc(r)),
                 uc: self.setup.is_uc(r),

@@ -111,6 +111,8 @@ pub enum Mutation {
     BelieveRefusals,
     /// A connection that ends is as good as one that is refused.
     BelieveResets,
+    /// Nobody asks what stands behind a rail that refuses.
+    AskNoneBehind,
     /// Large packets that vanish are chance.
     TrustSizes,
     /// Acks are said on one path, even if none is healthy.
@@ -148,7 +150,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
     /// InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 57] = [
+    pub const ALL: [Mutation; 58] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -197,6 +199,7 @@ impl Mutation {
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
         Mutation::BelieveResets,
+        Mutation::AskNoneBehind,
         Mutation::RepeatAtomic,
         Mutation::CallClosed,
         Mutation::AnyKey,

@@ -176,6 +176,7 @@ impl Node {
     /// a say as well: something may refuse the one kind of rail and let the other pass.
     pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
+        let heeds_behind = !hasty && !self.cfg.errs(Mutation::AskNoneBehind);
         let counts = |c: &Conn| !c.session.is_over() && (hasty || c.tells_of_peer(at));
         if !self.conn(peer).is_some_and(counts) {
             return;
@@ -187,10 +188,10 @@ impl Node {
         let parts = conn.bye.said > 0;
         // Whoever is gone needs no BYE.
         conn.bye.heard |= everywhere && parts;
-        if everywhere && !parts {
+        if everywhere && !parts && heeds_behind {
             self.stand_in(&mut conn);
         }
-        let everywhere = hasty || everywhere && conn.is_refused_everywhere();
+        let everywhere = everywhere && (!heeds_behind || conn.is_refused_everywhere());
         let enough = conn.refusals.last(now, REFUSALS, REFUSALS_NS);
         // What the peer said while we were away may not be read yet.
         let gone = everywhere && enough && !self.absences.is_behind(now);
