@@ -84,6 +84,11 @@ impl Held {
     }
 }
 
+/// Members who lacked nothing when they were asked are asked twice as late the next time, so often at most,
+/// and at the latest after the time below. Who asks after each short broadcast doubles its cost.
+const VAIN_MAX: u32 = 5;
+const ASK_LATE_NS: u64 = 2_000_000;
+
 /// A broadcast of this member that has not left whole.
 #[derive(Debug)]
 pub(super) struct Post {
@@ -167,6 +172,8 @@ pub(super) struct Sending {
     /// How often members were asked since the last chunk or acknowledgement.
     pub(super) reminded: u32,
     pub(super) reminded_at: u64,
+    /// How often members were asked since one of them lacked something, of late.
+    pub(super) vain: u32,
 }
 
 impl Sending {
@@ -187,7 +194,14 @@ impl Sending {
             pause_ns: 0,
             reminded: 0,
             reminded_at: 0,
+            vain: 0,
         }
+    }
+
+    /// Chunks of a copy leave, for which nobody waits here: when members are to be asked, where
+    /// `usual` is the time otherwise.
+    pub(super) fn patience(&self, usual: u64) -> u64 {
+        usual.max(ASK_LATE_NS.min(usual << self.vain.min(VAIN_MAX)))
     }
 
     pub(super) fn base(&self) -> u64 {

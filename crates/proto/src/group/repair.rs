@@ -150,6 +150,7 @@ impl Group {
             if let Some(lane) = held.lane.filter(|_| held.repair.is_none()) {
                 self.lanes.lost(lane);
             }
+            sending.vain = 0;
             let to = held.ask(now, from, hold_ns, all_from);
             let to = if all_only { to.map(|_| None) } else { to };
             sending.repairs.extend(to.map(|to| (number, to)));
@@ -267,6 +268,7 @@ impl Group {
             }
             sending.reminded += 1;
             sending.reminded_at = now;
+            sending.vain = sending.vain.saturating_add(1);
             let alone = lagging.len() == 1 || self.cfg.scheme.alone;
             if !alone && tries % ALONE_EVERY != ALONE_EVERY - 1 {
                 let lane = self.lanes.pick(None);

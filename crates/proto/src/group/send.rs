@@ -56,6 +56,10 @@ impl Group {
         }
         let (handle, mut held) = own.cut(me, self.cfg.chunk)?;
         let (chunk, keep) = (held.chunk, held.bytes == Bytes::Copy);
+        let after = match keep && scheme.nacks {
+            true => own.patience(after),
+            false => after,
+        };
         own.pause_ns = after;
         own.remind_at = now + after;
         own.reminded = 0;

@@ -101,6 +101,33 @@ proptest! {
     }
 }
 
+/// Short broadcasts a millisecond apart: where nothing is lost, members are asked less and less. One
+/// that loses the last chunk then waits for milliseconds, and the next that does for round trips.
+#[test]
+fn members_who_lack_nothing_are_asked_less_until_one_does() {
+    let mut world = World::new(4, Scheme::NACK, CALM, 31);
+    world.script = vec![(0, 4); 102];
+    let next = |world: &mut World, ns| {
+        (0..4).for_each(|me| world.post(me));
+        world.run_for(ns);
+    };
+    (0..100).for_each(|_| next(&mut world, 1_000_000));
+    assert!(
+        world.sent[0] < 110,
+        "100 chunks and questions: {}",
+        world.sent[0]
+    );
+    assert!(world.total(|s| s.heard) < 30);
+    for (broadcast, most_ns) in [(100, 2_500_000), (101, 10 * ROUND_TRIP_NS)] {
+        world.swallow = 1;
+        next(&mut world, most_ns);
+        let ended = |member: &Member| member.ended.contains_key(&broadcast);
+        assert!(world.members.iter().all(ended), "broadcast {broadcast}");
+    }
+    world.settle();
+    world.check();
+}
+
 /// A calm network carries each chunk once, and the default scheme hardly any acknowledgement.
 #[test]
 fn a_calm_network_sees_each_chunk_once() {
