@@ -4,7 +4,8 @@
 use crate::endpoint::Endpoint;
 use crate::memory::OpKind;
 use crate::ops::NONE;
-use crate::remote::Counted;
+use crate::remote::{Counted, Let, Lets};
+use crate::windows::User;
 use crate::world::World;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,11 +33,44 @@ impl World {
         }
     }
 
+    /// Tells what a window counts when it lets a user in.
+    pub(crate) fn lets(&self, user: User) -> Let {
+        let User::Put(uid) = user else {
+            return Let::Read;
+        };
+        match self.truth.msgs[uid as usize].put {
+            Some(put) if put.trails > 0 => Let::Nothing,
+            Some(put) if put.alone => Let::Write(uid),
+            _ => Let::Part,
+        }
+    }
+
+    /// Checks what a window has counted: no more than it let in, and each write that goes in one
+    /// and has ended well.
+    pub(crate) fn check_lets(&self, lets: &Lets) -> Result<(), String> {
+        let counted = lets.counters.each_ref().map(|c| c.done.load(Relaxed));
+        let done = |uid: &&u32| self.truth.msgs[**uid as usize].send_done == Some(true);
+        let least = [0, lets.alone.iter().filter(done).count() as u64];
+        for (i, what) in ["reads", "writes"].into_iter().enumerate() {
+            let (counted, least, most) = (counted[i], least[i], lets.let_in[i]);
+            if !(least..=most).contains(&counted) {
+                let text = format!("counts {counted} {what} of {most} let in, {least} done");
+                return Err(text);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks at the end that each was counted once. (What failed may have been counted, and what
     /// was told to one who takes its peer for dead is lost.)
     pub(crate) fn check_counted(&self) -> Result<(), String> {
         let lost = |ep: &Endpoint| !ep.alive || !ep.buried.is_empty();
         let some_lost = self.eps.iter().any(lost);
+        let alive = self.eps.iter().filter(|ep| ep.alive);
+        for window in alive.flat_map(|ep| &ep.windows.open) {
+            let wrong = |text| format!("window {}: {text}", window.handle);
+            self.check_lets(&window.lets).map_err(wrong)?;
+        }
         for ep in &self.eps {
             let Counted {
                 counters,

@@ -4,9 +4,10 @@ use crate::check::SCRAP;
 use crate::content::PIECE;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp, RecvOp, CUTS_MAX};
+use crate::remote::Wrong;
 use crate::rng::Rng;
 use crate::truth::PlainRecv;
-use crate::windows::{Piece, Spot, User, Wrong};
+use crate::windows::{Piece, Spot, User};
 use crate::world::World;
 use marline_engine::{
     FiAddr, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX,

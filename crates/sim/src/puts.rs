@@ -3,9 +3,9 @@
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, remote_request};
-use crate::remote::{head_of, Ask, Call, SHORT_MAX};
+use crate::remote::{head_of, Ask, Call, Wrong, SHORT_MAX};
 use crate::truth::Put;
-use crate::windows::{Piece, User, Wrong};
+use crate::windows::{Piece, User};
 use crate::world::World;
 use marline_engine::{flag, Completion, OpError, SubmitError};
 use std::ops::Range;
@@ -92,10 +92,12 @@ impl World {
         for &Piece { spot, from, len } in pieces {
             let is_call = self.is_call(len);
             let data = put.data.filter(|_| is_call && pieces.len() == 1);
+            let alone = pieces.len() == 1 && put.data == data;
             let uid = self.truth.add(e, dst, None, None, len);
             self.truth.settle(uid);
             let msg = &mut self.truth.msgs[uid as usize];
-            (msg.base, msg.put) = (base + from, Some(Put::new(spot, data)));
+            let put = Put::new(spot, data);
+            (msg.base, msg.put) = (base + from, Some(Put { alone, ..put }));
             (msg.head_seen, msg.arrived) = (own, own);
             if is_call && !own {
                 let mut bytes = head_of(spot.key, spot.addr, data);

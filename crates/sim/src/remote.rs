@@ -2,6 +2,7 @@
 //! the cells that these work on.
 
 use crate::elements;
+use crate::rng::Rng;
 use marline_engine::{flag, Counter, Engine, EpId, System};
 use std::sync::Arc;
 
@@ -239,5 +240,69 @@ impl Counted {
         engine.ep_bind_counter(ep, marline_engine::Counted::RemoteReads, reads);
         engine.ep_bind_counter(ep, marline_engine::Counted::RemoteWrites, writes);
         counted
+    }
+}
+
+/// Operations of others on one window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lets {
+    /// Counters of its region: reads, writes.
+    pub(crate) counters: [Arc<Counter>; 2],
+    /// Parts of such operations that were let in.
+    pub(crate) let_in: [u64; 2],
+    /// Messages of the writes among them that are no parts.
+    pub(crate) alone: Vec<u32>,
+}
+
+/// A user that a window lets in, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Let {
+    /// A read, or a part of one.
+    Read,
+    /// A part of a write.
+    Part,
+    /// All of a write, which is this message.
+    Write(u32),
+    /// The end of one.
+    Nothing,
+}
+
+impl Lets {
+    /// Something is let in.
+    pub(crate) fn add(&mut self, what: Let) {
+        match what {
+            Let::Read => self.let_in[0] += 1,
+            Let::Part => self.let_in[1] += 1,
+            Let::Write(uid) => {
+                self.let_in[1] += 1;
+                self.alone.push(uid);
+            }
+            Let::Nothing => {}
+        }
+    }
+}
+
+/// The fault of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// There is no such memory, or not any more.
+    Key,
+    /// Peers may only read it.
+    ReadOnly,
+    /// It ends one byte beyond the region.
+    Beyond,
+    /// It begins before the region, or its end is beyond all numbers.
+    Before,
+}
+
+impl Wrong {
+    /// Anything but nothing.
+    pub(crate) fn draw(rng: &mut Rng) -> Wrong {
+        rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Beyond, Wrong::Before])
+    }
+
+    /// Draws what may be wrong with a read.
+    pub(crate) fn draw_read(rng: &mut Rng) -> Wrong {
+        rng.pick(&[Wrong::Key, Wrong::Beyond, Wrong::Before])
     }
 }

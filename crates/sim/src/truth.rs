@@ -32,6 +32,8 @@ pub struct Put {
     pub data: Option<u64>,
     /// Bytes of the write that the data follows.
     pub trails: usize,
+    /// It is all of its operation, which is counted with it.
+    pub alone: bool,
 }
 
 impl Put {
@@ -48,6 +50,7 @@ impl Put {
             loose: false,
             data,
             trails: 0,
+            alone: false,
         }
     }
 }

@@ -8,8 +8,7 @@ use crate::check::SCRAP;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp};
 use crate::ops::{draw_cuts, NONE};
-use crate::remote::Cells;
-use crate::rng::Rng;
+use crate::remote::{Cells, Lets, Wrong};
 use crate::table::Table;
 use crate::truth::Put;
 use crate::world::World;
@@ -69,6 +68,8 @@ pub struct Window {
     /// It stays until then.
     until: u64,
     haste: u64,
+    /// The operations that were let in, and count here.
+    pub(crate) lets: Lets,
 }
 
 /// The user of a window.
@@ -114,31 +115,6 @@ pub(crate) struct Piece {
     pub spot: Spot,
     pub from: u64,
     pub len: u64,
-}
-
-/// The fault of a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// There is no such memory, or not any more.
-    Key,
-    /// Peers may only read it.
-    ReadOnly,
-    /// It ends one byte beyond the region.
-    Beyond,
-    /// It begins before the region, or its end is beyond all numbers.
-    Before,
-}
-
-impl Wrong {
-    /// Anything but nothing.
-    pub(crate) fn draw(rng: &mut Rng) -> Wrong {
-        rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Beyond, Wrong::Before])
-    }
-
-    /// Draws what may be wrong with a read.
-    pub(crate) fn draw_read(rng: &mut Rng) -> Wrong {
-        rng.pick(&[Wrong::Key, Wrong::Beyond, Wrong::Before])
-    }
 }
 
 impl Window {
@@ -293,6 +269,7 @@ impl World {
             taken: 0,
             until: now + rng.one_in(2) as u64 * rng.below(STAY_NS),
             haste: rng.pick(&HASTE),
+            lets: Lets::default(),
         });
         let handle = ep.add_op(OpKind::Window, buffer, now, false);
         if self.tracing {
@@ -302,6 +279,7 @@ impl World {
             ep.note(now, Trace::Did(text));
         }
         let at = ep.windows.open.len() - 1;
+        let counters = ep.windows.open[at].lets.counters.clone();
         let region = Region {
             key,
             base,
@@ -312,6 +290,11 @@ impl World {
         };
         let opened = ep.engine.mr_open_pieces(&region, &pieces);
         self.accepted(dst, "window", opened);
+        for (counts, counter) in [[true, false], [false, true]].into_iter().zip(&counters) {
+            let engine = &self.eps[dst as usize].engine;
+            let bound = engine.mr_bind_counter(key, counts, counter);
+            self.accepted(dst, "counter", bound);
+        }
         at
     }
 
@@ -382,6 +365,7 @@ impl World {
         ep.end_op(handle, now);
         self.check_lent(e, &buffer)?;
         self.check_left(&window, &buffer)?;
+        self.check_lets(&window.lets)?;
         for place in &window.places {
             if let Within::User(user) = place.what {
                 self.close_to(user);
@@ -549,9 +533,11 @@ impl World {
         user: User,
     ) -> Option<(u32, u64)> {
         let write = matches!(user, User::Put(_));
+        let lets = self.lets(user);
         let windows = &mut self.eps[e as usize].windows.open;
         let window = windows.iter_mut().find(|w| w.key == key)?;
         let (from, handle) = (window.admits(addr, len, write)?, window.handle);
+        window.lets.add(lets);
         if len == 0 {
             return Some((handle, from));
         }

@@ -297,6 +297,7 @@ impl<S: System> Core<S> {
     /// A peer is gone: so are its answers.
     pub(crate) fn fail_calls(&mut self, ep: EpId, peer: PeerId) {
         self.calls.runs.remove(&(ep.0, peer.0));
+        self.ops.forget_parts(|of, by| (of, by) == (ep.0, peer.0));
         if !self.calls.open.contains_key(&(ep.0, peer.0)) {
             return;
         }
@@ -318,6 +319,7 @@ impl<S: System> Core<S> {
         }
         self.calls.open.retain(|&(of, _), _| of != ep.0);
         self.calls.runs.retain(|&(of, _), _| of != ep.0);
+        self.ops.forget_parts(|of, _| of == ep.0);
     }
 
     /// All parts of an operation have ended well: the peer is told.
@@ -335,15 +337,18 @@ impl<S: System> Core<S> {
             must: true,
             ..Request::EMPTY
         };
-        for &key in others {
-            self.call_over(ep, key, fetches | MORE, untold)?;
+        for &of in others {
+            self.call_over(ep, of, fetches | MORE, untold)?;
         }
         let Some((place, data, len)) = trailer.data else {
             return self.call_over(ep, first, fetches, untold);
         };
         self.watch.trails(context);
         let request = Request {
-            word: Word::new(Verb::Write, HAS_DATA, len),
+            word: Word {
+                op: first.1,
+                ..Word::new(Verb::Write, HAS_DATA, len)
+            },
             place,
             data,
             context,
@@ -376,15 +381,18 @@ impl<S: System> Core<S> {
         self.call(self.polled_ns, ep, &request)
     }
 
-    /// Tells the peer that an operation on a region is over.
+    /// Tells the peer that an operation is over that has so many parts in a region.
     fn call_over(
         &mut self,
         ep: EpId,
-        key: u64,
+        (key, parts): (u64, u8),
         flags: u8,
         request: Request<'_>,
     ) -> Result<(), SubmitError> {
-        let word = Word::new(Verb::Over, flags, 0);
+        let word = Word {
+            op: parts,
+            ..Word::new(Verb::Over, flags, 0)
+        };
         let place = (key, 0);
         let request = Request {
             word,

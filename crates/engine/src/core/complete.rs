@@ -108,7 +108,7 @@ impl<S: System> Core<S> {
             self.ops.leave_region(served.region);
             if end.is_ok() && !served.part {
                 self.count(op.ep, Counted::RemoteReads, true);
-                self.ops.count(served.region, [true, false]);
+                self.count_region(served.region, [true, false]);
             }
         }
         if let Some(buffer) = op.log.take() {
@@ -187,7 +187,9 @@ impl<S: System> Core<S> {
             self.ops.recvs.remove(handle);
             if head.flags & FLAG_PART == 0 {
                 self.count(ep, Counted::RemoteWrites, true);
-                self.ops.count(region, [false, true]);
+                self.count_region(region, [false, true]);
+            } else {
+                self.ops.part_came(region, (ep.0, peer.0, false));
             }
             return self.ops.leave_region(region);
         }
@@ -282,6 +284,14 @@ impl<S: System> Core<S> {
         self.count(op.ep, Counted::Receives, false);
         let cq = self.dir.ep(op.ep).and_then(|e| e.rx_cq);
         self.complete(cq, entry);
+    }
+
+    /// Counts what ended well in a region: it read, wrote.
+    pub(crate) fn count_region(&mut self, key: u64, does: [bool; 2]) {
+        self.ops.count(key, does);
+        if self.cfg.proto.errs(Mutation::CountTwice) {
+            self.ops.count(key, does);
+        }
     }
 
     /// Counts what ended at an endpoint.

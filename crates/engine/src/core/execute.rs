@@ -46,32 +46,49 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Counts the operation of a call, if it is its only one or its last, and none was refused.
+    /// Counts the operation of a call, if it is its only one or its last, and none was refused: in
+    /// the regions that its parts came to, if they are still there.
     fn count_call(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
-        if word.flags & PART != 0 {
+        let whose = (ep.0, peer.0);
+        let (part, more) = (word.flags & PART != 0, word.flags & MORE != 0);
+        let told = if word.verb == Verb::Atomic {
+            0
+        } else {
+            word.op
+        };
+        let fetches = word.flags & FETCHES != 0;
+        let parts_of = (ep.0, peer.0, fetches);
+        let alone = told == 0 && !part && !more && !self.calls.runs.contains_key(&whose);
+        if told == 0 && done && !alone {
+            self.ops.part_came(key, parts_of);
+        }
+        if part {
             return;
         }
-        let whose = (ep.0, peer.0);
         let mut run: Run = self.calls.runs.remove(&whose).unwrap_or_default();
         run.failed |= !done;
-        run.keys.add(key);
-        if word.flags & MORE != 0 {
+        if told > 0 || done {
+            run.keys.add(key, told.max(1));
+        }
+        if more {
             self.calls.runs.insert(whose, run);
             return;
         }
-        if run.failed {
-            return;
-        }
-        let fetches = word.flags & FETCHES != 0;
         let counted = match fetches {
             true => Counted::RemoteReads,
             false => Counted::RemoteWrites,
         };
-        self.count(ep, counted, true);
         // (Memory that an atomic fetches and changes is read and written.)
         let changes = !fetches || word.verb == Verb::Atomic && word.op != op::READ;
-        for key in run.keys.as_slice() {
-            self.ops.count(*key, [fetches, changes]);
+        let anywhere = self.cfg.proto.errs(Mutation::CountAnywhere);
+        for &(key, parts) in run.keys.as_slice() {
+            let here = alone || self.ops.take_parts(key, parts_of, parts) || anywhere;
+            if here && !run.failed {
+                self.count_region(key, [fetches, changes]);
+            }
+        }
+        if !run.failed {
+            self.count(ep, counted, true);
         }
     }
 

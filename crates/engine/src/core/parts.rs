@@ -38,7 +38,7 @@ impl<S: System> Core<S> {
         let in_order = calls && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
         let mut keys = Keys::default();
-        ranges.iter().for_each(|(key, _, _)| keys.add(*key));
+        ranges.iter().for_each(|(key, _, _)| keys.add(*key, 1));
         let len = u32::try_from(total(req.iov)).unwrap_or(u32::MAX);
         let trailer = (!in_order).then(|| Trailer {
             peer,

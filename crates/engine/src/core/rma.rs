@@ -380,6 +380,10 @@ impl<S: System> Core<S> {
             }
             return;
         };
+        if part {
+            // (Its reader may tell of the end before it acknowledges the answer.)
+            self.ops.part_came(range.0, (ep.0, peer.0, true));
+        }
         let handle = self.ops.sends.insert(SendOp {
             ep,
             pieces,

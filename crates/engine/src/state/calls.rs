@@ -39,23 +39,29 @@ pub(crate) struct Part {
     pub flags: u8,
 }
 
-/// Keys of an operation's memory, each once: no more than a request may name.
+/// Keys of an operation's memory, each once, and how many of its parts name it: no more than a
+/// request may name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
-    keys: [u64; REMOTE_PIECES_MAX],
+    keys: [(u64, u8); REMOTE_PIECES_MAX],
     count: usize,
 }
 
 impl Keys {
-    /// Adds a key, if there is room.
-    pub(crate) fn add(&mut self, key: u64) {
-        if self.count < self.keys.len() && !self.as_slice().contains(&key) {
-            self.keys[self.count] = key;
-            self.count += 1;
+    /// Adds so many parts of a key, if there is room.
+    pub(crate) fn add(&mut self, key: u64, more: u8) {
+        let known = self.keys[..self.count].iter_mut().find(|of| of.0 == key);
+        match known {
+            Some((_, parts)) => *parts = parts.saturating_add(more),
+            None if self.count < REMOTE_PIECES_MAX => {
+                self.keys[self.count] = (key, more);
+                self.count += 1;
+            }
+            None => {}
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[u64] {
+    pub(crate) fn as_slice(&self) -> &[(u64, u8)] {
         &self.keys[..self.count]
     }
 }
@@ -65,7 +71,7 @@ impl Keys {
 pub(crate) struct Run {
     /// One of them was refused.
     pub failed: bool,
-    /// The memory that they name.
+    /// The memory that they were let into, or tell of.
     pub keys: Keys,
 }
 
@@ -140,6 +146,7 @@ pub(crate) struct Word {
     pub verb: Verb,
     /// Of an atomic.
     pub datatype: u8,
+    /// Of an atomic; of the end of an operation in parts, those that its region has.
     pub op: u8,
     /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`], [`MORE`].
     pub flags: u8,

@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// A range of a region: its key, offset (or address) and length.
 pub(crate) type Range = (u64, u64, u64);
 
+/// Whose part of an operation: endpoint index, peer, and whether it reads.
+pub(crate) type Whose = (u32, u32, bool);
+
 /// Registered memory.
 #[derive(Debug)]
 pub struct Registered {
@@ -20,6 +23,8 @@ pub struct Registered {
     pub(crate) users: u32,
     /// Count the operations of peers that read it, and that write or change it.
     pub(crate) counters: [Option<Arc<Counter>>; 2],
+    /// Parts of peers' operations, the end of which was not told.
+    parts: BTreeMap<Whose, u32>,
 }
 
 /// Operations and regions.
@@ -75,6 +80,7 @@ impl Operations {
             pieces,
             users: 0,
             counters: Default::default(),
+            parts: BTreeMap::new(),
         });
         self.open += usize::from(region.is_open());
         true
@@ -105,6 +111,34 @@ impl Operations {
         let of_writes = counters[1].as_ref().filter(|other| writes && !same(other));
         let counting = of_reads.into_iter().chain(of_writes);
         counting.for_each(|counter| counter.count(true));
+    }
+
+    /// A part of a peer's operation was let into a region.
+    pub(crate) fn part_came(&mut self, key: u64, whose: Whose) {
+        if let Some(region) = self.regions.get_mut(&key) {
+            *region.parts.entry(whose).or_default() += 1;
+        }
+    }
+
+    /// An operation of a peer is over that has so many parts under a key; `false`: they came
+    /// before the region that has it now.
+    pub(crate) fn take_parts(&mut self, key: u64, whose: Whose, parts: u8) -> bool {
+        let Some(region) = self.regions.get_mut(&key) else {
+            return false;
+        };
+        let came = region.parts.remove(&whose).unwrap_or(0);
+        let left = came.checked_sub(parts.into());
+        if let Some(left) = Some(left.unwrap_or(came)).filter(|left| *left > 0) {
+            region.parts.insert(whose, left);
+        }
+        left.is_some()
+    }
+
+    /// Some peers will tell of nothing any more.
+    pub(crate) fn forget_parts(&mut self, of: impl Fn(u32, u32) -> bool) {
+        for region in self.regions.values_mut() {
+            region.parts.retain(|&(ep, peer, _), _| !of(ep, peer));
+        }
     }
 
     /// As [`Operations::region_at`], for a peer that uses it until it leaves it.

@@ -131,6 +131,10 @@ pub enum Mutation {
     ForgetPiece,
     /// An operation is counted with each of its parts.
     CountParts,
+    /// An operation is counted twice by its region.
+    CountTwice,
+    /// An operation in parts is counted by whatever region has its key when it is over.
+    CountAnywhere,
     /// Whoever asks who is at a place takes the answer to another question.
     AnyAnswer,
     /// Endpoints that nobody uses answer such questions.
@@ -150,7 +154,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
     /// InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 58] = [
+    pub const ALL: [Mutation; 60] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -207,6 +211,8 @@ impl Mutation {
         Mutation::EndWithPart,
         Mutation::ForgetPiece,
         Mutation::CountParts,
+        Mutation::CountTwice,
+        Mutation::CountAnywhere,
         Mutation::AnyAnswer,
         Mutation::AnswerUnused,
     ];
