@@ -13,6 +13,11 @@ use std::time::Instant;
 
 /// Looks at the events of a rail: more than the bound within which an error queue is read.
 const LOOKS: usize = 10_000;
+/// The networks on both sides of the router.
+const NETS: [(&str, &str); 2] = [
+    ("10.1.0.0/24", "10.2.0.0/24"),
+    ("fd00:1::/64", "fd00:2::/64"),
+];
 
 /// Two hosts with a router between them; the thread is in the first.
 fn routed() -> [Namespace; 3] {
@@ -90,40 +95,30 @@ fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) 
     }
 }
 
-#[test]
-fn what_a_router_refuses_is_no_word_of_the_peers_host() {
-    let [a, router, b] = routed();
-    for (here, there) in [
-        ("10.1.0.0/24", "10.2.0.0/24"),
-        ("fd00:1::/64", "fd00:2::/64"),
-    ] {
-        let (_peer, living, dead) = living_and_dead(&b, there);
-        router.enter();
-        bar("forward", &format!("udp dport {}", port_of(&living)));
-        a.enter();
+/// One of the hosts refuses what goes to the living process, which is not its own.
+fn a_refusal_of(host: usize, hook: &str) {
+    let hosts = routed();
+    for (here, there) in NETS {
+        let (_peer, living, dead) = living_and_dead(&hosts[2], there);
+        hosts[host].enter();
+        bar(hook, &format!("udp dport {}", port_of(&living)));
+        hosts[0].enter();
         let (mut tx, _back) = open_default(here);
         only_the_dead_is_refused(&mut tx, &living, &dead);
-        router.enter();
-        assert!(barred() >= 20, "the router has refused");
+        hosts[host].enter();
+        assert!(barred() >= 20, "it has refused");
         tool("nft", "delete table inet bar", "nftables");
     }
 }
 
 #[test]
+fn what_a_router_refuses_is_no_word_of_the_peers_host() {
+    a_refusal_of(1, "forward");
+}
+
+#[test]
 fn what_the_own_host_refuses_is_no_word_of_the_peers_host() {
-    let [a, _router, b] = routed();
-    for (here, there) in [
-        ("10.1.0.0/24", "10.2.0.0/24"),
-        ("fd00:1::/64", "fd00:2::/64"),
-    ] {
-        let (_peer, living, dead) = living_and_dead(&b, there);
-        a.enter();
-        bar("output", &format!("udp dport {}", port_of(&living)));
-        let (mut tx, _back) = open_default(here);
-        only_the_dead_is_refused(&mut tx, &living, &dead);
-        assert!(barred() >= 20, "the own host has refused");
-        tool("nft", "delete table inet bar", "nftables");
-    }
+    a_refusal_of(0, "output");
 }
 
 /// The reason for which a link that is asked for goes down.
@@ -144,10 +139,7 @@ fn why_down(tx: &mut TcpTx, rx: &mut impl RailRx, to: &RailAddr) -> DownReason {
 #[test]
 fn a_connection_that_a_router_refuses_is_not_refused_by_the_peers_host() {
     let [a, router, b] = routed();
-    for (here, there) in [
-        ("10.1.0.0/24", "10.2.0.0/24"),
-        ("fd00:1::/64", "fd00:2::/64"),
-    ] {
+    for (here, there) in NETS {
         let open = |address: &str| {
             let choice = choose_interfaces(&[address.to_owned()]).unwrap();
             TcpRail::open(&choice[0], &TcpConfig::default()).unwrap()
