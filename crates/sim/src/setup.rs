@@ -451,6 +451,7 @@ impl Setup {
         setup.streams.fill(false);
         setup.connected.fill(false);
         setup.verbs.fill(None);
+        setup.writes.fill(false);
         (setup.near, setup.behind, setup.silent_ns) = (None, None, 0);
         setup
     }

@@ -10,6 +10,7 @@ fn clean(seed: u64, profile: Profile) {
     // There were none when these were found.
     setup.streams.fill(false);
     setup.writes.fill(false);
+    setup.behind = None;
     let outcome = run_setup(&setup, false);
     assert!(
         outcome.failure.is_none(),
