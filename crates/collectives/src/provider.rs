@@ -45,6 +45,8 @@ pub struct Provider {
     pub progress: extern "C" fn() -> isize,
     pub close: extern "C" fn(isize) -> isize,
     pub doze: extern "C" fn() -> isize,
+    pub look: extern "C" fn() -> isize,
+    pub offer: extern "C" fn() -> isize,
 }
 
 /// See the provider.

@@ -12,10 +12,8 @@ const LOOKS: u32 = 32;
 /// Time after which the processor is offered to others, at the latest: the wait that one of them
 /// has on account of this one. The offer takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
-/// An offer that took so long let somebody else run.
-const SHARED: Duration = Duration::from_micros(10);
-/// After such an offer this many waits follow, one after each look: those that wait are in the way
-/// of those that have what they wait for.
+/// After an offer that let somebody else run this many follow, one before each further look: those
+/// that wait are in the way of those that have what they wait for.
 const OFFERS: u32 = 1_024;
 /// Broadcasts of so many bytes are waited for asleep: ranks that offer the processor in a loop are
 /// in the way, too, and a sleep's end is late by a share of such a broadcast only.
@@ -29,21 +27,19 @@ static OFFERS_DUE: AtomicU32 = AtomicU32::new(0);
 
 /// The doings of a rank that waits.
 pub trait Around {
-    /// Makes progress for the engine.
-    fn progress(&self);
+    /// Makes progress for the engine: a look at its rails.
+    fn look(&self);
     /// Makes progress for the MPI.
     fn progress_of_mpi(&self);
     /// Sleeps for a millisecond at most.
     fn doze(&self);
-    /// Lets others run that wait for the processor.
-    fn offer(&self) {
-        std::thread::yield_now();
-    }
+    /// Lets others run that wait for the processor; whether one did.
+    fn offer(&self) -> bool;
 }
 
 impl Around for (&Mpi, &Provider) {
-    fn progress(&self) {
-        (self.1.progress)();
+    fn look(&self) {
+        (self.1.look)();
     }
 
     fn progress_of_mpi(&self) {
@@ -52,6 +48,10 @@ impl Around for (&Mpi, &Provider) {
 
     fn doze(&self) {
         (self.1.doze)();
+    }
+
+    fn offer(&self) -> bool {
+        (self.1.offer)() > 0
     }
 }
 
@@ -80,7 +80,7 @@ impl<A: Around> Wait<A> {
         if self.looks > 0 {
             self.give_way();
         }
-        self.around.progress();
+        self.around.look();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS == 0 {
             self.around.progress_of_mpi();
@@ -102,10 +102,9 @@ impl<A: Around> Wait<A> {
     }
 
     fn offer(&mut self) {
-        let before = Instant::now();
-        self.around.offer();
+        let taken = self.around.offer();
         self.since = Instant::now();
-        if self.since - before >= SHARED {
+        if taken {
             OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         }
     }
@@ -121,8 +120,8 @@ mod tests {
     struct Notes(RefCell<String>);
 
     impl Around for &Notes {
-        fn progress(&self) {
-            self.0.borrow_mut().push('p');
+        fn look(&self) {
+            self.0.borrow_mut().push('l');
         }
 
         fn progress_of_mpi(&self) {}
@@ -131,8 +130,9 @@ mod tests {
             self.0.borrow_mut().push('d');
         }
 
-        fn offer(&self) {
+        fn offer(&self) -> bool {
             self.0.borrow_mut().push('o');
+            false
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
             (0..count).for_each(|_| wait.look());
             notes.0.take()
         };
-        assert_eq!(looks(4, 3), "popop");
-        assert_eq!(looks(DOZE_FROM, LOOKS_BETWEEN + 1), "ppppppppdp");
+        assert_eq!(looks(4, 3), "lolol");
+        assert_eq!(looks(DOZE_FROM, LOOKS_BETWEEN + 1), "lllllllldl");
     }
 }

@@ -81,6 +81,17 @@ impl<S: System> Engine<S> {
         end
     }
 
+    /// Makes progress for a caller that waits for a broadcast: a single look at the rails. To offer
+    /// the processor is up to the caller.
+    pub fn look(&self) {
+        self.shared.look();
+    }
+
+    /// Lets another process run if one waits; whether one did.
+    pub fn offer(&self) -> bool {
+        !self.shared.is_forked() && self.shared.offer()
+    }
+
     /// Sleeps a millisecond, or until something is due, so that packets come together.
     pub fn doze(&self) {
         if !self.shared.is_forked() {

@@ -219,6 +219,25 @@ fn who_shares_its_processor_sleeps_instead_of_yielding() {
     assert_eq!(system.naps.load(Relaxed), naps, "others have gone");
 }
 
+/// Whoever waits for a broadcast offers the processor itself, between two looks. If others took it,
+/// that is known to the polls of everybody else.
+#[test]
+fn a_look_is_one_poll_and_its_callers_offers_teach() {
+    let (engine, system, polls) = engine(1);
+    engine.look(); // the first is of everything, twice
+    let before = polls[0].load(Relaxed);
+    (0..1_000).for_each(|_| engine.look());
+    let offers = (system.yields.load(Relaxed), system.naps.load(Relaxed));
+    assert_eq!((polls[0].load(Relaxed) - before, offers), (1_000, (0, 0)));
+    assert!(!engine.offer(), "alone");
+    share(&system, &Arc::new(AtomicU64::new(1)));
+    assert!(engine.offer());
+    assert_eq!(system.yields.load(Relaxed), 2);
+    (0..100).for_each(|_| engine.progress());
+    assert!(system.naps.load(Relaxed) > 0);
+    *system.on_yield.lock().unwrap() = None; // it holds the system that holds it
+}
+
 /// The next yields find others on the processor, each for 3 ms.
 fn share(system: &Slow, times: &Arc<AtomicU64>) {
     let (again, times_left) = (system.clone(), times.clone());

@@ -56,6 +56,10 @@ pub struct CollectivesV1 {
     pub close: extern "C" fn(group: isize) -> isize,
     /// Sleeps a millisecond at most, so that packets come together.
     pub doze: extern "C" fn() -> isize,
+    /// Makes progress: a single look, which leaves it to the caller to offer the processor.
+    pub look: extern "C" fn() -> isize,
+    /// Lets another process run if one waits: 1, one did.
+    pub offer: extern "C" fn() -> isize,
 }
 
 /// A broadcast ended as it should.
@@ -84,6 +88,8 @@ pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     progress,
     close,
     doze,
+    look,
+    offer,
 };
 
 /// The domain whose engine has the groups. It may be closed, as if they were not there.
@@ -218,6 +224,17 @@ extern "C" fn doze() -> isize {
     })
 }
 
+extern "C" fn look() -> isize {
+    guard_free(|| {
+        used()?.engine.look();
+        Ok(0)
+    })
+}
+
+extern "C" fn offer() -> isize {
+    guard_free(|| Ok(used()?.engine.offer() as isize))
+}
+
 extern "C" fn close(group: isize) -> isize {
     with_group(group, |shared, group| {
         shared.engine.group_close(group);
@@ -274,7 +291,9 @@ mod tests {
             is_idle,
             progress,
             close,
-            doze
+            doze,
+            look,
+            offer
         );
         type Api = other_side::ApiV1;
         assert_alike!(crate::MarlineApiV1, Api, version, size, collectives);

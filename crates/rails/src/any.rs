@@ -194,6 +194,7 @@ forward! {
 forward! {
     impl RailRx for AnyRx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+    mut fn recv_groups(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     ref fn fd(self) -> Option<i32>;
     mut fn arm(self) -> Armed;

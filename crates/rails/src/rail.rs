@@ -134,6 +134,12 @@ pub trait RailRx: Send {
     /// when nothing waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
+    /// Receives as `recv` does, but what comes for groups alone where a rail can tell it apart: for
+    /// whoever waits for that and looks again and again.
+    fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.recv(sink)
+    }
+
     /// Receives as `recv` does from where nothing is expected: to be called now and then, every
     /// 16th time say, and before waiting.
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;

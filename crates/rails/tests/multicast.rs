@@ -4,8 +4,8 @@ mod common;
 
 use common::{ip, join, open, open_default, port_of, receive, wait_readable, Namespace};
 use marline_rails::{
-    group_addr, Armed, GroupError, Groups, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig,
-    UdpRx, UdpTx,
+    group_addr, Armed, GroupError, Groups, Links, RailEvent, RailRx, RailTx, SendOutcome,
+    UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 
@@ -54,6 +54,30 @@ fn what_is_sent_to_a_group_reaches_all_other_members_once() {
     rails[2].0.leave(links[2]);
     assert_eq!(rails[2].0.send_group(links[2], &[1], 1), SendOutcome::Sent);
     assert!(is_quiet(&mut rails[1].1));
+}
+
+#[test]
+fn a_look_at_groups_leaves_what_came_for_one_alone() {
+    let host = Namespace::enter_new();
+    host.enter();
+    let mut rails: Vec<_> = (0..2).map(|_| open_default("127.0.0.0/8")).collect();
+    let ours = group(&rails[0].0, 7);
+    let links: Vec<_> = rails
+        .iter_mut()
+        .map(|(tx, _)| tx.join(&ours).unwrap())
+        .collect();
+    let to = rails[1].0.local_addr();
+    let link = rails[0].0.connect(&to).link;
+    assert_eq!(rails[0].0.send(link, &[1; 9], 9, 0), SendOutcome::Sent);
+    assert_eq!(
+        rails[0].0.send_group(links[0], &[2; 9], 9),
+        SendOutcome::Sent
+    );
+    let mut got = Vec::new();
+    let rx = &mut rails[1].1;
+    while rx.recv_groups(&mut |r| got.push(r.bytes[0])) > 0 || got.is_empty() {}
+    assert_eq!(got, [2]);
+    assert_eq!(receive(rx, 1), [vec![1; 9]]);
 }
 
 #[test]

@@ -59,6 +59,11 @@ impl YieldPolicy {
         self.after == AFTER_MAX
     }
 
+    /// Somebody took the processor when it was offered last.
+    pub(crate) fn was_taken(&self) -> bool {
+        self.naps > 0
+    }
+
     /// Counts a poll.
     pub(crate) fn count(&mut self, taken: usize) {
         if taken == 0 {

@@ -19,6 +19,9 @@ const LONG_NS: u64 = 100_000;
 /// often at least: each further socket costs 0.2 us.
 const OTHERS_EVERY: u32 = 16;
 
+/// Where a broadcast is awaited on a rail, one look in so many is at more than its groups.
+const BESIDE_GROUPS_EVERY: u32 = 4;
+
 /// Polls after the end of the last open remote operation in which nothing is awaited: MPICH
 /// polls twice more before it returns from a flush.
 const SATED: u32 = 2;
@@ -34,6 +37,17 @@ pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 /// `GLANCE_BYTES`, to which peers that ack every 64 packets answer with two packets or three.
 const GLANCE_TAKES: usize = 4;
 
+/// Part of a rail that is polled.
+#[derive(Clone, Copy)]
+enum Of {
+    /// Where packets come.
+    All,
+    /// Of these, where those of groups come.
+    Groups,
+    /// Where none is expected.
+    Rest,
+}
+
 /// The outcome of a poll of the rails.
 struct Look {
     /// Datagrams.
@@ -46,8 +60,14 @@ struct Look {
 impl<S: System> Shared<S> {
     /// The progress call of the application; the core is still locked when it returns.
     pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
+        self.poll_as(true)
+    }
+
+    /// The same; `offers`: the processor is offered to others where they may want it, else that is
+    /// the caller's part.
+    pub(crate) fn poll_as(&self, offers: bool) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
-        let Look { taken, all, now } = self.poll_rails(&mut held);
+        let Look { taken, all, now } = self.poll_rails(&mut held, offers);
         let (mut core, now) = held.unwrap_or_else(|| {
             let mut core = self.lock();
             core.on_poll(now, false);
@@ -124,7 +144,7 @@ impl<S: System> Shared<S> {
         }
         if all {
             for rail in 0..receivers.halves.len() {
-                taken += self.receive_from((rail, true), receivers, core, by_thread);
+                taken += self.receive_from((rail, Of::Rest), receivers, core, by_thread);
             }
         }
         receivers.offers.count(taken);
@@ -141,16 +161,21 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
-        let taken = self.receive_from((rail, false), receivers, core, by_thread);
+        let beside = receivers.turn % BESIDE_GROUPS_EVERY == 0;
+        let of = match self.awaited.load(Ordering::Relaxed) >> rail & 1 {
+            1 if receivers.waits && !beside && !by_thread => Of::Groups,
+            _ => Of::All,
+        };
+        let taken = self.receive_from((rail, of), receivers, core, by_thread);
         receivers.note(rail, taken > 0);
         taken
     }
 
-    /// Polls where packets of a rail come, or, `rest`, where none is expected.
+    /// Polls a rail.
     #[inline]
     fn receive_from<'a>(
         &'a self,
-        (rail, rest): (usize, bool),
+        (rail, of): (usize, Of),
         receivers: &mut Receivers<S::Rx>,
         core: &mut Held<'a, S>,
         by_thread: bool,
@@ -170,10 +195,10 @@ impl<S: System> Shared<S> {
             }
         };
         let half = &mut receivers.halves[rail];
-        if rest {
-            half.recv_rest(&mut sink)
-        } else {
-            half.recv(&mut sink)
+        match of {
+            Of::All => half.recv(&mut sink),
+            Of::Groups => half.recv_groups(&mut sink),
+            Of::Rest => half.recv_rest(&mut sink),
         }
     }
 
@@ -184,10 +209,11 @@ impl<S: System> Shared<S> {
     }
 
     /// The application's poll of the rails.
-    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> Look {
+    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>, offers: bool) -> Look {
         let mut receivers = self.receivers();
-        let mut taken = self.receive_often(&mut receivers, held);
-        let mut offer = receivers.offers.due().filter(|_| taken == 0);
+        receivers.waits = !offers;
+        let mut taken = self.receive_often(&mut receivers, held, offers);
+        let mut offer = receivers.offers.due().filter(|_| taken == 0 && offers);
         if offer == Some(CpuOffer::Nap) && receivers.arm() {
             taken = self.receive(&mut receivers, held, false);
             offer = offer.filter(|_| taken == 0);
@@ -216,14 +242,16 @@ impl<S: System> Shared<S> {
         Look { taken, all, now }
     }
 
-    /// Polls once, or several times where packets come often.
+    /// Polls once, or several times where packets come often and the caller does not know how often
+    /// to poll.
     fn receive_often<'a>(
         &'a self,
         receivers: &mut Receivers<S::Rx>,
         held: &mut Held<'a, S>,
+        often: bool,
     ) -> usize {
-        let sated = self.sated.take();
-        let mut more = if sated { 0 } else { receivers.tries() };
+        let often = often && !self.sated.take();
+        let mut more = if often { receivers.tries() } else { 0 };
         let taken = loop {
             let taken = self.receive_once(receivers, held, false);
             if taken > 0 || more == 0 {
@@ -250,7 +278,7 @@ impl<S: System> Shared<S> {
         let all = receivers.turn % OTHERS_EVERY == 0;
         for rail in 0..receivers.halves.len() {
             if all {
-                self.receive_from((rail, true), &mut receivers, &mut held, true);
+                self.receive_from((rail, Of::Rest), &mut receivers, &mut held, true);
             }
             let mut takes = 0;
             while takes < GLANCE_TAKES

@@ -17,6 +17,13 @@ impl<S: System> Shared<S> {
         }
     }
 
+    /// See `Engine::look`.
+    pub(crate) fn look(&self) {
+        if !self.is_forked() {
+            drop(self.poll_as(false));
+        }
+    }
+
     /// See `Engine::cq_read`.
     pub(crate) fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
         if self.is_forked() {

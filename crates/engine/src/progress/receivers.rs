@@ -33,6 +33,8 @@ pub(crate) struct Receivers<R> {
     pub(crate) nappers: u32,
     /// The event that ends their sleep was raised.
     pub(crate) called: bool,
+    /// Whoever polls now waits for a broadcast.
+    pub(crate) waits: bool,
 }
 
 impl<R: RailRx> Receivers<R> {
@@ -49,6 +51,7 @@ impl<R: RailRx> Receivers<R> {
             absences: Absences::default(),
             nappers: 0,
             called: false,
+            waits: false,
         }
     }
 

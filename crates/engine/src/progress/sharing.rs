@@ -42,6 +42,14 @@ impl<S: System> Shared<S> {
         receivers
     }
 
+    /// Lets another process run if one waits, for a caller of `Engine::look`; whether one did.
+    pub(crate) fn offer(&self) -> bool {
+        let receivers = self.receivers();
+        self.offer_processor(receivers, CpuOffer::Yield)
+            .offers
+            .was_taken()
+    }
+
     /// If no packet waits: sleeps until something is due or another thread calls, and at most
     /// [`NAP_MAX_NS`]. What comes by UDP meanwhile does not end it, as rails are not armed: many
     /// packets are taken at once then (docs/decisions/0223).

@@ -84,8 +84,9 @@ impl Held {
     }
 }
 
-/// Members who lacked nothing when they were asked are asked twice as late the next time, so often at most,
-/// and at the latest after the time below. Who asks after each short broadcast doubles its cost.
+/// Members who lacked nothing when they were asked are asked twice as late the next time, so often
+/// at most, and at the latest after the time below: to ask after each short broadcast doubles its
+/// cost.
 const VAIN_MAX: u32 = 5;
 const ASK_LATE_NS: u64 = 2_000_000;
 
@@ -172,7 +173,7 @@ pub(super) struct Sending {
     /// How often members were asked since the last chunk or acknowledgement.
     pub(super) reminded: u32,
     pub(super) reminded_at: u64,
-    /// How often members were asked since one of them lacked something, of late.
+    /// How often members were asked since one of them lacked something.
     pub(super) vain: u32,
 }
 

@@ -88,10 +88,21 @@ impl UdpRx {
 
     /// Reads sockets of groups: the one last heard, or all in turn.
     #[inline]
-    fn recv_groups(&mut self, all: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    fn recv_some_groups(&mut self, all: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.refresh();
         let with = (&*self.shared, &mut self.reader);
         self.groups.recv(with, all, sink)
+    }
+
+    /// Notes that it is awake, and that so many datagrams came.
+    #[inline]
+    fn came(&mut self, count: usize) {
+        if self.watch == Watch::Asleep {
+            self.wake();
+        }
+        if let (Watch::Awake(left), 1..) = (self.watch, count) {
+            self.linger(left, count);
+        }
     }
 
     /// Takes over what the sending half has changed. A socket that is left may live on in another
@@ -175,21 +186,26 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut count = self.recv_own(sink);
+        let count = self.recv_own(sink);
+        if count == 0 {
+            return self.recv_groups(sink);
+        }
+        self.came(count);
+        count
+    }
+
+    #[inline]
+    fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         if self.watch == Watch::Asleep {
             self.wake();
         }
-        if count == 0 {
-            count = self.recv_groups(false, sink);
-        }
-        if let (Watch::Awake(left), 1..) = (self.watch, count) {
-            self.linger(left, count);
-        }
+        let count = self.recv_some_groups(false, sink);
+        self.came(count);
         count
     }
 
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut count = self.recv_groups(true, sink);
+        let mut count = self.recv_some_groups(true, sink);
         let Some(hot) = self.hot.as_ref().filter(|hot| hot.is_used()) else {
             return count;
         };

@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// Short broadcasts a millisecond apart: where nothing is lost, members are asked less and less. One
+/// Short broadcasts a millisecond apart: where nothing is lost, members are asked ever less. One
 /// that loses the last chunk then waits for milliseconds, and the next that does for round trips.
 #[test]
 fn members_who_lack_nothing_are_asked_less_until_one_does() {
