@@ -405,7 +405,8 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
     assert_eq!(remote(&own, 2, &mut sent, at + 29_001, 42), refused);
     assert_eq!(remote(&own, 3, &mut sent, 0, 43), refused, "read-only");
     assert_eq!(remote(&own, 4, &mut sent, 0, 44), refused, "unknown");
-    assert_eq!(remote(&own, 5, &mut [], 0, 44), None, "nothing to write");
+    assert_eq!(remote(&own, 5, &mut [], 0, 44), refused, "also no bytes");
+    assert_eq!(remote(&own, 5, &mut [], at, 42), None);
     own.engine.mr_close(42);
     assert_eq!(remote(&own, 6, &mut sent, at, 42), refused, "closed");
     assert!(region[71_000..] == [0; 29_000]);
