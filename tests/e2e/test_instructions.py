@@ -19,8 +19,8 @@ EAGER = labs.TARGET / "release" / "examples" / "eager"
 # counts and their reasons. A change that needs more says why there; one that needs less lowers it.
 BUDGETS = [
     # Bytes, window, messages that are counted, instructions of a message.
-    (8, 1, 10_240, 12_830),
-    (8, 64, 10_240, 4_480),
+    (8, 1, 10_240, 13_240),
+    (8, 64, 10_240, 4_530),
     (2_048, 1, 2_560, 15_400),
     (16_384, 1, 1_280, 48_800),
     (65_536, 1, 512, 170_000),

@@ -161,14 +161,19 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
-        let beside = receivers.turn % BESIDE_GROUPS_EVERY == 0;
-        let of = match self.awaited.load(Ordering::Relaxed) >> rail & 1 {
-            1 if receivers.waits && !beside && !by_thread => Of::Groups,
-            _ => Of::All,
+        let of = match receivers.waits && !by_thread && self.is_turn_of_groups(receivers, rail) {
+            true => Of::Groups,
+            false => Of::All,
         };
         let taken = self.receive_from((rail, of), receivers, core, by_thread);
         receivers.note(rail, taken > 0);
         taken
+    }
+
+    /// True if a broadcast is awaited on the rail, and this look is at its groups alone.
+    fn is_turn_of_groups(&self, receivers: &Receivers<S::Rx>, rail: usize) -> bool {
+        let awaited = self.awaited.load(Ordering::Relaxed) >> rail & 1 == 1;
+        awaited && receivers.turn % BESIDE_GROUPS_EVERY != 0
     }
 
     /// Polls a rail.

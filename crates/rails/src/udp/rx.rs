@@ -94,12 +94,9 @@ impl UdpRx {
         self.groups.recv(with, all, sink)
     }
 
-    /// Notes that it is awake, and that so many datagrams came.
+    /// Notes how many datagrams came.
     #[inline]
-    fn came(&mut self, count: usize) {
-        if self.watch == Watch::Asleep {
-            self.wake();
-        }
+    fn note(&mut self, count: usize) {
         if let (Watch::Awake(left), 1..) = (self.watch, count) {
             self.linger(left, count);
         }
@@ -186,21 +183,24 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let count = self.recv_own(sink);
-        if count == 0 {
-            return self.recv_groups(sink);
+        let mut count = self.recv_own(sink);
+        if self.watch == Watch::Asleep {
+            self.wake();
         }
-        self.came(count);
+        if count == 0 {
+            count = self.recv_some_groups(false, sink);
+        }
+        self.note(count);
         count
     }
 
-    #[inline]
+    #[inline(never)]
     fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         if self.watch == Watch::Asleep {
             self.wake();
         }
         let count = self.recv_some_groups(false, sink);
-        self.came(count);
+        self.note(count);
         count
     }
 
