@@ -61,12 +61,16 @@ def test_mpich_is_spared_the_yields_after_messages(lab, mpich, counters):
 
 
 def test_mpich_is_spared_yields_while_a_long_message_comes(lab, mpich, counters):
+    """In the quietest of a few seconds, as no yield is left out while others want the processor: 1.0 for each
+    write alone, 0.5 to 0.7 beside one busy process, 0.04 beside builds; 0.05 to 0.08 if it did not work."""
     wanted, done = counters
     program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
-    before, after, result = yields(lab, mpich, program, [wanted, library(), done])
-    writes = float(result.find(r"^pingpong,bw4m,4194304,([\d.]+),")[1]) * 1e9 / 63e3
-    # Less while others want the processor: 0.09 beside another test, 0.04 beside two builds.
-    assert before - after > 0.03 * writes, f"{before - after} spared, {writes:.0f} writes"
+    spared = []
+    while len(spared) < 10 and max(spared, default=0) < 0.3:
+        before, after, result = yields(lab, mpich, program, [wanted, library(), done])
+        writes = float(result.find(r"^pingpong,bw4m,4194304,([\d.]+),")[1]) * 1e9 / 63e3
+        spared.append((before - after) / writes)
+    assert max(spared) > 0.3, f"spared for each write: {spared}"
 
 
 def test_threads_yield_to_each_other(lab, mpich, counters):

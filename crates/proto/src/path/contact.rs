@@ -176,7 +176,7 @@ impl Node {
         }
         let since = conn.life.unanswered_since.unwrap_or(now);
         let most = timeout + timeout / MORE_TIME as u64 * FLAPS_TIME as u64;
-        now - since >= most || !self.flaps(conn, since, now)
+        now.saturating_sub(since) >= most || !self.flaps(conn, since, now)
     }
 
     /// True if rails to the peer came back since then, and none was up for long enough to ask
