@@ -1,5 +1,5 @@
 """Curves over all sizes: half round trips, windowed bandwidth, and messages per second of several
-pairs; and a few sizes with several threads a rank. `bench/run` measures them beside its marks;
+pairs; and a few sizes with several threads a rank. `bench/run` measures them beside its targets;
 tests/programs/curve.c says what each is."""
 
 import os
@@ -36,8 +36,8 @@ MATCHING = {
     "match-posted": ("A message that finds one of so many receives", "us", True),
     "match-unexpected": ("A receive that finds one of so many messages", "us", True),
 }
-# What it is to be at most, or else at least: (mark, largest size it is for).
-MARKS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)],
+# What it is to be at most, or else at least: (target, largest size it is for).
+TARGETS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)],
          **{test: [(1.0, 1 << 30)] for test in [*THREADED, *MATCHING]}}
 
 
@@ -143,16 +143,16 @@ def kinds(samples):
     return sorted(count, key=count.get, reverse=True)
 
 
-def mark_of(test, size):
-    return next((mark for mark, upto in MARKS.get(test, []) if size <= upto), None)
+def target_of(test, size):
+    return next((target for target, upto in TARGETS.get(test, []) if size <= upto), None)
 
 
 def _cell(test, size, row, less):
-    """Ours, its ratio to the best peer's with the interval, and a mark if that is surely missed."""
+    """Ours, its ratio to the best peer's with the interval, and a target if that is surely missed."""
     if not row:
         return "-"
-    mark = mark_of(test, size)
-    missed = mark is not None and (row[3] > mark if less else row[4] < mark)
+    target = target_of(test, size)
+    missed = target is not None and (row[3] > target if less else row[4] < target)
     return f"{row[0]:.4g}  {row[2]:.2f} ({row[3]:.2f} to {row[4]:.2f}){'!' if missed else ' '}"
 
 
@@ -175,7 +175,7 @@ def _print_ratios(tests, rows, where):
 
 
 def report(samples):
-    """Prints the ratio and its interval at each size, and which sizes miss their mark."""
+    """Prints the ratio and its interval at each size, and which sizes miss their target."""
     if not {s["test"] for s in samples} & {*CURVES, *RATES, *THREADED, *MATCHING}:
         return
     for kind in kinds(samples):
@@ -183,7 +183,7 @@ def report(samples):
     # Threads have no cores of their own, so there is one class only.
     for kind in {s["class"] for s in samples if s["test"] in THREADED}:
         _print_ratios(THREADED, table(samples, kind), "")
-    print("\n  ! misses its mark by more than the interval: at most the best peer's time at each size and, "
+    print("\n  ! misses its target by more than the interval: at most the best peer's time at each size and, "
           "with one thread,\n  0.85 of it up to 1 KiB, at least its bandwidth and rate")
     for test, title in RATES.items():
         # Only two ranks have cores of their own.

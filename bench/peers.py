@@ -112,12 +112,12 @@ def interval(ratios):
     return medians[50], medians[-51]
 
 
-def verdict(ratio, low, high, mark, most):
-    """Says if a ratio known to lie between `low` and `high` is at most, or else at least, a mark."""
+def verdict(ratio, low, high, target, most):
+    """Says if a ratio known to lie between `low` and `high` is at most, or else at least, a target."""
     if most:
-        good, sure, hopeless = ratio <= mark, high <= mark, low > mark
+        good, sure, hopeless = ratio <= target, high <= target, low > target
     else:
-        good, sure, hopeless = ratio >= mark, low >= mark, high < mark
+        good, sure, hopeless = ratio >= target, low >= target, high < target
     if hopeless:
         return "NOT reached"
     if sure:
@@ -125,14 +125,14 @@ def verdict(ratio, low, high, mark, most):
     return f"{'reached' if good else 'not reached'} by the median, not certain"
 
 
-def judged(ratios, mark, most):
-    """The rounds' median ratio, its interval and, with a mark, what to say of it."""
+def judged(ratios, target, most):
+    """The rounds' median ratio, its interval and, with a target, what to say of it."""
     ratio, (low, high) = statistics.median(ratios), interval(ratios)
     text = f"{ratio:.2f} ({low:.2f} to {high:.2f}, {len(ratios)} rounds)"
-    if mark is None:
+    if target is None:
         return text
     sign = "at most" if most else "at least"
-    return f"{text}   mark: {sign} {mark}  {verdict(ratio, low, high, mark, most)}"
+    return f"{text}   target: {sign} {target}  {verdict(ratio, low, high, target, most)}"
 
 
 def write_csv(samples, suffix, folder=None):
