@@ -193,6 +193,31 @@ def test_long_messages_are_read():
         assert len(summed) >= 2 and all(n > 0 for n in summed), said
 
 
+def test_memory_that_may_not_be_locked():
+    """A rank that may lock no more memory than its rails have (`ulimit -l`) sends long messages by
+    writes all the same, copied, receives them in packets, also where they are to be read, and says
+    once what to do; no link falls."""
+    program = (MPICH.program("stress"), "--iterations", 1, "--max-size", 1 << 20)
+    bound = ("setpriv", "--bounding-set", "-ipc_lock", *program, "--lock-no-more", 1)
+    marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec"]
+    words = [*marline, "-n", 1, *bound, ":", "-n", 1, *program]
+    line = shlex.join(str(word) for word in words)
+    pages = "ulimit -l unlimited; export FI_LOG_LEVEL=warn FI_MARLINE_STATS_DIR=$(mktemp -d)"
+    ways = (("rc", "off"), ("uc", "off"), ("rc", "on"))
+    lines = [f"echo RAILS {kind}; FI_MARLINE_RAILS={kind}:rxe0 FI_MARLINE_VERBS_READS={reads} "
+             f"timeout 100 {line} || exit 1" for kind, reads in ways]  # fmt: skip
+    shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
+    said = in_guest(pages, *lines, shown)
+    assert_carried(said, "rc:rxe0", "uc:rxe0")
+    # Of each job one process was bound: it registered nothing, and its writes were copied. What came
+    # to it came in packets; nothing was read. (Only what counted is shown.)
+    counted = lambda name: [int(n) for n in re.findall(rf"\b{name}=(\d+)", said)]
+    for name in ("unregistered", "written"):
+        assert len(counted(name)) == len(ways), (name, said)
+    assert not counted("pulled") and not counted("resent_failover"), said
+    assert said.count("raise the limit on locked memory") == len(ways), said
+
+
 def test_few_connections_serve_many_ranks():
     """Four ranks, each of which may have two connections at a time: they are closed and made
     again all the time, and no link falls; also without reliability in software, where a packet that
@@ -295,5 +320,7 @@ def test_rails_on_a_device():
     program = re.search(r"Executable tests/verbs\.rs \((.+)\)", built.stderr)
     assert program, built.stderr[-4000:]
     said = in_guest(f"{labs.ROOT / program[1]} --ignored --color never --test-threads 1 || exit 1")
-    source = (labs.ROOT / "crates" / "rails" / "tests" / "verbs.rs").read_text()
-    assert f"test result: ok. {source.count('#[ignore')} passed" in said, said
+    tests = labs.ROOT / "crates" / "rails" / "tests"
+    sources = [(tests / name).read_text() for name in ("verbs.rs", "limited/mod.rs")]
+    count = sum(source.count("#[ignore") for source in sources)
+    assert f"test result: ok. {count} passed" in said, said

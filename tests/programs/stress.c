@@ -4,13 +4,17 @@
  *
  *   stress [--max-size BYTES] [--iterations N] [--seconds S] [--continue S] [--seed N]
  *          [--until FILE] [--phases ring,alltoall,...] [--window N] [--count-errors] [--report S]
+ *          [--lock-no-more 1]
  *
  * A run ends after N iterations or S seconds, whichever comes first; --continue S ignores the
  * iterations and runs for S seconds, and with --until on until rank 0 finds such a file. --count-errors goes on after a wrong byte and counts them.
+ * With --lock-no-more the rank's process locks no more memory than it did when MPI_Init was over
+ * (`ulimit -l`, which binds processes without CAP_IPC_LOCK).
  */
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "pattern.h"
@@ -27,7 +31,8 @@ static struct {
     int count_errors;
     double report_s;
     const char *until;
-} opt = {64u << 20, 1, 1e9, 1, NULL, 2000, 0, 0, NULL};
+    int lock_no_more;
+} opt = {64u << 20, 1, 1e9, 1, NULL, 2000, 0, 0, NULL, 0};
 
 static int rank, ranks;
 static long iteration;
@@ -581,11 +586,33 @@ static void parse(int argc, char **argv)
             opt.until = value;
         else if (!strcmp(name, "--report"))
             opt.report_s = atof(value);
+        else if (!strcmp(name, "--lock-no-more"))
+            opt.lock_no_more = atoi(value);
         else {
             fprintf(stderr, "stress: unknown argument %s\n", name);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
     }
+}
+
+/* What is locked now, for devices, is the limit. */
+static void lock_no_more(void)
+{
+    struct rlimit limit;
+    unsigned long long locked_kb = 0;
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status) && sscanf(line, "VmPin: %llu", &locked_kb) != 1)
+        ;
+    if (status)
+        fclose(status);
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    limit.rlim_cur = locked_kb << 10;
+    if (!locked_kb || setrlimit(RLIMIT_MEMLOCK, &limit)) {
+        fprintf(stderr, "stress: rank %d: %llu kB are locked, no limit was set\n", rank, locked_kb);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    printf("stress rank=%d locked_kb=%llu, and no more\n", rank, locked_kb);
 }
 
 /* Rank 0 decides for all, so that no rank waits for one that has left. */
@@ -624,6 +651,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     parse(argc, argv);
+    if (opt.lock_no_more)
+        lock_no_more();
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_any);
     seq_out = calloc(ranks, sizeof *seq_out);

@@ -38,6 +38,9 @@ pub enum RailEvent {
     Pulled(u64, bool),
     /// An adapter ended a request with an error.
     FailedCompletion,
+    /// Memory of the program could not be registered, with the errno: it is copied instead, or what
+    /// it was for takes another way.
+    Unregistered(i32),
     /// A connection was closed for others: its link rests, and carries what is sent on it by
     /// another one.
     Rested,

@@ -6,6 +6,8 @@
 //! scripts/guest target/debug/deps/verbs-... --ignored --test-threads 1
 //! ```
 
+mod limited;
+
 use marline_rails::{
     choose_rails, group_addr, open_rail, AnyRx, AnyTx, GroupError, GroupLink, Groups, LinkId,
     Links, Piece, Rail, RailEvent, RailRx, RailTx, RailsConfig, Read, RemoteRead, RemoteWrite,
@@ -89,6 +91,16 @@ fn send(end: &mut End, link: LinkId, bytes: &[u8]) {
     while end.tx.send(link, bytes, bytes.len(), 0) == SendOutcome::Busy {
         end.poll();
         assert!(since.elapsed() < LONG);
+    }
+}
+
+/// A write of these pieces to the beginning of the memory under a key.
+fn whole(key: u64, pieces: &[Piece], token: u64) -> Write<'_> {
+    Write {
+        key,
+        offset: 0,
+        pieces,
+        token,
     }
 }
 
@@ -305,20 +317,10 @@ fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
             }];
             if refused {
                 // A reliable connection breaks with it, and the next write is never begun.
-                let write = Write {
-                    key: closed,
-                    offset: 0,
-                    pieces: &first,
-                    token: 1,
-                };
+                let write = whole(closed, &first, 1);
                 assert_eq!(a.tx.write(to_b, &write, b"refused"), SendOutcome::Sent);
             }
-            let write = Write {
-                key,
-                offset: 0,
-                pieces: &pieces,
-                token: 2,
-            };
+            let write = whole(key, &pieces, 2);
             assert_eq!(a.tx.write(to_b, &write, b"written"), SendOutcome::Sent);
             if !refused {
                 a.tx.drain();
@@ -429,12 +431,7 @@ fn connections_rest_while_links_stay_up() {
                         base: bytes.as_ptr(),
                         len: bytes.len(),
                     }];
-                    let write = Write {
-                        key,
-                        offset: 0,
-                        pieces: &pieces,
-                        token: 1,
-                    };
+                    let write = whole(key, &pieces, 1);
                     while ends[from].tx.write(link, &write, b"written") == SendOutcome::Busy {
                         ends[from].poll();
                     }
@@ -516,12 +513,7 @@ fn a_link_begins_with_datagrams() {
             base: source.as_ptr(),
             len: source.len(),
         }];
-        let write = Write {
-            key,
-            offset: 0,
-            pieces: &pieces,
-            token: 1,
-        };
+        let write = whole(key, &pieces, 1);
         assert_eq!(a.tx.write(to_c, &write, b"written"), SendOutcome::Sent);
         let packet = wait(&mut a, &mut c, |_, c| c.packets.pop_front());
         assert_eq!(packet, b"written", "{kind}");

@@ -168,6 +168,27 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
+    /// A rail could not register memory of the program, and has taken another way: once it is said
+    /// what to do.
+    pub(crate) fn unregistered(&mut self, rail: usize, errno: i32) {
+        let first = self.rails.iter().all(|r| r.counters.unregistered == 0);
+        self.rails[rail].counters.unregistered += 1;
+        if !first {
+            return;
+        }
+        let why = std::io::Error::from_raw_os_error(errno);
+        let advice = match errno {
+            libc::ENOMEM | libc::EPERM => ": raise the limit on locked memory (`ulimit -l`)",
+            _ => "",
+        };
+        let name = &self.rails[rail].name;
+        let text = format!(
+            "rail {name}: memory of the program cannot be registered ({why}): long messages are \
+             copied, or go as packets, and are slower{advice}"
+        );
+        self.say(LogLevel::Warn, &text);
+    }
+
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
     /// Nothing is said where both wishes are strong: processors differ in their default.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {

@@ -127,7 +127,7 @@ impl VerbsTx {
             links: VerbsLinks::new(shared.clone(), kind, config).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
             groups: OwnGroups::default(),
-            writes: Writes::new(),
+            writes: Writes::new(&shared.domain, kind != QueueType::Ud).map_err(failed)?,
             shared,
             kind,
             chain: Sends::new(CONNECTION_SENDS as usize),
@@ -407,11 +407,7 @@ impl VerbsTx {
                             offset,
                             bytes,
                             packet,
-                        } => {
-                            let read = Read::Copy(self.writes.next_copy());
-                            let open = |domain: &_| Writes::copied(domain, *key, *offset, bytes);
-                            self.write_now(link, read, packet, open)
-                        }
+                        } => self.write_held(link, (*key, *offset), bytes, packet),
                     };
                     match posted {
                         Posted::NoRoom | Posted::Waits => break,

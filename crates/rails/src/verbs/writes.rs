@@ -2,7 +2,7 @@
 
 use super::send_queue::Read;
 use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
-use crate::sys::{gather, gather_into, Errno};
+use crate::sys::{gather_into, Errno};
 use crate::Write;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,9 @@ const PULL_MIN: usize = 65_536;
 const BOUNCE_LEN: usize = 65_536;
 /// Bounce buffers that are kept while nothing reads them.
 const BOUNCES_KEPT: usize = 16;
+/// Bounce buffers that there are from the beginning, for when no more memory may be registered:
+/// writes that are under way then.
+const BOUNCES_MIN: usize = 4;
 /// Bytes of a buffer that peers write a message into, and how many there are: 16 MiB in all.
 const STAGE_LEN: usize = 1 << 20;
 /// See above.
@@ -34,6 +37,9 @@ pub(super) struct Source {
 
 /// Requests of one write, in order.
 pub(super) type Requests = Vec<(Request, Operation)>;
+
+/// The memory that a write reads, and its requests.
+pub(super) type Opened = (Source, Requests);
 
 /// Where the addresses of memory under a key begin.
 fn start_of(key: u64) -> u64 {
@@ -59,6 +65,8 @@ pub(super) struct Writes {
     sources: HashMap<Read, Source>,
     /// Registered buffers that nothing reads now.
     bounces: Vec<Region>,
+    /// Why memory of users was not registered, each time since this was taken.
+    refused: Vec<Errno>,
     /// Copies so far.
     copies: u64,
     /// Keys so far: none is given twice.
@@ -68,19 +76,33 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    pub(super) fn new() -> Writes {
+    /// With bounce buffers, if the rail writes at all.
+    pub(super) fn new(domain: &Arc<Domain>, writes: bool) -> Result<Writes, Errno> {
+        let bounces =
+            (0..BOUNCES_MIN * usize::from(writes)).map(|_| Region::new(domain, BOUNCE_LEN));
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Writes {
+        Ok(Writes {
             registered: HashMap::new(),
             offered: HashMap::new(),
             staged: HashMap::new(),
             stages: Vec::new(),
             sources: HashMap::new(),
-            bounces: Vec::new(),
+            bounces: bounces.collect::<Result<_, _>>()?,
+            refused: Vec::new(),
             copies: 0,
             count: 0,
             call: since.map_or(0, |since| since.as_micros() as u32),
-        }
+        })
+    }
+
+    /// Notes that memory of users was not registered.
+    fn taken<T>(&mut self, registered: Result<T, Errno>) -> Option<T> {
+        registered.map_err(|errno| self.refused.push(errno)).ok()
+    }
+
+    /// Why memory of users was not registered lately, once for each time.
+    pub(super) fn refusals(&mut self) -> impl Iterator<Item = Errno> + '_ {
+        self.refused.drain(..)
     }
 
     /// Opens memory to writes: the key for peers.
@@ -90,7 +112,7 @@ impl Writes {
         base: *mut u8,
         len: usize,
     ) -> Option<u64> {
-        let memory = KeyedMemory::to_be_written(domain, base, len).ok()?;
+        let memory = self.taken(KeyedMemory::to_be_written(domain, base, len))?;
         let key = self.next_key(memory.start(), memory.rkey());
         self.registered.insert(key, memory);
         Some(key)
@@ -103,7 +125,7 @@ impl Writes {
         base: *const u8,
         len: usize,
     ) -> Option<u64> {
-        let memory = KeyedMemory::to_be_offered(domain, base, len).ok()?;
+        let memory = self.taken(KeyedMemory::to_be_offered(domain, base, len))?;
         let key = self.next_key(memory.start(), memory.rkey());
         self.offered.insert(key, memory);
         Some(key)
@@ -175,19 +197,44 @@ impl Writes {
         self.call
     }
 
-    /// Opens what a write reads to the device, and gives its requests in order.
+    /// Opens the memory that a write reads to the device, and gives its requests: its own, or a
+    /// copy if that is wanted or the memory cannot be registered. `None`: there is no room for a
+    /// copy, until another write is over.
     pub(super) fn open(
+        &mut self,
         domain: &Arc<Domain>,
         write: &Write<'_>,
-    ) -> Result<(Source, Requests), Errno> {
-        let pieces = write.pieces.iter().filter(|piece| piece.len > 0);
-        if pieces.clone().count() > PIECES_MAX {
-            let bytes = gather(write.pieces);
-            return Writes::copied(domain, write.key, write.offset, &bytes);
+        copied: bool,
+    ) -> Result<Option<Opened>, Errno> {
+        let pieces = write.pieces.iter().filter(|piece| piece.len > 0).count();
+        if !copied && pieces <= PIECES_MAX {
+            let opened = self.taken(Writes::in_place(domain, write));
+            if opened.is_some() {
+                return Ok(opened);
+            }
         }
+        let len = write.pieces.iter().map(|piece| piece.len).sum();
+        let new = |len| Region::new(domain, len);
+        let region = match len {
+            ..=BOUNCE_LEN => self.bounces.pop().or_else(|| new(BOUNCE_LEN).ok()),
+            _ => Some(new(len)?),
+        };
+        Ok(region.map(|mut region| {
+            gather_into(write.pieces, region.bytes_mut(0, len));
+            let request = Sends::of_region(&region, 0, len);
+            let source = Source {
+                copied: Some(region),
+                ..Source::default()
+            };
+            (source, vec![(request, place(write.key, write.offset))])
+        }))
+    }
+
+    /// The same of the memory itself.
+    fn in_place(domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());
-        for piece in pieces {
+        for piece in write.pieces.iter().filter(|piece| piece.len > 0) {
             let read = KeyedMemory::to_be_read(domain, piece.base, piece.len)?;
             let request = Request {
                 name: 0,
@@ -206,50 +253,6 @@ impl Writes {
             ..Source::default()
         };
         Ok((source, requests))
-    }
-
-    /// A registered buffer to copy a write into, if one is left over.
-    pub(super) fn bounce(&mut self) -> Option<Region> {
-        self.bounces.pop()
-    }
-
-    /// The same for a write that is copied into such a buffer, or a new one.
-    pub(super) fn staged(
-        domain: &Arc<Domain>,
-        bounce: Option<Region>,
-        write: &Write<'_>,
-    ) -> Result<(Source, Requests), Errno> {
-        let len = write.pieces.iter().map(|piece| piece.len).sum();
-        if len > BOUNCE_LEN {
-            return Writes::open(domain, write);
-        }
-        let mut region = match bounce {
-            Some(region) => region,
-            None => Region::new(domain, BOUNCE_LEN)?,
-        };
-        gather_into(write.pieces, region.bytes_mut(0, len));
-        Ok(Writes::of_copy(region, len, write.key, write.offset))
-    }
-
-    /// The same for a write from a copy of `bytes`.
-    pub(super) fn copied(
-        domain: &Arc<Domain>,
-        key: u64,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<(Source, Requests), Errno> {
-        let mut region = Region::new(domain, bytes.len())?;
-        region.bytes_mut(0, bytes.len()).copy_from_slice(bytes);
-        Ok(Writes::of_copy(region, bytes.len(), key, offset))
-    }
-
-    fn of_copy(region: Region, len: usize, key: u64, offset: u64) -> (Source, Requests) {
-        let request = Sends::of_region(&region, 0, len);
-        let source = Source {
-            copied: Some(region),
-            ..Source::default()
-        };
-        (source, vec![(request, place(key, offset))])
     }
 
     /// The number of a write that reads a copy.

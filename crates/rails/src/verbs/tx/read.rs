@@ -8,7 +8,9 @@ use crate::{LinkId, Read, RemoteRead, SendOutcome};
 impl RemoteRead for VerbsTx {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
         let reliable = self.kind == QueueType::Rc;
-        reliable.then(|| self.writes.offer(&self.shared.domain, base, len))?
+        let key = reliable.then(|| self.writes.offer(&self.shared.domain, base, len))?;
+        self.tell_refusals();
+        key
     }
 
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {

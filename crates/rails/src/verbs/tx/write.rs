@@ -1,14 +1,11 @@
 //! Writes into the memory of peers.
 
 use super::{outcome, Posted, VerbsTx};
-use crate::sys::verbs::{Domain, Operation, QueueType, Request};
-use crate::sys::Errno;
+use crate::sys::verbs::{Operation, QueueType, Request};
 use crate::verbs::held::Waiting;
 use crate::verbs::immediate;
 use crate::verbs::send_queue::Read;
-use crate::verbs::writes::{Requests, Source, Writes};
-use crate::{LinkId, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
-use std::sync::Arc;
+use crate::{LinkId, Piece, RailEvent, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
 
 impl VerbsTx {
     /// Gives the writes of a call their immediates, and cuts them first where they must have no
@@ -30,13 +27,19 @@ impl VerbsTx {
         Operation::SendWith(immediate::of_packet(call, requests.len()))
     }
 
-    /// Writes, if the link has a connection; what is lost is over.
+    /// Tells of memory that was not registered.
+    pub(super) fn tell_refusals(&mut self) {
+        let told = self.writes.refusals().map(RailEvent::Unregistered);
+        self.links.events.extend(told);
+    }
+
+    /// Writes, if the link has a connection; what is lost is over. `copied`: from a copy.
     pub(super) fn write_now(
         &mut self,
         link: LinkId,
         read: Read,
-        packet: &[u8],
-        open: impl FnOnce(&Arc<Domain>) -> Result<(Source, Requests), Errno>,
+        (write, packet): (&Write<'_>, &[u8]),
+        copied: bool,
     ) -> Posted {
         if !self.links.writes(link) {
             if self.links.holds(link) {
@@ -50,8 +53,14 @@ impl VerbsTx {
             return Posted::NoRoom;
         };
         self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
-        let (source, mut requests) = match open(&self.shared.domain) {
-            Ok(opened) => opened,
+        let opened = self.writes.open(&self.shared.domain, write, copied);
+        self.tell_refusals();
+        let (source, mut requests) = match opened {
+            Ok(Some(opened)) => opened,
+            Ok(None) => {
+                self.buffers.free(buffer);
+                return Posted::NoRoom;
+            }
             Err(errno) => {
                 // Without its memory nothing of the link may go on: the packet would lie.
                 self.buffers.free(buffer);
@@ -84,6 +93,28 @@ impl VerbsTx {
             }
         }
         posted
+    }
+
+    /// Writes what a link held.
+    pub(super) fn write_held(
+        &mut self,
+        link: LinkId,
+        (key, offset): (u64, u64),
+        bytes: &[u8],
+        packet: &[u8],
+    ) -> Posted {
+        let piece = Piece {
+            base: bytes.as_ptr(),
+            len: bytes.len(),
+        };
+        let write = Write {
+            key,
+            offset,
+            pieces: &[piece],
+            token: 0,
+        };
+        let read = Read::Copy(self.writes.next_copy());
+        self.write_now(link, read, (&write, packet), true)
     }
 }
 
@@ -129,7 +160,9 @@ impl Staging for VerbsTx {
 impl RemoteWrite for VerbsTx {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         let connected = self.kind != QueueType::Ud;
-        connected.then(|| self.writes.register(&self.shared.domain, base, len))?
+        let key = connected.then(|| self.writes.register(&self.shared.domain, base, len))?;
+        self.tell_refusals();
+        key
     }
 
     fn deregister(&mut self, key: u64) {
@@ -141,14 +174,7 @@ impl RemoteWrite for VerbsTx {
             return too_big;
         }
         let read = Read::Write(write.token);
-        let posted = if self.staged {
-            let bounce = self.writes.bounce();
-            self.write_now(link, read, packet, |domain| {
-                Writes::staged(domain, bounce, write)
-            })
-        } else {
-            self.write_now(link, read, packet, |domain| Writes::open(domain, write))
-        };
+        let posted = self.write_now(link, read, (write, packet), self.staged);
         match posted {
             Posted::Waits => {
                 let held = self.hold(link, || Waiting::write(write, packet));

@@ -1,0 +1,93 @@
+//! Writes when no more memory may be locked (`ulimit -l`).
+
+use super::{link, wait, End};
+use marline_rails::{Piece, RailEvent, RemoteRead, RemoteWrite, SendOutcome, Write};
+use std::process::Command;
+
+/// Set where the process has no right to lock what it likes.
+const BOUND: &str = "MARLINE_TEST_BOUND";
+/// Bytes of a write, and writes.
+const LEN: usize = 60_000;
+/// See above.
+const WRITES: usize = 24;
+
+/// Has a limit on locked memory, in bytes, from now on.
+fn limit(bytes: &str) {
+    let pid = std::process::id().to_string();
+    let bytes = format!("--memlock={bytes}:unlimited");
+    let set = Command::new("prlimit")
+        .args(["--pid", &pid, &bytes])
+        .status();
+    assert!(set.unwrap().success());
+}
+
+/// Bytes that are locked for devices.
+fn locked() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let kb = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kb.parse::<u64>().unwrap() << 10
+}
+
+/// All is copied that is written: as much at once as there are buffers for, the rest when there is
+/// room. Nothing can be opened to peers, which is told;
+/// with a higher limit it can.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn what_cannot_be_registered_is_copied() {
+    const NAME: &str = "limited::what_cannot_be_registered_is_copied";
+    if std::env::var_os(BOUND).is_none() {
+        let mut bound = Command::new("setpriv");
+        bound.args(["--bounding-set", "-ipc_lock"]);
+        bound.arg(std::env::current_exe().unwrap()).env(BOUND, "1");
+        bound.args(["--ignored", "--exact", "--nocapture", NAME]);
+        return assert!(bound.status().unwrap().success());
+    }
+    for kind in ["rc", "uc"] {
+        limit("unlimited");
+        let (mut a, mut b) = (End::open(kind), End::open(kind));
+        let source: Vec<u8> = (0..LEN * WRITES).map(|at| (at * 13 / 7) as u8).collect();
+        let mut place = vec![0u8; source.len()];
+        let key = b.tx.register(place.as_mut_ptr(), place.len()).unwrap();
+        limit(&locked().to_string());
+        let to_b = link(&mut a, &mut b);
+        let mut busy = 0;
+        for (at, bytes) in source.chunks(LEN).enumerate() {
+            let pieces = bytes.chunks(LEN / 2).map(|part| Piece {
+                base: part.as_ptr(),
+                len: part.len(),
+            });
+            let write = Write {
+                key,
+                offset: (at * LEN) as u64,
+                pieces: &pieces.collect::<Vec<_>>(),
+                token: at as u64,
+            };
+            while a.tx.write(to_b, &write, &[at as u8]) == SendOutcome::Busy {
+                busy += 1;
+                let done = a.events.len();
+                wait(&mut a, &mut b, |a, _| (a.events.len() > done).then_some(()));
+            }
+        }
+        for at in 0..WRITES {
+            let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
+            assert_eq!(packet, [at as u8], "{kind}");
+        }
+        assert!(place == source, "{kind}: other bytes");
+        let count = |a: &End, of: fn(&RailEvent) -> bool| a.events.iter().filter(|e| of(e)).count();
+        let done = |a: &End| count(a, |e| matches!(e, RailEvent::Done(_)));
+        wait(&mut a, &mut b, |a, _| (done(a) == WRITES).then_some(()));
+        assert_eq!(count(&a, |e| matches!(e, RailEvent::LinkDown(..))), 0);
+        assert!(busy > 0, "{kind}: there was room for all");
+        let told = |a: &End| count(a, |e| *e == RailEvent::Unregistered(libc::ENOMEM));
+        assert!(told(&a) >= WRITES - 2, "{kind}: {} of {WRITES}", told(&a));
+
+        a.events.clear();
+        assert_eq!(a.tx.register(place.as_mut_ptr(), LEN), None);
+        assert_eq!(a.tx.offer(source.as_ptr(), LEN), None);
+        a.poll();
+        assert_eq!(told(&a), 1 + usize::from(kind == "rc"), "{kind}");
+        limit("unlimited");
+        assert!(a.tx.register(place.as_mut_ptr(), LEN).is_some(), "{kind}");
+    }
+}
