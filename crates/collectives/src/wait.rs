@@ -1,6 +1,6 @@
 //! How a rank waits for a broadcast: by looking again and again; where it has no processor of its
 //! own, it offers the one that it has to others after each look, or sleeps for a millisecond if
-//! the broadcast is long (docs/decisions/0223).
+//! the broadcast is long (docs/decisions/0223) and so is what may be under way (0302).
 
 use crate::mpi::Mpi;
 use crate::provider::Provider;
@@ -18,6 +18,9 @@ const OFFERS: u32 = 1_024;
 /// Broadcasts of so many bytes are waited for asleep: ranks that offer the processor in a loop are
 /// in the way, too, and a sleep's end is late by a share of such a broadcast only.
 const DOZE_FROM: usize = 512 << 10;
+/// Such a sleep counts as so many offers: after some of them it is asked again if anybody wants the
+/// processor, as one who did so once is not worth a thousand sleeps.
+const DOZE_COUNTS: u32 = 64;
 /// Looks between two readings of the clock, or before a sleep: what comes soon is there without a
 /// change of processes.
 const LOOKS_BETWEEN: u32 = 8;
@@ -31,8 +34,8 @@ pub trait Around {
     fn look(&self);
     /// Makes progress for the MPI.
     fn progress_of_mpi(&self);
-    /// Sleeps for a millisecond at most.
-    fn doze(&self);
+    /// Sleeps for a millisecond at most; `false`: it does not, as others would wait for it.
+    fn doze(&self) -> bool;
     /// Lets others run that wait for the processor; whether one did.
     fn offer(&self) -> bool;
 }
@@ -46,8 +49,8 @@ impl Around for (&Mpi, &Provider) {
         self.0.progress();
     }
 
-    fn doze(&self) {
-        (self.1.doze)();
+    fn doze(&self) -> bool {
+        (self.1.doze)() > 0
     }
 
     fn offer(&self) -> bool {
@@ -90,8 +93,8 @@ impl<A: Around> Wait<A> {
     fn give_way(&mut self) {
         let due = OFFERS_DUE.load(Ordering::Relaxed);
         if due > 0 && self.long && self.looks % LOOKS_BETWEEN == 0 {
-            OFFERS_DUE.store(due - 1, Ordering::Relaxed);
-            self.around.doze();
+            OFFERS_DUE.store(due.saturating_sub(DOZE_COUNTS), Ordering::Relaxed);
+            self.long = self.around.doze();
             self.around.progress_of_mpi();
         } else if due > 0 && !self.long {
             OFFERS_DUE.store(due - 1, Ordering::Relaxed);
@@ -115,37 +118,51 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes what is done.
-    #[derive(Default)]
-    struct Notes(RefCell<String>);
+    /// Notes what is done, and may sleep or not.
+    struct Notes {
+        done: RefCell<String>,
+        dozes: bool,
+    }
 
     impl Around for &Notes {
         fn look(&self) {
-            self.0.borrow_mut().push('l');
+            self.done.borrow_mut().push('l');
         }
 
         fn progress_of_mpi(&self) {}
 
-        fn doze(&self) {
-            self.0.borrow_mut().push('d');
+        fn doze(&self) -> bool {
+            self.done.borrow_mut().push('d');
+            self.dozes
         }
 
         fn offer(&self) -> bool {
-            self.0.borrow_mut().push('o');
+            self.done.borrow_mut().push('o');
             false
         }
     }
 
+    /// The doings of so many looks, while so many offers are due; how many are due then.
+    fn looks(len: usize, dozes: bool, count: u32) -> (String, u32) {
+        OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
+        let done = RefCell::default();
+        let notes = Notes { done, dozes };
+        let mut wait = Wait::new(&notes, len);
+        (0..count).for_each(|_| wait.look());
+        (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
+    }
+
+    /// One test, as what is due is due in a process.
     #[test]
     fn what_a_look_finds_is_told_before_the_processor_is_offered() {
-        OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
-        let looks = |len, count| {
-            let notes = Notes::default();
-            let mut wait = Wait::new(&notes, len);
-            (0..count).for_each(|_| wait.look());
-            notes.0.take()
-        };
-        assert_eq!(looks(4, 3), "lolol");
-        assert_eq!(looks(DOZE_FROM, LOOKS_BETWEEN + 1), "lllllllldl");
+        assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));
+        let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN + 1);
+        assert_eq!((&*done, due), ("lllllllldl", OFFERS - DOZE_COUNTS));
+        // Where a sleep would hold up others, who offers goes on offering.
+        let (done, _) = looks(DOZE_FROM, false, LOOKS_BETWEEN + 3);
+        assert_eq!(done, "lllllllldlolol");
+        // Sleeps end, and then it is asked if anybody still wants the processor.
+        let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN * (OFFERS / DOZE_COUNTS) + 1);
+        assert_eq!((done.matches('d').count(), due), (16, 0));
     }
 }

@@ -92,11 +92,15 @@ impl<S: System> Engine<S> {
         !self.shared.is_forked() && self.shared.offer()
     }
 
-    /// Sleeps a millisecond, or until something is due, so that packets come together.
-    pub fn doze(&self) {
-        if !self.shared.is_forked() {
+    /// Sleeps a millisecond, or until something is due, so that packets come together. `false`: it
+    /// does not, as a root may wait for what would come meanwhile.
+    pub fn doze(&self) -> bool {
+        let core = self.shared.usable();
+        let dozes = core.is_ok_and(|core| core.groups.may_doze());
+        if dozes {
             self.shared.doze();
         }
+        dozes
     }
 
     /// Tells if nothing of the group is under way: whoever leaves before leaves others waiting.

@@ -165,6 +165,19 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
     close(members);
 }
 
+/// Where little may be under way, the root waits for what a sleeper does not read.
+#[test]
+fn nobody_sleeps_where_a_window_is_small() {
+    for (scheme, dozes) in [("basic", false), ("window", true)] {
+        let settings = vec![("rails", "lo"), ("multicast_scheme", scheme)];
+        let members = members(2, |_| settings.clone());
+        let mut memory = vec![0; 1 << 20];
+        post(&members[1], 0, &mut memory);
+        assert_eq!(members[1].engine.doze(), dozes, "{scheme}");
+        close(members);
+    }
+}
+
 /// A probe is longer than what is in it, and what was in its place before is no packet.
 #[test]
 fn nothing_is_damaged_where_probes_follow_chunks() {

@@ -54,7 +54,7 @@ pub struct CollectivesV1 {
     pub progress: extern "C" fn() -> isize,
     /// Ends a group.
     pub close: extern "C" fn(group: isize) -> isize,
-    /// Sleeps a millisecond at most, so that packets come together.
+    /// Sleeps a millisecond at most, so that packets come together: 1. 0: others would wait for it.
     pub doze: extern "C" fn() -> isize,
     /// Makes progress: a single look, which leaves it to the caller to offer the processor.
     pub look: extern "C" fn() -> isize,
@@ -218,10 +218,7 @@ extern "C" fn progress() -> isize {
 }
 
 extern "C" fn doze() -> isize {
-    guard_free(|| {
-        used()?.engine.doze();
-        Ok(0)
-    })
+    guard_free(|| Ok(used()?.engine.doze() as isize))
 }
 
 extern "C" fn look() -> isize {

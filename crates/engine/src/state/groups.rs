@@ -13,6 +13,10 @@ use marline_rails::{GroupLink, LinkId};
 use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 use std::collections::BTreeMap;
 
+/// While a member sleeps for a millisecond, a root goes on for as long as its window has room: this
+/// much leaves in that time at 4 Gbit/s.
+const DOZE_WINDOW: u64 = 512 << 10;
+
 /// The ways to one member alone.
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
@@ -91,12 +95,22 @@ impl Groups {
         whole.min(len)
     }
 
-    /// Rails of groups in which an operation has not ended, as bits.
-    pub(crate) fn awaited_rails(&self) -> u32 {
+    /// Groups in which an operation has not ended.
+    fn awaited(&self) -> impl Iterator<Item = &OpenGroup> {
         let waits = |open: &&OpenGroup| open.memory.ops.values().any(|op| op.end.is_none());
-        let rails = self.list.iter().flatten().map(Box::as_ref).filter(waits);
-        let rails = rails.flat_map(|open| &open.lanes);
+        self.list.iter().flatten().map(Box::as_ref).filter(waits)
+    }
+
+    /// Their rails, as bits.
+    pub(crate) fn awaited_rails(&self) -> u32 {
+        let rails = self.awaited().flat_map(|open| &open.lanes);
         rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
+    }
+
+    /// Says if their roots go on for as long as this member sleeps.
+    pub(crate) fn may_doze(&self) -> bool {
+        self.awaited()
+            .all(|open| open.group.window_bytes() >= DOZE_WINDOW)
     }
 
     /// Notes when the protocol wants to be called.

@@ -201,6 +201,11 @@ impl Group {
         self.lanes.only(mask);
     }
 
+    /// Bytes that a root may have under way.
+    pub fn window_bytes(&self) -> u64 {
+        self.cfg.scheme.window as u64 * self.cfg.chunk as u64
+    }
+
     /// Counters.
     pub fn stats(&self) -> &GroupStats {
         &self.stats
