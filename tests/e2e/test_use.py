@@ -21,9 +21,9 @@ def only_marline(provider):
         pytest.skip("it is about Marline")
 
 
-def run(mpi, options, words, env=None, launcher="mpiexec"):
-    """`marline run` on this machine alone."""
-    command = [labs.MARLINE, "run", "--provider-dir", labs.PROVIDER_DIR, *options, "--"]
+def run(mpi, options, words, env=None, launcher="mpiexec", before=()):
+    """`marline run`, behind the words `before`, on this machine alone."""
+    command = [*before, labs.MARLINE, "run", "--provider-dir", labs.PROVIDER_DIR, *options, "--"]
     command += [f"{mpi.mpiexec}/bin/{launcher}", *words]
     env = labs.clean_env({**mpi.env, **ROOT, "FI_MARLINE_RAILS": "lo", **(env or {})})
     return labs.Running([str(word) for word in command], env).wait(60)
@@ -82,6 +82,27 @@ def test_a_healthy_run_in_a_few_lines(lab, stress, mpi):
     assert re.fullmatch(r"Marline: 2 processes sent [\d.]+ .B over 2 rails in [\d.]+ s; .*", lines[0])
     assert max(map(len, lines)) <= COLUMNS, result.tail()
     assert result.rails()["rail0"]["packets_out"] > 0, result.tail()
+
+
+@pytest.mark.parametrize("full", ["/dev/shm", "/dev/shm and /tmp", "the directory that is set"])
+def test_no_room_for_statistics_is_told(stress, openmpi, tmp_path, full):
+    """File systems without room, in a mount namespace of the job's own: it runs, and is not said to
+    have gone another way."""
+    env = {"FI_MARLINE_STATS_DIR": tmp_path} if full.startswith("the") else {"TMPDIR": "/tmp"}
+    places = [tmp_path] if full.startswith("the") else full.split(" and ")
+    fill = "; ".join(f"mount -t tmpfs -o size=64k none {place} && head -c 1M /dev/zero >{place}/fill"
+                     for place in places)
+    result = run(openmpi, ["--no-shm", "--require"], ["-n", 2, *stress(openmpi, *RING)], env=env,
+                 before=["unshare", "-m", "sh", "-c", f'{fill}; exec "$@"', "sh"])
+    if full == "/dev/shm":
+        assert result.ok and verdict(result).startswith("Marline: 2 processes sent"), result.tail()
+        assert result.find(r"^marline: /dev/shm: No space left .*; statistics go to /tmp"), result.tail()
+    elif full == "/dev/shm and /tmp":
+        assert result.code == 125, result.tail()
+        assert result.find("^marline: no place for statistics: /dev/shm: No space"), result.tail()
+    else:
+        assert result.code == 125 and result.find("^stress ok"), result.tail()
+        assert verdict(result).startswith("Marline: UNKNOWN: "), result.tail()
 
 
 @pytest.mark.parametrize("setting", ["CHECKSUM=none", "RELIABILITY=off"])

@@ -1,5 +1,6 @@
 //! Where the ranks of a `marline run` leave their statistics.
 
+use crate::tool;
 use marline_engine::owned;
 use marline_engine::stats::{page, reader};
 use std::collections::BTreeSet;
@@ -18,6 +19,12 @@ const OF_JOB: &str = "marline-job-";
 fn since_epoch() -> std::time::Duration {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
     now.unwrap_or_default()
+}
+
+/// Where runs make their directories: in memory where the machine has a place for that, else with
+/// other temporary files.
+pub fn bases() -> [PathBuf; 2] {
+    [page::DEFAULT_DIR.into(), std::env::temp_dir()]
 }
 
 /// Other users have no business in it, and the name must not exist yet.
@@ -55,15 +62,28 @@ impl StatsDir {
         })
     }
 
-    /// In memory where the machine has a place for that.
+    /// In the first place of [`bases`] that has room.
     fn fresh() -> Result<StatsDir, String> {
-        let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() {
-            shm.to_owned()
-        } else {
-            std::env::temp_dir()
-        };
-        remove_abandoned(&base);
+        let mut without = Vec::new();
+        for base in bases() {
+            match StatsDir::inside(&base) {
+                Ok(dir) => {
+                    for why in without {
+                        tool::say(&format!("{why}; statistics go to {}", base.display()));
+                    }
+                    return Ok(dir);
+                }
+                Err(why) => without.push(format!("{}: {why}", base.display())),
+            }
+        }
+        let without = without.join("; ");
+        Err(format!(
+            "no place for statistics: {without}; set {STATS_DIR} to a directory with room"
+        ))
+    }
+
+    fn inside(base: &Path) -> std::io::Result<StatsDir> {
+        remove_abandoned(base);
         let pid = std::process::id();
         let path = base.join(format!(
             "{OF_RUN}{}-{pid}-{}-{}",
@@ -71,12 +91,22 @@ impl StatsDir {
             page::pid_start(pid).unwrap_or(0),
             since_epoch().as_nanos()
         ));
-        make(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Ok(StatsDir {
+        make(&path)?;
+        let dir = StatsDir {
             path,
             kept: false,
             earlier: BTreeSet::new(),
-        })
+        };
+        dir.room()?;
+        Ok(dir)
+    }
+
+    /// An error where there is no room for the page of another process.
+    pub fn room(&self) -> std::io::Result<()> {
+        let file = self.path.join(format!("room-{}", std::process::id()));
+        let written = fs::write(&file, vec![0; page::PEERS_AT * 8]);
+        let _ = fs::remove_file(&file);
+        written
     }
 
     /// A fresh one for a job that a batch system starts, in `parent`; the user's, who removes it.

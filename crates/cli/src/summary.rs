@@ -50,10 +50,17 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
         }
     }
     let summary = Summary::of(&pages);
+    let full = match pages.is_empty() {
+        true => dir.room().err(),
+        false => None,
+    };
     let mut text = String::new();
     if !(args.quiet && is_well(&summary)) {
-        text += &report(&summary);
-        if summary.processes == 0 && ran.status == 0 {
+        match &full {
+            Some(why) => text += &wrap(&unknown(dir, why)),
+            None => text += &report(&summary),
+        }
+        if summary.processes == 0 && ran.status == 0 && full.is_none() {
             text += &wrap(&why_unused(ran, summary.idle));
         }
         text += &remarks(&pages);
@@ -63,8 +70,12 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     }
     let refused = args.require && summary.processes == 0 && ran.status == 0;
     if refused {
-        text += "marline: nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks \
-                 for\n";
+        let found = match full {
+            Some(_) => "nothing shows that anything was sent",
+            None => "nothing was sent",
+        };
+        text +=
+            &format!("marline: {found} over Marline, which --require (MARLINE_REQUIRE) asks for\n");
     }
     if let Some(file) = &args.json {
         let shape = json::summary(&summary)
@@ -94,6 +105,15 @@ fn write_json(file: &Path, shape: Object) -> String {
     written.map_or_else(
         |e| format!("marline: {}: {e}\n", file.display()),
         |()| String::new(),
+    )
+}
+
+/// The verdict where no process could leave a page.
+fn unknown(dir: &StatsDir, why: &io::Error) -> String {
+    format!(
+        "Marline: UNKNOWN: no process on this host left statistics, as {} has no room for them \
+         ({why}); set {STATS_DIR} to a directory that has",
+        dir.path().display()
     )
 }
 

@@ -135,7 +135,10 @@ impl Lab {
             file.write_all(self.to_text().as_bytes())?;
             fs::rename(&new, self.dir.join(STATE_FILE))
         };
-        write().map_err(|e| format!("{}: {e}", self.dir.display()))
+        write().map_err(|e| {
+            let _ = fs::remove_file(&new);
+            format!("{}: {e}", self.dir.display())
+        })
     }
 
     /// The state file's text.

@@ -16,7 +16,7 @@ use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::{averages, report};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Arguments of `stats`.
 #[derive(clap::Args)]
@@ -135,10 +135,9 @@ fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
 
 /// Where engines of this host leave pages: their own place, and those of each `marline run`.
 fn running() -> Vec<PathBuf> {
-    let base = Path::new(DEFAULT_DIR);
-    let mut dirs = stats_dir::of_runs(base);
-    dirs.insert(0, base.to_owned());
-    dirs
+    let runs = stats_dir::bases().into_iter();
+    let runs = runs.flat_map(|base| stats_dir::of_runs(&base));
+    std::iter::once(DEFAULT_DIR.into()).chain(runs).collect()
 }
 
 /// A table for each job that used Marline, and a line for the others.
