@@ -9,9 +9,9 @@ use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{self, UdpRail, UdpRx, UdpTx};
 use crate::verbs::{self, VerbsRail, VerbsRx, VerbsTx};
 use crate::{
-    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
-    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome, Staging,
-    TxBuffers, Write,
+    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links,
+    Piece, Rail, RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, SendOutcome,
+    Staging, TxBuffers, Write,
 };
 use marline_wire::{RailAddr, RailKind};
 
@@ -140,6 +140,7 @@ forward! {
 forward! {
     impl RemoteRead for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn offer(self, base: *const u8, len: usize) -> Option<u64>;
+    mut fn open(self, pieces: &[Piece]) -> Option<u64>;
     mut fn read(self, link: LinkId, read: &Read) -> SendOutcome;
 }
 

@@ -38,6 +38,8 @@ pub enum RailEvent {
     Pulled(u64, bool),
     /// An adapter ended a request with an error.
     FailedCompletion,
+    /// Memory of the program was registered.
+    Registered,
     /// Memory of the program could not be registered, with the errno: it is copied instead, or what
     /// it was for takes another way.
     Unregistered(i32),

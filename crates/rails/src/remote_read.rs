@@ -2,7 +2,7 @@
 
 use crate::link::LinkId;
 use crate::outcome::SendOutcome;
-use crate::remote_write::RemoteWrite;
+use crate::remote_write::{Piece, RemoteWrite};
 
 /// One read.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,11 @@ pub trait RemoteRead: RemoteWrite {
     /// name, never 0; `None`: not now, or not by this kind.
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
 
+    /// Lets the rail's own device read memory until [`RemoteWrite::deregister`], for writes to come
+    /// ([`crate::Write::source`]): the key that these name. `None`: a write costs the rail no more
+    /// without. Where the memory cannot be opened, nothing is under the key.
+    fn open(&mut self, pieces: &[Piece]) -> Option<u64>;
+
     /// Begins to read bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]
     /// with the read's token follows, after which nothing of it lands any more; so it is after
     /// [`RemoteWrite::deregister`] of the key of the memory to read into, or
@@ -39,6 +44,9 @@ macro_rules! no_remote_read {
     ($tx:ty) => {
         impl $crate::RemoteRead for $tx {
             fn offer(&mut self, _base: *const u8, _len: usize) -> Option<u64> {
+                None
+            }
+            fn open(&mut self, _pieces: &[$crate::Piece]) -> Option<u64> {
                 None
             }
             fn read(&mut self, _link: $crate::LinkId, _read: &$crate::Read) -> $crate::SendOutcome {

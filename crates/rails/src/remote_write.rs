@@ -48,6 +48,10 @@ pub struct Write<'a> {
     pub pieces: &'a [Piece],
     /// The caller's name for the write.
     pub token: u64,
+    /// The key under which the rail's own device may read the memory that these are pieces of
+    /// ([`crate::RemoteRead::open`]), until it has done with the write at least; `None`, or other
+    /// pieces: they are opened for this write alone.
+    pub source: Option<u64>,
 }
 
 impl Write<'_> {

@@ -46,6 +46,7 @@ fn write(tx: &mut UdpTx, to: &RailAddr, (key, offset): (u64, u64), bytes: &[u8],
         offset,
         pieces: &pieces,
         token: 0,
+        source: None,
     };
     let link = tx.connect(to).link;
     let sent = tx.write_direct(link, &write, packet, SEGMENT, 0);

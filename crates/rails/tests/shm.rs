@@ -214,6 +214,7 @@ fn write(a: &mut End, link: LinkId, key: u64, pieces: [&[u8]; 2], token: u64) {
         offset: 16,
         pieces: &pieces,
         token,
+        source: None,
     };
     let sent = a.tx.write(link, &write, &token.to_le_bytes());
     assert_eq!(sent, SendOutcome::Sent);

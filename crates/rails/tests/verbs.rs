@@ -101,6 +101,7 @@ fn whole(key: u64, pieces: &[Piece], token: u64) -> Write<'_> {
         offset: 0,
         pieces,
         token,
+        source: None,
     }
 }
 
@@ -163,6 +164,7 @@ fn writes_land_while_memory_is_registered() {
             offset: 49,
             pieces: &pieces,
             token: 5,
+            source: None,
         };
         assert_eq!(a.tx.write(to_b, &write, b"written"), SendOutcome::Sent);
         assert_eq!(

@@ -142,7 +142,7 @@ impl TxBuffers for SimTx {
         self.buffers.drain();
         let port = &mut self.machine.wires().ports[self.rail];
         port.drained += 1;
-        port.reading.clear();
+        port.sources.drain();
     }
 }
 
@@ -231,6 +231,7 @@ impl RemoteWrite for SimTx {
         let port = &mut self.machine.wires().ports[self.rail];
         port.registered.remove(&key);
         port.offered.remove(&key);
+        port.sources.close(key);
         port.stages.close(key);
         port.landing.remove(key);
     }
@@ -253,7 +254,7 @@ impl RemoteWrite for SimTx {
         let port = &mut wires.ports[self.rail];
         let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
         port.egress_free += port.takes_ns(bytes);
-        port.reading.insert(write.token, pieces.clone());
+        (port.sources).read(write.token, write.source, pieces.clone());
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {
                 key: write.key,

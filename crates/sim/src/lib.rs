@@ -59,6 +59,7 @@ mod scale;
 pub mod script;
 mod setup;
 mod shrink;
+mod sources;
 mod spare;
 mod stages;
 mod staging;

@@ -4,6 +4,7 @@
 
 use crate::halves::{SimRx, SimTx};
 use crate::reading::OutRead;
+use crate::sources::Sources;
 use crate::spare;
 use crate::stages::Stages;
 use crate::writes::OutWrite;
@@ -152,8 +153,8 @@ pub struct Port {
     lands_again: bool,
     /// Memory that others may read: address and length by key.
     pub offered: BTreeMap<u64, (usize, usize)>,
-    /// Memory that writes read which are not over, by token.
-    pub reading: BTreeMap<u64, Vec<(usize, usize)>>,
+    /// Memory that its own writes read.
+    pub(crate) sources: Sources,
     /// How often its writes were given up.
     pub drained: u32,
     pub(crate) next_key: u64,
@@ -359,7 +360,7 @@ impl Machine {
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
         self.told.store(more, Relaxed);
         if let Some(News::Rail(RailEvent::Done(token))) = event {
-            wires.ports[rail].reading.remove(&token);
+            wires.ports[rail].sources.over(token);
         }
         event
     }
@@ -414,7 +415,7 @@ impl Port {
             stages: Stages::default(),
             landing: Arc::default(),
             lands_again: spec.lands_again,
-            reading: BTreeMap::new(),
+            sources: Sources::default(),
             drained: 0,
             // What is written to another life of the process does not reach this one (its
             // connections are gone), so its keys are others.

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::setup::{Lie, Setup};
 use crate::world::{Next, World};
 use crate::Verbs;
-use marline_rails::{LinkId, RailEvent, RailFault, Read, RemoteRead, SendOutcome};
+use marline_rails::{LinkId, Piece, RailEvent, RailFault, Read, RemoteRead, SendOutcome};
 use marline_wire::GRANULE;
 
 impl RemoteRead for SimTx {
@@ -21,6 +21,12 @@ impl RemoteRead for SimTx {
         port.next_key += 1;
         port.offered.insert(port.next_key, (base as usize, len));
         Some(port.next_key)
+    }
+
+    fn open(&mut self, pieces: &[Piece]) -> Option<u64> {
+        let port = &mut self.machine.wires().ports[self.rail];
+        let pieces = pieces.iter().map(|p| (p.base as usize, p.len)).collect();
+        Some(port.sources.open(pieces, port.registered_max))
     }
 
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {

@@ -358,8 +358,11 @@ impl World {
         {
             return Err("memory is given back that may still be written".into());
         }
-        let read = |r: &Vec<(usize, usize)>| r.iter().any(overlaps);
-        let reads = |p: &Port| p.reading.values().any(read) || p.offered.values().any(overlaps);
+        if let Some(text) = wires.ports.iter().find_map(|p| p.sources.mistake) {
+            return Err(text.into());
+        }
+        let offers = |p: &Port| p.offered.values().any(overlaps);
+        let reads = |p: &Port| offers(p) || p.sources.readable().any(overlaps);
         if wires.ports.iter().any(reads) {
             return Err("memory is given back that may still be read".into());
         }
@@ -369,8 +372,9 @@ impl World {
     /// Nothing is lent when nothing goes on.
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
-        let lent =
-            |p: &Port| p.registered.len() + p.reading.len() + p.offered.len() + p.stages.open.len();
+        let lent = |p: &Port| {
+            p.registered.len() + p.sources.count() + p.offered.len() + p.stages.open.len()
+        };
         match wires.ports.iter().map(lent).sum::<usize>() {
             0 => Ok(()),
             n => Err(format!("endpoint {e}: {n} ranges of memory are still lent")),

@@ -64,6 +64,7 @@ impl<S: System> Core<S> {
             return None;
         }
         self.rails.sums.withdraw(|of| of == Owner::Send(handle));
+        self.close_source(handle);
         let mut buffer = self.buffers.pool.take(len, false)?;
         let op = self.ops.sends.get_mut(handle)?;
         if !self.cfg.proto.errs(Mutation::ForgetBorrowed) {

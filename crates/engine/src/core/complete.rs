@@ -93,6 +93,9 @@ impl<S: System> Core<S> {
 
     pub(crate) fn send_done(&mut self, handle: u32, end: Result<(), OpError>) {
         let waits = !self.cfg.proto.errs(Mutation::ReadLate);
+        if self.cfg.proto.errs(Mutation::CloseEarly) {
+            self.close_source(handle);
+        }
         let written = (self.ops.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
         if let Some(op) = written {
             op.ended = Some(end);
@@ -100,6 +103,7 @@ impl<S: System> Core<S> {
         }
         self.rails.sums.withdraw(|of| of == Owner::Send(handle));
         self.close_offer(handle);
+        self.close_source(handle);
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;
         };

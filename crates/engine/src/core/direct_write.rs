@@ -43,6 +43,7 @@ impl<S: System> Core<S> {
             offset: write.offset,
             pieces: &pieces,
             token: 0,
+            source: None,
         };
         let range = (write.offset, write.len);
         let begun_ns = wanted.then(S::stopwatch_ns);

@@ -7,6 +7,8 @@
 //!   was acknowledged (or the peer died) before: the operation ends then. A rail that can copies
 //!   what it has not sent yet. Another that never says so is drained and given up for a while: the
 //!   local-completion watchdog of paper 3.
+//! - A rail that has to register what its device reads has all memory of a send from the first
+//!   write until the send ends, or gives its memory back: when no write reads it any more.
 
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;
@@ -16,7 +18,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
-use marline_proto::Transmit;
+use marline_proto::{Mutation, Transmit};
 use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
 };
@@ -142,6 +144,17 @@ impl<S: System> Core<S> {
                 self.drain_writes(rail);
             }
         }
+        if !self.rails.sources.is_empty() {
+            let over = self.ops.sends.find(which);
+            over.iter().for_each(|&handle| self.close_source(handle));
+        }
+    }
+
+    /// No device reads the memory of a send after this, of which no write is under way.
+    pub(crate) fn close_source(&mut self, handle: u32) {
+        if !self.rails.sources.is_empty() && !self.cfg.proto.errs(Mutation::KeepSource) {
+            self.rails.close_source(handle);
+        }
     }
 }
 
@@ -239,6 +252,7 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
+        let source = self.rails.source_of((write.handle, rail as u8), &op.pieces);
         let mut pieces = std::mem::take(&mut self.rails.pieces);
         pieces_of(&op.pieces, write, &mut pieces);
         self.rails.write_token += 1;
@@ -248,6 +262,7 @@ impl<S: System> Core<S> {
             offset: write.offset,
             pieces: &pieces,
             token,
+            source,
         };
         let outcome = self.rails[rail].tx.write(link, &posted, packet);
         pieces.clear();

@@ -89,6 +89,7 @@ impl<S: System> Core<S> {
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::Pulled(token, came) => self.on_pulled(now, rail, (token, came)),
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
+            RailEvent::Registered => self.rails[rail].counters.registered += 1,
             RailEvent::Unregistered(errno) => self.unregistered(rail, errno),
             RailEvent::Rested => self.rails[rail].counters.rested += 1,
             RailEvent::Woken => self.rails[rail].counters.woken += 1,

@@ -2,6 +2,7 @@
 
 use crate::api::EpId;
 use crate::memory::autotune::Autotune;
+use crate::memory::op_table::Pieces;
 use crate::memory::sums::{Owner, Part, Sums};
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
@@ -159,6 +160,8 @@ pub struct Rails<T> {
     pub(crate) rkeys: Rkeys,
     /// Memory of sends that peers may read: rail and key by operation.
     pub(crate) offers: BTreeMap<u32, (u8, u64)>,
+    /// Memory of sends that rails' own devices may read: the key by operation and rail.
+    pub(crate) sources: BTreeMap<(u32, u8), u64>,
     /// Names of writes and reads so far.
     pub(crate) write_token: u64,
     /// Direct writes are summed before they leave, or after it.
@@ -205,6 +208,7 @@ impl<T: RailTx> Rails<T> {
             full_mask: 0,
             rkeys: Rkeys::new(),
             offers: BTreeMap::new(),
+            sources: BTreeMap::new(),
             write_token: 0,
             sum_first: Autotune::new(),
             sums: Sums::new(),
@@ -239,6 +243,32 @@ impl<T: RailTx> Rails<T> {
         self.list[first.rail].tx.buffer(to)[..head.len()].copy_from_slice(&head);
         self.built_for = first.rail;
         Some(to)
+    }
+
+    /// The key under which the memory of a send is open to the device of a rail: from now on, if it
+    /// was not. `None`: the rail has no such keys.
+    pub(crate) fn source_of(&mut self, of: (u32, u8), send: &Pieces) -> Option<u64> {
+        if let Some(&key) = self.sources.get(&of) {
+            return Some(key);
+        }
+        let filled = send.as_slice().iter().filter(|piece| piece.len > 0);
+        self.pieces.clear();
+        self.pieces.extend(filled.map(|piece| Piece {
+            base: piece.base,
+            len: piece.len,
+        }));
+        let key = self.list[of.1 as usize].tx.open(&self.pieces)?;
+        self.sources.insert(of, key);
+        Some(key)
+    }
+
+    /// Closes the memory of a send.
+    pub(crate) fn close_source(&mut self, handle: u32) {
+        let of_it = (handle, 0)..=(handle, u8::MAX);
+        while let Some((&of, &key)) = self.sources.range(of_it.clone()).next() {
+            self.sources.remove(&of);
+            self.list[of.1 as usize].tx.deregister(key);
+        }
     }
 
     /// Takes the buffer of a packet that has left, for that of the next write.

@@ -156,6 +156,7 @@ counters! {
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
+        registered: Sum, "times", "The program's memory was registered with the adapter.";
         unregistered: Sum, "times", "The program's memory could not be registered: it is copied.";
         rested: Sum, "connections", "Connections closed for others, as there were too many.";
         woken: Sum, "connections", "Connections made for links that had been up without.";

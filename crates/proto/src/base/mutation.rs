@@ -145,6 +145,10 @@ pub enum Mutation {
     TrustReads,
     /// A send ends while its memory may still be read by its peer.
     KeepOffer,
+    /// A send ends while its memory is open to the writes of a rail.
+    KeepSource,
+    /// The memory of a send is closed while writes of it are under way.
+    CloseEarly,
 }
 
 impl Mutation {
@@ -152,8 +156,8 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads` and `KeepOffer`, of connections of
-    /// InfiniBand (`verbs.rs` of the simulator).
+    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource` and
+    /// `CloseEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 60] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -8,9 +8,9 @@ pub use script::{FaultScript, Faults};
 
 use crate::interfaces::InterfaceChoice;
 use crate::{
-    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
-    RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, RemoteWrites, SendOutcome,
-    Staging, TxBuffers, Write,
+    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links,
+    Piece, Rail, RailEvent, RailRx, RailTx, Read, Received, RemoteRead, RemoteWrite, RemoteWrites,
+    SendOutcome, Staging, TxBuffers, Write,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -403,6 +403,10 @@ impl<T: RailTx> RemoteWrite for FaultyTx<T> {
 impl<T: RailTx> RemoteRead for FaultyTx<T> {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
         self.inner.offer(base, len)
+    }
+
+    fn open(&mut self, pieces: &[Piece]) -> Option<u64> {
+        self.inner.open(pieces)
     }
 
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome {

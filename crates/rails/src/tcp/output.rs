@@ -190,6 +190,7 @@ impl Output {
                         offset: 0,
                         pieces: &pieces,
                         token: 0,
+                        source: None,
                     };
                     write.read(&mut self.owned);
                     self.waiting += len;

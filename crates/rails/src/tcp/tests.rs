@@ -217,6 +217,7 @@ fn writes_land_in_registered_memory_before_their_packet() {
             offset: offset as u64,
             pieces: &pieces,
             token,
+            source: None,
         };
         match a.links.write(link, &write, &token.to_le_bytes()) {
             Sent::Taken => (offset, token) = (offset + len, token + 1),
@@ -242,6 +243,7 @@ fn writes_land_in_registered_memory_before_their_packet() {
         offset: 0,
         pieces: &pieces,
         token,
+        source: None,
     };
     assert_eq!(a.links.write(link, &write, b"told"), Sent::Taken);
     until(&mut a, &mut b, "the break", |a, _| a.is_down(link));

@@ -109,6 +109,7 @@ mod tests {
             offset: 4,
             pieces: &pieces,
             token: 5,
+            source: None,
         };
         let mut held = Held::default();
         assert!(held.is_empty() && held.first().is_none());

@@ -3,7 +3,7 @@
 use super::send_queue::Read;
 use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
 use crate::sys::{gather_into, Errno};
-use crate::Write;
+use crate::{Piece, RailEvent, Write};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -59,14 +59,16 @@ fn place(key: u64, offset: u64) -> Operation {
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
     offered: HashMap<u64, KeyedMemory>,
+    /// Memory that our own writes read, in pieces.
+    lent: HashMap<u64, Vec<KeyedMemory>>,
     /// Buffers that messages are written into, by their keys, and those that none is.
     staged: HashMap<u64, Region>,
     stages: Vec<Region>,
     sources: HashMap<Read, Source>,
     /// Registered buffers that nothing reads now.
     bounces: Vec<Region>,
-    /// Why memory of users was not registered, each time since this was taken.
-    refused: Vec<Errno>,
+    /// Events of memory of users, to be told.
+    events: Vec<RailEvent>,
     /// Copies so far.
     copies: u64,
     /// Keys so far: none is given twice.
@@ -84,25 +86,55 @@ impl Writes {
         Ok(Writes {
             registered: HashMap::new(),
             offered: HashMap::new(),
+            lent: HashMap::new(),
             staged: HashMap::new(),
             stages: Vec::new(),
             sources: HashMap::new(),
             bounces: bounces.collect::<Result<_, _>>()?,
-            refused: Vec::new(),
+            events: Vec::new(),
             copies: 0,
             count: 0,
             call: since.map_or(0, |since| since.as_micros() as u32),
         })
     }
 
-    /// Notes that memory of users was not registered.
-    fn taken<T>(&mut self, registered: Result<T, Errno>) -> Option<T> {
-        registered.map_err(|errno| self.refused.push(errno)).ok()
+    /// Notes that memory of users was registered, or was not.
+    fn taken(&mut self, registered: Result<KeyedMemory, Errno>) -> Option<KeyedMemory> {
+        self.events.push(match registered {
+            Ok(_) => RailEvent::Registered,
+            Err(errno) => RailEvent::Unregistered(errno),
+        });
+        registered.ok()
     }
 
-    /// Why memory of users was not registered lately, once for each time.
-    pub(super) fn refusals(&mut self) -> impl Iterator<Item = Errno> + '_ {
-        self.refused.drain(..)
+    /// Takes what is to be told.
+    pub(super) fn events(&mut self) -> impl Iterator<Item = RailEvent> + '_ {
+        self.events.drain(..)
+    }
+
+    /// Registers memory that writes read, or says that this cannot be done.
+    fn open_piece(&mut self, domain: &Arc<Domain>, piece: &Piece) -> Option<KeyedMemory> {
+        self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len))
+    }
+
+    /// Opens memory to our own writes: the key for these, under which there is nothing if it cannot
+    /// be registered.
+    pub(super) fn lend(&mut self, domain: &Arc<Domain>, pieces: &[Piece]) -> u64 {
+        let open = |piece| self.open_piece(domain, piece);
+        let lent: Option<Vec<_>> = match pieces.len() {
+            ..=PIECES_MAX => pieces.iter().map(open).collect(),
+            _ => None,
+        };
+        let key = self.next_key(0, 0);
+        self.lent.insert(key, lent.unwrap_or_default());
+        key
+    }
+
+    /// The device's key of a piece that lies in memory which is open under a key.
+    fn lent(&self, source: Option<u64>, piece: &Piece) -> Option<u32> {
+        let mut lent = self.lent.get(&source?)?.iter();
+        let around = lent.find(|memory| memory.holds(piece.base as u64, piece.len));
+        around.map(KeyedMemory::lkey)
     }
 
     /// Opens memory to writes: the key for peers.
@@ -162,6 +194,7 @@ impl Writes {
     pub(super) fn deregister(&mut self, key: u64) {
         self.registered.remove(&key);
         self.offered.remove(&key);
+        self.lent.remove(&key);
         self.stages.extend(self.staged.remove(&key));
     }
 
@@ -208,7 +241,7 @@ impl Writes {
     ) -> Result<Option<Opened>, Errno> {
         let pieces = write.pieces.iter().filter(|piece| piece.len > 0).count();
         if !copied && pieces <= PIECES_MAX {
-            let opened = self.taken(Writes::in_place(domain, write));
+            let opened = self.in_place(domain, write);
             if opened.is_some() {
                 return Ok(opened);
             }
@@ -231,28 +264,33 @@ impl Writes {
     }
 
     /// The same of the memory itself.
-    fn in_place(domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
+    fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Option<Opened> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());
         for piece in write.pieces.iter().filter(|piece| piece.len > 0) {
-            let read = KeyedMemory::to_be_read(domain, piece.base, piece.len)?;
+            let lkey = match self.lent(write.source, piece) {
+                Some(lkey) => lkey,
+                None => {
+                    memory.push(self.open_piece(domain, piece)?);
+                    memory[memory.len() - 1].lkey()
+                }
+            };
             let request = Request {
                 name: 0,
                 signalled: false,
                 inline: false,
                 address: piece.base as u64,
                 len: piece.len,
-                lkey: read.lkey(),
+                lkey,
             };
             requests.push((request, place(write.key, offset)));
             offset += piece.len as u64;
-            memory.push(read);
         }
         let source = Source {
             _pieces: memory,
             ..Source::default()
         };
-        Ok((source, requests))
+        Some((source, requests))
     }
 
     /// The number of a write that reads a copy.

@@ -1,7 +1,7 @@
-//! Writes when no more memory may be locked (`ulimit -l`).
+//! Memory that is registered for writes, and when no more may be locked (`ulimit -l`).
 
-use super::{link, wait, End};
-use marline_rails::{Piece, RailEvent, RemoteRead, RemoteWrite, SendOutcome, Write};
+use super::{link, wait, whole, End};
+use marline_rails::{Piece, RailEvent, RemoteRead, RemoteWrite, SendOutcome, VerbsConfig, Write};
 use std::process::Command;
 
 /// Set where the process has no right to lock what it likes.
@@ -27,6 +27,56 @@ fn locked() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
     let kb = line.unwrap().trim().strip_suffix(" kB").unwrap();
     kb.parse::<u64>().unwrap() << 10
+}
+
+/// Memory that was opened before is registered once for all writes of it, and not at all by a rail
+/// that stages. What is not open is registered for each.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn memory_of_many_writes_is_registered_once() {
+    for (kind, staged) in [("rc", false), ("uc", false), ("rc", true)] {
+        let config = VerbsConfig {
+            staged,
+            ..VerbsConfig::default()
+        };
+        let (mut a, mut b) = (End::with(kind, config), End::open(kind));
+        let to_b = link(&mut a, &mut b);
+        let source: Vec<u8> = (0..8 * LEN).map(|at| (at * 11 / 5) as u8).collect();
+        let mut place = vec![0u8; source.len()];
+        let key = b.tx.register(place.as_mut_ptr(), place.len()).unwrap();
+        let all = source.chunks(5 * LEN).map(|part| Piece {
+            base: part.as_ptr(),
+            len: part.len(),
+        });
+        let opened = a.tx.open(&all.collect::<Vec<_>>());
+        assert_eq!(opened.is_none(), staged, "{kind}");
+        let mut written = |a: &mut End, b: &mut End, source_key| {
+            place.fill(0);
+            for (at, bytes) in source.chunks(LEN).enumerate() {
+                let pieces = [Piece {
+                    base: bytes.as_ptr(),
+                    len: LEN,
+                }];
+                let write = Write {
+                    offset: (at * LEN) as u64,
+                    source: source_key,
+                    ..whole(key, &pieces, at as u64)
+                };
+                assert_eq!(a.tx.write(to_b, &write, &[0]), SendOutcome::Sent);
+                wait(a, b, |_, b| b.packets.pop_front());
+                let done = RailEvent::Done(at as u64);
+                wait(a, b, |a, _| a.events.contains(&done).then_some(()));
+            }
+            assert!(place == source, "{kind}: other bytes");
+            let events = std::mem::take(&mut a.events);
+            let registered = events.iter().filter(|e| **e == RailEvent::Registered);
+            registered.count()
+        };
+        let expected = if staged { [0; 2] } else { [2, 8] };
+        assert_eq!(written(&mut a, &mut b, opened), expected[0], "{kind}");
+        opened.into_iter().for_each(|key| a.tx.deregister(key));
+        assert_eq!(written(&mut a, &mut b, opened), expected[1], "{kind}");
+    }
 }
 
 /// All is copied that is written: as much at once as there are buffers for, the rest when there is
@@ -62,6 +112,7 @@ fn what_cannot_be_registered_is_copied() {
                 offset: (at * LEN) as u64,
                 pieces: &pieces.collect::<Vec<_>>(),
                 token: at as u64,
+                source: None,
             };
             while a.tx.write(to_b, &write, &[at as u8]) == SendOutcome::Busy {
                 busy += 1;

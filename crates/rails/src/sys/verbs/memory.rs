@@ -178,8 +178,9 @@ impl Drop for Region {
 pub(crate) struct KeyedMemory {
     domain: Arc<Domain>,
     mr: *mut Mr,
-    /// Where peers' addresses of it begin: its place within a page.
+    /// Where its addresses for the device begin: for peers, at its place within a page.
     start: u64,
+    len: usize,
 }
 
 // SAFETY: the library's functions may be called by any thread at any time.
@@ -227,7 +228,14 @@ impl KeyedMemory {
             mr: domain.register(base, len, start, access)?,
             domain: domain.clone(),
             start,
+            len,
         })
+    }
+
+    /// Returns whether these addresses for the device lie in it.
+    pub(crate) fn holds(&self, address: u64, len: usize) -> bool {
+        let from = address.checked_sub(self.start);
+        from.is_some_and(|from| from + len as u64 <= self.len as u64)
     }
 
     /// Where peers' addresses of it begin.

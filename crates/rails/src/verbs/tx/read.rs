@@ -3,13 +3,20 @@
 use super::{Posted, VerbsTx};
 use crate::sys::verbs::QueueType;
 use crate::verbs::send_queue::Read as Mark;
-use crate::{LinkId, Read, RemoteRead, SendOutcome};
+use crate::{LinkId, Piece, Read, RemoteRead, SendOutcome};
 
 impl RemoteRead for VerbsTx {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
         let reliable = self.kind == QueueType::Rc;
         let key = reliable.then(|| self.writes.offer(&self.shared.domain, base, len))?;
-        self.tell_refusals();
+        self.tell_registered();
+        key
+    }
+
+    fn open(&mut self, pieces: &[Piece]) -> Option<u64> {
+        let opens = self.kind != QueueType::Ud && !self.staged;
+        let key = opens.then(|| self.writes.lend(&self.shared.domain, pieces));
+        self.tell_registered();
         key
     }
 

@@ -5,7 +5,7 @@ use crate::sys::verbs::{Operation, QueueType, Request};
 use crate::verbs::held::Waiting;
 use crate::verbs::immediate;
 use crate::verbs::send_queue::Read;
-use crate::{LinkId, Piece, RailEvent, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
+use crate::{LinkId, Piece, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
 
 impl VerbsTx {
     /// Gives the writes of a call their immediates, and cuts them first where they must have no
@@ -27,10 +27,9 @@ impl VerbsTx {
         Operation::SendWith(immediate::of_packet(call, requests.len()))
     }
 
-    /// Tells of memory that was not registered.
-    pub(super) fn tell_refusals(&mut self) {
-        let told = self.writes.refusals().map(RailEvent::Unregistered);
-        self.links.events.extend(told);
+    /// Tells of memory that was registered, or could not be.
+    pub(super) fn tell_registered(&mut self) {
+        self.links.events.extend(self.writes.events());
     }
 
     /// Writes, if the link has a connection; what is lost is over. `copied`: from a copy.
@@ -54,7 +53,7 @@ impl VerbsTx {
         };
         self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
         let opened = self.writes.open(&self.shared.domain, write, copied);
-        self.tell_refusals();
+        self.tell_registered();
         let (source, mut requests) = match opened {
             Ok(Some(opened)) => opened,
             Ok(None) => {
@@ -112,6 +111,7 @@ impl VerbsTx {
             offset,
             pieces: &[piece],
             token: 0,
+            source: None,
         };
         let read = Read::Copy(self.writes.next_copy());
         self.write_now(link, read, (&write, packet), true)
@@ -161,7 +161,7 @@ impl RemoteWrite for VerbsTx {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         let connected = self.kind != QueueType::Ud;
         let key = connected.then(|| self.writes.register(&self.shared.domain, base, len))?;
-        self.tell_refusals();
+        self.tell_registered();
         key
     }
 
