@@ -2,16 +2,17 @@
  * asked, and says so at the end on standard error:
  *
  *   calls SENT READ
+ *   pulls CALLS
  *
  * SENT: calls that sent something. READ: calls that received something; polls that found nothing are
- * left out. */
+ * left out. CALLS: reads of another process's memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 
-static long sent, read_;
+static long sent, read_, pulls;
 
 long syscall(long number, ...)
 {
@@ -29,10 +30,11 @@ long syscall(long number, ...)
         sent += result >= 0;
     else if (number == SYS_recvfrom || number == SYS_recvmsg || number == SYS_recvmmsg)
         read_ += result >= 0;
+    pulls += number == SYS_process_vm_readv && result >= 0;
     return result;
 }
 
 __attribute__((destructor)) static void tell(void)
 {
-    fprintf(stderr, "calls %ld %ld\n", sent, read_);
+    fprintf(stderr, "calls %ld %ld\npulls %ld\n", sent, read_, pulls);
 }

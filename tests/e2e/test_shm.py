@@ -1,10 +1,12 @@
 """Ranks of one host by shared memory: alone, beside the network, without one copy, when the rail
-fails in the middle, and when a rank is killed."""
+fails in the middle, and when a rank is killed; and what a message costs, counted."""
 
 import dataclasses
+import json
 import os
 import re
 import signal
+import subprocess
 
 import lab as labs
 import pytest
@@ -107,3 +109,57 @@ def test_a_killed_rank_is_told_by_evidence(openmpi, rails):
     result = start(openmpi, [openmpi.program("deadpeer"), "recv"], **env).wait(60)
     assert result.find(r"^deadpeer: error after"), result.tail()
     assert result.find(r"peer \w+ .*is dead: its process is gone"), result.tail()
+
+
+@dataclasses.dataclass
+class Counts:
+    """What both ranks of a job have counted: messages that are longer than words, bytes of them, those
+    that were written past packets, packets, their bytes, and reads of the other's memory."""
+
+    messages: int
+    payload: int
+    written: int
+    packets: int
+    packet_bytes: int
+    reads: int
+
+
+def counted(mpi, folder, program, length, **settings):
+    library = folder / "count_calls.so"
+    source = labs.ROOT / "tests" / "e2e" / "count_calls.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    mpi = dataclasses.replace(mpi, env={**mpi.env, "LD_PRELOAD": library})
+    program = [mpi.program("pingpong"), "--samples", 1, "--seconds", 0.5, *program]
+    result = start(mpi, program, 2, RAILS="shm", STATS_DIR=folder, **settings).wait(60)
+    assert result.ok and result.find("^pingpong,"), result.tail()
+    kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True,
+                          check=True)
+    job = json.loads(kept.stdout)["jobs"][0]
+    payload, rail = job["peers"]["bytes_sent"], job["rails"][0]["rail"]
+    reads = sum(map(int, re.findall(r"^pulls (\d+)$", result.out, re.MULTILINE)))
+    return Counts(payload // length, payload, job["process"]["written"], rail["wire_packets_sent"],
+                  rail["wire_bytes_received"], reads)
+
+
+@pytest.mark.parametrize("checksum", ["strong", "none"])
+def test_a_burst_is_copied_once(mpi, tmp_path, checksum):
+    """Of 64 messages in a row the first few go through the ring, whose memory both processors write."""
+    counts = counted(mpi, tmp_path, ["--tests", "bw64k"], 65_536, CHECKSUM=checksum)
+    assert counts.messages > 64, counts
+    assert counts.written > 0.7 * counts.messages, counts
+    assert counts.packet_bytes < 0.3 * counts.payload, counts
+
+
+def test_without_sums_a_message_takes_no_more(mpich, tmp_path):
+    """As many writes, packets and calls as with sums, at most."""
+    for length in (65_536, 262_144, 4 << 20):
+        forms = []
+        for checksum in ("strong", "none"):
+            folder = tmp_path / f"{checksum}{length}"
+            folder.mkdir()
+            forms.append(counted(mpich, folder, ["--sweep", length], length, CHECKSUM=checksum))
+        with_sums, without = forms
+        for what in ("written", "packets", "packet_bytes", "reads"):
+            old, new = (getattr(c, what) / c.messages for c in (with_sums, without))
+            assert new <= 1.2 * old + 0.5, f"{length} B: {what} {old:.2f}, without sums {new:.2f}"
+        assert without.written > 0 or length == 65_536, without

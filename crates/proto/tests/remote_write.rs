@@ -22,10 +22,13 @@ struct Noted {
     revoked: Vec<u64>,
     /// Payloads put in place while the grant stood.
     landed_under_keys: usize,
+    /// Bytes of payloads.
+    landed: usize,
 }
 
 impl Memory for Noted {
-    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+    fn land(&mut self, _: &Landing, payload: &Payload<'_>) -> bool {
+        self.landed += payload.bytes.len();
         self.landed_under_keys += self.revoked.is_empty() as usize;
         true
     }
@@ -80,33 +83,46 @@ impl Pair {
             multi_min: None,
         };
         b.post_recv(&receive, 1);
-        a.post_send(&SendSpec {
-            handle: 3,
-            peer: to_b,
-            tag: None,
-            data: None,
-            len,
-            urgent_ack: true,
-        });
-        Pair {
+        let mut pair = Pair {
             nodes: [a, b],
             to_b,
             memory: Default::default(),
             events: Default::default(),
             now: 1_000_000,
-        }
+        };
+        pair.post(3, len);
+        pair
+    }
+
+    fn post(&mut self, handle: u32, len: u64) {
+        let peer = self.to_b;
+        self.nodes[0].post_send(&SendSpec {
+            handle,
+            peer,
+            tag: None,
+            data: None,
+            len,
+            urgent_ack: true,
+        });
     }
 
     /// All that a side has to send now.
     fn output(&mut self, side: usize) -> Vec<Flight> {
         let node = &mut self.nodes[side];
         let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
-        while let Some(t) = node.poll_transmit(self.now, &mut out, &mut spans, None) {
+        let mut batch = None;
+        loop {
+            let Some(t) = node.poll_transmit(self.now, &mut out, &mut spans, batch.as_ref()) else {
+                match batch.take() {
+                    Some(_) => continue,
+                    None => return all,
+                }
+            };
             let write = node.take_write();
             assert_eq!(t.written, write.is_some());
             all.push((out[..t.len].to_vec(), write));
+            batch = t.batch.bulk.then_some(t.batch).filter(|_| !t.written);
         }
-        all
     }
 
     fn deliver(&mut self, side: usize, packet: &[u8]) -> Result<PeerId, DropReason> {
@@ -183,6 +199,28 @@ fn is_data(packet: &[u8]) -> Option<u8> {
         Frame::Data(data) => Some(data.flags),
         _ => None,
     })
+}
+
+#[test]
+fn room_behind_a_written_message_is_not_filled_with_the_next() {
+    const END: u64 = 128; // too short for a write
+    let nodes = [writing(Config::default(), 1), writing(Config::default(), 2)];
+    let len = 146 * 448 + END;
+    let mut pair = Pair::with_message(nodes, len, len);
+    let receive = RecvSpec {
+        handle: 6,
+        source: Source::Any,
+        tag: None,
+        capacity: len,
+        multi_min: None,
+    };
+    pair.nodes[1].post_recv(&receive, 1);
+    pair.post(4, len);
+    pair.memory[1].lies = WriteCheck::Right;
+    let writes = pair.finish();
+    let bytes: u64 = writes.iter().map(|w| w.len as u64).sum();
+    assert_eq!(bytes, 2 * (len - END));
+    assert_eq!(pair.memory[1].landed as u64, 2 * END);
 }
 
 #[test]

@@ -246,6 +246,41 @@ fn writes_land_before_the_packet_that_tells_of_them() {
 }
 
 #[test]
+fn writes_that_follow_one_another_land_each_with_its_packet() {
+    const LEN: usize = 20_000;
+    for one_copy in [true, false] {
+        let (mut a, mut b, there, _) = pair(one_copy);
+        let mut memory = vec![0u8; 20 * LEN];
+        let key = b.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
+        let (data, mut told) = (bytes(5, 20 * LEN), vec![]);
+        for part in (0..20).map(|n| if n < 13 { n } else { 32 - n }) {
+            let (first, second) = data[part * LEN..][..LEN].split_at(part * 100 + 1);
+            let pieces = [first, second].map(|p| Piece {
+                base: p.as_ptr(),
+                len: p.len(),
+            });
+            let write = Write {
+                key,
+                offset: (part * LEN) as u64,
+                pieces: &pieces,
+                token: part as u64,
+            };
+            a.tx.write(there, &write, b"written");
+            told.push(b"written".to_vec());
+            if part % 5 == 4 {
+                a.tx.send(there, b"packet", 6, 0);
+                told.push(b"packet".to_vec());
+            }
+        }
+        poll_until(&mut [&mut a, &mut b], |ends| {
+            ends[0].done().len() == 20 && ends[1].packets.len() == told.len()
+        });
+        b.tx.deregister(key);
+        assert!(b.packets == told && memory == data);
+    }
+}
+
+#[test]
 fn a_write_without_a_place_breaks_the_link_and_its_packet_is_never_seen() {
     for one_copy in [true, false] {
         let (mut a, mut b, there, _) = pair(one_copy);

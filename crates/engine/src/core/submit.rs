@@ -2,7 +2,7 @@
 
 use crate::api::{
     flag, Completion, CqId, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError,
-    ADDR_UNSPEC, INJECT_MAX,
+    ADDR_UNSPEC, BORROW_ABOVE, INJECT_MAX,
 };
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
@@ -79,6 +79,7 @@ impl<S: System> Core<S> {
         let (flags, borrowed) = (op.flags, op.borrowed);
         let urgent = op.on_delivery.is_some() && borrowed == 0;
         let late = len >= LATE_MIN && op.log.is_some();
+        let stays = op.log.is_none() && len > BORROW_ABOVE;
         let handle = self.ops.sends.insert(op);
         self.unlogged = late.then_some(handle);
         self.ops.borrow(handle, borrowed);
@@ -91,14 +92,7 @@ impl<S: System> Core<S> {
             len: len as u64,
             urgent_ack: urgent,
         };
-        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        let matched = req.flags.match_complete;
-        let payload = !matched && endpoint.node.is_ready_for(peer, spec.len);
-        match matched {
-            true => endpoint.node.post_matched(&spec),
-            false => endpoint.node.post_send(&spec),
-        };
-        let waiting = endpoint.node.unsent_heads(peer);
+        let (payload, waiting) = self.post(ep, &spec, (req.flags.match_complete, stays))?;
         if local {
             self.complete_posted(tx_cq, req, flags);
         }
@@ -112,6 +106,29 @@ impl<S: System> Core<S> {
             self.log_posted();
         }
         Ok((now_please, now))
+    }
+
+    /// Posts a message: of one that is `matched` only a request leaves, and of one that `stays` in
+    /// its caller's memory and follows others of a burst to where it is copied once. (A lone one's
+    /// answer would wait for the request and the grant.) Returns whether payload may leave as soon
+    /// as it is posted, and how many messages to this peer have not left.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        ep: EpId,
+        spec: &SendSpec,
+        (matched, stays): (bool, bool),
+    ) -> Result<(bool, usize), SubmitError> {
+        let burst = stays && self.coalescer.follows(self.cfg.aggregate_after);
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
+        let node = &mut endpoint.node;
+        let asked = matched || (burst && node.copies_once(spec.peer));
+        let payload = !asked && node.is_ready_for(spec.peer, spec.len);
+        match asked {
+            true => node.post_asked(spec),
+            false => node.post_send(spec),
+        };
+        Ok((payload, node.unsent_heads(spec.peer)))
     }
 
     #[inline(always)]

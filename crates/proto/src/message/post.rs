@@ -25,9 +25,10 @@ impl Node {
         self.post_message(spec.handle, spec.peer, head_of(spec), false)
     }
 
-    /// Posts a send that is done once a receive has taken the message. Of a short one, too, only a
-    /// request leaves: a packet is acknowledged when it arrives, whether anybody wants it or not.
-    pub fn post_matched(&mut self, spec: &SendSpec) -> bool {
+    /// Posts a send of which, short or not, only a request leaves before a receive has taken the
+    /// message: one that is done then (a packet is acknowledged when it arrives, whether anybody
+    /// wants it or not), or one that is better copied once ([`Node::copies_once`]).
+    pub fn post_asked(&mut self, spec: &SendSpec) -> bool {
         self.post_message(spec.handle, spec.peer, head_of(spec), true)
     }
 

@@ -21,11 +21,13 @@
 //! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
 
 use crate::base::beside::WriteOut;
+use crate::base::config::RailSpec;
 use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
-    sum_seed, sums_of, DropReason, Event, Memory, PeerId, Spans, Transmit, WriteCheck, WrittenSum,
+    sum_seed, sums_of, DropReason, Event, Memory, PathState, PeerId, Spans, Transmit, WriteCheck,
+    WrittenSum,
 };
 use crate::node::Node;
 use crate::state::conn::Conn;
@@ -41,6 +43,8 @@ use marline_wire::{
 
 /// Most bytes of one write: what is lost with it, and what others on the path wait for.
 const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
+/// Inside a host a message of 64 KiB is one write, without an end that needs a packet.
+const SPAN_NEAR: u64 = 65_536u64.next_multiple_of(GRANULE);
 /// Room for a direct write's head and the packet that goes before the bytes, beside them in a
 /// super-packet.
 /// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
@@ -111,7 +115,7 @@ impl Node {
         if !rail.addr.writes() || !path.to.writes() {
             return None;
         }
-        let most = span_max(rail.direct_datagrams, path.datagram_max);
+        let most = span_max(rail, path.datagram_max);
         let (offset, left) = (send.next, send.upto.saturating_sub(send.next));
         let placed = path.to.writes == RailWrites::Keyed;
         let chunk = match self.cfg.staged.filter(|_| placed) {
@@ -149,6 +153,23 @@ impl Node {
     /// Returns whether what leaves next on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
         conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
+    }
+
+    /// Returns whether what leaves next on a path is a write to a place by its key: room in a
+    /// packet is not to be filled with it.
+    pub(crate) fn placed_next(&self, conn: &Conn, at: usize) -> bool {
+        conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(conn, at)
+    }
+
+    /// Returns whether the rails between here and a peer copy a message that was asked for once,
+    /// out of the memory of the send.
+    pub fn copies_once(&self, peer: PeerId) -> bool {
+        let able = |path: &Path| {
+            let rail = &self.local.rails[path.local as usize];
+            let writes = path.to.writes() && rail.addr.writes();
+            rail.addr.kind.is_near() && writes && path.state == PathState::Up && path.usable()
+        };
+        self.cfg.reliable && self.conn(peer).is_some_and(|c| c.paths.iter().any(able))
     }
 
     fn written_packet(
@@ -228,7 +249,7 @@ impl Node {
         let ours = |path: &Path| &self.local.rails[path.local as usize];
         let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
         let path = self.conn(peer)?.paths.iter().find(able)?;
-        let span = span_max(ours(path).direct_datagrams, path.datagram_max);
+        let span = span_max(ours(path), path.datagram_max);
         // Few short datagrams hold nothing.
         Some(span).filter(|&span| span >= SPAN_MIN)
     }
@@ -464,10 +485,10 @@ impl Node {
     }
 }
 
-/// Most bytes of one write, in whole granules, on a rail with `direct_datagrams` of `datagram`
-/// bytes.
-fn span_max(direct_datagrams: usize, datagram: usize) -> u64 {
-    let room = match direct_datagrams {
+/// Most bytes of one write, in whole granules, on a rail with datagrams of `datagram` bytes.
+fn span_max(rail: &RailSpec, datagram: usize) -> u64 {
+    let room = match rail.direct_datagrams {
+        0 if rail.addr.kind.is_near() => return SPAN_NEAR,
         0 => return SPAN_MAX,
         n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
     };

@@ -137,6 +137,9 @@ impl Node {
         let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max));
         let limit = limit.min(path.datagram_max);
         let key = self.next_bulk(conn, limit, segment.is_some())?;
+        if segment.is_some() && self.placed_next(conn, at) {
+            return None;
+        }
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.ops.sends.get(key)?;
         let offset = send.next;
@@ -156,7 +159,7 @@ impl Node {
             }
             // A whole fragment stays alone, so that others can follow it in one go.
             if (begins || ended) && limit <= self.cfg.fragment_max as usize {
-                self.fill_up(conn, limit, &mut b);
+                self.fill_up(conn, at, limit, &mut b);
             }
         }
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
@@ -219,10 +222,13 @@ impl Node {
     /// Fills the rest of a packet in which a message ends with the next message, or with padding: a
     /// shorter packet would end the batch (the kernel cuts batches into packets of one length), or
     /// make all packets of the next one as short.
-    fn fill_up(&mut self, conn: &mut Conn, limit: usize, b: &mut Builder<'_, '_>) {
+    fn fill_up(&mut self, conn: &mut Conn, at: usize, limit: usize, b: &mut Builder<'_, '_>) {
         let Some(key) = self.next_bulk(conn, limit, true) else {
             return;
         };
+        if self.placed_next(conn, at) {
+            return;
+        }
         let next = self.ops.sends.get(key).map(|send| (send.next, send.upto));
         if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
             let most = (upto - offset).min(self.cfg.fragment_max as u64);

@@ -156,10 +156,10 @@ impl Connection {
         }
     }
 
-    /// Notes that a pull was made, and tells the other end.
-    pub(super) fn pulled(&self) {
+    /// Notes that so many pulls were made, and tells the other end.
+    pub(super) fn pulled(&self, count: u64) {
         let pulled = self.input.pulled();
-        pulled.store(pulled.load(Relaxed).wrapping_add(1), Release);
+        pulled.store(pulled.load(Relaxed).wrapping_add(count), Release);
         self.tell();
     }
 

@@ -19,6 +19,7 @@ mod frame;
 mod greeting;
 mod inbox;
 mod links;
+mod pulls;
 mod ring;
 mod rx;
 mod shared;

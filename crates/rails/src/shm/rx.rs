@@ -1,9 +1,10 @@
 //! Receiving half: the rings that are looked at, connections that come, and those that come about.
 
 use super::connection::{Break, Connection, Name};
-use super::frame::{read_pull, Head, Kind, To, PLACE_LEN};
+use super::frame::{Head, Kind, To, PLACE_LEN};
 use super::greeting::{Greeting, GREETING_LEN};
 use super::inbox::{self, RINGS_MAX};
+use super::pulls::{Added, Run};
 use super::ring::{Consumer, Memory};
 use super::shared::{Notice, Order, Shared, BODY_MAX, LISTENER};
 use crate::sys::{self, Gate, LinkMemory, Message};
@@ -92,7 +93,8 @@ impl Incoming {
                     self.pass(&head);
                     handing.packets(bytes, head.segment);
                 }
-                Kind::Inline | Kind::Pull => self.land(shared, &head, buffer, handing)?,
+                Kind::Inline => self.land(shared, &head, buffer, handing)?,
+                Kind::Pull => self.pull(shared, &head, buffer, handing)?,
             }
         }
         Ok(())
@@ -102,6 +104,12 @@ impl Incoming {
     #[inline]
     fn pass(&mut self, head: &Head) {
         self.consumer.advance(head.len as u64);
+        self.release();
+    }
+
+    /// The room of all frames that were passed is the producer's.
+    #[inline]
+    fn release(&mut self) {
         if self.consumer.release(&self.connection.input) {
             self.connection.tell();
         }
@@ -117,43 +125,69 @@ impl Incoming {
         handing: &mut Handing<'_>,
     ) -> Result<(), Break> {
         let connection = self.connection.clone();
-        let body = self.consumer.body();
-        let mut place = [0; PLACE_LEN];
-        connection.input.get(body, &mut place);
-        let to = To::read(&place);
-        let (at, rest_len) = (body + PLACE_LEN as u64, head.len - PLACE_LEN);
-        let skip = match head.kind {
-            Kind::Inline => {
-                let len = usize::try_from(to.count).ok();
-                let len = len.filter(|len| (1..rest_len).contains(len));
-                let len = len.ok_or(Break::Garbled)?;
-                let landed = shared.memory.land(&head_of(&to, len as u32), |place| {
-                    connection.input.land(at, &place);
-                    ((), true)
-                });
-                landed.ok_or(Break::Failed(libc::ENXIO))?;
-                len
-            }
-            _ => {
-                let rest = &mut buffer[..rest_len];
-                connection.input.get(at, rest);
-                let (pieces, len, skip) = read_pull(&to, rest).ok_or(Break::Garbled)?;
-                let landed = shared.memory.land(&head_of(&to, len), |place| {
-                    let pulled = connection.pull(&pieces, &place);
-                    (pulled, pulled.is_ok())
-                });
-                landed.ok_or(Break::Failed(libc::ENXIO))??;
-                skip
-            }
-        };
-        let packet = &mut buffer[..rest_len - skip];
-        connection.input.get(at + skip as u64, packet);
+        let to = self.place();
+        let at = self.consumer.body() + PLACE_LEN as u64;
+        let rest_len = head.len - PLACE_LEN;
+        let len = usize::try_from(to.count).ok();
+        let len = len.filter(|len| (1..rest_len).contains(len));
+        let len = len.ok_or(Break::Garbled)?;
+        let landed = shared.memory.land(&head_of(&to, len as u32), |place| {
+            connection.input.land(at, &place);
+            ((), true)
+        });
+        landed.ok_or(Break::Failed(libc::ENXIO))?;
+        let packet = &mut buffer[..rest_len - len];
+        connection.input.get(at + len as u64, packet);
         self.pass(head);
-        if head.kind == Kind::Pull {
-            connection.pulled();
-        }
         handing.packets(packet, packet.len());
         Ok(())
+    }
+
+    /// Reads a pull, and those that follow it in the same memory, as [`Incoming::land`] does.
+    fn pull(
+        &mut self,
+        shared: &Shared,
+        first: &Head,
+        buffer: &mut [u8],
+        handing: &mut Handing<'_>,
+    ) -> Result<(), Break> {
+        let connection = self.connection.clone();
+        let (mut run, mut filled, mut head) = (Run::default(), 0, *first);
+        loop {
+            let rest = &mut buffer[filled..filled + head.len - PLACE_LEN];
+            let at = self.consumer.body() + PLACE_LEN as u64;
+            connection.input.get(at, rest);
+            match run.add(self.place(), rest, filled) {
+                Added::Yes => filled += rest.len(),
+                Added::No => break,
+                Added::Nonsense => return Err(Break::Garbled),
+            }
+            self.consumer.advance(head.len as u64);
+            let next = Head::read(self.consumer.word(&connection.input), BODY_MAX);
+            let room = buffer.len() - filled;
+            match next.filter(|next| next.kind == Kind::Pull && next.len <= room) {
+                Some(next) => head = next,
+                None => break, // or nonsense, which is found when it is its turn
+            }
+        }
+        let landed = shared.memory.land(&run.head(), |place| {
+            let pulled = connection.pull(run.pieces(), &place);
+            (pulled, pulled.is_ok())
+        });
+        landed.ok_or(Break::Failed(libc::ENXIO))??;
+        self.release();
+        connection.pulled(run.packets().len() as u64);
+        for packet in run.packets() {
+            handing.packets(&buffer[packet.clone()], packet.len());
+        }
+        Ok(())
+    }
+
+    /// The place of the write that is next.
+    fn place(&self) -> To {
+        let mut place = [0; PLACE_LEN];
+        (self.connection.input).get(self.consumer.body(), &mut place);
+        To::read(&place)
     }
 }
 
