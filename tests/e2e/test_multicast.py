@@ -154,6 +154,48 @@ def test_python_broadcasts_by_multicast(four, mpi):
     assert sent >= 50, sent
 
 
+# A communicator after another, each used once.
+EVER_NEW = """
+import os, sys
+from mpi4py import MPI
+world, n = MPI.COMM_WORLD, 0
+while not world.bcast(os.path.exists(sys.argv[1])):
+    comm = world.Dup()
+    bytes = bytearray([n % 251] * 30_000 if comm.rank == n % 4 else 30_000)
+    comm.Bcast(bytes, n % 4)
+    assert set(bytes) == {n % 251}, n
+    comm.Free()
+    n += 1
+if world.rank == 0:
+    print(f"python ok n={n}")
+"""
+
+
+def test_new_communicators_use_a_rail_that_came_later(four, mpich, tmp_path):
+    def addresses(change):
+        for n in range(HOSTS):
+            done = four.exec(f"h{n}", "ip", "addr", change, f"10.101.0.{n + 1}/16", "dev", "rail1")
+            assert done.returncode == 0, done.stderr
+
+    python = labs.MPI_DIR / "tools" / "bin" / "python"
+    program = ["env", f"MPI4PY_LIBMPI={mpich.library}", f"LD_LIBRARY_PATH={mpich.library.parent}",
+               python, "-c", EVER_NEW, tmp_path / "enough"]
+    addresses("del")
+    try:
+        with Filter(four) as filtered, Filter(four, "", "later", "rail1") as later:
+            job = four.start(mpich, program, n=HOSTS, options=["--multicast"],
+                             env={"FI_MARLINE_RAILS": "rail0,later:rail1"})
+            wait_until_multicast(filtered, job)
+            assert later.counts("h0")[0][0] == 0, job.output()
+            addresses("add")
+            wait_until_multicast(later, job, 20)
+            (tmp_path / "enough").touch()
+            result = job.wait(60)
+    finally:
+        addresses("replace")
+    assert result.ok and result.find("^python ok"), result.tail()
+
+
 def alike(lab, mpi, *args, n=HOSTS, options=("--multicast",), **how):
     how.setdefault("timeout", 120)
     return lab.run(mpi, [mpi.program("alike"), *args], n=n, options=list(options), **how)
@@ -278,7 +320,7 @@ def test_a_broadcast_leaves_its_root_once_however_many_hosts_there_are(four, mpi
             assert_right(result)
             (calls, _), (_, direct) = filtered.counts("h0")[:2]
             sent[n] = filtered.counts("h1")[2][0], calls, direct
-        told, chunks = labs.counters(stats), count * -(-size // 1280)
+        told, chunks = labs.counters(stats), count * -(-size // 1344)
         assert labs.total(result.rails(), "packets_out") >= chunks, result.tail()
         assert told["wire_packets_received"] >= (n - 1) * chunks, told
     for packets, calls, direct in sent.values():

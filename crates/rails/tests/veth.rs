@@ -8,10 +8,10 @@ use common::{
     Random, SendTo,
 };
 use marline_rails::{
-    choose_interfaces, InterfaceChange, InterfaceWatch, Links, RailEvent, RailFault, RailRx,
-    RailTx, SendOutcome, UdpAddr, UdpConfig, UdpRx, UdpTx,
+    choose_interfaces, group_addr, Groups, InterfaceChange, InterfaceWatch, Links, RailEvent,
+    RailFault, RailRx, RailTx, SendOutcome, UdpAddr, UdpConfig, UdpRx, UdpTx,
 };
-use marline_wire::RailAddr;
+use marline_wire::{RailAddr, RailKind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -371,6 +371,7 @@ fn a_rail_waits_for_an_interface_that_is_not_there() {
     assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENODEV));
     let (mut tx, mut tx_back) = open_default(&name);
     assert!(choice[0].is_awaited() && !tx.local_addr().is_some());
+    assert!(tx.caps().for_groups().is_none());
     join(&a, &b, "rail0", 1);
     b.enter();
     let (mut peer, mut rx) = open_default("10.1.0.2");
@@ -390,7 +391,14 @@ fn a_rail_waits_for_an_interface_that_is_not_there() {
     assert_eq!(UdpAddr::of(&now_at).unwrap().ip.to_string(), "10.1.0.1");
     until_received(&mut tx, &peer.local_addr(), &mut rx);
     until_received(&mut peer, &now_at, &mut tx_back);
-    // There now, and a rail like others.
+    // There now, and a rail like others, with groups.
+    assert!(tx.caps().for_groups().is_some());
+    let group = group_addr(RailKind::Udp4, 9).unwrap();
+    let (ours, theirs) = (tx.join(&group).unwrap(), peer.join(&group).unwrap());
+    peer.send_group(theirs, b"to it", 5);
+    assert_eq!(receive(&mut tx_back, 1), [b"to it"]);
+    tx.send_group(ours, b"by it", 5);
+    assert_eq!(receive(&mut rx, 1), [b"by it"]);
     assert!(!choose_interfaces(&[name]).unwrap()[0].is_awaited());
     for wrong in ["later:10.1.0.0/99", "later:rail:0", "rail9"] {
         assert!(choose_interfaces(&[wrong.to_owned()]).is_err(), "{wrong}");

@@ -10,7 +10,7 @@ use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_L
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
-use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
+use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, RIDERS_LEN};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
 use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
@@ -18,8 +18,6 @@ use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN,
 /// Deaths are looked for so often where something waits for a member: well within the time after
 /// which a peer is dead.
 const LOOK_NS: u64 = 100_000_000;
-/// Acknowledgements that ride with a chunk take so many bytes at most.
-const RIDERS_LEN: usize = 64;
 /// Bytes that a root may have under way at most: where processes share a processor, a root goes on
 /// for as long as a receiver waits for it.
 const WINDOW_BYTES_MAX: usize = 2 << 20;

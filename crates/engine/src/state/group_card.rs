@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// buffer, then the address, then as many rails as there is room for: 8 with IPv6 addresses, at
 /// least.
 pub const GROUP_CARD_LEN: usize = 292;
-const VERSION: u8 = 2;
+/// Members conclude the same from cards of one version, as to the bytes of a chunk.
+const VERSION: u8 = 3;
 const BUFFER_AT: usize = 6;
 const ADDRESS_AT: usize = 10;
 const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;

@@ -22,6 +22,11 @@ const LATE_TRIPS: u64 = 4;
 const ACK_SPACING_NS: u64 = 1_000;
 /// Words of one packet, at most.
 const RIDERS_MAX: usize = 4;
+/// Bytes of acknowledgements that ride with a full chunk, at most; a shorter one leaves room for
+/// more. Packets have room for as much beside their heads and a chunk.
+pub const RIDERS_LEN: usize = 32;
+/// Bytes of one acknowledgement.
+const ACK_LEN: usize = 16;
 
 impl Group {
     /// Sets the time to ask for what is missing of a root. `progress`: the first that was missing
@@ -269,13 +274,15 @@ impl Group {
         }
     }
 
-    /// Acknowledgements that ride with a chunk: those that wait for its receivers, and, with the
-    /// first chunk of a broadcast, those that will be owed. Whoever hears another's takes no
-    /// notice.
+    /// Acknowledgements that ride with a chunk, as many as there is room for: those that wait for
+    /// its receivers, and, with the first chunk of a broadcast, those that will be owed. Whoever
+    /// hears another's takes no notice.
     pub(super) fn riders(&mut self, now: u64, to: To, content: &Content) -> Vec<Word> {
         let mut words = Vec::new();
         let hears = |receiver: &To| matches!(to, To::All { .. }) || *receiver == to;
-        while words.len() < RIDERS_MAX {
+        let room = RIDERS_LEN + self.cfg.chunk.saturating_sub(content.len()) as usize;
+        let most = RIDERS_MAX.min(room / ACK_LEN);
+        while words.len() < most {
             // Whatever else there is has left already.
             let Some(at) = self.words.iter().position(|(receiver, _)| hears(receiver)) else {
                 break;
@@ -284,7 +291,7 @@ impl Group {
         }
         let begins = matches!(content, Content::Own { chunk, .. } if chunk.offset == 0);
         if begins && matches!(to, To::All { .. }) {
-            self.take_owed(now, None, &mut words);
+            self.take_owed(now, None, (&mut words, most));
         }
         self.stats.acks += words.len() as u64;
         self.stats.acks_riding += words.len() as u64;
@@ -294,18 +301,18 @@ impl Group {
     /// An acknowledgement for a member, which rides with something else that is sent to it.
     pub fn ride(&mut self, now_ns: u64, member: u16) -> Option<Word> {
         let mut words = Vec::new();
-        self.take_owed(now_ns, Some(member), &mut words);
+        self.take_owed(now_ns, Some(member), (&mut words, 1));
         let word = words.pop();
         self.stats.acks += word.is_some() as u64;
         self.stats.acks_riding += word.is_some() as u64;
         word
     }
 
-    /// Acknowledgements that are owed to a member, or to any: one for a member.
-    fn take_owed(&mut self, now: u64, member: Option<u16>, words: &mut Vec<Word>) {
+    /// Acknowledgements that are owed to a member, or to any, until there are so many.
+    fn take_owed(&mut self, now: u64, member: Option<u16>, (words, most): (&mut Vec<Word>, usize)) {
         let roots: Vec<u16> = self.receiving.roots.keys().copied().collect();
         for root in roots {
-            let full = words.len() >= if member.is_some() { 1 } else { RIDERS_MAX };
+            let full = words.len() >= most;
             let next = self.reached(root);
             let told = self.receiving.roots.get(&root).map_or(next, |r| r.told);
             let theirs = member.is_none_or(|member| member == self.collector(root));

@@ -52,6 +52,7 @@ mod state;
 mod take;
 mod types;
 
+pub use ask::RIDERS_LEN;
 pub use backlog::Backlog;
 pub use config::{GroupConfig, Identity, Scheme};
 pub use lanes::LANES_MAX;

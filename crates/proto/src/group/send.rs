@@ -18,12 +18,7 @@ impl Group {
         }
         let next = self.next_repair(now).or_else(|| self.next_parity());
         let (to, content) = next.or_else(|| self.next_own(now))?;
-        let len = match content {
-            Content::Own { chunk, .. } | Content::Kept(chunk) => chunk.len,
-            Content::Parity { chunk, .. } => chunk.len,
-            Content::Mark { .. } => 0,
-        };
-        self.pace.sent(now, len, self.cfg.chunk);
+        self.pace.sent(now, content.len(), self.cfg.chunk);
         Some((to, content))
     }
 

@@ -57,6 +57,17 @@ pub enum Content {
     },
 }
 
+impl Content {
+    /// Bytes of payload.
+    pub(super) fn len(&self) -> u32 {
+        match self {
+            Content::Own { chunk, .. } | Content::Kept(chunk) => chunk.len,
+            Content::Parity { chunk, .. } => chunk.len,
+            Content::Mark { .. } => 0,
+        }
+    }
+}
+
 /// A packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {

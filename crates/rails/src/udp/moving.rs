@@ -53,6 +53,7 @@ impl UdpTx {
         self.flows_tried = 0;
         self.links.drop_sockets();
         if new {
+            self.caps.groups = true;
             self.caps.datagram_max = datagram_max(here.mtu, here.ip.is_ipv6());
             if !self.gso {
                 self.caps.batch_bytes_max = self.caps.datagram_max;

@@ -220,6 +220,9 @@ impl World {
     fn send(&mut self, from: u16, packet: Packet) {
         self.sent[from as usize] += 1;
         let bytes = self.payload(from, &packet);
+        let words: usize = packet.words.iter().map(Word::wire_len).sum();
+        let room = self.members[from as usize].group.cfg.chunk as usize + RIDERS_LEN;
+        assert!(words + bytes.len() <= room, "{packet:?}");
         let lane = match packet.to {
             To::All { lane } => Some(lane),
             To::Member(_) => None,

@@ -127,6 +127,22 @@ fn acknowledgements_ride_with_broadcasts() {
     assert!(riding * 4 >= acks, "{riding} of {acks} ride");
 }
 
+/// As many as there is room for beside the chunk.
+#[test]
+fn fewer_acknowledgements_ride_with_full_chunks() {
+    for (len, riders) in [(8, 4), (CHUNK as u64 - 20, 3), (CHUNK as u64, 2)] {
+        let mut world = World::new(6, Scheme::NACK, CALM, 34);
+        world.script = (0..5).map(|root| (root, 800)).collect();
+        world.post_all();
+        world.run_for(ROUND_TRIP_NS / 2);
+        world.script.push((5, len));
+        world.post_all();
+        assert_eq!(world.total(|s| s.acks_riding), riders, "{len}");
+        world.settle();
+        world.check();
+    }
+}
+
 /// An acknowledgement that is owed to a member is said with other traffic to it, once.
 #[test]
 fn acknowledgements_ride_point_to_point() {
