@@ -3,9 +3,10 @@
 mod face;
 
 use face::Pair;
-use marline_proto::{Config, Event, RecvSpec, Source};
+use marline_proto::{Config, Delivery, Event, RecvSpec, SendSpec, Source};
 
-const TIMEOUT_NS: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const TIMEOUT_NS: u64 = 1_000 * MS;
 
 fn pair() -> Pair {
     let config = Config {
@@ -80,4 +81,55 @@ fn a_question_does_not_say_all_acks_again_on_every_path() {
     pair.send(40, 50);
     let sent = sent_until_death(&mut pair, 100_000);
     assert!((16 * 8..4_000).contains(&sent), "{sent} packets");
+}
+
+/// `b` is heard, and nothing that `a` sends arrives: how long `b` lives for `a`, in ms.
+fn deaf_for_ms(delivery: Delivery) -> u64 {
+    // `b` has more patience, and goes on speaking.
+    let nodes = [(1, TIMEOUT_NS), (2, 9 * TIMEOUT_NS)].map(|(host, peer_timeout_ns)| {
+        let config = Config {
+            peer_timeout_ns,
+            ..Config::default()
+        };
+        let mut specs = face::specs(host, 1, 1_472);
+        specs[0].delivery = delivery;
+        face::node_of(config, host, specs)
+    });
+    let mut pair = Pair::of(nodes, false);
+    pair.message(1, 2_000);
+    pair.settle();
+    while pair.a.poll_event().is_some() {}
+    pair.message(20, 50);
+    let to_a = pair.b.peer(&pair.a.address());
+    pair.b.post_send(&SendSpec {
+        handle: 21,
+        peer: to_a,
+        tag: None,
+        data: None,
+        len: 50,
+        urgent_ack: true,
+    });
+    let start = pair.now;
+    loop {
+        assert!(pair.now < start + 5 * TIMEOUT_NS, "nobody died");
+        pair.step_through(&mut |from, _, _| from == 1);
+        while let Some(event) = pair.a.poll_event() {
+            if let Event::PeerDead { heard, .. } = event {
+                assert!(heard, "it was");
+                return (pair.now - start) / MS;
+            }
+        }
+    }
+}
+
+/// A network that carries one direction only breaks connections that lose nothing. One that stands
+/// is slow, so that its peer has three timeouts (docs/decisions/0284).
+#[test]
+fn who_is_heard_on_a_connection_that_stands_has_three_timeouts() {
+    let timeout_ms = TIMEOUT_NS / MS;
+    let lossy = deaf_for_ms(Delivery::DATAGRAMS);
+    assert!((timeout_ms..timeout_ms * 5 / 4).contains(&lossy), "{lossy}");
+    let standing = deaf_for_ms(Delivery::STREAM);
+    let bound = 3 * timeout_ms..3 * timeout_ms + timeout_ms / 4;
+    assert!(bound.contains(&standing), "{standing}");
 }

@@ -162,6 +162,9 @@ impl Told<'_> {
                 self.times()
             ),
             Kind::PathShrank => self.shrank(&path()),
+            Kind::PeerDead if event.reason == Reason::Deaf => {
+                format!("{} is dead: {why}, for {gap}", self.peer_name())
+            }
             Kind::PeerDead => {
                 format!("{} is dead: {why}, silent for {gap}", self.peer_name())
             }

@@ -406,7 +406,7 @@ settings! {
     /// Milliseconds without a progress call after which the progress thread takes over (1 where an
     /// application is often without its processor).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
-    /// Milliseconds of silence after which a peer counts as dead (up to thrice that as links flap).
+    /// Milliseconds of silence until a peer is dead (up to thrice: links flap, connections crawl).
     peer_timeout_ms: u64 = "5000", Kind::Number { min: 50, max: 3_600_000 };
     /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
     /// one. `marline run` and `marline env` switch it on.

@@ -34,8 +34,10 @@ impl<S: System> Core<S> {
                 "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
             )
         } else if heard {
-            "it is heard, but nothing that is sent arrives on any rail (FI_MARLINE_PEER_TIMEOUT_MS)"
-                .to_owned()
+            format!(
+                "it is heard, but nothing that is sent arrives on any rail, for {silent_ms} ms \
+                 (FI_MARLINE_PEER_TIMEOUT_MS)"
+            )
         } else {
             format!("silent on every rail for {silent_ms} ms (FI_MARLINE_PEER_TIMEOUT_MS)")
         };

@@ -446,7 +446,7 @@ pub enum Event {
     PeerDead {
         /// Who.
         peer: PeerId,
-        /// Milliseconds since it was last heard.
+        /// Milliseconds since it was last heard; if it is `heard`, since it acknowledged something.
         silent_ms: u64,
         /// Its host refused packets all that time: the process is gone.
         refused: bool,

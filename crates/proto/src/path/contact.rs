@@ -53,6 +53,14 @@ impl Conn {
             .filter(|p| !p.rail_down && p.has_room(full));
         open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
     }
+    /// True if a connection that loses nothing stands, or stood within the timeout. It breaks where
+    /// the network carries one direction only: what was sent waits on it, or its acks do, behind
+    /// long messages.
+    fn is_held_up(&self, now: u64, timeout_ns: u64) -> bool {
+        let mut held = self.paths.iter().filter(|p| p.waits());
+        held.any(|p| p.link.was_up(now, timeout_ns))
+    }
+
     /// True if no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
@@ -176,7 +184,8 @@ impl Node {
         }
         let since = conn.life.unanswered_since.unwrap_or(now);
         let most = timeout + timeout / MORE_TIME as u64 * FLAPS_TIME as u64;
-        now.saturating_sub(since) >= most || !self.flaps(conn, since, now)
+        let excused = self.flaps(conn, since, now) || conn.is_held_up(now, timeout);
+        now.saturating_sub(since) >= most || !excused
     }
 
     /// True if rails to the peer came back since then, and none was up for long enough to ask

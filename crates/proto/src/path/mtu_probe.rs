@@ -304,4 +304,11 @@ impl Conn {
         let full = |p: &Path| p.sizes.choked_since.is_some_and(long);
         unanswered || (usable.peek().is_some() && usable.all(full))
     }
+
+    /// For how long nothing got through to the peer, or nothing that could hold data, in ns.
+    pub(crate) fn unanswered_ns(&self, now: u64) -> u64 {
+        let small = self.paths.iter().filter_map(|p| p.sizes.choked_since);
+        let since = small.chain(self.life.unanswered_since).min();
+        since.map_or(0, |since| now.saturating_sub(since))
+    }
 }

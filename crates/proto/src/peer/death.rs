@@ -20,8 +20,12 @@ impl Node {
             0 => conn.life.owed_since.unwrap_or(now),
             heard => heard,
         };
-        let silent_ns = now.saturating_sub(since);
+        let unanswered_ns = conn.unanswered_ns(now);
+        let mut silent_ns = now.saturating_sub(since);
         let heard = silent_ns < self.cfg.silence_ns() / 2;
+        if heard && why == Death::Silent {
+            silent_ns = unanswered_ns;
+        }
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead {
             peer,

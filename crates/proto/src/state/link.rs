@@ -12,6 +12,9 @@ const RETRY_MAX_NS: u32 = 500_000_000;
 /// neighbour's card again after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
 
+/// Unit of times that are kept in few bits.
+const UNIT_NS: u64 = 1 << 20;
+
 /// Flows of a path, each with a source port of its own where the rail has no connections.
 pub const FLOWS: u8 = 4;
 
@@ -37,7 +40,10 @@ pub struct PathLink {
     pub works: bool,
     /// Its rail is to be told that nothing is acknowledged.
     pub reroute: bool,
-    told_ns: u64,
+    told: u32,
+    /// When it went down after it was up, the last time; 0: never. As `told` in units of
+    /// [`UNIT_NS`].
+    fell: u32,
     /// When it is asked for again, and how much later the next time.
     retry_at: u64,
     retry_ns: u32,
@@ -52,7 +58,8 @@ impl PathLink {
             wanted: true,
             works: false,
             reroute: false,
-            told_ns: 0,
+            told: 0,
+            fell: 0,
             retry_at: 0,
             retry_ns: RETRY_MIN_NS,
         }
@@ -67,11 +74,16 @@ impl PathLink {
     /// A packet on it arrived. Returns whether its rail is to be told so now.
     #[inline]
     pub fn note_arrival(&mut self, now: u64) -> bool {
-        if self.works || self.id.is_none() || now < self.told_ns + WORKS_EVERY_NS {
+        if self.works || self.id.is_none() || since(self.told, now) < WORKS_EVERY_NS {
             return false;
         }
-        (self.works, self.told_ns) = (true, now);
+        (self.works, self.told) = (true, units(now));
         true
+    }
+
+    /// Returns whether it is up, or was so within that time.
+    pub fn was_up(&self, now: u64, within_ns: u64) -> bool {
+        self.up || (self.fell > 0 && since(self.fell, now) <= within_ns)
     }
 
     /// It carries packets from now on.
@@ -81,8 +93,20 @@ impl PathLink {
 
     /// It is down; another is wanted some time after `now`.
     pub fn fall(&mut self, now: u64) {
+        if self.up {
+            self.fell = units(now).max(1);
+        }
         (self.id, self.up) = (None, false);
         self.retry_at = now + u64::from(self.retry_ns);
         self.retry_ns = (2 * self.retry_ns).min(RETRY_MAX_NS);
     }
+}
+
+fn units(now: u64) -> u32 {
+    (now / UNIT_NS) as u32
+}
+
+/// Nanoseconds since a time in units.
+fn since(then: u32, now: u64) -> u64 {
+    u64::from(units(now).wrapping_sub(then)) * UNIT_NS
 }
