@@ -249,7 +249,7 @@ def test_sums_go_another_way_where_multicast_is_filtered(four, mpi, when):
     with Filter(four) as filtered:
         program = [mpi.program("alike"), "--seconds", 8, "--max-size", 20_000]
         job = four.start(mpi, program, n=HOSTS, options=["--multicast"])
-        wait_until_multicast(filtered, job, 200)
+        wait_until_multicast(filtered, job, 60)
         with Filter(four, "drop", "gone") as gone:
             result = job.wait(120)
             (dropped, _), _, _ = gone.counts("h0")

@@ -1,9 +1,9 @@
 //! Writes into the memory of peers, beside packets.
 //!
-//! By hardware ([`RemoteWrite::write`]: RDMA, of which no rail of this crate is yet, but the
-//! simulator's are), or by datagrams whose bytes the receiving half has the kernel put in place
-//! ([`DirectWrite::write_direct`]: UDP). The owner of memory opens it to its peers by *registering*
-//! it under a key, the *rkey*, which it tells them.
+//! By key ([`RemoteWrite::write`]: RDMA over verbs, and TCP and shared memory, whose receiving
+//! halves put the bytes in place), or by datagrams whose bytes the receiving half has the kernel
+//! put in place ([`DirectWrite::write_direct`]: UDP). The owner of memory opens it to its peers by
+//! *registering* it under a key, the *rkey*, which it tells them.
 
 use crate::link::LinkId;
 use crate::outcome::SendOutcome;

@@ -1,5 +1,5 @@
 //! Verbs rails on a real stack: two rails on one device, in one process. They need a device rxe0,
-//! and `make soak` runs them in the guest; by hand:
+//! and the end-to-end tests run them in the guest; by hand:
 //!
 //! ```text
 //! cargo test -p marline-rails --test verbs --no-run
