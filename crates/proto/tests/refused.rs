@@ -131,7 +131,8 @@ fn unlinked(pair: &mut Pair, ns: u64, streams: &[usize], refusing: &[usize]) -> 
     while pair.now < end && dead.is_empty() {
         for rail in streams {
             let refused = !first && refusing.contains(rail);
-            pair.a.on_link_down(pair.now, *rail, *rail as u32, refused);
+            pair.a
+                .on_link_down(pair.now, *rail, *rail as u32, refused, 0);
         }
         first = false;
         let sent = pair.alone();

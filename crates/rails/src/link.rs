@@ -38,8 +38,10 @@ pub enum DownReason {
     Unanswered,
     /// The peer closed it.
     Closed,
-    /// It broke, with the errno or the completion status.
+    /// It broke, with the errno.
     Broken(i32),
+    /// It broke: an adapter ended a request with this status (`ibv_wc_status`).
+    Completion(i32),
 }
 
 /// Making and ending links.

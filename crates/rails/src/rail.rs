@@ -14,6 +14,7 @@ use crate::remote_write::DirectWrite;
 use crate::staging::Staging;
 use crate::tx_buf::TxBuffers;
 use marline_wire::RailAddr;
+use std::net::IpAddr;
 
 /// An event that a rail noticed outside of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum RailEvent {
     /// Of a link that is no connection: the host at its other end said that nobody listens there
     /// (ICMP port unreachable), a hint that the process is gone.
     Refused(LinkId),
+    /// Somebody else said so, of what is sent to others: a firewall on the way, or this host's own.
+    Barred(IpAddr),
     /// The path of a link takes at most so many bytes per datagram (ICMP too big).
     TooBig(LinkId, usize),
     /// Another connection took the place of a link's silent one: the longest segments of the two,

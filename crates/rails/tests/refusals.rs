@@ -79,7 +79,7 @@ fn living_and_dead(b: &Namespace, address: &str) -> (impl RailTx, RailAddr, Rail
 /// be refused.
 fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) {
     let (lives, gone) = (tx.connect(living).link, tx.connect(dead).link);
-    let (start, mut told) = (Instant::now(), 0);
+    let (start, mut told, mut barred) = (Instant::now(), 0, 0);
     // By the unconnected socket first, then by those that frequent destinations get.
     while told < 20 {
         assert!(start.elapsed().as_secs() < 30, "nobody refuses");
@@ -88,11 +88,13 @@ fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) 
         for _ in 0..LOOKS {
             match tx.poll_event() {
                 Some(RailEvent::Refused(link)) if link == gone => told += 1,
+                Some(RailEvent::Barred(_)) => barred += 1,
                 Some(RailEvent::Refused(link)) => assert_ne!(link, lives, "it was not its host"),
                 _ => {}
             }
         }
     }
+    assert!(barred > 0, "the one who refuses is told of");
 }
 
 /// One of the hosts refuses what goes to the living process, which is not its own.

@@ -96,14 +96,22 @@ fn process(page: &JobPage) -> String {
     }
 }
 
-fn because(reason: Reason) -> &'static str {
-    match reason {
-        Reason::None => "for no reason that is known",
+/// Why it happened. `number`: of an error, if there is one.
+fn because(reason: Reason, number: u32) -> String {
+    if let Some(text) = reason.of_connection(number) {
+        return text;
+    }
+    let text = match reason {
+        Reason::None
+        | Reason::Link
+        | Reason::Closed
+        | Reason::NobodyListens
+        | Reason::NobodyAnswers
+        | Reason::Completion => "for no reason that is known",
         Reason::Answered => "it answers",
         Reason::Unanswered => "unanswered, while another path was answered",
         Reason::Late => "acknowledgements are late",
         Reason::Rail => "its rail is down",
-        Reason::Link => "its connection broke",
         Reason::NoRoom => "its queue did not move",
         Reason::Corrupt => "damaged packets",
         Reason::Size => "no packets pass that are long enough for data",
@@ -114,7 +122,8 @@ fn because(reason: Reason) -> &'static str {
         Reason::Deaf => "it is heard, but nothing arrives at it",
         Reason::Moved => "the peer's rail has another address",
         Reason::Lost => "something was lost where nobody can send it again",
-    }
+    };
+    text.to_owned()
 }
 
 impl Told<'_> {
@@ -128,7 +137,8 @@ impl Told<'_> {
 
     fn what(&self) -> String {
         let event = self.event;
-        let (rail, why) = (rail_name(self.page, event.rail), because(event.reason));
+        let rail = rail_name(self.page, event.rail);
+        let why = because(event.reason, event.detail.0);
         let path = || format!("path {rail} to {}", self.whom());
         let gap = format_gap(event.gap_ns);
         match event.kind {
@@ -184,6 +194,10 @@ impl Told<'_> {
                 format!("rail {rail} is waited for: {}", errno(event.detail.0))
             }
             Kind::RailRenamed => format!("rail {rail} had another name before, as its interface"),
+            Kind::RailBarred => format!(
+                "rail {rail}: {} refuses what is sent to others (ICMP port unreachable)",
+                self.address()
+            ),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
         }
@@ -191,7 +205,7 @@ impl Told<'_> {
 
     /// The size of packets, or of segments, on a path, and what became of it.
     fn shrank(&self, path: &str) -> String {
-        let why = because(self.event.reason);
+        let why = because(self.event.reason, 0);
         match self.event.detail {
             (from, to) if self.event.reason != Reason::Size => format!(
                 "{path} has another connection: segments of {to} bytes, not {from}; the one \
@@ -373,6 +387,72 @@ mod tests {
             told.what(),
             "path rail1 to rail1 of rank 1 on h1 is down: unanswered, while another path was \
              answered; 212 packets moved"
+        );
+    }
+
+    #[test]
+    fn a_connection_that_ended_tells_the_evidence() {
+        for (reason, number, says) in [
+            (
+                Reason::Link,
+                104,
+                "its connection broke: Connection reset by peer (os error 104)",
+            ),
+            (Reason::Closed, 0, "its peer closed the connection"),
+            (
+                Reason::NobodyListens,
+                0,
+                "its connection was refused: nobody listens there",
+            ),
+            (Reason::NobodyAnswers, 0, "nobody answers on its connection"),
+            (
+                Reason::Completion,
+                12,
+                "completion error 12: transport retry counter exceeded",
+            ),
+            (Reason::Completion, 99, "completion error 99"),
+        ] {
+            let event = Event {
+                kind: Kind::PathDown,
+                reason,
+                rail: 0,
+                peer_rail: 0,
+                peer: 2,
+                moved: 1,
+                detail: (number, 0),
+                ..Event::default()
+            };
+            let (page, peer) = (&page(0, &[event]), &page(1, &[]));
+            let told = Told {
+                page,
+                event: &event,
+                peer: Some(peer),
+            };
+            let line =
+                format!("path rail0 to rail0 of rank 1 on h1 is down: {says}; 1 packets moved");
+            assert_eq!(told.what(), line);
+            assert!(told.as_json().contains(reason.name()));
+        }
+    }
+
+    #[test]
+    fn who_refuses_on_the_way_is_named() {
+        let event = Event {
+            kind: Kind::RailBarred,
+            reason: Reason::System,
+            rail: 0,
+            detail: (0, Ipv4Addr::new(10, 0, 0, 7).to_bits()),
+            ..Event::default()
+        };
+        let (page, event) = (&page(0, &[event]), &event);
+        let told = Told {
+            page,
+            event,
+            peer: None,
+        };
+        assert_eq!(
+            told.what(),
+            "rail rail0: 10.0.0.7 refuses what is sent to others (ICMP port unreachable)"
         );
     }
 

@@ -10,34 +10,39 @@ use marline_rails::{RailFault, RailTx, UdpAddr};
 use marline_wire::RailAddr;
 use std::net::IpAddr;
 
-/// The reason of a node, as pages show it.
-fn reason(why: PathReason) -> Reason {
-    match why {
+/// The reason of a node, as pages show it, with the number of an error if there is one.
+fn reason(why: PathReason) -> (Reason, u32) {
+    let reason = match why {
         PathReason::Proven | PathReason::Answered => Reason::Answered,
         PathReason::Unanswered => Reason::Unanswered,
         PathReason::RailDown => Reason::Rail,
-        PathReason::LinkDown => Reason::Link,
+        PathReason::LinkDown(word) => return Reason::of_end(word),
         PathReason::NoRoom => Reason::NoRoom,
         PathReason::Corrupt => Reason::Corrupt,
         PathReason::Size => Reason::Size,
         PathReason::NoBetter => Reason::NoBetter,
         PathReason::Moved => Reason::Moved,
-    }
+    };
+    (reason, 0)
 }
 
 /// The reason in words.
-fn words(why: PathReason) -> &'static str {
-    match why {
+fn words(why: PathReason) -> String {
+    let text = match why {
         PathReason::Proven | PathReason::Answered => "it answers",
         PathReason::Unanswered => "nothing that is sent on it is answered",
         PathReason::RailDown => "the rail is down",
-        PathReason::LinkDown => "its connection broke",
+        PathReason::LinkDown(word) => {
+            let (reason, number) = Reason::of_end(word);
+            return reason.of_connection(number).unwrap_or_default();
+        }
         PathReason::NoRoom => "its queue does not move",
         PathReason::Corrupt => "what is sent on it arrives damaged",
         PathReason::Size => "no packets pass that are long enough for data",
         PathReason::NoBetter => "no other is better",
         PathReason::Moved => "the peer's rail has another address",
-    }
+    };
+    text.to_owned()
 }
 
 /// The record of an event about a path, and its peer.
@@ -53,9 +58,9 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             moved,
         } => {
             let kind = kind_of_change(state, why)?;
-            let (moved, reason) = (moved.into(), reason(why));
+            let (moved, (reason, number)) = (moved.into(), reason(why));
             #[rustfmt::skip]
-            let event = Event { kind, reason, moved, ..none };
+            let event = Event { kind, reason, moved, detail: (number, 0), ..none };
             (peer, (rail, remote_rail), event)
         }
         proto::Event::PathDoubted {
@@ -91,9 +96,9 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             to,
             why,
         } => {
-            let (kind, reason, detail) = (Kind::PathShrank, reason(why), (from as u32, to as u32));
+            let (reason, detail) = (reason(why).0, (from as u32, to as u32));
             #[rustfmt::skip]
-            let event = Event { kind, reason, detail, ..none };
+            let event = Event { kind: Kind::PathShrank, reason, detail, ..none };
             (peer, (rail, remote_rail), event)
         }
         proto::Event::PathRerouted {
@@ -239,6 +244,27 @@ impl<S: System> Core<S> {
             detail: (errno.unsigned_abs(), 0),
             ..Event::default()
         });
+        self.warn_if(true, &text);
+    }
+
+    /// Somebody refuses what a rail sends to others: said once.
+    pub(crate) fn note_barred(&mut self, rail: usize, by: IpAddr) {
+        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
+        if !self.outages.bar(at, by) {
+            return;
+        }
+        let event = Event {
+            kind: Kind::RailBarred,
+            reason: Reason::System,
+            rail: at,
+            ..Event::default()
+        };
+        self.outages.record(event.at(by));
+        let name = self.rail_name(at);
+        let text = format!(
+            "rail {name}: {by} refuses what is sent to others (ICMP port unreachable): a firewall, \
+             or one more address of such a host"
+        );
         self.warn_if(true, &text);
     }
 

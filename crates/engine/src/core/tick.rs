@@ -76,6 +76,7 @@ impl<S: System> Core<S> {
                     node.on_refused(now, rail, link.0);
                 }
             }
+            RailEvent::Barred(by) => self.note_barred(rail, by),
             RailEvent::TooBig(link, max) => {
                 for node in self.dir.nodes() {
                     node.on_too_big(now, rail, link.0, max);

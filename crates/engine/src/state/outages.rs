@@ -2,10 +2,14 @@
 
 use crate::stats::events::{Event, Recorder};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// Warnings of a process that a rail is lost or back, at most: more of them are a flood, and the
 /// page has them all.
 const WARNINGS_MAX: u32 = 20;
+
+/// Those who refuse what is sent to others, as far as they are told of.
+const BARRED_MAX: usize = 64;
 
 /// A path: index of the endpoint, peer, local rail, remote rail.
 pub(crate) type PathName = (u32, u32, u8, u8);
@@ -22,6 +26,8 @@ pub(crate) struct Outages {
     stood_in: u32,
     /// Rails of which it was said that they are waited for (bit n: rail n).
     awaited: u32,
+    /// Rails, and the addresses that refuse what they send to others.
+    barred: BTreeSet<(u8, IpAddr)>,
 }
 
 impl Default for Outages {
@@ -33,6 +39,7 @@ impl Default for Outages {
             lost: BTreeSet::new(),
             stood_in: 0,
             awaited: 0,
+            barred: BTreeSet::new(),
         }
     }
 }
@@ -49,6 +56,11 @@ impl Outages {
         if let Some(recorder) = &self.recorder {
             recorder.record(event);
         }
+    }
+
+    /// Somebody refuses what a rail sends to others. `true`: that is new.
+    pub(crate) fn bar(&mut self, rail: u8, by: IpAddr) -> bool {
+        self.barred.len() < BARRED_MAX && self.barred.insert((rail, by))
     }
 
     /// A path was given up. `true`: it is the first of its rail, and that is to be said.

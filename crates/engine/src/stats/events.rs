@@ -7,6 +7,7 @@ use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
 use crate::platform::fork::Generation;
 use crate::platform::sync::Ordering;
 use crate::platform::wall_clock::unix_ns;
+use marline_rails::DownReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 macro_rules! named {
@@ -72,6 +73,8 @@ named! {
         RailRenamed = 15, "rail-renamed";
         /// Another source port or connection is tried for a path that is silent.
         PathRerouted = 16, "path-rerouted";
+        /// Somebody on the way refuses packets to others: a firewall.
+        RailBarred = 17, "rail-barred";
     }
 }
 
@@ -88,7 +91,7 @@ named! {
         Late = 3, "late";
         /// The rail is down.
         Rail = 4, "rail-down";
-        /// The connection broke, or could not be made.
+        /// The connection broke, or could not be made, with an error number.
         Link = 5, "connection-broke";
         /// The rail had no room for long.
         NoRoom = 6, "no-room";
@@ -110,6 +113,74 @@ named! {
         Lost = 14, "lost";
         /// The peer's rail has another address.
         Moved = 15, "moved";
+        /// The peer closed the connection.
+        Closed = 16, "connection-closed";
+        /// The peer's host says that nobody listens there.
+        NobodyListens = 17, "connection-refused";
+        /// Nobody answered on the connection, or when it was to be made.
+        NobodyAnswers = 18, "connection-unanswered";
+        /// An adapter ended a request of the connection with an error.
+        Completion = 19, "completion-error";
+    }
+}
+
+/// Bits of the word for the end of a connection that are the number, the others the reason.
+const NUMBER_BITS: u32 = 24;
+
+/// The words of adapters for a request that failed (`ibv_wc_status`), as far as it befalls
+/// connections.
+const COMPLETIONS: [(u32, &str); 9] = [
+    (1, "local length error"),
+    (4, "local protection error"),
+    (5, "flushed"),
+    (9, "remote invalid request"),
+    (10, "remote access error"),
+    (11, "remote operation error"),
+    (12, "transport retry counter exceeded"),
+    (13, "receiver-not-ready retry counter exceeded"),
+    (19, "fatal error"),
+];
+
+impl Reason {
+    /// The end of a connection as a node keeps it.
+    pub(crate) fn end_of_link(why: DownReason) -> u32 {
+        let (reason, number) = match why {
+            DownReason::Refused => (Reason::NobodyListens, 0),
+            DownReason::Unanswered => (Reason::NobodyAnswers, 0),
+            DownReason::Closed => (Reason::Closed, 0),
+            DownReason::Broken(errno) => (Reason::Link, errno),
+            DownReason::Completion(status) => (Reason::Completion, status),
+        };
+        (reason as u32) << NUMBER_BITS | (number.unsigned_abs() & ((1 << NUMBER_BITS) - 1))
+    }
+
+    /// The reason and the number of such a word.
+    pub(crate) fn of_end(word: u32) -> (Reason, u32) {
+        let reason = Reason::from_number((word >> NUMBER_BITS) as u8);
+        (reason, word & ((1 << NUMBER_BITS) - 1))
+    }
+
+    /// Words about the end of a connection; `None`: it is the reason of something else. `number`:
+    /// the error, or the status of the adapter ([`Event::detail`]).
+    pub fn of_connection(self, number: u32) -> Option<String> {
+        let status = COMPLETIONS.iter().find(|(status, _)| *status == number);
+        Some(match (self, number) {
+            (Reason::Link, 0) => "its connection broke".to_owned(),
+            (Reason::Link, _) => {
+                let error = std::io::Error::from_raw_os_error(number as i32);
+                format!("its connection broke: {error}")
+            }
+            (Reason::Closed, _) => "its peer closed the connection".to_owned(),
+            (Reason::NobodyListens, _) => {
+                "its connection was refused: nobody listens there".to_owned()
+            }
+            (Reason::NobodyAnswers, _) => "nobody answers on its connection".to_owned(),
+            (Reason::Completion, _) => match status {
+                Some((_, what)) => format!("completion error {number}: {what}"),
+                None => format!("completion error {number}"),
+            },
+            _ => return None,
+        })
     }
 }
 
@@ -140,10 +211,11 @@ pub struct Event {
     pub moved: u64,
     /// How long nothing was delivered, in nanoseconds, at most; 0: nothing waited.
     pub gap_ns: u64,
-    /// Of a path that shrank the longest packets before and now, in bytes; of a rail that is down
-    /// the error number, and of one that is waited for; of one that moved or came its addresses
-    /// before and now, where these are of IPv4 ([`Event::address`]); of doubts the milliseconds
-    /// from the first to the last.
+    /// Of a path that shrank the longest packets before and now, in bytes; of one whose connection
+    /// ended the error number or the adapter's status; of a rail that is down the error number, and
+    /// of one that is waited for; of one that moved or came its addresses before and now, where
+    /// these are of IPv4 ([`Event::address`]); of doubts the milliseconds from the first to the
+    /// last.
     pub detail: (u32, u32),
 }
 
@@ -220,11 +292,11 @@ impl Event {
     pub fn address(&self) -> Option<IpAddr> {
         let to = (self.detail.1, self.moved, self.gap_ns);
         match (self.kind, to) {
-            (Kind::RailMoved | Kind::RailCame, (0, high, low)) if high != 0 => {
+            (Kind::RailMoved | Kind::RailCame | Kind::RailBarred, (0, high, low)) if high != 0 => {
                 let bits = u128::from(high) << 64 | u128::from(low);
                 Some(Ipv6Addr::from_bits(bits).into())
             }
-            (Kind::RailMoved | Kind::RailCame, (ip @ 1.., ..)) => {
+            (Kind::RailMoved | Kind::RailCame | Kind::RailBarred, (ip @ 1.., ..)) => {
                 Some(Ipv4Addr::from_bits(ip).into())
             }
             _ => None,

@@ -28,8 +28,8 @@ pub enum PathReason {
     Unanswered,
     /// Its rail is down.
     RailDown,
-    /// Its connection broke.
-    LinkDown,
+    /// Its connection ended: the word of its owner for why.
+    LinkDown(u32),
     /// Its rail has had no room for long.
     NoRoom,
     /// Too much of what is sent on it arrives damaged.

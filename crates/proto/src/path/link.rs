@@ -178,8 +178,9 @@ impl Node {
     /// A link is down for good. What its paths had under way leaves on others, where there are any.
     /// `refused`: it was to be made, and the host at its other end says that it has no listener
     /// there (see [`Node::on_refused`]). A connection that only ended is no evidence of a death:
-    /// hosts close those that they use least, and whatever is between them breaks some.
-    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool) {
+    /// hosts close those that they use least, and whatever is between them breaks some. `word`: the
+    /// owner's word for why, for those who read of paths that are given up.
+    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool, word: u32) {
         self.take_deferred();
         let refused = match refused || self.cfg.errs(Mutation::BelieveResets) {
             true => self.paths_on(rail, link),
@@ -190,7 +191,7 @@ impl Node {
             let over = conn.session.is_over() || node.local.closing;
             if conn.paths[at].usable() && !over {
                 conn.begin_gap(at, true);
-                node.path_down(now_ns, conn, at, PathReason::LinkDown);
+                node.path_down(now_ns, conn, at, PathReason::LinkDown(word));
             }
             // Lost with the connection, also on the last path, which is not given up.
             node.evacuate(conn, at);

@@ -105,10 +105,14 @@ impl UdpTx {
                         self.push(RailEvent::TooBig(link, fits));
                     }
                 }
-                // Whoever else says so is on the way there.
                 libc::ECONNREFUSED if report.is_by_destination() => {
                     if let Some(link) = self.links.find(&to) {
                         self.push(RailEvent::Refused(link));
+                    }
+                }
+                libc::ECONNREFUSED => {
+                    if let Some(by) = report.from {
+                        self.push(RailEvent::Barred(by));
                     }
                 }
                 // Hosts and networks that are not reached: hints that acks and probes give better.

@@ -381,7 +381,7 @@ impl VerbsLinks {
     #[cold]
     pub(super) fn failed(&mut self, number: u32, status: i32) {
         if let Some(&link) = self.by_number.get(&number) {
-            self.down(link, DownReason::Broken(status));
+            self.down(link, DownReason::Completion(status));
         }
     }
 
