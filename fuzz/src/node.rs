@@ -168,7 +168,7 @@ impl Bench {
             2 => self.node.set_full(input.below(4) as u32),
             3 => self.node.on_full(now, input.below(2) as usize, input.any()),
             5 => self.node.on_link_up(now, rail, link),
-            6 => self.node.on_link_down(now, rail, link, false),
+            6 => self.node.on_link_down(now, rail, link, false, 0),
             _ => self.node.on_refused(now, rail, link),
         }
     }
