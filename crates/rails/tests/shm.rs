@@ -264,6 +264,7 @@ fn writes_that_follow_one_another_land_each_with_its_packet() {
                 offset: (part * LEN) as u64,
                 pieces: &pieces,
                 token: part as u64,
+                source: None,
             };
             a.tx.write(there, &write, b"written");
             told.push(b"written".to_vec());
