@@ -2,8 +2,8 @@
 
 mod face;
 
-use face::{backed, done, node_of, node_with, Flying, Pair};
-use marline_proto::{Config, Delivery, Event, Node};
+use face::{backed, done, node_of, node_with, specs, Flying, Pair};
+use marline_proto::{Config, Delivery, Event, Node, RecvSpec, Source};
 use marline_wire::Packet;
 
 const MS: u64 = 1_000_000;
@@ -165,6 +165,40 @@ fn a_peer_whose_connections_are_refused_is_gone() {
         let dead = unlinked(&mut pair, 4_000 * MS, &[1], &[refusing]);
         assert_eq!(dead, [], "one path has refused nothing");
     }
+}
+
+/// A process that is killed before anything was heard by one of its rails: the end of that one's
+/// connection is no evidence, but a reason to ask on the others, where nothing is under way.
+#[test]
+fn the_end_of_a_connection_that_carried_nothing_yet_asks_on_other_rails() {
+    let config = Config {
+        peer_timeout_ns: 120_000 * MS,
+        ..Config::default()
+    };
+    let nodes = [1, 2].map(|host| {
+        let mut rails = specs(host, 2, 1_472);
+        (rails[1].connected, rails[1].delivery) = (true, Delivery::STREAM);
+        node_of(config, host, rails)
+    });
+    let mut pair = Pair::of(nodes, false);
+    pair.message(1, 2_000);
+    for _ in 0..1_000 {
+        pair.step_where(&mut |_, packet| packet.0 == 0);
+    }
+    assert!(done(&mut pair.a, 1));
+    let receive = RecvSpec {
+        handle: 9,
+        source: Source::Peer(pair.to_b),
+        tag: None,
+        capacity: 100,
+        multi_min: None,
+    };
+    pair.a.post_recv(&receive, pair.now);
+    let began = pair.now;
+    pair.a.on_link_down(pair.now, 1, 1, false, 0);
+    assert_eq!(silence(&mut pair, 20_000 * MS, &[0]), [true]);
+    let took = pair.now - began;
+    assert!(took < 3_000 * MS, "{took} ns");
 }
 
 /// A connection that ends, and cannot be made because nobody answers, is no death.

@@ -178,7 +178,8 @@ impl Node {
     /// A link is down for good. What its paths had under way leaves on others, where there are any.
     /// `refused`: it was to be made, and the host at its other end says that it has no listener
     /// there (see [`Node::on_refused`]). A connection that only ended is no evidence of a death:
-    /// hosts close those that they use least, and whatever is between them breaks some. `word`: the
+    /// hosts close those that they use least, and whatever is between them breaks some. But it is
+    /// a reason to ask by the peer's other rails, on which perhaps nothing is under way. `word`: the
     /// owner's word for why, for those who read of paths that are given up.
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool, word: u32) {
         self.take_deferred();
@@ -199,8 +200,11 @@ impl Node {
             let path = &mut conn.paths[at];
             path.tell_native(now_ns);
             path.rail_down = true;
-            path.link.fall(now_ns);
+            let first = path.link.fall(now_ns);
             conn.begin_waiting(now_ns);
+            if first && !over {
+                conn.ask_beside(at);
+            }
         });
         for (peer, at) in refused {
             self.count_refusal(now_ns, peer, at);

@@ -204,6 +204,13 @@ impl Node {
     }
 }
 
+impl Path {
+    /// Nothing is under way that asks as well as a probe would.
+    fn may_be_asked(&self) -> bool {
+        !self.rail_down && self.ring.waiting() == 0
+    }
+}
+
 impl Conn {
     /// True if a refusal on path `at` is about the peer: it has answered there, or by the rail
     /// before that one, which has the same address.
@@ -221,6 +228,13 @@ impl Conn {
         all.all(|at| self.paths[at].refused || !self.tells_of_peer(at))
     }
 
+    /// Asks on all paths that have worked but one, where nothing is under way that does.
+    pub(crate) fn ask_beside(&mut self, at: usize) {
+        for (other, path) in self.paths.iter_mut().enumerate() {
+            path.want_ping |= other != at && path.is_proven() && path.may_be_asked();
+        }
+    }
+
     /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
     /// the others those on which nothing is under way are asked now.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
@@ -235,7 +249,7 @@ impl Conn {
             .filter(|p| p.is_proven() && !p.refused)
         {
             everywhere = false;
-            path.want_ping |= first && !path.rail_down && path.ring.waiting() == 0;
+            path.want_ping |= first && path.may_be_asked();
         }
         everywhere
     }

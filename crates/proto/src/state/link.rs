@@ -91,14 +91,17 @@ impl PathLink {
         (self.up, self.retry_ns) = (true, RETRY_MIN_NS);
     }
 
-    /// It is down; another is wanted some time after `now`.
-    pub fn fall(&mut self, now: u64) {
+    /// It is down; another is wanted some time after `now`. Returns whether this is the first time
+    /// since it was up, or since it was wanted at all.
+    pub fn fall(&mut self, now: u64) -> bool {
         if self.up {
             self.fell = units(now).max(1);
         }
         (self.id, self.up) = (None, false);
+        let first = self.retry_ns == RETRY_MIN_NS;
         self.retry_at = now + u64::from(self.retry_ns);
         self.retry_ns = (2 * self.retry_ns).min(RETRY_MAX_NS);
+        first
     }
 }
 
