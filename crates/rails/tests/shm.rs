@@ -203,15 +203,16 @@ fn a_peer_that_does_not_read_holds_up_no_other() {
     assert!(reader.join().unwrap().iter().all(|got| *got == packet));
 }
 
-/// A write from two pieces into registered memory, with the packet that tells of it.
-fn write(a: &mut End, link: LinkId, key: u64, pieces: [&[u8]; 2], token: u64) {
+/// A write from two pieces to a place in registered memory, with the packet that tells of it.
+fn write(a: &mut End, link: LinkId, place: (u64, u64), pieces: [&[u8]; 2], token: u64) {
+    let (key, offset) = place;
     let pieces = pieces.map(|piece| Piece {
         base: piece.as_ptr(),
         len: piece.len(),
     });
     let write = Write {
         key,
-        offset: 16,
+        offset,
         pieces: &pieces,
         token,
         source: None,
@@ -227,7 +228,7 @@ fn writes_land_before_the_packet_that_tells_of_them() {
         let mut memory = vec![0u8; 60_032];
         let key = b.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
         let (first, second) = (bytes(5, 40_000), bytes(6, 20_000));
-        write(&mut a, there, key, [&first, &second], 77);
+        write(&mut a, there, (key, 16), [&first, &second], 77);
         a.poll();
         let at_once = a.done();
         assert_eq!(
@@ -255,19 +256,9 @@ fn writes_that_follow_one_another_land_each_with_its_packet() {
         let (data, mut told) = (bytes(5, 20 * LEN), vec![]);
         for part in (0..20).map(|n| if n < 13 { n } else { 32 - n }) {
             let (first, second) = data[part * LEN..][..LEN].split_at(part * 100 + 1);
-            let pieces = [first, second].map(|p| Piece {
-                base: p.as_ptr(),
-                len: p.len(),
-            });
-            let write = Write {
-                key,
-                offset: (part * LEN) as u64,
-                pieces: &pieces,
-                token: part as u64,
-                source: None,
-            };
-            a.tx.write(there, &write, b"written");
-            told.push(b"written".to_vec());
+            let (place, token) = ((key, (part * LEN) as u64), part as u64);
+            write(&mut a, there, place, [first, second], token);
+            told.push(token.to_le_bytes().to_vec());
             if part % 5 == 4 {
                 a.tx.send(there, b"packet", 6, 0);
                 told.push(b"packet".to_vec());
@@ -289,7 +280,7 @@ fn a_write_without_a_place_breaks_the_link_and_its_packet_is_never_seen() {
         let key = b.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
         b.tx.deregister(key);
         let data = bytes(5, 30_000);
-        write(&mut a, there, key, [&data, &data], 9);
+        write(&mut a, there, (key, 16), [&data, &data], 9);
         poll_until(&mut [&mut a, &mut b], |ends| ends[0].down(there).is_some());
         assert!(b.packets.is_empty() && memory.iter().all(|byte| *byte == 0));
         assert_eq!(a.done(), [9]);
@@ -308,7 +299,7 @@ fn drained_writes_are_not_delivered() {
     let mut memory = vec![0u8; 100_000];
     let key = b.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
     let data = bytes(5, 30_000);
-    write(&mut a, there, key, [&data, &data], 9);
+    write(&mut a, there, (key, 16), [&data, &data], 9);
     a.tx.drain();
     drop(data);
     poll_until(&mut [&mut a, &mut b], |ends| ends[0].down(there).is_some());
@@ -427,7 +418,7 @@ fn sleepers_are_woken_by_packets_and_by_writes_that_are_done() {
         }
         b
     });
-    write(&mut a, there, key, [&data, &data], 5);
+    write(&mut a, there, (key, 16), [&data, &data], 5);
     while a.done().is_empty() {
         a.sleep();
     }
@@ -493,7 +484,7 @@ fn a_killed_process_is_noticed_at_once_and_leaves_nothing() {
                 break u64::from_le_bytes(packet[..].try_into().unwrap());
             }
         };
-        write(&mut end, link, key, [&data, &data], 1);
+        write(&mut end, link, (key, 16), [&data, &data], 1);
         loop {
             std::thread::park();
         }
@@ -576,7 +567,7 @@ fn a_container_with_processes_of_its_own_gets_its_bytes_through_the_ring() {
         .connect(&RailAddr::new(RailKind::Shm, &end.packets[0]));
     assert!(link.up);
     let key = u64::from_le_bytes(end.packets[1][..].try_into().unwrap());
-    write(&mut end, link.link, key, [&first, &second], 5);
+    write(&mut end, link.link, (key, 16), [&first, &second], 5);
     end.poll();
     assert_eq!(
         end.done(),

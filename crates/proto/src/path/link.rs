@@ -179,8 +179,8 @@ impl Node {
     /// `refused`: it was to be made, and the host at its other end says that it has no listener
     /// there (see [`Node::on_refused`]). A connection that only ended is no evidence of a death:
     /// hosts close those that they use least, and whatever is between them breaks some. But it is
-    /// a reason to ask by the peer's other rails, on which perhaps nothing is under way. `word`: the
-    /// owner's word for why, for those who read of paths that are given up.
+    /// a reason to ask by the peer's other rails, on which perhaps nothing is under way. `word`: as
+    /// the owner puts why, for those who read of paths that are given up.
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool, word: u32) {
         self.take_deferred();
         let refused = match refused || self.cfg.errs(Mutation::BelieveResets) {
