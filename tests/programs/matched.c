@@ -2,57 +2,120 @@
  *
  *   matched
  *
- * Rank 0 sends vectors of some lengths, short ones and such that are not sent eagerly; rank 1 takes
- * each by MPI_Mrecv and by MPI_Imrecv, and looks at every byte, also of the gaps. Prints `matched ok`.
+ * Rank 0 sends vectors of some lengths, short ones and such that are not sent eagerly, and one int less
+ * than there is room for; rank 1 takes each by MPI_Mrecv and by MPI_Imrecv, whose request ends in several
+ * ways, and looks at every byte, also of the gaps, and at the status. Prints `matched ok`.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { GAP = -1 };
+enum way { MRECV, WAIT, TEST, WAITALL, LOOK, FREE, WAYS };
 
 /* The wrong ones of `count` pairs, each an int of ours and one that nobody may write. */
-static long wrong(const int *ints, int count)
+static long wrong(const int *ints, int count, int sent)
 {
     long n = 0;
     for (int i = 0; i < count; i++)
-        n += (ints[2 * i] != i) + (ints[2 * i + 1] != GAP);
+        n += (ints[2 * i] != (i < sent ? i : GAP)) + (ints[2 * i + 1] != GAP);
     return n;
+}
+
+/* A message of as many ints. */
+static int is_wrong(MPI_Status *status, int tag, MPI_Datatype of, int room, int sent)
+{
+    int whole, ints;
+    MPI_Get_count(status, of, &whole);
+    MPI_Get_elements(status, of, &ints);
+    return status->MPI_SOURCE != 0 || status->MPI_TAG != tag || ints != sent
+           || whole != (sent == room ? 1 : sent ? MPI_UNDEFINED : 0);
+}
+
+/* Receives it: what is wrong with that. */
+static int receive(enum way way, int *ints, MPI_Datatype vector, int tag, int room, int sent)
+{
+    MPI_Message message;
+    MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Status status[2];
+    int over = 0, bad = 0;
+    MPI_Mprobe(0, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+    if (way == MRECV)
+        MPI_Mrecv(ints, 1, vector, &message, status);
+    else
+        MPI_Imrecv(ints, 1, vector, &message, request);
+    bad += message != MPI_MESSAGE_NULL;
+    if (way == WAIT)
+        MPI_Wait(request, status);
+    if (way == WAITALL)
+        MPI_Waitall(2, request, status);
+    while (way == TEST && !over)
+        MPI_Test(request, &over, status);
+    while ((way == LOOK || way == FREE) && !over)
+        MPI_Request_get_status(*request, &over, status);
+    if (way == LOOK)
+        MPI_Wait(request, MPI_STATUS_IGNORE);
+    if (way == FREE)
+        MPI_Request_free(request);
+    return bad + (*request != MPI_REQUEST_NULL) + is_wrong(status, tag, vector, room, sent);
+}
+
+/* Types without a gap whose parts are in another order, one of the MPI's own with a gap, and nobody. */
+static int others(int rank)
+{
+    const int lengths[] = {1, 1}, places[] = {1, 0};
+    const struct { double d; int i; } pair = {.5, 7};
+    struct { double d; int i; } got = {0, 0};
+    int ints[] = {3, 4}, bad = 0;
+    MPI_Datatype turned;
+    MPI_Message message;
+    MPI_Request request;
+    MPI_Status status;
+    MPI_Type_indexed(2, lengths, places, MPI_INT, &turned);
+    MPI_Type_commit(&turned);
+    if (rank == 0) {
+        MPI_Send(ints, 2, MPI_INT, 1, 0, MPI_COMM_WORLD);
+        MPI_Send(&pair, 1, MPI_DOUBLE_INT, 1, 0, MPI_COMM_WORLD);
+    } else {
+        MPI_Mprobe(0, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        MPI_Mrecv(ints, 1, turned, &message, MPI_STATUS_IGNORE);
+        MPI_Mprobe(0, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        MPI_Imrecv(&got, 1, MPI_DOUBLE_INT, &message, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        bad += (ints[0] != 4) + (ints[1] != 3) + (got.d != pair.d) + (got.i != pair.i);
+    }
+    MPI_Mprobe(MPI_PROC_NULL, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+    MPI_Imrecv(ints, 1, turned, &message, &request);
+    MPI_Wait(&request, &status);
+    bad += (status.MPI_SOURCE != MPI_PROC_NULL) + (message != MPI_MESSAGE_NULL);
+    MPI_Type_free(&turned);
+    return bad;
 }
 
 int main(int argc, char **argv)
 {
     const int counts[] = {1, 2, 1000, 1 << 20};
     int rank;
-    long bad = 0;
+    long bad;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (int turn = 0; turn < 8; turn++) {
-        int count = counts[turn / 2], *ints = malloc(2 * count * sizeof *ints);
+    bad = others(rank);
+    for (int turn = 0; turn < 8 * WAYS; turn++) {
+        int count = counts[turn % 4], sent = count - turn / 4 % 2, *ints = malloc(2 * count * sizeof *ints);
         MPI_Datatype vector;
-        MPI_Message message;
-        MPI_Request request;
         MPI_Type_vector(count, 1, 2, MPI_INT, &vector);
         MPI_Type_commit(&vector);
         for (int i = 0; i < 2 * count; i++)
-            ints[i] = rank == 0 && i % 2 == 0 ? i / 2 : GAP;
-        if (rank == 0) {
-            MPI_Send(ints, 1, vector, 1, turn, MPI_COMM_WORLD);
-        } else {
-            MPI_Mprobe(0, turn, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
-            if (turn % 2) {
-                MPI_Imrecv(ints, 1, vector, &message, &request);
-                MPI_Wait(&request, MPI_STATUS_IGNORE);
-            } else {
-                MPI_Mrecv(ints, 1, vector, &message, MPI_STATUS_IGNORE);
-            }
-            bad += wrong(ints, count);
-        }
+            ints[i] = rank == 0 ? i : GAP;
+        if (rank == 0)
+            MPI_Send(ints, sent, MPI_INT, 1, turn, MPI_COMM_WORLD);
+        else
+            bad += receive(turn / 8, ints, vector, turn, count, sent) + wrong(ints, count, sent);
         MPI_Type_free(&vector);
         free(ints);
     }
     if (rank == 1)
-        printf("matched %s, %ld ints are wrong\n", bad ? "badly" : "ok", bad);
+        printf("matched %s, %ld are wrong\n", bad ? "badly" : "ok", bad);
     MPI_Finalize();
     return bad != 0;
 }

@@ -3,15 +3,16 @@
 use crate::sources::{Report, Source};
 
 /// The crates of ours that each may import. `proto` never imports `rails`, nobody `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 10] = [
+const MAY_IMPORT: [(&str, &[&str]); 11] = [
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
     ("rails", &["wire"]),
     ("engine", &["wire", "checksum", "proto", "rails"]),
     ("provider", &["engine"]),
-    ("mpi-shim", &[]),
-    ("collectives", &[]),
+    ("symbols", &[]),
+    ("mpi-shim", &["symbols"]),
+    ("collectives", &["symbols"]),
     ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
     ("cli", &["wire", "checksum", "rails", "engine", "sim"]),
 ];

@@ -114,12 +114,10 @@ pub fn variables(
         return set;
     };
     let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
-    let idle = mpi::yields(kind);
-    let decided = idle.as_ref().is_some_and(|v| of_user(v.name).is_some());
-    let yields = (!common.no_preload && !decided).then(|| preload::library(kind, dir));
-    let yields = yields.flatten();
-    if yields.is_some() {
-        set.extend(idle.map(|v| (v.name.to_owned(), v.value)));
+    let own = (!common.no_preload).then(|| preload::library(kind, dir));
+    let own = own.flatten();
+    if own.is_some() {
+        set.extend(effective(mpi::yields(kind).as_slice(), environment));
     }
     let calls = common.multicast.as_ref();
     let multicast = calls.map(|_| preload::multicast(dir));
@@ -136,7 +134,7 @@ pub fn variables(
         set.push((preload::MULTICAST_CALLS.to_owned(), calls));
     }
     let multicast = multicast.flatten().map(|(library, _)| library);
-    let libraries = [yields, multicast].into_iter().flatten();
+    let libraries = [own, multicast].into_iter().flatten();
     let mut value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
     for library in libraries {
         value = Some(preload::value(&library, value.as_deref()));
@@ -234,7 +232,7 @@ mod tests {
         let mut common = Common::default();
         assert_eq!(names(&common, &[]), (true, true));
         let user = [(mpi::YIELD_WHEN_IDLE.to_owned(), "1".to_owned())];
-        assert_eq!(names(&common, &user), (false, false));
+        assert_eq!(names(&common, &user), (true, false));
         common.no_preload = true;
         assert_eq!(names(&common, &[]), (false, false));
         std::fs::remove_dir_all(&dir).unwrap();

@@ -1,6 +1,6 @@
 //! The constants of the MPIs' binary interfaces.
 
-use crate::symbols::function;
+use marline_symbols::function;
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 

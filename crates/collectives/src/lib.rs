@@ -8,13 +8,13 @@
 //! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
 //! broadcast has, and what was agreed when the communicator was first used.
 //!
-//! `mpi` has the functions of the MPI, which `symbols` finds, `abi` its constants, `provider` the
-//! functions of Marline's provider, `calls` the calls that are wanted, `group` what is agreed for a
-//! communicator. `bcast` is the broadcast, `ibcast` that which the program does not wait for at
-//! once, `persistent` that which is started again and again, `allreduce`, `allgather` and `barrier`
-//! are what their names say, `exchange` the broadcasts of all ranks that they are made of,
-//! `requests` the MPI's requests, `wait` how a rank waits, `fortran` the Fortran functions,
-//! `fortran_names` their names, `guard` what is done about faults of this library.
+//! `mpi` has the functions of the MPI, which `marline_symbols` finds, `abi` its constants,
+//! `provider` the functions of Marline's provider, `calls` the calls that are wanted, `group` what
+//! is agreed for a communicator. `bcast` is the broadcast, `ibcast` that which the program does
+//! not wait for at once, `persistent` that which is started again and again, `allreduce`,
+//! `allgather` and `barrier` are what their names say, `exchange` the broadcasts of all ranks that
+//! they are made of, `requests` the MPI's requests, `wait` how a rank waits, `fortran` the Fortran
+//! functions, `fortran_names` their names, `guard` what is done about faults of this library.
 
 mod abi;
 mod allgather;
@@ -32,7 +32,6 @@ mod mpi;
 mod persistent;
 mod provider;
 mod requests;
-mod symbols;
 mod wait;
 
 use allgather::Side;

@@ -3,7 +3,7 @@
 
 use crate::abi::{self, Constants, MPI_5};
 pub use crate::abi::{Handle, SUCCESS};
-pub use crate::symbols::{function, is_own, next};
+pub use marline_symbols::{function, is_own, next};
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;

@@ -16,6 +16,10 @@
 //!
 //! All other yields happen: the engine's own, those of other threads, and of programs without
 //! Marline.
+//!
+//! It also receives messages of Open MPI's that a probe matched (`matched`).
+
+mod matched;
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};

@@ -1,4 +1,5 @@
-//! Functions of the MPI by name, wherever it was loaded.
+//! Functions of the MPI by name, wherever it was loaded, for the libraries that are preloaded into
+//! its ranks.
 
 use std::ffi::{c_int, c_void, CStr, CString};
 use std::sync::OnceLock;

@@ -1,0 +1,337 @@
+//! Messages that a probe matched (`MPI_Mprobe`), received into data in pieces. Open MPI's pml/cm
+//! receives such data into a buffer of its own and forgets to take them out; here they go into a
+//! buffer of this library, and from there to their places
+//! (docs/decisions/0315-matched-messages-in-pieces.md).
+//!
+//! Open MPI's Fortran functions call the profiling interface, so that is taken over as well. All
+//! other MPIs, and Open MPI's other ways, get their calls as they are.
+
+use marline_symbols::{function, next};
+use std::ffi::{c_int, c_void, CStr};
+use std::io::Write;
+use std::mem::transmute;
+use std::sync::OnceLock;
+
+/// A handle: a pointer in Open MPI.
+type Handle = *mut c_void;
+
+type MrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
+type ImrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Handle) -> c_int;
+type SizeFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
+type EnvelopeFn =
+    unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
+type PackFn = unsafe extern "C" fn(
+    *const c_void,
+    c_int,
+    Handle,
+    *mut c_void,
+    c_int,
+    *mut c_int,
+    Handle,
+) -> c_int;
+type UnpackFn = unsafe extern "C" fn(
+    *const c_void,
+    c_int,
+    *mut c_int,
+    *mut c_void,
+    c_int,
+    Handle,
+    Handle,
+) -> c_int;
+type QueryFn = unsafe extern "C" fn(*mut c_void, *mut Status) -> c_int;
+type FreeFn = unsafe extern "C" fn(*mut c_void) -> c_int;
+type CancelFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type StartFn = unsafe extern "C" fn(QueryFn, FreeFn, CancelFn, *mut c_void, *mut Handle) -> c_int;
+type CompleteFn = unsafe extern "C" fn(Handle) -> c_int;
+type ErrorFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
+
+const SUCCESS: c_int = 0;
+/// `MPI_ERR_COUNT` of Open MPI.
+const ERR_COUNT: c_int = 2;
+/// Said where there is no MPI behind this library: an error of any MPI.
+const ABSENT: c_int = 1;
+
+/// `MPI_Status` of Open MPI 4 and 5.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Status {
+    source: c_int,
+    tag: c_int,
+    error: c_int,
+    cancelled: c_int,
+    bytes: usize,
+}
+
+/// Open MPI's functions, and its variables, whose addresses are handles.
+struct OpenMpi {
+    /// The way of pml/cm, null with another pml.
+    mtl: *const *const c_void,
+    packed: Handle,
+    own: Handle,
+    no_proc: Handle,
+    no_request: Handle,
+    mrecv: MrecvFn,
+    size: SizeFn,
+    extent: ExtentFn,
+    envelope: EnvelopeFn,
+    pack: PackFn,
+    unpack: UnpackFn,
+    start: StartFn,
+    complete: CompleteFn,
+    error: ErrorFn,
+}
+
+// SAFETY: addresses that are valid in all threads, as long as the process lives.
+unsafe impl Send for OpenMpi {}
+// SAFETY: as above; only `mtl` is read through, which MPI_Init writes before anybody receives.
+unsafe impl Sync for OpenMpi {}
+
+/// Open MPI, if that is the MPI of this process and pml/cm its way.
+fn pml_cm() -> Option<&'static OpenMpi> {
+    static FOUND: OnceLock<Option<OpenMpi>> = OnceLock::new();
+    let mpi = FOUND.get_or_init(look).as_ref()?;
+    // SAFETY: a variable of Open MPI's.
+    (!unsafe { *mpi.mtl }.is_null()).then_some(mpi)
+}
+
+fn look() -> Option<OpenMpi> {
+    let mtl = function(c"ompi_mtl")?.cast_const().cast();
+    // SAFETY: functions of these names have these types in Open MPI.
+    unsafe {
+        Some(OpenMpi {
+            mtl,
+            packed: function(c"ompi_mpi_packed")?,
+            own: function(c"ompi_mpi_comm_self")?,
+            no_proc: function(c"ompi_message_no_proc")?,
+            no_request: function(c"ompi_request_null")?,
+            mrecv: transmute::<*mut c_void, MrecvFn>(next(c"PMPI_Mrecv")?),
+            size: transmute::<*mut c_void, SizeFn>(function(c"PMPI_Type_size")?),
+            extent: transmute::<*mut c_void, ExtentFn>(function(c"PMPI_Type_get_extent")?),
+            envelope: transmute::<*mut c_void, EnvelopeFn>(function(c"PMPI_Type_get_envelope")?),
+            pack: transmute::<*mut c_void, PackFn>(function(c"PMPI_Pack")?),
+            unpack: transmute::<*mut c_void, UnpackFn>(function(c"PMPI_Unpack")?),
+            start: transmute::<*mut c_void, StartFn>(function(c"PMPI_Grequest_start")?),
+            complete: transmute::<*mut c_void, CompleteFn>(function(c"PMPI_Grequest_complete")?),
+            error: transmute::<*mut c_void, ErrorFn>(function(c"PMPI_Comm_call_errhandler")?),
+        })
+    }
+}
+
+/// Where a message goes: what the program gave.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub buffer: *mut c_void,
+    pub count: c_int,
+    pub datatype: Handle,
+}
+
+impl OpenMpi {
+    /// The bytes of an element that has gaps, or may have them: of each that the program has made.
+    /// `None` also where Open MPI refuses the type, as it then does in the call itself.
+    fn in_pieces(&self, datatype: Handle) -> Option<c_int> {
+        let (mut size, mut lower, mut extent) = (0, 0, 0);
+        let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
+        // SAFETY: these functions write so many values.
+        let told = unsafe {
+            (self.size)(datatype, &mut size) == SUCCESS
+                && (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
+                && (self.envelope)(
+                    datatype,
+                    &mut integers,
+                    &mut addresses,
+                    &mut types,
+                    &mut combiner,
+                ) == SUCCESS
+        };
+        // Parts that leave no gap may still be in another order.
+        let is_own = integers == 0 && addresses == 0 && types == 0;
+        let is_plain = is_own && lower == 0 && extent == size as isize;
+        (told && size != 0 && !is_plain).then_some(size)
+    }
+
+    /// Receives into pieces: what `MPI_Mrecv` returns. The bytes of the place are packed first, so
+    /// that after a message that is shorter than the place they are unpacked as they were.
+    ///
+    /// # Safety
+    /// As of `MPI_Mrecv`; `size` is that of an element.
+    unsafe fn receive(
+        &self,
+        place: Place,
+        size: c_int,
+        message: *mut Handle,
+        status: *mut Status,
+    ) -> c_int {
+        let Some(len) = place.count.checked_mul(size).filter(|len| *len > 0) else {
+            return self.refuse();
+        };
+        let Place {
+            buffer,
+            count,
+            datatype,
+        } = place;
+        let mut packed = vec![0_u8; len as usize];
+        let packed: *mut c_void = packed.as_mut_ptr().cast();
+        let (mut end, mut at) = (0, 0);
+        // SAFETY: the caller's promise, and `packed` has `len` bytes.
+        unsafe {
+            let code = (self.pack)(buffer, count, datatype, packed, len, &mut end, self.own);
+            if code != SUCCESS {
+                return code;
+            }
+            let received = (self.mrecv)(packed, len, self.packed, message, status);
+            let code = (self.unpack)(packed, len, &mut at, buffer, count, datatype, self.own);
+            match received {
+                SUCCESS => code,
+                received => received,
+            }
+        }
+    }
+
+    /// A place of 2 GiB or more, which `MPI_Pack` cannot count.
+    fn refuse(&self) -> c_int {
+        let text =
+            "marline: MPI_Mrecv and MPI_Imrecv receive less than 2 GiB into a datatype that \
+                    the program has made\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        // SAFETY: a communicator, whose error handler is called.
+        unsafe { (self.error)(self.own, ERR_COUNT) };
+        ERR_COUNT
+    }
+
+    /// A request that is over, with this status: what `MPI_Grequest_start` returns.
+    ///
+    /// # Safety
+    /// There is room for a handle at `request`.
+    unsafe fn done(&self, status: Status, request: *mut Handle) -> c_int {
+        let state = Box::into_raw(Box::new(status)).cast();
+        // SAFETY: the caller's promise; `free` gets the status back when nobody asks any more.
+        unsafe {
+            match (self.start)(query, free, cancel, state, request) {
+                SUCCESS => (self.complete)(*request),
+                code => {
+                    free(state);
+                    code
+                }
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn query(state: *mut c_void, status: *mut Status) -> c_int {
+    // SAFETY: the status of `done`, and Open MPI's of the request.
+    unsafe { *status = *state.cast::<Status>() };
+    SUCCESS
+}
+
+unsafe extern "C" fn free(state: *mut c_void) -> c_int {
+    // SAFETY: the status of `done`, for the last time.
+    drop(unsafe { Box::from_raw(state.cast::<Status>()) });
+    SUCCESS
+}
+
+unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
+    SUCCESS
+}
+
+/// Open MPI, and the bytes of an element, where a message has to be received in pieces.
+///
+/// # Safety
+/// As of `MPI_Mrecv`.
+unsafe fn wanted(place: Place, message: *mut Handle) -> Option<(&'static OpenMpi, c_int)> {
+    let mpi = pml_cm().filter(|_| place.count > 0)?;
+    // SAFETY: the caller's promise; Open MPI says itself that it is null.
+    let message = unsafe { message.as_ref() }?;
+    let size = mpi.in_pieces(place.datatype)?;
+    (*message != mpi.no_proc).then_some((mpi, size))
+}
+
+/// # Safety
+/// As of `MPI_Mrecv`; `name` is that of the called function.
+pub unsafe fn receive(
+    name: &CStr,
+    place: Place,
+    message: *mut Handle,
+    status: *mut Status,
+) -> c_int {
+    // SAFETY: the caller's promise, and the MPI's function of this name.
+    unsafe {
+        if let Some((mpi, size)) = wanted(place, message) {
+            return mpi.receive(place, size, message, status);
+        }
+        let Some(next) = next(name) else {
+            return ABSENT;
+        };
+        let next: MrecvFn = transmute(next);
+        next(place.buffer, place.count, place.datatype, message, status)
+    }
+}
+
+/// # Safety
+/// As of `MPI_Imrecv`; `name` is that of the called function.
+pub unsafe fn begin(
+    name: &CStr,
+    place: Place,
+    message: *mut Handle,
+    request: *mut Handle,
+) -> c_int {
+    // SAFETY: the caller's promise, and the MPI's function of this name.
+    unsafe {
+        if let Some((mpi, size)) = wanted(place, message) {
+            let mut status = Status::default();
+            return match mpi.receive(place, size, message, &mut status) {
+                SUCCESS => mpi.done(status, request),
+                code => {
+                    *request = mpi.no_request;
+                    code
+                }
+            };
+        }
+        let Some(next) = next(name) else {
+            return ABSENT;
+        };
+        let next: ImrecvFn = transmute(next);
+        next(place.buffer, place.count, place.datatype, message, request)
+    }
+}
+
+/// The functions by their two names.
+macro_rules! exports {
+    (receive: $($name:ident = $text:literal),*) => { $(
+        /// `MPI_Mrecv`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            buffer: *mut c_void,
+            count: c_int,
+            datatype: Handle,
+            message: *mut Handle,
+            status: *mut Status,
+        ) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe { receive($text, Place { buffer, count, datatype }, message, status) }
+        }
+    )* };
+    (begin: $($name:ident = $text:literal),*) => { $(
+        /// `MPI_Imrecv`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            buffer: *mut c_void,
+            count: c_int,
+            datatype: Handle,
+            message: *mut Handle,
+            request: *mut Handle,
+        ) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe { begin($text, Place { buffer, count, datatype }, message, request) }
+        }
+    )* };
+}
+
+exports!(receive: MPI_Mrecv = c"MPI_Mrecv", PMPI_Mrecv = c"PMPI_Mrecv");
+exports!(begin: MPI_Imrecv = c"MPI_Imrecv", PMPI_Imrecv = c"PMPI_Imrecv");
