@@ -104,6 +104,14 @@ def test_messages_that_a_probe_matched(lab, name, provider):
     assert result.ok and result.find("^matched ok"), result.tail()
 
 
+@pytest.mark.parametrize("door", ["mpifh", "mpi", "f08"])
+def test_fortran_messages_that_a_probe_matched(lab, openmpi4, provider, door):
+    if provider != "marline":
+        return
+    result = lab.run(openmpi4, [openmpi4.program(f"matched_{door}")])
+    assert result.ok and result.find("^matched ok"), result.tail()
+
+
 @pytest.mark.parametrize("group", IMB_TESTS)
 @pytest.mark.parametrize("name", ["mpich", "intel"])
 def test_imb(lab, name, group, provider):

@@ -60,6 +60,35 @@ static int receive(enum way way, int *ints, MPI_Datatype vector, int tag, int ro
     return bad + (*request != MPI_REQUEST_NULL) + is_wrong(status, tag, vector, room, sent);
 }
 
+/* Two ints come where there is room for one: an error, of the call or of the wait. */
+static int too_long(int rank)
+{
+    int ints[] = {5, 6}, bad = 0;
+    MPI_Datatype made;
+    MPI_Message message;
+    MPI_Request request;
+    MPI_Type_contiguous(1, MPI_INT, &made);
+    MPI_Type_commit(&made);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int turn = 0; turn < 2; turn++) {
+        int code, class;
+        if (rank == 0) {
+            MPI_Send(ints, 2, MPI_INT, 1, 0, MPI_COMM_WORLD);
+            continue;
+        }
+        MPI_Mprobe(0, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        code = turn ? MPI_Imrecv(ints, 1, made, &message, &request)
+                    : MPI_Mrecv(ints, 1, made, &message, MPI_STATUS_IGNORE);
+        if (turn && code == MPI_SUCCESS)
+            code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Error_class(code, &class);
+        bad += (class != MPI_ERR_TRUNCATE) + (ints[1] != 6) + (turn && request != MPI_REQUEST_NULL);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Type_free(&made);
+    return bad;
+}
+
 /* Types without a gap whose parts are in another order, one of the MPI's own with a gap, and nobody. */
 static int others(int rank)
 {
@@ -99,7 +128,7 @@ int main(int argc, char **argv)
     long bad;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    bad = others(rank);
+    bad = others(rank) + too_long(rank);
     for (int turn = 0; turn < 8 * WAYS; turn++) {
         int count = counts[turn % 4], sent = count - turn / 4 % 2, *ints = malloc(2 * count * sizeof *ints);
         MPI_Datatype vector;
