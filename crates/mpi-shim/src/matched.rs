@@ -17,7 +17,7 @@ type Handle = *mut c_void;
 
 type MrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
 type ImrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Handle) -> c_int;
-type SizeFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+type SizeFn = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
 type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
 type EnvelopeFn =
     unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
@@ -74,6 +74,7 @@ struct OpenMpi {
     mrecv: MrecvFn,
     size: SizeFn,
     extent: ExtentFn,
+    true_extent: ExtentFn,
     envelope: EnvelopeFn,
     pack: PackFn,
     unpack: UnpackFn,
@@ -106,8 +107,11 @@ fn look() -> Option<OpenMpi> {
             no_proc: function(c"ompi_message_no_proc")?,
             no_request: function(c"ompi_request_null")?,
             mrecv: transmute::<*mut c_void, MrecvFn>(next(c"PMPI_Mrecv")?),
-            size: transmute::<*mut c_void, SizeFn>(function(c"PMPI_Type_size")?),
+            size: transmute::<*mut c_void, SizeFn>(function(c"PMPI_Type_size_x")?),
             extent: transmute::<*mut c_void, ExtentFn>(function(c"PMPI_Type_get_extent")?),
+            true_extent: transmute::<*mut c_void, ExtentFn>(function(
+                c"PMPI_Type_get_true_extent",
+            )?),
             envelope: transmute::<*mut c_void, EnvelopeFn>(function(c"PMPI_Type_get_envelope")?),
             pack: transmute::<*mut c_void, PackFn>(function(c"PMPI_Pack")?),
             unpack: transmute::<*mut c_void, UnpackFn>(function(c"PMPI_Unpack")?),
@@ -127,15 +131,17 @@ pub struct Place {
 }
 
 impl OpenMpi {
-    /// The bytes of an element that has gaps, or may have them: of each that the program has made.
+    /// The bytes of a place with gaps, or of a type that the program has made, which may have some.
     /// `None` also where Open MPI refuses the type, as it then does in the call itself.
-    fn in_pieces(&self, datatype: Handle) -> Option<c_int> {
-        let (mut size, mut lower, mut extent) = (0, 0, 0);
+    fn in_pieces(&self, place: Place) -> Option<i64> {
+        let datatype = place.datatype;
+        let (mut size, mut lower, mut extent, mut first, mut span) = (0, 0, 0, 0, 0);
         let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
         // SAFETY: these functions write so many values.
         let told = unsafe {
             (self.size)(datatype, &mut size) == SUCCESS
                 && (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
+                && (self.true_extent)(datatype, &mut first, &mut span) == SUCCESS
                 && (self.envelope)(
                     datatype,
                     &mut integers,
@@ -144,25 +150,27 @@ impl OpenMpi {
                     &mut combiner,
                 ) == SUCCESS
         };
-        // Parts that leave no gap may still be in another order.
+        let len = size.checked_mul(place.count.into()).filter(|len| *len > 0);
+        let len = len.filter(|_| told)?;
         let is_own = integers == 0 && addresses == 0 && types == 0;
-        let is_plain = is_own && lower == 0 && extent == size as isize;
-        (told && size != 0 && !is_plain).then_some(size)
+        let is_dense = [lower, first] == [0; 2] && [extent, span] == [size as isize; 2];
+        // Parts that leave no gap may still be in another order; not in what is too long to pack.
+        (!is_dense || !is_own && c_int::try_from(len).is_ok()).then_some(len)
     }
 
     /// Receives into pieces: what `MPI_Mrecv` returns. The bytes of the place are packed first, so
     /// that after a message that is shorter than the place they are unpacked as they were.
     ///
     /// # Safety
-    /// As of `MPI_Mrecv`; `size` is that of an element.
+    /// As of `MPI_Mrecv`; `len` is the number of bytes.
     unsafe fn receive(
         &self,
         place: Place,
-        size: c_int,
+        len: i64,
         message: *mut Handle,
         status: *mut Status,
     ) -> c_int {
-        let Some(len) = place.count.checked_mul(size).filter(|len| *len > 0) else {
+        let Ok(len) = c_int::try_from(len) else {
             return self.refuse();
         };
         let Place {
@@ -191,8 +199,8 @@ impl OpenMpi {
     /// A place of 2 GiB or more, which `MPI_Pack` cannot count.
     fn refuse(&self) -> c_int {
         let text =
-            "marline: MPI_Mrecv and MPI_Imrecv receive less than 2 GiB into a datatype that \
-                    the program has made\n";
+            "marline: MPI_Mrecv and MPI_Imrecv receive less than 2 GiB into a datatype with \
+                    gaps\n";
         let _ = std::io::stderr().write_all(text.as_bytes());
         // SAFETY: a communicator, whose error handler is called.
         unsafe { (self.error)(self.own, ERR_COUNT) };
@@ -234,16 +242,16 @@ unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
     SUCCESS
 }
 
-/// Open MPI, and the bytes of an element, where a message has to be received in pieces.
+/// Open MPI, and the bytes of the place, where a message has to be received in pieces.
 ///
 /// # Safety
 /// As of `MPI_Mrecv`.
-unsafe fn wanted(place: Place, message: *mut Handle) -> Option<(&'static OpenMpi, c_int)> {
+unsafe fn wanted(place: Place, message: *mut Handle) -> Option<(&'static OpenMpi, i64)> {
     let mpi = pml_cm().filter(|_| place.count > 0)?;
     // SAFETY: the caller's promise; Open MPI says itself that it is null.
     let message = unsafe { message.as_ref() }?;
-    let size = mpi.in_pieces(place.datatype)?;
-    (*message != mpi.no_proc).then_some((mpi, size))
+    let len = mpi.in_pieces(place)?;
+    (*message != mpi.no_proc).then_some((mpi, len))
 }
 
 /// # Safety
@@ -256,8 +264,8 @@ pub unsafe fn receive(
 ) -> c_int {
     // SAFETY: the caller's promise, and the MPI's function of this name.
     unsafe {
-        if let Some((mpi, size)) = wanted(place, message) {
-            return mpi.receive(place, size, message, status);
+        if let Some((mpi, len)) = wanted(place, message) {
+            return mpi.receive(place, len, message, status);
         }
         let Some(next) = next(name) else {
             return ABSENT;
@@ -277,9 +285,9 @@ pub unsafe fn begin(
 ) -> c_int {
     // SAFETY: the caller's promise, and the MPI's function of this name.
     unsafe {
-        if let Some((mpi, size)) = wanted(place, message) {
+        if let Some((mpi, len)) = wanted(place, message) {
             let mut status = Status::default();
-            return match mpi.receive(place, size, message, &mut status) {
+            return match mpi.receive(place, len, message, &mut status) {
                 SUCCESS => mpi.done(status, request),
                 code => {
                     *request = mpi.no_request;
