@@ -50,7 +50,8 @@ pub struct Common {
     #[arg(long)]
     pub no_shm: bool,
     /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
-    /// are threads of Open MPI, which do not yield to each other).
+    /// are threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses
+    /// data with gaps).
     #[arg(long)]
     pub no_preload: bool,
     /// Do collective calls by multicast, or only these (docs/multicast.md).
