@@ -1,7 +1,7 @@
 //! Two nodes over a network that the input rules: what their applications do, which packets are
 //! lost, doubled or overtaken. Held against [`model`]: MPI's matching in its plainest form.
 
-#[path = "../../crates/sim/src/credit.rs"]
+#[path = "../../crates/sim/src/truth/credit.rs"]
 mod credit;
 mod model;
 

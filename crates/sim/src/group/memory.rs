@@ -1,6 +1,6 @@
 //! The memory of one member: of its operations, of what came early, and of chunks that it keeps.
 
-use crate::content::Content as Bytes;
+use crate::base::content::Content as Bytes;
 use marline_checksum::{sum, Algorithm};
 use marline_proto::group::{Chunk, Content, End, GroupEvent, GroupOwner, Load, Place, Rebuild};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The network of groups: one packet to many, each of whom may lose, double or delay it.
 
 use super::setup::{GroupSetup, GroupTrouble};
-use crate::net::NetStats;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
+use crate::network::net::NetStats;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_wire::GroupPacket;
 

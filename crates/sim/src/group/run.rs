@@ -2,7 +2,7 @@
 
 use super::setup::GroupSetup;
 use super::world::GroupWorld;
-use crate::run::Outcome;
+use crate::check::outcome::Outcome;
 use std::fmt::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

@@ -1,6 +1,6 @@
 //! Setups of a group simulation, drawn from a seed.
 
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 #[cfg(feature = "mutation")]
 use marline_proto::group::GroupMutation;
 use marline_proto::group::Scheme;

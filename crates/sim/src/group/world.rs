@@ -5,7 +5,7 @@ use super::member::Member;
 use super::net::{hurt, GroupNet};
 use super::setup::{GroupSetup, GroupTrouble, Spec};
 use super::truth;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use marline_checksum::crc32c;
 use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To};
 use marline_wire::{GroupHead, GroupPacket};

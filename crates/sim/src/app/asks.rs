@@ -1,0 +1,239 @@
+//! Endpoints that know others by host and port only: they ask who is there
+//! (docs/decisions/0282), over all rails that are plain datagrams, and work when they have been
+//! told of all. Peers may die, be born again or move meanwhile; what comes late comes to another
+//! question. Held against the truth: who tells an address tells its own, whoever is taken for the
+//! one at a place was there, and without faults everybody answers.
+
+use crate::machine::host::index_of;
+use crate::machine::out::Out;
+use crate::machine::place::{port_of, target_of};
+use crate::network::asking::{Asking, PORTS};
+use crate::network::forge::hurt;
+use crate::setup::choices::Setup;
+use crate::world::state::{Flying, Next, World};
+use marline_checksum::crc32c;
+use marline_proto::Mutation;
+use marline_rails::{answer_to, pauses};
+use marline_wire::{Address, Answer, Question, RailAddr, PLACE_LEN};
+
+/// An application that waits for an answer looks this often if it has other things to do.
+const LOOK_NS: u64 = 20_000_000;
+
+impl Setup {
+    /// Questions go by this rail: it has neither streams nor connections.
+    fn asks_by(&self, rail: usize) -> bool {
+        !self.connects(rail) && !self.streams[rail]
+    }
+}
+
+/// Asking.
+impl World {
+    /// An endpoint asks for one of those whom it does not know; `false`: it knows all.
+    pub(crate) fn asks(&mut self, e: u32) -> bool {
+        if !self.setup.by_place {
+            return false;
+        }
+        while !self.asks.open.contains_key(&e) {
+            let known = &self.eps[e as usize].addrs;
+            let mut others = self.on_host.iter().flatten().copied();
+            let unknown = others.find(|&o| {
+                let other = &self.eps[o as usize];
+                o != e && other.alive && !other.closed && !known.contains_key(&o)
+            });
+            let Some(whom) = unknown else {
+                return false;
+            };
+            self.begin_asking(e, whom);
+        }
+        self.eps[e as usize].app.next_at = self.now + LOOK_NS;
+        true
+    }
+
+    fn begin_asking(&mut self, e: u32, whom: u32) {
+        let there = &self.eps[whom as usize];
+        let port = |rail| (there.sites.port(rail)).filter(|_| self.setup.asks_by(rail));
+        let asking = Asking {
+            host: there.host,
+            whom,
+            ports: (0..self.setup.rails).map(port).collect(),
+            number: self.asks.rng.next(),
+            port: self
+                .asks
+                .rng
+                .range(PORTS.start.into(), PORTS.end as u64 - 1) as u16,
+            sent: 0,
+            since: self.now,
+            calm: self.calm,
+            timer: 0,
+        };
+        if !self.has_way(e, &asking) {
+            self.addr(e, whom); // it has heard of it elsewhere
+            return;
+        }
+        *self.troubles.entry("asked who is there").or_default() += 1;
+        self.asks.open.insert(e, asking);
+        self.send_question(e);
+    }
+
+    /// A rail of both is where it is asked.
+    fn has_way(&self, e: u32, asking: &Asking) -> bool {
+        let sites = &self.eps[e as usize].sites;
+        let mut rails = asking.ports.iter().enumerate();
+        rails.any(|(rail, port)| port.is_some() && !sites.is_gone(rail))
+    }
+
+    fn send_question(&mut self, e: u32) {
+        let Some(asking) = self.asks.open.get_mut(&e) else {
+            return;
+        };
+        let pause = pauses().nth(asking.sent).unwrap_or_default();
+        asking.sent += 1;
+        let asking = asking.clone();
+        let ep = &self.eps[e as usize];
+        let here = ep.host;
+        let ways: Vec<(usize, u16)> = (asking.ports.iter().enumerate())
+            .filter(|(rail, _)| ep.stopped == 0 && !ep.sites.is_gone(*rail))
+            .filter_map(|(rail, port)| Some((rail, (*port)?)))
+            .collect();
+        for (rail, port) in ways {
+            let number = asking.number;
+            let from = self.setup.place(here, rail, asking.port).addr();
+            let question = Question { number, from }.encode(crc32c);
+            let to = self.setup.place(asking.host, rail, port).addr();
+            self.mix(&[self.now, 8, e as u64, number]);
+            self.send_off(self.now, (e, rail), &to, &question);
+        }
+        let timer = self.push(self.now + pause.as_nanos() as u64, Next::Ask(e));
+        if let Some(asking) = self.asks.open.get_mut(&e) {
+            asking.timer = timer;
+        }
+    }
+
+    /// A question or an answer leaves, as any packet does.
+    fn send_off(&mut self, at: u64, (e, rail): (u32, usize), to: &RailAddr, bytes: &[u8]) {
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
+        let sizes = (bytes.len(), bytes.len());
+        let fate = self.net.send(at, start, target, sizes, (false, false));
+        for (at, damage) in fate.copies.into_iter().flatten() {
+            let slot = self.new_flight();
+            let mut bytes = bytes.to_vec();
+            hurt(&mut bytes, PLACE_LEN, damage, &mut self.asks.rng);
+            self.flying[slot as usize] = Flying {
+                bytes,
+                to: target,
+                port: port_of(to),
+                from: e,
+                rail,
+                ..Flying::default()
+            };
+            self.push(at, Next::Arrive(slot));
+        }
+    }
+
+    /// A question is not answered yet: it is sent again, or given up.
+    pub(crate) fn ask_again(&mut self, e: u32, timer: u64) {
+        let Some(asking) = self.asks.open.get(&e).filter(|a| a.timer == timer) else {
+            return;
+        };
+        let ep = &self.eps[e as usize];
+        if !ep.alive || ep.closed {
+            self.asks.open.remove(&e);
+        } else if self.now - asking.since < self.setup.node.peer_timeout_ns {
+            self.send_question(e);
+        } else if let Some(asking) = self.asks.open.remove(&e) {
+            self.give_up(e, &asking);
+        }
+    }
+
+    fn give_up(&mut self, e: u32, asking: &Asking) {
+        *self.troubles.entry("asked in vain").or_default() += 1;
+        let there = &self.eps[asking.whom as usize];
+        if asking.calm && there.runs() && self.has_way(e, asking) {
+            let text = format!("{} is asked who it is, and says nothing", asking.whom);
+            self.broken(e, text);
+        }
+        self.addr(e, asking.whom); // it hears of it elsewhere
+        self.go_on(e);
+    }
+
+    fn go_on(&mut self, e: u32) {
+        self.eps[e as usize].app.next_at = self.now;
+        self.wake(e, self.now);
+    }
+}
+
+/// Answers.
+impl World {
+    /// True if what leaves is an answer: it tells its sender's address.
+    pub(crate) fn is_answer(&mut self, e: u32, out: &Out, at: u64) -> bool {
+        if !self.setup.by_place {
+            return false;
+        }
+        let Some(answer) = Answer::parse(&out.bytes, crc32c) else {
+            return false;
+        };
+        let ep = &self.eps[e as usize];
+        let own = ep.engine.ep_name(ep.ep);
+        if own.is_none_or(|(blob, len)| blob[..len] != answer.blob[..len]) {
+            self.broken(e, "it tells the address of another".into());
+        }
+        self.mix(&[self.now, 9, e as u64, answer.number]);
+        self.send_off(at, (e, out.rail), &out.to, &out.bytes);
+        true
+    }
+
+    /// True if what arrives is for a socket that asks.
+    pub(crate) fn is_told(&mut self, slot: u32) -> bool {
+        let flying = &mut self.flying[slot as usize];
+        let (host, port) = (flying.to.0, flying.port);
+        if !PORTS.contains(&port) || flying.write.is_some() {
+            return false;
+        }
+        let bytes = std::mem::take(&mut flying.bytes);
+        self.end_flight(slot);
+        let eps = &self.eps;
+        let there = |(e, asking): &(&u32, &Asking)| {
+            asking.port == port && eps[**e as usize].host == host && eps[**e as usize].alive
+        };
+        let Some((&e, asking)) = self.asks.open.iter().find(there) else {
+            return true;
+        };
+        let number = match self.setup.node.errs(Mutation::AnyAnswer) {
+            true => Answer::parse(&bytes, crc32c).map_or(0, |answer| answer.number),
+            false => asking.number,
+        };
+        let Some(blob) = answer_to(number, &bytes, crc32c) else {
+            *self
+                .troubles
+                .entry("answer to another question")
+                .or_default() += 1;
+            return true;
+        };
+        if let Some(asking) = self.asks.open.remove(&e) {
+            self.learn(e, &asking, &blob);
+        }
+        true
+    }
+
+    fn learn(&mut self, e: u32, asking: &Asking, blob: &[u8]) {
+        *self.troubles.entry("told who is there").or_default() += 1;
+        let told = Address::decode(blob).map(|address| index_of(address.id));
+        let told = told.ok().filter(|&told| {
+            let there = self.eps.get(told as usize);
+            there.is_some_and(|there| there.host == asking.host)
+        });
+        let Some(told) = told else {
+            return self.broken(e, format!("{} was asked, and another is told", asking.whom));
+        };
+        if told != asking.whom {
+            *self.troubles.entry("told of another life").or_default() += 1;
+        }
+        if !self.eps[e as usize].addrs.contains_key(&told) {
+            let found = self.eps[e as usize].insert_addr(told, blob);
+            if let Err(error) = found {
+                self.broken(e, format!("address refused: {error:?}"));
+            }
+        }
+        self.go_on(e);
+    }
+}

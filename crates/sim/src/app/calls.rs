@@ -1,0 +1,134 @@
+//! Calls: short remote writes and atomics go as messages from engine to engine, and so do their
+//! answers. A node tells of each when it is next in its order and whole; then it is known here
+//! what must come of it.
+
+use crate::truth::memory::OpKind;
+use crate::truth::messages::Put;
+use crate::truth::remote::{head_of, Ask, Call, Spot, NONE};
+use crate::world::endpoint::Due;
+use crate::world::state::World;
+use marline_engine::{flag, Completion};
+
+impl World {
+    /// A message is posted that is a call.
+    pub(crate) fn add_call(&mut self, src: u32, dst: u32, len: u64, call: Box<Call>) -> u32 {
+        let uid = self.truth.add(src, dst, None, None, len);
+        self.truth.settle(uid);
+        self.truth.msgs[uid as usize].call = Some(call);
+        uid
+    }
+
+    /// A call of `src` is next in its order: its endpoint does it now, and answers.
+    pub(crate) fn called(&mut self, e: u32, src: u32, number: u32) -> Result<(), String> {
+        let found = self.truth.find(src, e, number);
+        let uid = found.ok_or("a call that nobody posted")?;
+        let msg = &mut self.truth.msgs[uid as usize];
+        if !msg.whole() {
+            return Err(format!("call {uid} before it is whole"));
+        }
+        msg.delivered = true;
+        let call = msg.call.as_mut().ok_or("a message is taken for a call")?;
+        if std::mem::replace(&mut call.done, true) {
+            return Err(format!("call {uid} is done twice"));
+        }
+        let old = match call.ask {
+            Ask::Answer(of) => return self.answered(of),
+            Ask::Atomic(handle, part) => self.operate(e, src, (handle, part))?,
+            Ask::Read(handle) => self.read_nothing(e, src, handle)?,
+            Ask::Put | Ask::Over => Vec::new(),
+        };
+        let answer = Call::new(Ask::Answer(uid), old);
+        self.add_call(e, src, 0, answer);
+        Ok(())
+    }
+
+    fn answered(&mut self, of: u32) -> Result<(), String> {
+        let asked = self.truth.msgs[of as usize].call.as_mut();
+        let asked = asked.filter(|call| call.done).ok_or("answered, not done")?;
+        if std::mem::replace(&mut asked.answered, true) {
+            return Err(format!("call {of} is answered twice"));
+        }
+        Ok(())
+    }
+
+    /// A read of no bytes leaves in a call, or is done to the caller's own memory.
+    pub(crate) fn call_read(&mut self, e: u32, dst: u32, handle: u32) -> Result<(), String> {
+        if dst == e {
+            return self.read_nothing(e, e, handle).map(|_| ());
+        }
+        let OpKind::Read(reads) = &self.eps[e as usize].ops[handle as usize].kind else {
+            return Err("not a read".into());
+        };
+        let bytes = head_of(reads[0].key, reads[0].addr, None);
+        self.add_call(e, dst, 0, Call::new(Ask::Read(handle), bytes));
+        Ok(())
+    }
+
+    /// `e` is asked for no bytes.
+    fn read_nothing(&mut self, e: u32, src: u32, handle: u32) -> Result<Vec<u8>, String> {
+        let OpKind::Read(reads) = &self.eps[src as usize].ops[handle as usize].kind else {
+            return Err("not a read".into());
+        };
+        let place = (reads[0].key, reads[0].addr, 0);
+        self.read_next(e, (src, (handle, 0)), place)?;
+        Ok(Vec::new())
+    }
+
+    /// The bytes of a remote write are there: its data follows in a call.
+    pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
+        let op = &mut self.eps[e as usize].ops[handle as usize];
+        let OpKind::Put {
+            uid, pieces, data, ..
+        } = &mut op.kind
+        else {
+            return Err("data of what is no remote write".into());
+        };
+        let data = data.take().ok_or("data that nobody gave")?;
+        let all = &self.truth.msgs[*uid as usize..][..*pieces as usize];
+        let trails = all.iter().map(|msg| msg.len as usize).sum();
+        let msg = &all[0];
+        let (dst, put) = (msg.dst, msg.put.ok_or("not a put")?);
+        let bytes = head_of(put.key, put.addr, Some(data));
+        let spot = Spot {
+            window: NONE,
+            key: put.key,
+            addr: put.addr,
+        };
+        let call = (dst != e).then(|| Call::new(Ask::Put, bytes));
+        let trailer = self.truth.add(e, dst, None, None, 0);
+        self.truth.settle(trailer);
+        let msg = &mut self.truth.msgs[trailer as usize];
+        let put = Put::new(spot, Some(data));
+        (msg.call, msg.put) = (call, Some(Put { trails, ..put }));
+        self.put_due(e, dst, trailer, dst == e);
+        Ok(())
+    }
+
+    /// All parts of an operation on the memory of `dst` have ended well: `dst` is told of a region.
+    pub(crate) fn tells_over(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
+        if e != dst {
+            self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(key, 0, None)));
+            *self.troubles.entry("told of parts").or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// An entry tells that a remote write brought data.
+    pub(crate) fn data_completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
+        let ep = &mut self.eps[e as usize];
+        let next = ep.windows.data_due.pop_front();
+        let (src, data, len) = next.ok_or_else(|| format!("data of nobody: {entry:?}"))?;
+        let flags = flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA;
+        let fine = (entry.flags, entry.data, entry.len) == (flags, data, len);
+        if !fine || !ep.source_is(src, entry.source) || entry.error.is_some() {
+            return Err(format!(
+                "it must be {data:#x} of {len} B by {src}: {entry:?}"
+            ));
+        }
+        let queue = ep.queue(true);
+        let due = Due::of(entry);
+        ep.due[queue].push_back(Due { last: false, ..due });
+        *self.troubles.entry("data of a put").or_default() += 1;
+        Ok(())
+    }
+}

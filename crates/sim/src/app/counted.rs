@@ -1,0 +1,92 @@
+//! Operations of others on a process's memory, which it counts (FI_RMA_EVENT): each once, whatever
+//! it goes in.
+
+use crate::truth::memory::OpKind;
+use crate::truth::remote::{Counted, Let, Lets, NONE};
+use crate::world::endpoint::Endpoint;
+use crate::world::state::World;
+use crate::world::windows::User;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl World {
+    /// An operation on memory of `dst` is posted.
+    pub(crate) fn counts(&mut self, dst: u32, reads: bool) {
+        self.eps[dst as usize].counted.posted[!reads as usize] += 1;
+    }
+
+    /// One has ended well.
+    pub(crate) fn counts_done(&mut self, dst: u32, reads: bool) {
+        self.eps[dst as usize].counted.done[!reads as usize] += 1;
+    }
+
+    /// A read of `e` has ended. (One of memory that is closed before its server knows so is not
+    /// counted.)
+    pub(crate) fn counts_read(&mut self, e: u32, handle: u32, ok: bool) {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Read(reads) = &op.kind else {
+            return;
+        };
+        let stays = reads.iter().all(|read| read.window == NONE);
+        if ok && stays {
+            self.counts_done(reads[0].server, true);
+        }
+    }
+
+    /// Tells what a window counts when it lets a user in.
+    pub(crate) fn lets(&self, user: User) -> Let {
+        let User::Put(uid) = user else {
+            return Let::Read;
+        };
+        match self.truth.msgs[uid as usize].put {
+            Some(put) if put.trails > 0 => Let::Nothing,
+            Some(put) if put.alone => Let::Write(uid),
+            _ => Let::Part,
+        }
+    }
+
+    /// Checks what a window has counted: no more than it let in, and each write that goes in one
+    /// and has ended well.
+    pub(crate) fn check_lets(&self, lets: &Lets) -> Result<(), String> {
+        let counted = lets.counters.each_ref().map(|c| c.done.load(Relaxed));
+        let done = |uid: &&u32| self.truth.msgs[**uid as usize].send_done == Some(true);
+        let least = [0, lets.alone.iter().filter(done).count() as u64];
+        for (i, what) in ["reads", "writes"].into_iter().enumerate() {
+            let (counted, least, most) = (counted[i], least[i], lets.let_in[i]);
+            if !(least..=most).contains(&counted) {
+                let text = format!("counts {counted} {what} of {most} let in, {least} done");
+                return Err(text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks at the end that each was counted once. (What failed may have been counted, and what
+    /// was told to one who takes its peer for dead is lost.)
+    pub(crate) fn check_counted(&self) -> Result<(), String> {
+        let lost = |ep: &Endpoint| !ep.alive || !ep.buried.is_empty();
+        let some_lost = self.eps.iter().any(lost);
+        let alive = self.eps.iter().filter(|ep| ep.alive);
+        for window in alive.flat_map(|ep| &ep.windows.open) {
+            let wrong = |text| format!("window {}: {text}", window.handle);
+            self.check_lets(&window.lets).map_err(wrong)?;
+        }
+        for ep in &self.eps {
+            let Counted {
+                counters,
+                posted,
+                done,
+            } = &ep.counted;
+            for (i, what) in ["reads", "writes"].into_iter().enumerate() {
+                let counted = counters[i].done.load(Relaxed);
+                let least = if some_lost { 0 } else { done[i] };
+                if !(least..=posted[i]).contains(&counted) {
+                    return Err(format!(
+                        "endpoint {} counts {counted} {what} of {} that were posted, {} done",
+                        ep.index, posted[i], done[i]
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

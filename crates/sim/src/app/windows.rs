@@ -1,0 +1,473 @@
+//! Memory that peers write and read: windows, each one region under one key, of one user or of
+//! several at ranges of their own. Some are addressed by offsets, some by virtual addresses. Their
+//! owner closes them when all users are done or, now and then, before; keys are used again, some
+//! at once. A request counts for the region that has its key when it is asked for: it is granted
+//! if all of it is inside, and refused if not, whatever its user meant.
+
+use crate::app::ops::draw_cuts;
+use crate::truth::memory::{Buffer, OpKind, ReadOp, SCRAP};
+use crate::truth::messages::Put;
+use crate::truth::remote::{Lets, Spot, Wrong, KEY, NONE};
+use crate::world::state::World;
+use crate::world::trace::Trace;
+use crate::world::windows::{Place, User, Window, Within};
+use marline_engine::Region;
+
+/// Keys of windows, from here on; the one below is of none.
+const WINDOWS: u64 = 1 << 32;
+/// Bytes on either side of a range, at most.
+const BESIDE: u64 = 100;
+/// Users of one window.
+const USERS_MAX: usize = 6;
+/// Bytes for more users than the first, at most.
+const MORE_MAX: u64 = 40_000;
+/// How soon a window is closed that is still in use: once in so many steps of its owner.
+const HASTE: [u64; 4] = [1_000, 300, 300, 50];
+/// A window stays so long for users to come, at most.
+const STAY_NS: u64 = 3_000_000;
+/// Closed keys that are used again.
+const KEYS_MAX: usize = 8;
+
+/// A user looks for memory.
+impl World {
+    /// Room for `len` bytes in a window of `dst`: to be written, or with the content to be read.
+    pub(crate) fn find_room(&mut self, dst: u32, len: u64, base: Option<u64>) -> Spot {
+        let there = &self.eps[dst as usize];
+        if !there.alive || there.closed {
+            return self.no_room(dst);
+        }
+        let rng = &mut self.windows_rng;
+        let (gap, count) = (rng.below(BESIDE), there.windows.open.len() as u64);
+        let some = (rng.below(count) as usize, rng.one_in(2));
+        let fits = |w: &&Window| {
+            let room = w.taken + gap + len <= w.len && w.users.len() < USERS_MAX;
+            some.1 && room && (w.writable || base.is_some())
+        };
+        let found = there.windows.open.get(some.0).filter(fits);
+        let at = match found {
+            Some(window) => {
+                let shared = self.troubles.entry("window of several users");
+                *shared.or_default() += !window.users.is_empty() as u64;
+                some.0
+            }
+            None => {
+                let more = match rng.one_in(2) {
+                    true => rng.below(BESIDE),
+                    false => (rng.range(1, 4) * (len + BESIDE)).min(MORE_MAX),
+                };
+                let writable = base.is_none() || rng.one_in(2);
+                let (key, fresh) = self.new_key(dst);
+                let virt_addr = fresh && self.windows_rng.one_in(2);
+                self.open(dst, (key, virt_addr), gap + len + more, writable)
+            }
+        };
+        let content = self.content;
+        let ep = &mut self.eps[dst as usize];
+        let window = &mut ep.windows.open[at];
+        let (from, to) = (window.taken + gap, window.taken + gap + len);
+        window.taken = to;
+        if let Some(base) = base {
+            let what = Within::Content(base);
+            window.places.push(Place { from, to, what });
+            let buffer = &mut ep.ops[window.handle as usize].buffer;
+            buffer.fill_with(content, base, (from as usize, to as usize));
+        }
+        Spot {
+            window: window.handle,
+            key: window.key,
+            addr: window.origin.wrapping_add(from),
+        }
+    }
+
+    /// A key of no memory of `dst`, at least now.
+    pub(crate) fn no_room(&mut self, dst: u32) -> Spot {
+        let keys = &self.eps[dst as usize].windows.keys_free;
+        let rng = &mut self.windows_rng;
+        let old = keys.get(rng.below(keys.len() as u64) as usize).copied();
+        Spot {
+            window: NONE,
+            key: old.filter(|_| rng.one_in(2)).unwrap_or(WINDOWS - 1),
+            addr: rng.below(BESIDE),
+        }
+    }
+
+    /// A request for `len` bytes of `dst` that must be refused, as far as can be said now.
+    pub(crate) fn wrong_spot(&mut self, dst: u32, len: u64, wrong: Wrong, base: u64) -> Spot {
+        if wrong == Wrong::Key {
+            return self.no_room(dst);
+        }
+        let base = (wrong == Wrong::ReadOnly).then_some(base);
+        let mut spot = self.find_room(dst, len, base);
+        let windows = &self.eps[dst as usize].windows.open;
+        let Some(window) = windows.iter().find(|w| w.handle == spot.window) else {
+            return spot;
+        };
+        let (end, origin) = (window.origin + window.len, window.origin);
+        match wrong {
+            Wrong::Beyond => spot.addr = end + 1 - len,
+            Wrong::Before => spot.addr = origin.wrapping_sub(1),
+            _ => {}
+        }
+        spot
+    }
+
+    /// A window is for this.
+    pub(crate) fn used_by(&mut self, dst: u32, handle: u32, user: User) {
+        let windows = &mut self.eps[dst as usize].windows.open;
+        if let Some(window) = windows.iter_mut().rev().find(|w| w.handle == handle) {
+            window.users.push(user);
+        }
+    }
+}
+
+/// The owner.
+impl World {
+    /// A key, and whether it is of no window that there ever was. Only those windows may have
+    /// virtual addresses: what was sent to another under the same key could name one that this
+    /// process happens to have given out again, and a run would not be like the other.
+    fn new_key(&mut self, dst: u32) -> (u64, bool) {
+        let ep = &mut self.eps[dst as usize];
+        let rng = &mut self.windows_rng;
+        let at = rng.below(ep.windows.keys_free.len() as u64) as usize;
+        if at < ep.windows.keys_free.len() && rng.one_in(2) {
+            return (ep.windows.keys_free.swap_remove(at), false);
+        }
+        ep.windows.keys_made += 1;
+        (WINDOWS + ep.windows.keys_made, true)
+    }
+
+    /// Opens a window of `len` bytes; where it is among the others.
+    fn open(&mut self, dst: u32, (key, virt_addr): (u64, bool), len: u64, writable: bool) -> usize {
+        let mut buffer = Buffer::new(len as usize);
+        buffer.fill_all();
+        let base = buffer.pieces(&[])[0].base;
+        let rng = &mut self.windows_rng;
+        let cuts = match self.setup.segments {
+            true => draw_cuts(rng, len as usize),
+            false => Vec::new(),
+        };
+        let pieces = buffer.pieces(&cuts);
+        let (now, ep) = (self.now, &mut self.eps[dst as usize]);
+        ep.windows.open.push(Window {
+            handle: ep.ops.len() as u32,
+            key,
+            len,
+            origin: if virt_addr { base as u64 } else { 0 },
+            writable,
+            users: Vec::new(),
+            places: Vec::new(),
+            taken: 0,
+            until: now + rng.one_in(2) as u64 * rng.below(STAY_NS),
+            haste: rng.pick(&HASTE),
+            lets: Lets::default(),
+        });
+        let handle = ep.add_op(OpKind::Window, buffer, now, false);
+        if self.tracing {
+            let text = format!(
+                "window {handle}: {len} B, key {key:#x}, virtual {virt_addr}, writable {writable}"
+            );
+            ep.note(now, Trace::Did(text));
+        }
+        let at = ep.windows.open.len() - 1;
+        let counters = ep.windows.open[at].lets.counters.clone();
+        let region = Region {
+            key,
+            base,
+            len: len as usize,
+            virt_addr,
+            readable: true,
+            writable,
+        };
+        let opened = ep.engine.mr_open_pieces(&region, &pieces);
+        self.accepted(dst, "window", opened);
+        for (counts, counter) in [[true, false], [false, true]].into_iter().zip(&counters) {
+            let engine = &self.eps[dst as usize].engine;
+            let bound = engine.mr_bind_counter(key, counts, counter);
+            self.accepted(dst, "counter", bound);
+        }
+        at
+    }
+
+    /// Closes the windows that are of no use any more, and now and then another.
+    pub(crate) fn close_windows(&mut self, e: u32) {
+        let mut at = 0;
+        while let Some(window) = self.eps[e as usize].windows.open.get(at) {
+            let used = !window.users.iter().all(|&user| self.is_over(user));
+            let stays = used || self.now < window.until;
+            if stays && !(used && self.windows_rng.one_in(window.haste)) {
+                at += 1;
+                continue;
+            }
+            let (key, len, handle) = (window.key, window.len, window.handle);
+            if used {
+                *self.troubles.entry("window closed early").or_default() += 1;
+            }
+            if let Err(text) = self.close_window(e, at) {
+                self.broken(e, format!("window {handle}: {text}"));
+            }
+            let again = used && self.windows_rng.one_in(2);
+            if again {
+                *self.troubles.entry("key used again at once").or_default() += 1;
+                let len = self
+                    .windows_rng
+                    .pick(&[len, len, len + BESIDE, len / 2 + 1]);
+                let writable = !self.windows_rng.one_in(8);
+                self.open(e, (key, false), len, writable);
+            } else {
+                let keys = &mut self.eps[e as usize].windows.keys_free;
+                keys.push(key);
+                if keys.len() > KEYS_MAX {
+                    keys.remove(0);
+                }
+            }
+        }
+    }
+
+    fn is_over(&self, user: User) -> bool {
+        let (by, ended) = match user {
+            User::Put(uid) => {
+                let msg = &self.truth.msgs[uid as usize];
+                (msg.src, msg.send_done.is_some())
+            }
+            User::Read(by, (handle, _)) => {
+                let op = &self.eps[by as usize].ops[handle as usize];
+                (by, op.done_ns.is_some())
+            }
+        };
+        let ep = &self.eps[by as usize];
+        ended || !ep.alive || ep.closed
+    }
+
+    fn close_window(&mut self, e: u32, at: usize) -> Result<(), String> {
+        let ep = &mut self.eps[e as usize];
+        let (key, handle) = (ep.windows.open[at].key, ep.windows.open[at].handle);
+        if self.tracing {
+            let text = format!("window {handle} of key {key:#x} closes");
+            ep.note(self.now, Trace::Did(text));
+        }
+        ep.engine.mr_close(key);
+        // What it had not looked at yet is for this window still.
+        self.absorb(e);
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        let window = ep.windows.open.remove(at);
+        let mut buffer = std::mem::take(&mut ep.ops[handle as usize].buffer);
+        ep.end_op(handle, now);
+        self.check_lent(e, &buffer)?;
+        self.check_left(&window, &buffer)?;
+        self.check_lets(&window.lets)?;
+        for place in &window.places {
+            if let Within::User(user) = place.what {
+                self.close_to(user);
+            }
+        }
+        buffer.poison(0, SCRAP);
+        self.bury_buffer(e, handle, buffer);
+        Ok(())
+    }
+
+    /// Its window is closed: it may be refused, and if it was not done it must be.
+    fn close_to(&mut self, user: User) {
+        match user {
+            User::Put(uid) => {
+                if let Some(put) = &mut self.truth.msgs[uid as usize].put {
+                    put.open = false;
+                }
+            }
+            User::Read(by, handle) => {
+                if let Some(read) = self.read_mut(by, handle) {
+                    read.closed = true;
+                }
+            }
+        }
+    }
+
+    /// Checks a window that was just closed: it holds the bytes that were written there and
+    /// reported so, the bytes that its owner had put there, and nothing beside.
+    fn check_left(&self, window: &Window, buffer: &Buffer) -> Result<(), String> {
+        buffer.check(buffer.len())?;
+        let mut edges: Vec<u64> = vec![0, window.len];
+        for place in &window.places {
+            edges.extend([place.from, place.to]);
+            if let Within::User(User::Put(uid)) = place.what {
+                let msg = &self.truth.msgs[uid as usize];
+                let loose = msg.put.is_none_or(|put| put.loose);
+                let bytes = buffer.get(place.from as usize, place.to as usize);
+                let wrong = self.content.differs(msg.base, bytes.unwrap_or_default());
+                if let (Some(at), Some(true), false) = (wrong, msg.send_done, loose) {
+                    return Err(format!("what message {uid} wrote is gone, at {at}"));
+                }
+            }
+        }
+        edges.sort_unstable();
+        for edge in edges.windows(2).filter(|edge| edge[0] < edge[1]) {
+            let (from, to) = (edge[0], edge[1]);
+            let written = window.meets(from, to).any(|u| matches!(u, User::Put(_)));
+            if written {
+                continue;
+            }
+            let base = window.places.iter().find_map(|p| match p.what {
+                Within::Content(base) if p.from <= from && to <= p.to => Some((base, p.from)),
+                _ => None,
+            });
+            let (from, to) = (from as usize, to as usize);
+            match base {
+                None => buffer.check_untouched(from, to)?,
+                Some((base, start)) => {
+                    let bytes = buffer.get(from, to).unwrap_or_default();
+                    let base = base + from as u64 - start;
+                    if let Some(at) = self.content.differs(base, bytes) {
+                        return Err(format!("was written at {}", from + at));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The owner's node asks for memory: what must come of it.
+impl World {
+    /// A remote write of `src` is next in its order.
+    pub(crate) fn put_asked(
+        &mut self,
+        e: u32,
+        src: u32,
+        (key, addr, len): (u64, u64, u64),
+    ) -> Result<(), String> {
+        let due = self.eps[e as usize].windows.puts_due.get_mut(&src);
+        let next = due.and_then(|due| due.pop_front());
+        let uid = next.ok_or("asked for a write that nobody posted")?;
+        let msg = &self.truth.msgs[uid as usize];
+        let put = msg.put.ok_or("not a put")?;
+        if (put.key, put.addr, msg.len) != (key, addr, len) {
+            return Err(format!("asked for key {key:#x} at {addr:#x}, not {put:?}"));
+        }
+        let entered = self.enter(e, (key, addr, len), User::Put(uid));
+        if let Some(data) = put.data.filter(|_| entered.is_some()) {
+            let due = &mut self.eps[e as usize].windows.data_due;
+            due.push_back((src, data, put.trails.max(len as usize)));
+        }
+        let stray = entered.is_some_and(|(window, _)| window != put.window);
+        if stray {
+            *self.troubles.entry("late put in a new window").or_default() += 1;
+        }
+        let msg = &mut self.truth.msgs[uid as usize];
+        let mut put = put;
+        (put.asked, put.bad, put.open) = (true, entered.is_none(), entered.is_some());
+        if let Some((window, at)) = entered {
+            (put.window, put.at) = (window, at);
+            if src == e {
+                msg.land(0, len);
+            }
+        }
+        // Where no bytes are there is nothing to look at.
+        let loose = len == 0 || msg.put.is_some_and(|put| put.loose);
+        msg.put = Some(Put { loose, ..put });
+        Ok(())
+    }
+
+    /// A read of `src` came.
+    pub(crate) fn read_asked(
+        &mut self,
+        e: u32,
+        (src, number): (u32, u32),
+        (key, addr, len): (u64, u64, u64),
+    ) -> Result<(), String> {
+        let due = self.eps[e as usize].windows.reads_due.get(&src);
+        let handle = due.and_then(|due| due.get(number as usize)).copied();
+        let handle = handle.ok_or("asked for a read that nobody posted")?;
+        self.read_next(e, (src, handle), (key, addr, len))
+    }
+
+    /// A read of `src`, or a piece of one, is let in or refused.
+    pub(crate) fn read_next(
+        &mut self,
+        e: u32,
+        (src, handle): (u32, (u32, usize)),
+        (key, addr, len): (u64, u64, u64),
+    ) -> Result<(), String> {
+        let user = User::Read(src, handle);
+        let entered = match key {
+            KEY => {
+                let (_, whole) = self.content.region();
+                let fits = addr.checked_add(len).is_some_and(|end| end <= whole as u64);
+                fits.then_some((NONE, addr))
+            }
+            _ => self.enter(e, (key, addr, len), user),
+        };
+        let read = self.read_mut(src, handle).ok_or("not a read")?;
+        if read.asked || (read.key, read.addr) != (key, addr) {
+            return Err(format!("asked for key {key:#x} at {addr:#x}, not {read:?}"));
+        }
+        (read.asked, read.bad) = (true, entered.is_none());
+        let mut stray = false;
+        if let Some((window, at)) = entered {
+            stray = len > 0 && window != read.window;
+            (read.window, read.at, read.stray) = (window, at, stray);
+        }
+        if stray {
+            *self
+                .troubles
+                .entry("late read of a new window")
+                .or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Lets a user into the window that has the key now; the window, and where the range is.
+    fn enter(
+        &mut self,
+        e: u32,
+        (key, addr, len): (u64, u64, u64),
+        user: User,
+    ) -> Option<(u32, u64)> {
+        let write = matches!(user, User::Put(_));
+        let lets = self.lets(user);
+        let windows = &mut self.eps[e as usize].windows.open;
+        let window = windows.iter_mut().find(|w| w.key == key)?;
+        let (from, handle) = (window.admits(addr, len, write)?, window.handle);
+        window.lets.add(lets);
+        if len == 0 {
+            return Some((handle, from));
+        }
+        let to = from + len;
+        let met: Vec<User> = window.meets(from, to).collect();
+        let what = Within::User(user);
+        window.places.push(Place { from, to, what });
+        window.taken = window.taken.max(to);
+        if !window.users.contains(&user) {
+            window.users.push(user);
+        }
+        // Of those that meet, and write, nobody knows what is there.
+        for other in met {
+            if write || matches!(other, User::Put(_)) {
+                self.loosen(user);
+                self.loosen(other);
+            }
+        }
+        Some((handle, from))
+    }
+
+    fn loosen(&mut self, user: User) {
+        match user {
+            User::Put(uid) => {
+                if let Some(put) = &mut self.truth.msgs[uid as usize].put {
+                    put.loose = true;
+                }
+            }
+            User::Read(by, handle) => {
+                if let Some(read) = self.read_mut(by, handle) {
+                    read.loose = true;
+                }
+            }
+        }
+    }
+
+    fn read_mut(&mut self, e: u32, (handle, at): (u32, usize)) -> Option<&mut ReadOp> {
+        match &mut self.eps[e as usize].ops.get_mut(handle as usize)?.kind {
+            OpKind::Read(reads) => reads.get_mut(at),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The ground: random numbers, contents of messages, tables and queues.
+
+pub(crate) mod content;
+pub(crate) mod queue;
+pub(crate) mod reader;
+pub(crate) mod rng;
+pub(crate) mod spare;
+pub(crate) mod table;

@@ -1,0 +1,6 @@
+//! Engines held against the truth.
+
+pub(crate) mod bounds;
+pub(crate) mod outcome;
+pub(crate) mod reports;
+pub(crate) mod turn;

@@ -1,0 +1,60 @@
+//! Turns: of two messages of a peer that one receive could have taken, the earlier is told first.
+
+use crate::truth::memory::OpKind;
+use crate::truth::messages::{Match, Msg};
+use crate::world::state::World;
+
+/// Earlier messages that are looked at.
+const LOOK_BACK: u32 = 256;
+
+impl World {
+    /// A tagged message is told: no earlier one that its receive could have taken, or whose receive
+    /// could have taken it, still waits.
+    pub(crate) fn check_turn(&self, e: u32, matched: &Match) -> Result<(), String> {
+        let msg = &self.truth.msgs[matched.uid as usize];
+        let first = msg.number.saturating_sub(LOOK_BACK);
+        let earlier = (first..msg.number).filter_map(|n| self.truth.find(msg.src, msg.dst, n));
+        let ignores = self.ignored(e, matched.handle);
+        for uid in earlier {
+            let other = &self.truth.msgs[uid as usize];
+            // One that got its receive later came perhaps after the entry that is read now.
+            let first = other.match_order < msg.match_order && self.waits(e, uid, other);
+            if first && akin(msg, other, ignores | self.ignored_by(e, other)) {
+                return Err(format!(
+                    "out of turn: message {} is told before {}, which one receive could take",
+                    msg.number, other.number
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn ignored(&self, e: u32, handle: u32) -> u64 {
+        match &self.eps[e as usize].ops[handle as usize].kind {
+            OpKind::Recv(recv) => recv.ignore,
+            _ => 0,
+        }
+    }
+
+    fn ignored_by(&self, e: u32, msg: &Msg) -> u64 {
+        msg.matched.map_or(0, |(handle, _)| self.ignored(e, handle))
+    }
+
+    /// It has a receive that has not been told of it.
+    fn waits(&self, e: u32, uid: u32, msg: &Msg) -> bool {
+        let Some((handle, _)) = msg.matched.filter(|_| !msg.delivered && !msg.discarded) else {
+            return false;
+        };
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Recv(recv) = &op.kind else {
+            return false;
+        };
+        let due = |m: &(Match, bool)| m.0.uid == uid && !m.1;
+        op.done_ns.is_none() && recv.matches.iter().any(due)
+    }
+}
+
+fn akin(a: &Msg, b: &Msg, ignored: u64) -> bool {
+    let tags = a.tag.zip(b.tag);
+    tags.is_some_and(|(a, b)| (a ^ b) & !ignored == 0)
+}

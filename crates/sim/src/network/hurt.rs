@@ -1,0 +1,45 @@
+//! Damage to what is written past packets.
+
+use crate::base::rng::Rng;
+
+/// Bytes that go missing together between a card and the memory.
+const LINE: usize = 64;
+
+/// Damage to the bytes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurt {
+    /// Nothing.
+    Whole,
+    /// Some bits flip.
+    Flips,
+    /// A cache line keeps what was there.
+    Line,
+    /// Only so many bytes land.
+    Upto(usize),
+}
+
+/// Hands on the parts of a write that land, each with its offset.
+pub(crate) fn put(
+    bytes: &[u8],
+    hurt: Hurt,
+    rng: &mut Rng,
+    mut to: impl FnMut(usize, &[u8]) -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    match hurt {
+        Hurt::Whole => to(0, bytes),
+        Hurt::Upto(n) => to(0, &bytes[..n.min(bytes.len())]),
+        Hurt::Line => {
+            let line = rng.below(bytes.len().div_ceil(LINE) as u64) as usize * LINE;
+            let after = (line + LINE).min(bytes.len());
+            to(0, &bytes[..line])?;
+            to(after, &bytes[after..])
+        }
+        Hurt::Flips => {
+            let mut wrong = bytes.to_vec();
+            for _ in 0..rng.pick(&[1, 1, 2, 8]) {
+                wrong[rng.below(bytes.len() as u64) as usize] ^= 1 << rng.below(8);
+            }
+            to(0, &wrong)
+        }
+    }
+}

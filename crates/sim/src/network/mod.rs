@@ -1,0 +1,6 @@
+//! The virtual network: what becomes of a packet between two rails.
+
+pub(crate) mod asking;
+pub(crate) mod forge;
+pub(crate) mod hurt;
+pub(crate) mod net;

@@ -1,0 +1,293 @@
+//! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
+//! how to replay it.
+
+use crate::group::{group_scale, SCHEMES};
+use crate::run::watch::Watch;
+use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
+use clap::Args;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The seeds to simulate, and how.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    /// Seeds: `A..B` without B, or one seed.
+    #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
+    seeds: Range<u64>,
+    /// Kinds of faults: swarm (any), calm (none), loss, rails, peers, verbs (of
+    /// InfiniBand) or native (the same, some without software reliability); or group: broadcasts to
+    /// groups by multicast, with any fault of theirs.
+    #[arg(long, default_value = "swarm", value_parser = profile)]
+    profile: Profile,
+    /// Hosts of every cluster; 0: each seed draws its own number.
+    #[arg(long, default_value_t = 0, value_parser = hosts)]
+    hosts: usize,
+    /// Rails of every host, up to 8; 0: each seed draws its own number.
+    #[arg(long, default_value_t = 0, value_parser = rails)]
+    rails: usize,
+    /// Faults from a file instead of from the seeds, one a line: FROM TO TARGET FAULT. Wants
+    /// --hosts and --rails.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// Shrink what fails and show the last events of each endpoint.
+    #[arg(long)]
+    trace: bool,
+    /// Stop after so many failures (default: 1, and with --failures none).
+    #[arg(long, value_name = "FAILURES")]
+    stop: Option<usize>,
+    /// Append each failure to this file, with the line that replays it.
+    #[arg(long, value_name = "FILE")]
+    failures: Option<PathBuf>,
+    /// Say so often how far the run is (0: never).
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    progress: u64,
+    /// Packets that each seed sends at least: it has more rounds of work and faults until it did.
+    #[arg(long, value_name = "PACKETS", default_value_t = 0)]
+    min_packets: u64,
+    /// Threads; the report is the same for any number.
+    #[arg(long, default_value_t = 1, value_parser = jobs)]
+    jobs: usize,
+    /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
+    /// endpoints; with the profile group, how broadcasts by multicast do.
+    #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
+    scale: Option<usize>,
+}
+
+/// Rails of a host at most, as drawn clusters have them.
+const RAILS_MAX: usize = 8;
+/// Most hosts of a cluster: each seed's cluster is made in memory.
+const HOSTS_MAX: usize = 4_096;
+
+/// Most threads: more than any machine's processors.
+const JOBS_MAX: usize = 1_024;
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "write A..B or one number");
+    let (from, to) = match text.split_once("..") {
+        Some((from, to)) => (number(from)?, number(to)?),
+        None => {
+            let only = number(text)?;
+            (only, only.checked_add(1).ok_or("too large")?)
+        }
+    };
+    if from >= to {
+        return Err("no seeds: B must be greater than A".into());
+    }
+    Ok(from..to)
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    Profile::parse(text)
+        .ok_or("there are swarm, calm, loss, rails, peers, verbs, native and group".into())
+}
+
+fn hosts(text: &str) -> Result<usize, String> {
+    let known = |&n: &usize| n != 1 && n <= HOSTS_MAX;
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!("a whole number from 2 to {HOSTS_MAX}, or 0"))
+}
+
+fn rails(text: &str) -> Result<usize, String> {
+    let known = |&n: &usize| n <= RAILS_MAX;
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!("a whole number up to {RAILS_MAX}"))
+}
+
+fn jobs(text: &str) -> Result<usize, String> {
+    let known = |n: &usize| (1..=JOBS_MAX).contains(n);
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!("a whole number from 1 to {JOBS_MAX}"))
+}
+
+/// Runs it; whether no promise was broken.
+pub fn run(args: &SimArgs) -> bool {
+    match args.scale {
+        Some(most) if args.profile == Profile::Group => group_scaling(args.hosts, most),
+        Some(most) => scaling(args.hosts, most),
+        None => run_range(args).unwrap_or_else(|text| {
+            eprintln!("{text}");
+            false
+        }),
+    }
+}
+
+/// The faults of the script, if there is one.
+fn script(args: &SimArgs) -> Result<Option<Vec<Fault>>, String> {
+    let Some(path) = &args.script else {
+        return Ok(None);
+    };
+    if args.hosts == 0 || args.rails == 0 {
+        return Err("a script wants --hosts and --rails: it names them".into());
+    }
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{shown}: {e}"))?;
+    let faults = crate::setup::script::parse(&text, args.hosts, args.rails);
+    Ok(Some(faults.map_err(|e| format!("{shown}: {e}"))?))
+}
+
+fn run_range(args: &SimArgs) -> Result<bool, String> {
+    let SimArgs { hosts, rails, .. } = *args;
+    let stop = if args.failures.is_some() {
+        usize::MAX
+    } else {
+        1
+    };
+    let hunt = Hunt {
+        profile: args.profile,
+        hosts,
+        rails,
+        script: script(args)?,
+        packets_min: args.min_packets,
+        stop: args.stop.unwrap_or(stop),
+        jobs: args.jobs,
+    };
+    let how = (args.trace, Duration::from_secs(args.progress));
+    let mut watch = Watch::new(&hunt, args.seeds.end, how, args.failures.as_deref())?;
+    let report = watch_seeds(args.seeds.clone(), &hunt, |r, next| watch.look(r, next));
+    summary(args.seeds.start, &report, watch.seconds());
+    Ok(report.failures.is_empty())
+}
+
+fn summary(first: u64, report: &Report, seconds: f64) {
+    let net = &report.net;
+    println!(
+        "{} seeds, {} failures, {} messages, {} packets, {seconds:.1} s, {:.0} packets/s, \
+         hash {:016x}",
+        report.seeds,
+        report.failures.len(),
+        report.messages,
+        net.packets,
+        net.packets as f64 / seconds,
+        report.hash
+    );
+    let mut packets = report.packets.clone();
+    let most = packets.iter().enumerate().max_by_key(|(_, &n)| n);
+    let (at, most) = most.map_or((0, 0), |(at, &n)| (at as u64, n));
+    packets.sort_unstable();
+    let (least, median) = (packets.first(), packets.get(packets.len() / 2));
+    println!(
+        "packets of a seed: least {}, median {}, mean {}, most {most} (seed {})",
+        least.unwrap_or(&0),
+        median.unwrap_or(&0),
+        net.packets / report.seeds.max(1),
+        first + at
+    );
+    println!("{net:?}");
+    println!("{:?}", report.troubles);
+}
+
+/// Losses of the table for groups, in parts per million.
+const LOSSES: [u32; 2] = [0, 1_000];
+
+/// The table of groups from `least` to `most` members: broadcasts of 4 bytes and of 64 KiB by each
+/// scheme, without losses and with one of a thousand.
+fn group_scaling(least: usize, most: usize) -> bool {
+    println!(
+        "scheme,members,bytes,lost_ppm,latency_us,each_us,root_packets,busiest_hears,nacks,\
+         root_bytes_per_member,member_bytes"
+    );
+    let sizes = [16, 64, 256, 1_024, 4_096].into_iter();
+    let sizes: Vec<usize> = sizes.filter(|n| (least..=most).contains(n)).collect();
+    for (name, bytes, lost) in rows() {
+        // The largest once: the default, short broadcasts, no losses.
+        let once = name == "usual" && bytes == 4 && lost == 0;
+        for &members in sizes.iter().filter(|&&n| n <= 1_024 || once) {
+            let row = group_scale(name, members, bytes, lost);
+            if let Some(text) = &row.failure {
+                println!("{name}, {members} members: {text}");
+                return false;
+            }
+            println!(
+                "{name},{members},{bytes},{lost},{:.1},{:.1},{:.2},{:.2},{:.3},{},{}",
+                row.latency_ns as f64 / 1_000.0,
+                row.each_ns as f64 / 1_000.0,
+                row.root_packets,
+                row.busiest,
+                row.nacks,
+                row.root_bytes,
+                row.member_bytes
+            );
+        }
+    }
+    true
+}
+
+/// The rows of that table: scheme, bytes, losses.
+fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
+    let all = [4, 65_536].into_iter().flat_map(|bytes| {
+        let rows = SCHEMES
+            .iter()
+            .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
+        rows.map(move |(name, lost)| (name, bytes, lost))
+    });
+    // What the original takes for long ones is the number of members times that of short ones.
+    all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
+}
+
+/// Resident bytes of this process (0 where the system does not say).
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+/// The scaling table from `least` to `most` endpoints.
+fn scaling(least: usize, most: usize) -> bool {
+    println!(
+        "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"
+    );
+    for work in [Work::Tree, Work::AllToAll] {
+        let sizes = [16, 64, 256, 512, 1_024].into_iter();
+        for hosts in sizes.filter(|n| (least..=most).contains(n)) {
+            let start = Instant::now();
+            let row = scale(hosts, work);
+            if let Some(text) = &row.failure {
+                println!("{}", text.lines().next().unwrap_or_default());
+                return false;
+            }
+            println!(
+                "{work:?},{hosts},{},{},{:.0},{},{},{},{:.1}",
+                row.messages,
+                row.packets,
+                row.virtual_ns as f64 / 1_000.0,
+                row.peers,
+                row.peer_bytes / row.peers.max(1),
+                resident_bytes() >> 20,
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_read_or_refused_with_the_reason() {
+        assert_eq!(seeds("3..7"), Ok(3..7));
+        assert_eq!(seeds("3"), Ok(3..4));
+        for wrong in [
+            "7..3",
+            "3..3",
+            "",
+            "..",
+            "a..b",
+            "-1",
+            &u64::MAX.to_string(),
+        ] {
+            assert!(seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clusters_of_impossible_sizes_are_refused() {
+        assert_eq!((hosts("0"), hosts("2"), rails("8")), (Ok(0), Ok(2), Ok(8)));
+        for wrong in ["1", "-1", "4097", "many"] {
+            assert!(hosts(wrong).is_err(), "{wrong}");
+        }
+        assert!(rails("9").is_err() && profile("storm").is_err());
+    }
+}

@@ -1,0 +1,576 @@
+//! Turns of an endpoint: the application polls and posts, the thread wakes, what the engine did
+//! is held against the truth, what it sent goes to the network.
+
+use crate::base::spare;
+use crate::machine::host::index_of;
+use crate::machine::log::{Entry, Log};
+use crate::machine::out::Out;
+use crate::traffic::writes::swap_datagrams;
+use crate::world::endpoint::Endpoint;
+use crate::world::state::{Next, World};
+use crate::world::trace::Trace;
+use marline_checksum::{crc32c, sum, Algorithm};
+use marline_proto::{sum_seed, DropReason, Event};
+use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
+
+/// Polls of one turn.
+const POLLS_MAX: u32 = 64;
+/// Empty polls in a row after which a turn ends. (What waits on a rail that was not looked at is
+/// for the next.)
+const EMPTY_POLLS: u32 = 6;
+/// An application that polls without pause is made to poll at least this often.
+const TOUCH_NS: u64 = 300_000;
+/// An alarm goes off after this (`ALARM_NS` of the engine's thread), or a little later.
+const ALARM_NS: u64 = 100_000;
+/// Pause between two polls while a socket is full.
+const BLOCKED_NS: u64 = 20_000;
+/// How fast time runs while a close waits.
+const CLOSE_LOOK_NS: u64 = 50_000_000;
+/// Sleeping takes longer than asked by up to this.
+const SLACK_NS: u64 = 50_000;
+
+impl World {
+    /// One turn of an endpoint.
+    pub(crate) fn run(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        if !ep.runs() || ep.held_until > self.now {
+            return;
+        }
+        let back = ep.away_until();
+        if back > self.now {
+            return self.wake(e, back);
+        }
+        self.turn(e);
+        self.plan(e);
+    }
+
+    pub(crate) fn turn(&mut self, e: u32) {
+        let before = self.hash;
+        let taken = self.eps[e as usize].machine.taken();
+        self.set_clock(e);
+        self.follow_addresses(e);
+        let mut steps = false;
+        if self.eps[e as usize].computing == 0 {
+            self.poll(e);
+            steps = self.eps[e as usize].app.next_at <= self.now;
+            if steps {
+                self.app_step(e);
+            }
+        }
+        self.thread(e);
+        self.check_bounds(e);
+        // What was for another process (the one that died here) leaves no trace, but came.
+        let came = self.eps[e as usize].machine.taken() != taken;
+        let busy = steps || came || self.hash != before || self.is_blocked(e);
+        self.check_spinning(e, busy);
+    }
+
+    /// True if a queue of its rails is full.
+    fn is_blocked(&self, e: u32) -> bool {
+        let machine = &self.eps[e as usize].machine;
+        let local = machine.peek_now();
+        let wires = machine.wires();
+        wires.ports.iter().any(|p| p.blocked_until(local).is_some())
+    }
+
+    fn set_clock(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        ep.machine.set_now(self.now + ep.clock_ns);
+    }
+
+    /// The application looks at its queues while it knows of more, or packets wait.
+    fn poll(&mut self, e: u32) {
+        let mut empty = 0;
+        for _ in 0..POLLS_MAX {
+            let taken = self.eps[e as usize].machine.taken();
+            let left = self.read_queues(e);
+            let ep = &self.eps[e as usize];
+            let (came, waiting) = (ep.machine.taken() != taken, ep.machine.waiting());
+            empty = if came || left { 0 } else { empty + 1 };
+            if empty == EMPTY_POLLS || !(waiting || left || came && ep.habits.looks_twice) {
+                break;
+            }
+        }
+        self.eps[e as usize].polled_at = self.now;
+    }
+
+    /// The application reads on until nothing comes.
+    pub(crate) fn read_all(&mut self, e: u32) {
+        let unread = |ep: &Endpoint| ep.due.iter().map(|due| due.len()).sum::<usize>();
+        let mut before = usize::MAX;
+        while self.read_queues(e) && unread(&self.eps[e as usize]) < before {
+            before = unread(&self.eps[e as usize]);
+        }
+    }
+
+    /// True if there is more in the queues.
+    fn read_queues(&mut self, e: u32) -> bool {
+        for which in 0..2 {
+            let ep = &self.eps[e as usize];
+            let cq = ep.cqs[which];
+            if which == 1 && cq == ep.cqs[0] {
+                break;
+            }
+            let most = ep.habits.batch;
+            let read = ep.engine.cq_read(cq, &mut self.entries[..most]);
+            self.absorb(e);
+            match read {
+                Ok(n) => {
+                    for i in 0..n {
+                        let entry = self.entries[i];
+                        self.read_entry(e, which, &entry);
+                    }
+                }
+                Err(()) => match self.eps[e as usize].engine.cq_take_error(cq) {
+                    Some(entry) => self.read_entry(e, which, &entry),
+                    None => self.broken(e, "an error entry that is not there".into()),
+                },
+            }
+        }
+        // A read ends before an entry of an error, so the number read does not tell.
+        self.eps[e as usize].due.iter().any(|due| !due.is_empty())
+    }
+
+    /// An application that polls all the time has just done so.
+    pub(crate) fn touch(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        let idle = self.now - ep.polled_at;
+        let here = ep.held_until.max(ep.away_until()) <= self.now;
+        if ep.runs() && ep.computing == 0 && here && idle > TOUCH_NS {
+            self.set_clock(e);
+            self.eps[e as usize].engine.progress();
+            self.absorb(e);
+            self.eps[e as usize].polled_at = self.now;
+        }
+    }
+
+    /// The application closes its endpoint.
+    pub(crate) fn close(&mut self, e: u32) {
+        self.set_clock(e);
+        let ep = &mut self.eps[e as usize];
+        // It waits for its last acks within the call: let that time pass.
+        ep.machine.set_look(CLOSE_LOOK_NS);
+        ep.last_rails = ep.rails();
+        ep.engine.ep_close(ep.ep);
+        // Nobody could speak while its clock ran ahead: whom it calls dead then may live.
+        ep.closed = true;
+        self.absorb(e);
+        let ep = &mut self.eps[e as usize];
+        let left = ep
+            .engine
+            .inspect(|core| (core.pool_bytes(), core.open_ops()));
+        if left != ((0, 0), (0, 0)) {
+            self.broken(e, format!("a closed endpoint keeps {left:?}"));
+        }
+    }
+
+    /// The progress thread's turn, if it is due.
+    fn thread(&mut self, e: u32) {
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        let rung = ep.alarm_at <= now;
+        if !ep.threaded || ep.closed || !(rung || ep.thread_at <= now) {
+            return;
+        }
+        if rung {
+            ep.alarm_at = u64::MAX;
+        }
+        let (next, armed) = ep.engine.thread_turn(rung);
+        ep.armed = armed;
+        ep.thread_at = next.saturating_sub(ep.clock_ns).max(now + 1_000);
+        ep.thread_at += self.rng.below(SLACK_NS);
+        self.absorb(e);
+        if armed && self.eps[e as usize].machine.waiting() {
+            self.wake_thread(e);
+        }
+    }
+
+    /// A packet wakes the thread, if it sleeps on the rails' descriptors.
+    pub(crate) fn wake_thread(&mut self, e: u32) {
+        let at = self.now + self.rng.range(5_000, 60_000);
+        let ep = &mut self.eps[e as usize];
+        if ep.armed && ep.threaded {
+            ep.thread_at = ep.thread_at.min(at);
+        }
+    }
+
+    /// When the endpoint runs next.
+    fn plan(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        let mut next = u64::MAX;
+        if ep.threaded {
+            next = ep.alarm_at;
+        }
+        // While the application polls, a tick of the thread finds nothing to do: it is left out
+        // until there is something else. (Three of five turns were such ticks.)
+        if ep.threaded && ep.computing > 0 {
+            next = next.min(ep.thread_at);
+        }
+        if ep.computing == 0 {
+            let look = |core: &marline_engine::Core<_>| (core.next_deadline(), core.has_output());
+            let (deadline, output) = ep.engine.inspect(look);
+            let wires = ep.machine.wires();
+            let local = ep.machine.peek_now();
+            let free = wires.ports.iter().filter_map(|p| p.blocked_until(local));
+            let free = free.min().filter(|_| output);
+            if ep.threaded && output {
+                next = next.min(ep.thread_at);
+            }
+            if let Some(at) = free {
+                next = next.min(at.saturating_sub(ep.clock_ns).max(self.now + 1_000));
+            } else if output {
+                next = next.min(self.now + 1_000);
+            }
+            if let Some(deadline) = deadline {
+                // What is due and finds no room stays due: it is asked for again, but not always.
+                let pause = if free.is_some() { BLOCKED_NS } else { 1 };
+                next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
+            }
+            // More to receive, or entries that the polls of one turn did not get at.
+            if ep.machine.waiting() || ep.due.iter().any(|due| !due.is_empty()) {
+                next = next.min(self.now + 500);
+            }
+            next = next.min(ep.app.next_at.max(self.now + 1));
+        }
+        if next != u64::MAX {
+            self.wake(e, next);
+        }
+    }
+
+    /// Takes what the engine did in its last call.
+    pub(crate) fn absorb(&mut self, e: u32) {
+        // Most calls do nothing.
+        if !self.eps[e as usize].machine.take_stir() {
+            return;
+        }
+        let mut log = self.eps[e as usize].machine.log();
+        std::mem::swap(&mut *log, &mut self.log);
+        drop(log);
+        let mut log = std::mem::take(&mut self.log);
+        for entry in &log.entries {
+            self.take_entry(e, entry, &log);
+        }
+        log.clear();
+        self.log = log;
+        self.check_cells(e);
+        let ep = &mut self.eps[e as usize];
+        if ep.machine.take_alarm() {
+            ep.alarm_at = self.now + ALARM_NS + self.rng.below(SLACK_NS);
+            let at = ep.alarm_at;
+            self.wake(e, at);
+        }
+        let mut wires = self.eps[e as usize].machine.wires();
+        let dials = std::mem::take(&mut wires.dials);
+        let remakes = std::mem::take(&mut wires.remakes);
+        let pulls = std::mem::take(&mut wires.pulls);
+        let none = dials.is_empty() && remakes.is_empty() && pulls.is_empty();
+        if wires.outbox.is_empty() && none {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut wires.outbox);
+        drop(wires);
+        dials
+            .into_iter()
+            .for_each(|(rail, to)| self.dial(e, rail, to));
+        remakes
+            .into_iter()
+            .for_each(|(rail, to)| self.remake(e, rail, to));
+        for read in pulls {
+            self.launch_read(e, read);
+        }
+        for out in outbox.drain(..) {
+            self.mail(e, out);
+        }
+        self.eps[e as usize].machine.wires().outbox = outbox;
+    }
+
+    fn take_entry(&mut self, e: u32, entry: &Entry, log: &Log) {
+        let result = match *entry {
+            Entry::Ingested {
+                src,
+                at,
+                result,
+                upto,
+            } => {
+                return match log.packet(at) {
+                    Some(bytes) => self.ingested(e, src, bytes, result, upto),
+                    None => self.broken(e, "took a packet that no rail handed over".into()),
+                };
+            }
+            Entry::Said(event, who) => {
+                if self.tracing {
+                    let now = self.now;
+                    self.eps[e as usize].note(now, Trace::Said(event));
+                }
+                match event {
+                    Event::PeerDead { refused, .. } => self.peer_dead(e, who, refused),
+                    Event::PutAsked { key, addr, len, .. } => {
+                        self.put_asked(e, who, (key, addr, len))
+                    }
+                    Event::ReadAsked {
+                        number,
+                        key,
+                        addr,
+                        len,
+                        ..
+                    } => self.read_asked(e, (who, number), (key, addr, len)),
+                    Event::Pulled {
+                        number, at, len, ..
+                    } => self.pulled(e, (who, number), (at, len)),
+                    Event::Called { head, .. } => self.called(e, who, head.number),
+                    Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
+                    _ => Ok(()),
+                }
+            }
+            Entry::Sent(0, _) => Ok(()),
+            Entry::Sent(context, end) => self.sent(e, context as u32 - 1, end),
+            Entry::Trails(context) => self.trails(e, context as u32 - 1),
+            Entry::TellsOver(who, key) => self.tells_over(e, (who, key)),
+            Entry::Completed(entry) => self.completed(e, &entry),
+        };
+        if let Err(text) = result {
+            self.broken(e, text);
+        }
+    }
+
+    /// A packet went through the node.
+    fn ingested(
+        &mut self,
+        e: u32,
+        src: u32,
+        bytes: &[u8],
+        result: Result<(), DropReason>,
+        upto: u64,
+    ) {
+        let seal = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let Ok(packet) = Packet::parse(bytes, |_| seal) else {
+            return self.broken(e, "took a packet that does not parse".into());
+        };
+        let header = &packet.header;
+        self.mix(&[
+            self.now,
+            e as u64,
+            header.number,
+            header.path as u64,
+            result.is_ok() as u64,
+        ]);
+        let ep = &mut self.eps[e as usize];
+        if self.tracing {
+            let text = format!("{result:?} {}", frames_text(&packet));
+            ep.note(self.now, Trace::Came(src, header.path, header.number, text));
+        }
+        if header.dst_token != ep.token && result != Err(DropReason::Token) {
+            return self.broken(e, format!("took a forged packet: {result:?}"));
+        }
+        use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
+        // What is really the peer's is a sign of life, though it be late or of no use.
+        let heard = matches!(
+            result,
+            Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
+        );
+        if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
+            self.eps[e as usize].last_words.insert(src, self.now);
+        }
+        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory | Unwritten)) {
+            return;
+        }
+        if src as usize >= self.eps.len() {
+            return self.broken(e, "took a packet of nobody".into());
+        }
+        self.land(e, src, &packet, result.is_ok());
+        self.matched_now(e, src, upto);
+    }
+
+    /// Notes the heads and payloads that a packet brought. `taken`: the node took all of it.
+    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, taken: bool) {
+        let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
+        for (frame, payload) in packet.frames() {
+            let (number, offset, want, head, flags) = match frame {
+                Frame::Eager(f) => (f.head.number, 0, Some(f.sum), true, f.head.flags),
+                Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
+                    (f.number, f.offset, Some(f.sum), false, f.flags)
+                }
+                Frame::Rts(f) => (f.head.number, 0, None, true, 0),
+                Frame::Written(w) => {
+                    self.land_written((e, src), &packet.header, &w, taken);
+                    continue;
+                }
+                _ => continue,
+            };
+            let Some(uid) = self.truth.find(src, e, number) else {
+                return self.broken(e, format!("took message {number} of {src}: never sent"));
+            };
+            let msg = &mut self.truth.msgs[uid as usize];
+            msg.head_seen |= head;
+            if msg.call.is_none() && msg.put.is_some_and(|put| !put.open) {
+                continue; // has no place (any more)
+            }
+            let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
+            let algorithm = match flags & FLAG_UNSUMMED {
+                0 => algorithm,
+                _ => Algorithm::None,
+            };
+            if want != Some(sum(algorithm, seed, payload)) {
+                continue;
+            }
+            let right = match &msg.call {
+                Some(call) => call.has(offset, payload),
+                None => self.content.slice(msg.base, offset, payload.len()) == payload,
+            };
+            if !right {
+                let text = format!("wrong bytes pass their sum: message {uid} at {offset}");
+                return self.broken(src, text);
+            }
+            msg.land(offset, payload.len() as u64);
+        }
+    }
+
+    /// Tells the plain model which messages the node matched.
+    fn matched_now(&mut self, e: u32, src: u32, upto: u64) {
+        let from = self.eps[e as usize].matched.insert(src, upto).unwrap_or(0);
+        for number in from..upto {
+            let Some(uid) = self.truth.find(src, e, number as u32) else {
+                return self.broken(e, format!("matched message {number} of {src}: never sent"));
+            };
+            let msg = &mut self.truth.msgs[uid as usize];
+            if msg.arrived || !msg.head_seen {
+                let text = format!("matched message {uid} twice or without its head");
+                return self.broken(e, text);
+            }
+            msg.arrived = true;
+            if msg.put.is_some() || msg.call.is_some() {
+                continue;
+            }
+            let found = self.eps[e as usize]
+                .plain
+                .arrive(uid, &self.truth.msgs[uid as usize]);
+            if let Some(found) = found {
+                self.note_match(e, found);
+            }
+        }
+    }
+
+    /// A batch leaves now, or when its process is on the processor again.
+    fn mail(&mut self, e: u32, out: Out) {
+        let ep = &self.eps[e as usize];
+        let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
+        // What is sent at the very moment when it is back goes behind what was held.
+        if ep.held_until >= self.now.max(1) {
+            let until = ep.held_until;
+            self.held.push_back((e, out));
+            self.push(until, Next::Release);
+            return;
+        }
+        self.post(e, out, at);
+    }
+
+    /// Held batches leave: all of one moment were held in order.
+    pub(crate) fn release(&mut self) {
+        let Some(at) =
+            (self.held.iter()).position(|h| self.eps[h.0 as usize].held_until <= self.now)
+        else {
+            return;
+        };
+        if let Some((e, out)) = self.held.remove(at) {
+            if self.eps[e as usize].alive {
+                self.post(e, out, self.now);
+            }
+        }
+    }
+
+    fn post(&mut self, e: u32, mut out: Out, at: u64) {
+        if self.is_answer(e, &out, at) {
+            return;
+        }
+        let lost = self.rng.ppm(self.net.weather.batch_drop);
+        self.strike(e, &out);
+        if let Some(head) = DirectHead::parse(&out.bytes).filter(|_| out.direct) {
+            self.net.stats.direct += 1;
+            let mut bytes = std::mem::take(&mut out.bytes);
+            let packet = head.packet(&bytes);
+            if !packet.is_empty() {
+                self.check_packet(e, packet, out.segment);
+            }
+            if self.setup.direct_shuffled && self.rng.one_in(8) {
+                let swapped = swap_datagrams(&mut bytes, out.segment, &mut self.rng);
+                self.net.stats.shuffled += swapped as u64;
+            }
+            self.launch(e, &out, bytes, at, lost);
+            return;
+        }
+        for packet in out.bytes.chunks(out.segment) {
+            self.check_packet(e, packet, out.segment);
+        }
+        if let Some(out) = self.embark(e, out) {
+            self.leave(e, out, at, lost);
+        }
+    }
+
+    /// A batch is on its way.
+    pub(crate) fn leave(&mut self, e: u32, mut out: Out, at: u64, lost: bool) {
+        if let Some(write) = &out.write {
+            self.launch_write(e, &out, write, at);
+        }
+        let bytes = std::mem::take(&mut out.bytes);
+        if bytes.len() <= out.segment {
+            self.launch(e, &out, bytes, at, lost);
+            return;
+        }
+        for packet in bytes.chunks(out.segment) {
+            self.launch(e, &out, spare::copy(packet), at, lost);
+        }
+        spare::give(bytes);
+    }
+
+    fn check_packet(&mut self, e: u32, bytes: &[u8], segment: usize) {
+        let Ok(packet) = Packet::parse(bytes, crc32c) else {
+            let text = format!("built a packet of {} B that does not parse", bytes.len());
+            return self.broken(e, text);
+        };
+        let header = packet.header;
+        let dst = index_of(header.dst_id);
+        if self.tracing {
+            let text = format!("{} (of {segment})", frames_text(&packet));
+            let sent = Trace::Sent(dst, header.path, header.number, bytes.len(), text);
+            let now = self.now;
+            self.eps[e as usize].note(now, sent);
+        }
+        let beyond = self.truth.credits.leaves(e, dst, &packet).err();
+        if let Some(text) = beyond {
+            self.broken(e, text);
+        }
+        self.mix(&[self.now, dst as u64, header.number, bytes.len() as u64]);
+        let numbers = &mut self.eps[e as usize].numbers;
+        let last = numbers.insert((dst, header.path), header.number);
+        if last.is_some_and(|l| header.number <= l) {
+            self.broken(e, format!("packet number {} used again", header.number));
+        }
+    }
+}
+
+fn frames_text(packet: &Packet<'_>) -> String {
+    let mut text = String::new();
+    for (frame, _) in packet.frames() {
+        match frame {
+            Frame::Eager(f) => {
+                text += &format!("eager#{}:{}/{} ", f.head.number, f.len, f.head.total)
+            }
+            Frame::Data(f) => {
+                text += &format!("data#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
+            }
+            Frame::Rts(f) => text += &format!("rts#{}:{} ", f.head.number, f.head.total),
+            Frame::Grant(f) => text += &format!("grant#{}:{}/{} ", f.number, f.upto, f.wanted),
+            Frame::Ack(f) => {
+                let newest: u32 = f.masks.iter().map(|b| b.count_ones()).sum();
+                text += &format!("ack {:04x}@{}x{} ", f.path, f.base, newest);
+            }
+            Frame::Written(f) => {
+                text += &format!("written#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
+            }
+            Frame::Hello(_) => text += "hello ",
+            Frame::Read(f) => text += &format!("read#{}:{} ", f.number, f.len),
+            other => text += &format!("{other:?} "),
+        }
+    }
+    text
+}

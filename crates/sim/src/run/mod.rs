@@ -1,0 +1,11 @@
+//! Runs: the loop of events, one seed, many seeds, smaller failures, the command.
+
+pub mod command;
+pub(crate) mod drive;
+pub(crate) mod many;
+pub(crate) mod rounds;
+pub(crate) mod scale;
+pub(crate) mod seed;
+pub(crate) mod shrink;
+pub(crate) mod steps;
+pub(crate) mod watch;

@@ -1,0 +1,100 @@
+//! A seed with too little to do goes on: another round of work and of faults for the same
+//! processes, with a new one where one is gone, until it has sent as many packets as it has to.
+
+use crate::base::rng::Rng;
+use crate::setup::choices::{Setup, Weather};
+use crate::world::state::{Next, World};
+
+/// Rounds after which a seed is said to be too short: each sends something, and the next is made
+/// as long as the last was too short.
+const ROUNDS_MAX: u32 = 200;
+
+impl World {
+    /// Begins another round, if there were too few packets so far; whether it did.
+    pub(crate) fn another_round(&mut self) -> Result<bool, String> {
+        let (packets, wanted) = (self.net.stats.packets, self.setup.packets_min);
+        let Some(times) = self.rounds.next(packets, wanted) else {
+            return Ok(false);
+        };
+        if self.rounds.count > ROUNDS_MAX {
+            return Err(format!(
+                "only {packets} packets in {ROUNDS_MAX} rounds of work"
+            ));
+        }
+        *self.troubles.entry("another round").or_default() += 1;
+        self.renew();
+        let next = self.setup.again(self.rounds.count, times, self.now);
+        let first = self.setup.faults.len();
+        if self.setup.may_die {
+            // Who was away to the end of this round is given up a moment after it.
+            self.rounds.deaths_until = self.now + self.setup.node.peer_timeout_ns;
+        }
+        self.setup.may_die = next.may_die || self.setup.strands();
+        self.setup.faults.extend(&next.faults);
+        self.push_faults(first, next.faults_end_ns);
+        self.net.weather = next.weather;
+        self.calm = false;
+        let mut rng = Rng::new(next.seed, 8);
+        for e in 0..self.eps.len() as u32 {
+            if !self.eps[e as usize].alive {
+                continue;
+            }
+            // Receives for anything, which the end of a round posts, would take what others of
+            // the next are for.
+            self.cancel_all(e);
+            let at = self.now + 1 + rng.below(self.setup.pause_ns + 1);
+            let app = &mut self.eps[e as usize].app;
+            app.again(&next);
+            app.next_at = at;
+            self.wake(e, at);
+        }
+        Ok(true)
+    }
+
+    /// A new process where one is dead, or takes a live one for dead: they would never speak again.
+    fn renew(&mut self) {
+        for host in 0..self.setup.hosts {
+            let Some(e) = self.on_host[host] else {
+                continue;
+            };
+            let ep = &self.eps[e as usize];
+            let parted = |&other: &u32| self.eps[other as usize].alive;
+            if ep.alive && ep.buried.iter().any(parted) {
+                self.die(e);
+            }
+            if !self.eps[e as usize].alive {
+                *self.troubles.entry("renewed").or_default() += 1;
+                self.start(host, true);
+            }
+        }
+    }
+
+    /// The faults from `first` on will come, and end.
+    pub(crate) fn push_faults(&mut self, first: usize, end_ns: u64) {
+        for i in first..self.setup.faults.len() {
+            let fault = self.setup.faults[i];
+            self.push(fault.from_ns, Next::Fault(i as u32, true));
+            self.push(fault.to_ns, Next::Fault(i as u32, false));
+        }
+        self.push(end_ns + 1, Next::FaultsEnd);
+    }
+}
+
+impl Setup {
+    /// Draws the work and the faults of a later round of `times` the length of the first, from
+    /// `now` on. The cluster stays the same.
+    fn again(&self, round: u32, times: u64, now: u64) -> Setup {
+        let seed = Rng::new(self.seed, 1_000 + round as u64).next();
+        let mut next = self.redraw(seed, times);
+        if self.calm_rounds >> (round - 1).min(63) & 1 == 1 {
+            next.weather = Weather::default();
+            next.faults.clear();
+        }
+        for fault in &mut next.faults {
+            fault.from_ns += now;
+            fault.to_ns += now;
+        }
+        next.faults_end_ns += now;
+        next
+    }
+}

@@ -1,0 +1,467 @@
+//! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that came later
+//! draw from numbers of their own, so that all else of a seed stays what it was.
+
+use crate::base::rng::Rng;
+use crate::machine::place::SITES;
+use crate::setup::choices::{span, Fault, Setup, Trouble, Weather, Work};
+use crate::setup::profile::Profile;
+use crate::setup::writes::{draw_shuffles, draw_verbs, draw_writes};
+use marline_proto::FRAGMENT_MAX;
+
+/// Packets are held back so long at most: until what was sent again instead has been delivered and
+/// forgotten.
+pub(crate) const LATE_NS: u64 = 300_000_000;
+
+/// Draws the faults of this profile.
+pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
+    let verbs = matches!(profile, Profile::Verbs | Profile::Native);
+    if matches!(profile, Profile::Swarm | Profile::Loss) || verbs {
+        setup.weather = draw_weather(rng);
+    }
+    let rails = matches!(profile, Profile::Swarm | Profile::Rails) || verbs;
+    if rails {
+        draw_rail_faults(setup, rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Peers) {
+        draw_host_faults(setup, rng);
+        draw_long_absence(setup);
+        draw_refusals(setup);
+    }
+    if rails {
+        draw_corruption(setup);
+        draw_last_rail(setup);
+        draw_flaps(setup);
+        draw_slow_rails(setup);
+        draw_hung_queues(setup);
+        let rng = &mut Rng::new(setup.seed, 6);
+        setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
+    }
+    if rails {
+        draw_partial(setup);
+        draw_moves(setup);
+    }
+    if verbs {
+        draw_verbs(setup);
+        return;
+    }
+    if profile != Profile::Calm {
+        let lies = matches!(profile, Profile::Swarm | Profile::Rails);
+        draw_writes(setup, lies);
+        draw_shuffles(setup);
+    }
+    draw_connections(setup);
+    if profile == Profile::Calm {
+        setup.weather.breaks = 0;
+    }
+}
+
+/// Each fault is on in a third of the seeds.
+fn draw_weather(rng: &mut Rng) -> Weather {
+    let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
+    let mut weather = Weather {
+        drop: some(&[100, 5_000, 20_000, 100_000, 250_000]),
+        duplicate: some(&[1_000, 20_000, 200_000]),
+        reorder: some(&[1_000, 50_000, 300_000]),
+        reorder_ns: 0,
+        corrupt_head: some(&[1_000, 20_000, 100_000]),
+        corrupt_payload: some(&[1_000, 20_000, 100_000]),
+        truncate: some(&[1_000, 20_000]),
+        batch_drop: some(&[5_000, 50_000]),
+        breaks: 0,
+        jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
+        forge: some(&[1_000, 20_000]),
+    };
+    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, LATE_NS]);
+    weather
+}
+
+/// One rail of all hosts.
+fn a_rail(setup: &Setup, rng: &mut Rng) -> (usize, usize) {
+    let host = rng.below(setup.hosts as u64) as usize;
+    (host, rng.below(setup.rails as u64) as usize)
+}
+
+fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
+    let count = rng.pick(&[0, 0, 1, 2, 4, 8]);
+    for _ in 0..count {
+        let (from_ns, to_ns) = span(setup, rng);
+        let (host, rail) = a_rail(setup, rng);
+        let told = rng.one_in(2);
+        let what = match rng.below(6) {
+            0 | 1 => Trouble::RailDown { host, rail, told },
+            2 | 3 => Trouble::Blackhole {
+                host,
+                rail,
+                outgoing: told,
+            },
+            4 => Trouble::Gray {
+                host,
+                rail,
+                drop: rng.pick(&[10_000, 300_000, 700_000]),
+                delay_ns: rng.pick(&[0, 100_000, 5_000_000]),
+            },
+            _ => Trouble::SmallMtu {
+                host,
+                rail,
+                mtu: rng.pick(&[1_232, 1_400, 576, 1_452]),
+                told,
+            },
+        };
+        setup.add((from_ns, to_ns), what);
+    }
+}
+
+/// Rails that damage what they carry; from numbers of their own, so that the other faults of a
+/// seed are what they were before there were these.
+fn draw_corruption(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 4);
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2, 4]) {
+        let (from_ns, to_ns) = span(setup, rng);
+        let (host, rail) = a_rail(setup, rng);
+        let ppm = rng.pick(&[5_000, 50_000, 300_000]);
+        let what = Trouble::Corrupt { host, rail, ppm };
+        setup.add((from_ns, to_ns), what);
+    }
+    let rng = &mut Rng::new(setup.seed, 5);
+    setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
+    let w = &setup.weather;
+    let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
+    // Without sums damage would not be noticed.
+    if weather == 0 && !setup.faults.iter().any(Fault::rots) {
+        setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
+    }
+}
+
+/// All rails of a host fail within a moment, and are told; the last to fail stays down for longer
+/// than peers wait, the others come back at once. What had fled to it has to flee back. From
+/// numbers of its own, too.
+fn draw_last_rail(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 7);
+    if setup.rails < 2 || !rng.one_in(8) {
+        return;
+    }
+    let host = rng.below(setup.hosts as u64) as usize;
+    let last = rng.below(setup.rails as u64) as usize;
+    let from = rng.below(setup.faults_end_ns);
+    let gap = rng.pick(&[20_000, 200_000, 2_000_000]);
+    let long = from + setup.node.peer_timeout_ns * 3 / 2;
+    for rail in 0..setup.rails {
+        let (from_ns, to_ns) = match rail == last {
+            true => (from + rng.below(gap), long),
+            false => (from, from + gap + rng.below(gap)),
+        };
+        let what = Trouble::RailDown {
+            host,
+            rail,
+            told: true,
+        };
+        setup.add((from_ns, to_ns), what);
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(long);
+}
+
+/// Links of some rails are connections: in a quarter of the seeds of rails that are drawn for that,
+/// in others of those that are streams anyway.
+fn draw_connections(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 21);
+    if setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
+        return;
+    }
+    let more = rng.one_in(4);
+    for rail in 0..setup.rails {
+        setup.connected[rail] = rng.one_in(2);
+        // (Otherwise what seeds stand for would change.)
+        setup.connected[rail] &= !setup.writes[rail];
+        setup.streams[rail] |= more && setup.connected[rail];
+    }
+    setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
+}
+
+/// In a sixth of the seeds, of any profile, a rail is near. How long connections are silent before
+/// they break: not at all in a third, so short that none breaks for a short fault in others.
+pub(crate) fn draw_near(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 22);
+    setup.silent_ns = rng.pick(&[0, 20_000_000, 200_000_000]);
+    let taken = !setup.verbs.iter().all(Option::is_none);
+    if taken || !rng.one_in(6) || setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
+        return;
+    }
+    let rail = rng.below(setup.rails as u64) as usize;
+    setup.near = Some(rail);
+    (setup.streams[rail], setup.connected[rail]) = (true, true);
+    setup.writes[rail] = false;
+}
+
+impl Setup {
+    /// A rail stands behind the one before it, as TCP does behind UDP by default: at the same
+    /// address, of streams, with connections, and writes in order.
+    pub fn set_behind(&mut self, rail: usize) {
+        self.behind = Some(rail);
+        for (of, behind) in [(rail - 1, false), (rail, true)] {
+            (self.streams[of], self.connected[of]) = (behind, behind);
+            self.writes[of] = behind;
+        }
+    }
+
+    /// Two rails of one address would have to move together.
+    pub(crate) fn fit_behind(&mut self) {
+        if self.behind.is_some() {
+            self.faults.retain(|f| !is_move(f));
+        }
+    }
+}
+
+fn is_move(fault: &Fault) -> bool {
+    matches!(fault.what, Trouble::Move { .. })
+}
+
+/// In a quarter of the seeds that may have it a rail stands behind another. Where hosts fail, a
+/// firewall refuses what comes to the one before it, of a process that is stopped in half of the
+/// cases: what stands behind still answers.
+pub(crate) fn draw_behind(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 45);
+    let verbs = setup.verbs.iter().any(Option::is_some);
+    let unfit = |f: &Fault| setup.outlasts_connections(f) || is_move(f);
+    if setup.rails < 2 || verbs || !rng.one_in(4) || setup.faults.iter().any(unfit) {
+        return;
+    }
+    let rail = rng.range(1, setup.rails as u64 - 1) as usize;
+    if [Some(rail), Some(rail - 1)].contains(&setup.near) {
+        return;
+    }
+    setup.set_behind(rail);
+    if !matches!(setup.profile, Profile::Peers | Profile::Swarm) || !rng.one_in(2) {
+        return;
+    }
+    let host = rng.below(setup.hosts as u64) as usize;
+    let from = rng.range(1_000_000, setup.faults_end_ns);
+    let to = from + rng.range(150_000_000, 400_000_000);
+    let rail = rail - 1;
+    setup.add((from, to), Trouble::Refuse { host, rail });
+    if rng.one_in(2) {
+        setup.add((from, to), Trouble::Stopped { host });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
+}
+
+/// A rail goes down and up again and again.
+fn draw_flaps(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 10);
+    if !rng.one_in(8) {
+        return;
+    }
+    let (host, rail) = a_rail(setup, rng);
+    let told = rng.one_in(2);
+    let period_ns = rng.pick(&[100_000, 1_000_000, 5_000_000]);
+    let down_ns = period_ns * rng.range(1, 9) / 10;
+    let mut from_ns = rng.below(setup.faults_end_ns);
+    for _ in 0..rng.range(3, 30) {
+        if from_ns + down_ns > setup.faults_end_ns {
+            break;
+        }
+        let what = Trouble::RailDown { host, rail, told };
+        setup.add((from_ns, from_ns + down_ns), what);
+        from_ns += period_ns;
+    }
+}
+
+/// Rails that lose packets in one direction only, rails that get slow, and queues that hold far
+/// more than they should.
+fn draw_slow_rails(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 12);
+    if rng.one_in(8) {
+        setup.queue_ns = rng.pick(&[50_000_000, 200_000_000]);
+    }
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 2, 4]) {
+        let (host, rail) = a_rail(setup, rng);
+        let what = match rng.one_in(2) {
+            true => Trouble::Leak {
+                host,
+                rail,
+                outgoing: rng.one_in(2),
+                ppm: rng.pick(&[20_000, 200_000, 600_000]),
+            },
+            false => Trouble::Slow {
+                host,
+                rail,
+                divisor: rng.pick(&[3, 10, 30]),
+            },
+        };
+        let span = span(setup, rng);
+        setup.add(span, what);
+    }
+}
+
+/// Queues that do not move, some for longer than after which a rail is given up.
+fn draw_hung_queues(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 17);
+    if !rng.one_in(8) {
+        return;
+    }
+    for _ in 0..rng.pick(&[1, 1, 2]) {
+        let (host, rail) = a_rail(setup, rng);
+        let from = rng.below(setup.faults_end_ns);
+        let most = rng.pick(&[1_000_000, 15_000_000, 250_000_000]);
+        let to = from + rng.range(most / 10, most);
+        setup.add((from, to), Trouble::Hung { host, rail });
+        setup.faults_end_ns = setup.faults_end_ns.max(to);
+    }
+}
+
+/// Rails whose addresses change, in half of the cases those of two hosts at the same time. One rail
+/// stays where it is, if there are others, and none fails for long, so that all can be told.
+fn draw_moves(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 30);
+    let long = |f: &Fault| f.what.rail().is_some() && setup.outlasts_connections(f);
+    if !rng.one_in(8) || setup.faults.iter().any(long) {
+        return;
+    }
+    let stays = rng.below(setup.rails as u64) as usize;
+    let (together, later) = (rng.one_in(2), setup.rails > 1 && rng.one_in(2));
+    for _ in 0..rng.pick(&[1, 2, 4, 8]) {
+        let (host, rail) = a_rail(setup, rng);
+        let at = span(setup, rng);
+        if setup.rails > 1 && rail == stays {
+            continue;
+        }
+        // Where nobody knows where the other is, they never speak again.
+        setup.may_die |= setup.rails == 1;
+        for host in [Some(host), together.then_some((host + 1) % setup.hosts)] {
+            let to = rng.below(SITES.into()) as u16;
+            let Some(host) = host else { continue };
+            setup.add(at, Trouble::Move { host, rail, to });
+            if later {
+                setup.awaited.push((host, rail));
+            }
+        }
+    }
+}
+
+/// A firewall refuses what comes to one of the rails of a host, whose process is stopped in half of
+/// the cases: all that is heard of it then is that nobody listens.
+fn draw_refusals(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 18);
+    if setup.rails < 2 || !rng.one_in(12) {
+        return;
+    }
+    let (host, rail) = a_rail(setup, rng);
+    let from = rng.range(1_000_000, setup.faults_end_ns);
+    let to = from + rng.range(150_000_000, 400_000_000);
+    setup.add((from, to), Trouble::Refuse { host, rail });
+    if rng.one_in(2) {
+        setup.add((from, to), Trouble::Stopped { host });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
+}
+
+/// Rails that carry a part for longer than peers wait, and nobody is told: no long packets, or one
+/// direction only, of which each has its rail.
+fn draw_partial(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 20);
+    let timeout_ns = setup.node.peer_timeout_ns;
+    if !rng.one_in(6) {
+        return;
+    }
+    let (host, rail) = a_rail(setup, rng);
+    // From the first packet on, in some.
+    let from_ns = rng.below(setup.faults_end_ns) * (rng.below(4).min(1));
+    let to_ns = from_ns + timeout_ns * rng.range(5, 25) / 10;
+    setup.faults_end_ns = setup.faults_end_ns.max(to_ns);
+    if setup.rails > 1 && rng.one_in(2) {
+        for other in 0..setup.rails {
+            let outgoing = match (other + setup.rails - rail) % setup.rails {
+                0 => true,
+                1 => false,
+                _ => rng.one_in(2),
+            };
+            let what = Trouble::Blackhole {
+                host,
+                rail: other,
+                outgoing,
+            };
+            setup.add((from_ns, to_ns), what);
+        }
+        return;
+    }
+    let mtu = rng.pick(&[576, 800, 1_200, 1_400, 4_000]);
+    let all = rng.one_in(4);
+    for rail in (0..setup.rails).filter(|&r| all || r == rail) {
+        let told = false;
+        let what = Trouble::SmallMtu {
+            host,
+            rail,
+            mtu,
+            told,
+        };
+        setup.add((from_ns, to_ns), what);
+    }
+}
+
+/// A process that computes for longer than its peers wait: with a thread nobody may take it for
+/// dead. Or it is off its processor for so long: then they have to, and it, too.
+fn draw_long_absence(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 13);
+    if !rng.one_in(12) {
+        return;
+    }
+    let (host, _) = a_rail(setup, rng);
+    let from = rng.below(setup.faults_end_ns);
+    let to = from + setup.node.peer_timeout_ns * rng.range(5, 25) / 10;
+    let what = match rng.one_in(3) {
+        true => Trouble::Stopped { host },
+        false => Trouble::Compute { host },
+    };
+    let answers = setup.threaded && matches!(what, Trouble::Compute { .. });
+    setup.may_die |= !answers;
+    setup.add((from, to), what);
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
+}
+
+/// One in eight seeds works in a way that was not there at first.
+pub(crate) fn draw_pattern(setup: &mut Setup) {
+    setup.node.any_source_fails = Rng::new(setup.seed, 15).one_in(2);
+    let rng = &mut Rng::new(setup.seed, 11);
+    if rng.one_in(8) {
+        setup.work = rng.pick(&[
+            Work::Tree,
+            Work::Collective,
+            Work::Collective,
+            Work::Storm,
+            Work::Fence,
+            Work::Fence,
+        ]);
+    }
+}
+
+fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
+    let count = rng.pick(&[0, 0, 1, 2, 4]);
+    for _ in 0..count {
+        let (from_ns, to_ns) = span(setup, rng);
+        let host = rng.below(setup.hosts as u64) as usize;
+        let what = match rng.below(8) {
+            0 | 1 => Trouble::Compute { host },
+            2 | 3 => Trouble::Stopped { host },
+            4 => Trouble::ClockJump {
+                host,
+                by_ns: rng.pick(&[1_000_000, 50_000_000, 600_000_000]),
+            },
+            5 => Trouble::Partition {
+                split: rng.range(1, setup.hosts as u64 - 1) as usize,
+            },
+            _ => Trouble::Death {
+                host,
+                reborn: rng.one_in(2),
+            },
+        };
+        setup.add((from_ns, to_ns), what);
+    }
+    if rng.one_in(12) {
+        // Longer than the peer timeout: both sides give each other up.
+        setup.may_die = true;
+        let from_ns = rng.below(setup.faults_end_ns);
+        let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;
+        let split = rng.range(1, setup.hosts as u64 - 1) as usize;
+        setup.add((from_ns, to_ns), Trouble::Partition { split });
+        setup.faults_end_ns = to_ns;
+    }
+}

@@ -1,0 +1,10 @@
+//! All that a seed chooses, as plain data.
+
+pub(crate) mod choices;
+pub(crate) mod draw;
+pub(crate) mod faults;
+pub(crate) mod moment;
+pub mod pipeline;
+pub(crate) mod profile;
+pub mod script;
+pub(crate) mod writes;

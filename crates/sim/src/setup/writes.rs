@@ -1,0 +1,137 @@
+//! Draws which rails write into the memory of others, and what goes wrong with that.
+
+use crate::base::rng::Rng;
+use crate::machine::connections::{Rests, Verbs};
+use crate::machine::port::TRUESIZE;
+use crate::setup::choices::span;
+use crate::setup::choices::{Lie, Setup, Topology, Trouble};
+use crate::setup::pipeline::draw_chunks;
+use crate::setup::profile::Profile;
+use marline_checksum::Algorithm;
+use marline_proto::Config;
+
+/// How late writes land: before, while and after packets bring what they should have brought.
+pub(crate) const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
+
+/// Which rails write, and what lies they tell: from numbers of their own, so that all else of a
+/// seed is what it was before there were these.
+pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
+    let rng = &mut Rng::new(setup.seed, 10);
+    setup.direct = rng.one_in(3);
+    setup.direct_again = setup.direct && lies && rng.one_in(2);
+    let rng = &mut Rng::new(setup.seed, 9);
+    if !rng.one_in(3) {
+        return;
+    }
+    setup.writes = (0..setup.rails).map(|_| !rng.one_in(3)).collect();
+    setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
+    setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
+    if setup.topology == Topology::Mesh {
+        // Each reaches each: all are in order, or none.
+        let ordered = rng.one_in(2);
+        for (stream, &writes) in setup.streams.iter_mut().zip(&setup.writes) {
+            *stream = if writes { ordered } else { *stream };
+        }
+    }
+    if lies {
+        draw_lies(setup, rng);
+    }
+}
+
+/// Lies that rails tell of their writes.
+pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
+    // Without sums a lie would not be noticed.
+    if setup.node.summed != Config::default().summed {
+        return;
+    }
+    let (hosts, rails) = (setup.hosts, setup.rails);
+    for _ in 0..rng.pick(&[0, 1, 2, 4]) {
+        let (from_ns, mut to_ns) = span(setup, rng);
+        if rng.one_in(2) {
+            to_ns = setup.faults_end_ns;
+        }
+        let (host, rail) = (
+            rng.below(hosts as u64) as usize,
+            rng.below(rails as u64) as usize,
+        );
+        let late = Lie::Late(rng.pick(&LATE_NS));
+        let how = rng.pick(&[Lie::Never, late, late, late, Lie::OverEarly, Lie::NeverOver]);
+        setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
+    }
+    // All that is written is late: packets bring it meanwhile, and what lands then is damaged.
+    if rng.one_in(4) {
+        let how = Lie::Late(rng.pick(&LATE_NS));
+        let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);
+        for (host, rail) in (0..hosts).flat_map(|h| (0..rails).map(move |r| (h, r))) {
+            setup.add(times, Trouble::Lies { host, rail, how });
+        }
+    }
+}
+
+/// Networks that change the order of a direct write's datagrams. In some the rails have sums that
+/// do not see order; there nothing else is damaged, for some of that would pass them.
+pub(crate) fn draw_shuffles(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 19);
+    setup.direct_shuffled = setup.direct && rng.one_in(2);
+    let blind = rng.pick(&[Algorithm::Sum32, Algorithm::Xor32]);
+    if setup.direct_shuffled && rng.one_in(4) {
+        setup.node.rail_algorithm.fill(Some(blind as u8));
+        setup.direct_again = false;
+        setup.spoil_nothing();
+    }
+}
+
+impl Setup {
+    /// Makes a rail one of InfiniBand. (Rails of this kind meet only their own, so that hosts have
+    /// them at the same places.)
+    pub fn set_verbs(&mut self, rail: usize, kind: Verbs) {
+        self.verbs[rail] = Some(kind);
+        self.streams[rail] = kind == Verbs::Rc;
+        self.connected[rail] = true;
+        self.writes[rail] = kind != Verbs::Ud;
+        self.topology = Topology::Planes;
+    }
+
+    /// Returns whether the rail has connections of InfiniBand.
+    pub(crate) fn has_queue_pairs(&self, rail: usize) -> bool {
+        matches!(self.verbs.get(rail), Some(Some(Verbs::Rc | Verbs::Uc)))
+    }
+
+    /// Returns whether the rail has unreliable connections of InfiniBand.
+    pub(crate) fn is_uc(&self, rail: usize) -> bool {
+        matches!(self.verbs.get(rail), Some(Some(Verbs::Uc)))
+    }
+}
+
+/// Most rails are of InfiniBand, and whatever can go wrong with rails and writes does.
+pub(crate) fn draw_verbs(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 23);
+    setup.direct = false;
+    for rail in 0..setup.rails {
+        let kinds = [Verbs::Rc, Verbs::Rc, Verbs::Uc, Verbs::Uc, Verbs::Ud];
+        let kind = rng.pick(&kinds);
+        if rail == 0 || !rng.one_in(5) {
+            setup.set_verbs(rail, kind);
+        }
+    }
+    setup.topology = Topology::Planes;
+    // Slots for packets are of the longest packet, and there are some.
+    let longest = setup.datagram_max.iter().max().copied().unwrap_or(0) as u64;
+    setup.socket_bytes = setup.socket_bytes.max(4 * (longest + TRUESIZE));
+    setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
+    setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
+    draw_lies(setup, rng);
+    let long = |setup: &Setup, at: usize| setup.outlasts_connections(&setup.faults[at]);
+    let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
+    setup.faults = faults.map(|at| setup.faults[at]).collect();
+    setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
+    setup.sticks = Rng::new(setup.seed, 24).one_in(2);
+    setup.rests = Rests::draw(setup.seed);
+    setup.node.staged = draw_chunks(setup.seed);
+    setup.draw_reads();
+    // What is lost on a native rail ends the conversation.
+    if setup.profile == Profile::Native && rng.one_in(4) {
+        setup.node.native_rails = rng.next() as u32;
+        setup.may_die = true;
+    }
+}

@@ -1,0 +1,207 @@
+//! Making and breaking connections of simulated rails.
+
+use crate::machine::connections::{End, ENDED};
+use crate::machine::out::News;
+use crate::machine::place::{port_of, target_of};
+use crate::setup::choices::{Fault, Trouble};
+use crate::world::endpoint::Endpoint;
+use crate::world::state::{Next, World};
+use marline_rails::DownReason;
+use marline_wire::RailAddr;
+
+pub(crate) fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
+    (e, rail, target_of(to), port_of(to))
+}
+
+impl World {
+    /// An endpoint asks for a connection; a round trip later it is decided.
+    pub(crate) fn dial(&mut self, e: u32, rail: usize, to: RailAddr) {
+        let at = self.now + 2 * self.net.latency(rail);
+        let order = self.push(at, Next::Dialled);
+        self.connections.dials.insert(order, (e, rail, to));
+    }
+
+    pub(crate) fn dialled(&mut self, order: u64) {
+        if let Some((start, target)) = self.connections.resets.remove(&order) {
+            self.connections.silent.remove(&(start, target));
+            return self.snap(start, target);
+        }
+        if self.step_of_rest(order) || self.step_of_read(order) {
+            return;
+        }
+        let deaf = self
+            .connections
+            .deaf
+            .iter()
+            .find(|(_, told)| told.0 == order);
+        if let Some(end) = deaf.map(|(end, _)| *end) {
+            return self.hear(&end);
+        }
+        let Some((e, rail, to)) = self.connections.dials.remove(&order) else {
+            return;
+        };
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
+        let listens = |ep: &Endpoint| ep.alive && !ep.closed && ep.listens(target.1, port_of(&to));
+        let there = self.on_host.get(target.0).copied().flatten();
+        let there = there.is_some_and(|other| listens(&self.eps[other as usize]));
+        let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
+        // Nothing says no to a queue pair that asks for another.
+        let hosts = !self.setup.has_queue_pairs(rail) && self.setup.connects(target.1);
+        let wall = hosts && self.net.refuses(target);
+        let gone = !there && self.setup.refuses && !self.has_left(target, port_of(&to));
+        let down = match there && self.setup.connects(target.1) && !cut && !wall {
+            true => None,
+            false if hosts && !cut && (wall || gone) => Some(DownReason::Refused),
+            false => Some(DownReason::Unanswered),
+        };
+        self.net.stats.refused += u64::from(down == Some(DownReason::Refused));
+        if down.is_none() {
+            if self.setup.behind == Some(rail) {
+                *self.troubles.entry("stands in").or_default() += 1;
+            }
+            self.connections.up.insert(end_of(e, rail, &to), to);
+            self.begin_light(start, target);
+            // Who dials anew ends what the other end still believes in.
+            let other = self.connections.deaf.keys().copied();
+            let other: Vec<End> = other
+                .filter(|end| {
+                    end.2 == start && end.1 == target.1 && self.eps[end.0 as usize].host == target.0
+                })
+                .collect();
+            other.iter().for_each(|end| self.hear(end));
+        }
+        self.tell_link(e, rail, to, down);
+    }
+
+    /// When a packet that is put onto its connection at `at` leaves by it; `None`: never, because
+    /// there is none. Where the network carries nothing the packet waits, and when that lasts too
+    /// long the connection breaks; now and then it breaks for no reason that can be seen.
+    pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr, at: u64) -> Option<u64> {
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
+        if !self.connections.up.contains_key(&end_of(e, rail, to)) {
+            return None;
+        }
+        if self.net.snaps() {
+            self.snap(start, target);
+            return None;
+        }
+        // Datagrams, and connections that repeat nothing, lose what the network does.
+        if !self.net.is_stream(start.1, target.1) || !self.net.is_cut(start, target) {
+            return Some(at);
+        }
+        if let Some(heals) = self.heals_at(start, target) {
+            return Some(at.max(heals + 1));
+        }
+        if self.setup.silent_ns == 0 {
+            self.snap(start, target);
+        } else if self.connections.silent.insert((start, target)) {
+            let order = self.push(self.now + self.setup.silent_ns, Next::Dialled);
+            self.connections.resets.insert(order, (start, target));
+        }
+        None
+    }
+
+    /// Until when a connection holds what is put onto it now: the network carries nothing, and will
+    /// again before the connection breaks.
+    pub(crate) fn held_until(
+        &self,
+        rail: usize,
+        from: (usize, usize),
+        to: (usize, usize),
+    ) -> Option<u64> {
+        let stream = self.setup.connects(rail) && self.net.is_stream(from.1, to.1);
+        let cut = stream && self.net.is_cut(from, to);
+        cut.then(|| self.heals_at(from, to)).flatten()
+    }
+
+    /// When the network carries packets again, if a connection lives so long.
+    fn heals_at(&self, from: (usize, usize), to: (usize, usize)) -> Option<u64> {
+        let (mut at, until) = (self.now, self.now + self.setup.silent_ns);
+        while at < until {
+            let cuts = |f: &&Fault| f.from_ns <= at && at <= f.to_ns && f.what.cuts(from, to);
+            match self.setup.faults.iter().filter(cuts).map(|f| f.to_ns).max() {
+                Some(end) => at = end + 1,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// The connections between two rails break.
+    pub(crate) fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
+        self.net.sever(start, target);
+        self.break_where(|from, to| (from, to) == (start, target) || (to, from) == (start, target));
+    }
+
+    /// A trouble of the network starts or ends; all connections of a rail that goes down break.
+    pub(crate) fn trouble(&mut self, what: &Trouble, starts: bool) {
+        self.net.trouble(what, starts);
+        if let Trouble::Move { host, rail, to } = *what {
+            self.send_elsewhere((host, rail), to, starts);
+        }
+        if let Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } = *what {
+            self.break_where(|from, to| from == (host, rail) || to == (host, rail));
+        }
+        // A firewall resets connections, too.
+        if let Trouble::Refuse { host, rail } = *what {
+            let resets = starts && self.setup.connects(rail) && !self.setup.has_queue_pairs(rail);
+            for other in (0..self.setup.hosts).filter(|_| resets) {
+                self.snap((host, rail), (other, rail));
+            }
+        }
+    }
+
+    /// A packet that arrived on a connection found nobody: the connection is down.
+    pub(crate) fn hang_up(&mut self, start: (usize, usize), target: (usize, usize)) {
+        if self.setup.connects(target.1) {
+            self.break_where(|from, to| (from, to) == (start, target));
+        }
+    }
+
+    /// All connections of a host's process, which died, end.
+    pub(crate) fn break_host(&mut self, host: usize) {
+        let of = |at: (usize, usize)| at.0 == host;
+        for rail in 0..self.setup.rails {
+            for other in 0..self.setup.hosts {
+                if self.setup.connects(rail) {
+                    self.net.sever((host, rail), (other, rail));
+                }
+            }
+        }
+        self.break_where(|from, to| of(from) || of(to));
+    }
+
+    fn break_where(&mut self, broken: impl Fn((usize, usize), (usize, usize)) -> bool) {
+        self.break_resting(&broken);
+        let of = |end: &End| broken((self.eps[end.0 as usize].host, end.1), end.2);
+        let ends = self.connections.up.iter().filter(|(end, _)| of(end));
+        let ends: Vec<(End, RailAddr)> = ends.map(|(end, to)| (*end, *to)).collect();
+        for (end, to) in ends {
+            self.connections.up.remove(&end);
+            self.flush_writes(end);
+            self.flush_reads(end);
+            match self.hears_late(end.1) {
+                0 => self.tell_link(end.0, end.1, to, Some(ENDED)),
+                ns => self.hear_later(end, to, ns),
+            }
+        }
+    }
+
+    /// An endpoint learns that a connection is up, or why it is down.
+    pub(crate) fn tell_link(
+        &mut self,
+        e: u32,
+        rail: usize,
+        to: RailAddr,
+        down: Option<DownReason>,
+    ) {
+        let ep = &self.eps[e as usize];
+        if !ep.alive {
+            return;
+        }
+        let mut wires = ep.machine.wires();
+        ep.machine.tell(&mut wires, rail, News::Link(to, down));
+        drop(wires);
+        self.wake(e, self.now);
+    }
+}

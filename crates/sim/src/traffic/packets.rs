@@ -1,0 +1,154 @@
+//! Packets leave and arrive.
+
+use crate::base::spare;
+use crate::machine::out::{News, Out, OutWrite};
+use crate::machine::place::{port_of, target_of};
+use crate::machine::port::TRUESIZE;
+use crate::network::forge::{hurt, socket_of, Damage};
+use crate::setup::writes::LATE_NS;
+use crate::world::state::{Next, World};
+use marline_rails::RailEvent;
+use marline_wire::DirectHead;
+
+impl World {
+    /// Puts a packet on the network.
+    pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
+        let mut held = false;
+        let mut at = at;
+        self.net.light = out.light;
+        if self.setup.connects(out.rail) && !out.light {
+            let Some(leaves) = self.boards(e, out.rail, &out.to, at) else {
+                self.net.stats.broken += 1;
+                return spare::give(bytes);
+            };
+            (held, at) = (leaves > at, leaves);
+        }
+        let (from, to) = (self.eps[e as usize].host, out.to);
+        let target = target_of(&to);
+        let start = (from, out.rail);
+        let gone = self.eps[e as usize].sites.is_gone(out.rail);
+        if gone || !out.light && self.is_stuck(e, start, target) {
+            self.net.stats.swallowed += 1;
+            return spare::give(bytes);
+        }
+        let immediate = out.write.as_ref().and_then(OutWrite::told);
+        let datagram = bytes.len().min(out.segment);
+        let fate = self
+            .net
+            .send(at, start, target, (bytes.len(), datagram), (lost, held));
+        if fate.copies[0].is_none() && !out.light {
+            self.lost_part(e, start, target, datagram);
+        }
+        let stream = self.net.is_stream(out.rail, target.1);
+        self.net.light = false;
+        let breaks = stream.then(|| self.breaks(e, start, target));
+        if let Some(mtu) = fate.too_big {
+            let news = News::TooBig(to, mtu);
+            let machine = &self.eps[e as usize].machine;
+            machine.tell(&mut machine.wires(), out.rail, news);
+        }
+        let direct = DirectHead::parse(&bytes);
+        let head = match &direct {
+            Some(direct) => direct.lead(),
+            None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
+        };
+        let mut copies = fate.copies;
+        if direct.is_some() && self.setup.direct_again && self.rng.one_in(8) {
+            let late = self.rng.pick(&LATE_NS);
+            copies[1] = copies[0].map(|c| (c.0 + self.rng.below(late), Damage::Payload));
+        }
+        let mut copies = copies.into_iter().flatten().peekable();
+        while let Some((at, damage)) = copies.next() {
+            let slot = self.new_flight();
+            let flying = &mut self.flying[slot as usize];
+            flying.bytes = match copies.peek() {
+                Some(_) => spare::copy(&bytes),
+                None => std::mem::take(&mut bytes),
+            };
+            flying.to = target;
+            flying.port = port_of(&to);
+            flying.from = e;
+            flying.rail = out.rail;
+            flying.reply_to = Some(to);
+            flying.breaks = breaks;
+            flying.immediate = immediate;
+            let damage = match damage {
+                Damage::Forged if direct.is_some() => Damage::Head,
+                damage => damage,
+            };
+            hurt(&mut flying.bytes, head, damage, &mut self.rng);
+            self.under_way(e, out, at);
+            self.push(at, Next::Arrive(slot));
+        }
+        spare::give(bytes);
+    }
+
+    pub(crate) fn arrive(&mut self, slot: u32) {
+        if self.flying[slot as usize].write.is_some() {
+            return self.land_write(slot);
+        }
+        let flying = &self.flying[slot as usize];
+        let (host, rail) = flying.to;
+        let (port, from, len) = (flying.port, flying.from, flying.bytes.len() as u64);
+        let stream = flying.breaks.is_some();
+        let start = (self.eps[from as usize].host, flying.rail);
+        if flying
+            .breaks
+            .is_some_and(|b| b != self.breaks(from, start, (host, rail)))
+        {
+            self.net.stats.broken += 1;
+            self.end_flight(slot);
+            return;
+        }
+        let here = self.on_host[host].filter(|&e| {
+            let ep = &self.eps[e as usize];
+            ep.alive && !ep.closed && ep.listens(rail, port)
+        });
+        let wall = self.net.refuses((host, rail)) && !stream;
+        let Some(e) = here.filter(|_| !wall) else {
+            self.hang_up(start, (host, rail));
+            let flying = &self.flying[slot as usize];
+            self.net.stats.nobody += u64::from(!wall);
+            self.net.stats.refused += u64::from(wall);
+            let left = here.is_none() && self.has_left((host, rail), port);
+            let refuses = self.setup.refuses && !left || wall;
+            if let Some(addr) = flying.reply_to.filter(|_| refuses) {
+                let rail = flying.rail;
+                let sender = &self.eps[from as usize];
+                if sender.alive {
+                    let machine = &sender.machine;
+                    machine.tell(&mut machine.wires(), rail, News::Refused(addr));
+                }
+                self.wake(from, self.now + 20_000);
+            }
+            self.end_flight(slot);
+            return;
+        };
+        if !self.believes(e, slot) {
+            self.net.stats.doubted += 1;
+            return self.end_flight(slot);
+        }
+        self.touch(e);
+        let machine = &self.eps[e as usize].machine;
+        let mut wires = machine.wires();
+        let waiting = wires.ports[rail].inbox_bytes;
+        // What a stream has no room for waits at its sender.
+        if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
+            self.net.stats.socket_full += 1;
+            machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
+        } else {
+            let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
+            machine.deliver(&mut wires, rail, socket_of(from, &bytes), bytes);
+        }
+        drop(wires);
+        self.end_flight(slot);
+        if self.eps[e as usize].computing == 0 {
+            let at = self.now + self.rng.range(200, self.eps[e as usize].habits.pace_ns);
+            self.wake(e, at);
+        } else if self.eps[e as usize].threaded {
+            self.wake_thread(e);
+            let at = self.eps[e as usize].thread_at.max(self.now);
+            self.wake(e, at);
+        }
+    }
+}

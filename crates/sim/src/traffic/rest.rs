@@ -1,0 +1,247 @@
+//! Connections of InfiniBand that rest: too many are wanted, so one is closed until it is sent on
+//! again. Its link stays up, and what is sent meanwhile is held, or leaves as datagrams (which the
+//! network may lose) until there were many.
+//!
+//! Neither end sends while a connection is being closed, and it is closed when all that was under
+//! way on it is over: nothing is lost by that. A peer that is away, or that nothing gets to, holds
+//! it all up; after a hundred questions the link is down.
+
+use crate::machine::connections::{Phase, Resting, Rests, Way};
+use crate::machine::out::Out;
+use crate::machine::place::target_of;
+use crate::setup::choices::Setup;
+use crate::traffic::dials::end_of;
+use crate::world::state::{Next, World};
+use marline_proto::Mutation;
+
+/// A question is said again after so long, and so often.
+const AGAIN_NS: u64 = 20_000_000;
+const TRIES_MAX: u32 = 100;
+
+fn between(one: (usize, usize), other: (usize, usize)) -> Way {
+    (one.min(other), one.max(other))
+}
+
+impl Setup {
+    /// Returns whether connections of a rail may rest.
+    fn may_rest(&self, rail: usize) -> bool {
+        self.rests != Rests::default() && self.has_queue_pairs(rail)
+    }
+
+    /// Returns whether a rail loses nothing while its links are up.
+    pub(crate) fn loses_nothing(&self, rail: usize) -> bool {
+        let datagrams = self.has_queue_pairs(rail) && self.rests.datagrams_first > 0;
+        self.connects(rail) && self.streams[rail] && !datagrams
+    }
+}
+
+impl World {
+    /// A batch, unless its connection rests and it is held.
+    pub(crate) fn embark(&mut self, e: u32, mut out: Out) -> Option<Out> {
+        if !self.setup.may_rest(out.rail) {
+            return Some(out);
+        }
+        let up = &self.connections.up;
+        if !up.contains_key(&end_of(e, out.rail, &out.to)) {
+            return Some(out); // lost
+        }
+        let way = between((self.eps[e as usize].host, out.rail), target_of(&out.to));
+        let first = self.setup.rests.datagrams_first;
+        let Some(resting) = self.connections.rest.resting.get_mut(&way) else {
+            self.sent_on(e, way);
+            return Some(out);
+        };
+        let light = resting.phase != Phase::Parting && first > 0;
+        if light && out.write.is_none() && resting.held == 0 {
+            resting.datagrams += 1;
+            if resting.datagrams > first && resting.phase == Phase::Resting {
+                self.rouse(way);
+            }
+            out.light = true;
+            return Some(out);
+        }
+        self.hold_batch(e, way, out);
+        None
+    }
+
+    /// Holds a batch that is sent on a connection that rests. Of a write there is a copy, so that
+    /// it is over at once.
+    fn hold_batch(&mut self, e: u32, way: Way, mut out: Out) {
+        if let Some(mut write) = out.write.take() {
+            let mut bytes = Vec::new();
+            if let Err(text) = self.read_pieces(e, &out, &write, &mut bytes) {
+                return self.broken(e, text);
+            }
+            let order = self.push(self.now, Next::WriteOver);
+            let over = (e, out.rail, write.token, target_of(&out.to));
+            self.overs.insert(order, over);
+            write.copied = Some(bytes);
+            out.write = Some(write);
+        }
+        self.net.stats.held += 1;
+        if let Some(resting) = self.connections.rest.resting.get_mut(&way) {
+            resting.held += 1;
+            self.resting.entry(way).or_default().push((e, out));
+            if resting.phase == Phase::Resting {
+                self.rouse(way);
+            }
+        }
+    }
+
+    /// A connection that rests is asked for.
+    fn rouse(&mut self, way: Way) {
+        if let Some(resting) = self.connections.rest.resting.get_mut(&way) {
+            (resting.phase, resting.tries) = (Phase::Waking, 0);
+        }
+        let dance_ns = 3 * self.net.latency(way.0 .1);
+        self.step_rest(way, dance_ns);
+    }
+
+    fn step_rest(&mut self, way: Way, after_ns: u64) {
+        let after_ns = after_ns + self.rng.below(after_ns + 1);
+        let order = self.push(self.now + after_ns, Next::Dialled);
+        self.connections.rest.steps.insert(order, way);
+    }
+
+    /// Something leaves on a connection; it may be that one has to rest now.
+    fn sent_on(&mut self, e: u32, way: Way) {
+        self.connections.rest.used.insert(way, self.now);
+        let Rests { most, ppm, .. } = self.setup.rests;
+        let rail = way.0 .1;
+        let host = self.eps[e as usize].host;
+        let resting = &self.connections.rest.resting;
+        let mine = self.connections.up.keys();
+        let mine = mine.filter(|end| end.0 == e && end.1 == rail);
+        let mut open: Vec<Way> = mine.map(|end| between((host, rail), end.2)).collect();
+        open.retain(|way| !resting.contains_key(way));
+        if most > 0 && open.len() > most {
+            let used = |way: &Way| self.connections.rest.used.get(way).copied().unwrap_or(0);
+            let others = open.into_iter().filter(|other| *other != way);
+            if let Some(least) = others.min_by_key(used) {
+                self.let_rest(least);
+            }
+        }
+        if self.rng.ppm(ppm) {
+            self.let_rest_soon(way);
+        }
+    }
+
+    /// As [`World::let_rest`], when what leaves now has left.
+    fn let_rest_soon(&mut self, way: Way) {
+        let order = self.push(self.now, Next::Dialled);
+        self.connections.rest.steps.insert(order, way);
+    }
+
+    /// A connection is about to rest: its ends send nothing more.
+    fn let_rest(&mut self, way: Way) {
+        self.net.stats.rested += 1;
+        self.begin_rest(way, Phase::Parting);
+        let early = self.setup.node.errs(Mutation::RestEarly);
+        let busy = self.connections.rest.busy.get(&way).copied();
+        let left_ns = busy.unwrap_or(0).saturating_sub(self.now);
+        let rounds_ns = 2 * self.net.latency(way.0 .1);
+        if early && left_ns > 0 {
+            self.net.sever(way.0, way.1);
+        }
+        self.step_rest(way, left_ns.max(rounds_ns));
+    }
+
+    fn begin_rest(&mut self, way: Way, phase: Phase) {
+        let resting = Resting {
+            phase,
+            held: 0,
+            datagrams: 0,
+            tries: 0,
+        };
+        self.connections.rest.resting.insert(way, resting);
+    }
+
+    /// A link is up: by datagrams, if links begin with these.
+    pub(crate) fn begin_light(&mut self, start: (usize, usize), target: (usize, usize)) {
+        let way = between(start, target);
+        let first = self.setup.may_rest(start.1) && self.setup.rests.datagrams_first > 0;
+        if first && !self.connections.rest.used.contains_key(&way) {
+            self.connections.rest.used.insert(way, self.now);
+            self.begin_rest(way, Phase::Resting);
+        }
+    }
+
+    /// The next step of a connection that rests; `false`: the event is of another kind.
+    pub(crate) fn step_of_rest(&mut self, order: u64) -> bool {
+        let Some(way) = self.connections.rest.steps.remove(&order) else {
+            return false;
+        };
+        let away = self.is_away(way.0) || self.is_away(way.1);
+        let silent = away || self.net.is_cut(way.0, way.1) || self.net.is_cut(way.1, way.0);
+        let is_up = |end: &crate::machine::connections::End| {
+            between((self.eps[end.0 as usize].host, end.1), end.2) == way
+        };
+        let is_up = self.connections.up.keys().any(is_up);
+        let Some(resting) = self.connections.rest.resting.get_mut(&way) else {
+            if is_up {
+                self.let_rest(way);
+            }
+            return true;
+        };
+        match resting.phase {
+            Phase::Resting => {}
+            Phase::Waking if silent && resting.tries >= TRIES_MAX => self.snap(way.0, way.1),
+            Phase::Parting | Phase::Waking if silent => {
+                resting.tries += 1;
+                self.step_rest(way, AGAIN_NS);
+            }
+            Phase::Parting => {
+                resting.phase = Phase::Resting;
+                if resting.held > 0 {
+                    self.rouse(way);
+                }
+            }
+            Phase::Waking => self.awake(way),
+        }
+        true
+    }
+
+    /// A connection is there again, and what was held leaves.
+    fn awake(&mut self, way: Way) {
+        self.connections.rest.resting.remove(&way);
+        self.net.stats.woken += 1;
+        for (e, out) in self.resting.remove(&way).unwrap_or_default() {
+            if self.eps[e as usize].alive {
+                self.sent_on(e, way);
+                self.leave(e, out, self.now, false);
+            }
+        }
+    }
+
+    /// Returns whether the process of a host does not look at its rails now.
+    fn is_away(&self, at: (usize, usize)) -> bool {
+        let ep = self.on_host[at.0].map(|e| &self.eps[e as usize]);
+        ep.is_none_or(|ep| {
+            let idle = ep.computing > 0 && !ep.threaded;
+            !ep.alive || ep.closed || ep.stopped > 0 || idle
+        })
+    }
+
+    /// Something on a connection is under way until then.
+    pub(crate) fn under_way(&mut self, e: u32, out: &Out, until: u64) {
+        if out.light || !self.setup.may_rest(out.rail) {
+            return;
+        }
+        let way = between((self.eps[e as usize].host, out.rail), target_of(&out.to));
+        let busy = self.connections.rest.busy.entry(way).or_default();
+        *busy = until.max(*busy);
+    }
+
+    /// Connections broke: what they held is lost.
+    pub(crate) fn break_resting(
+        &mut self,
+        broken: &impl Fn((usize, usize), (usize, usize)) -> bool,
+    ) {
+        let rest = &mut self.connections.rest;
+        let ends = |way: &Way| broken(way.0, way.1) || broken(way.1, way.0);
+        rest.resting.retain(|way, _| !ends(way));
+        rest.used.retain(|way, _| !ends(way));
+        rest.steps.retain(|_, way| !ends(way));
+        self.resting.retain(|way, _| !ends(way));
+    }
+}

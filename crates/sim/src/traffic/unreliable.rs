@@ -1,0 +1,105 @@
+//! Unreliable connections of InfiniBand (UC): which writes of a call have landed, as their
+//! immediates tell, and connections that are stuck.
+//!
+//! Each part of a call's write has an immediate, which comes when all of the part has landed; now
+//! and then it is lost alone, or a rail lies: then it comes before its bytes, or without them. The
+//! packet that tells of the call is believed when all immediates came; what decides that is the
+//! rails' own code. A connection is found again by the same number when it was made anew.
+
+use crate::machine::out::OutWrite;
+use crate::machine::place::target_of;
+use crate::machine::port::UC_MTU;
+use crate::traffic::dials::end_of;
+use crate::world::state::World;
+use marline_proto::Mutation;
+use marline_rails::immediate::{of_packet, WRITES_MAX};
+use marline_wire::RailAddr;
+use std::ops::Range;
+
+impl OutWrite {
+    /// The parts of its bytes that are written one by one; all at once, if they have no immediates.
+    pub(crate) fn parts(&self) -> Vec<Range<usize>> {
+        let mut lens: Vec<usize> = self.pieces.iter().map(|p| p.1).collect();
+        if self.call.is_none() {
+            lens = vec![lens.iter().sum()];
+        }
+        let count = |max| -> usize { lens.iter().map(|len| len.div_ceil(max)).sum() };
+        let mut part_max = self.part_max;
+        while count(part_max) > WRITES_MAX {
+            part_max *= 2;
+        }
+        let (mut parts, mut from) = (Vec::new(), 0);
+        for len in lens {
+            let end = from + len;
+            while from < end {
+                let to = end.min(from.saturating_add(part_max));
+                parts.push(from..to);
+                from = to;
+            }
+        }
+        parts
+    }
+
+    /// The immediate of the packet that tells of it.
+    pub(crate) fn told(&self) -> Option<u32> {
+        let call = self.call?;
+        Some(of_packet(call, self.parts().len()))
+    }
+}
+
+impl World {
+    /// The immediate of a write has come.
+    pub(crate) fn said(&mut self, e: u32, from: u32, rail: usize, immediate: Option<u32>) {
+        if let Some(immediate) = immediate {
+            let landed = self.connections.landed.entry((e, rail)).or_default();
+            landed.write(from, immediate);
+        }
+    }
+
+    /// Returns whether an endpoint takes the packet of a flight: if it tells of writes, they all
+    /// landed.
+    pub(crate) fn believes(&mut self, e: u32, slot: u32) -> bool {
+        let flying = &mut self.flying[slot as usize];
+        let (from, rail) = (flying.from, flying.to.1);
+        let Some(immediate) = flying.immediate.take() else {
+            return true;
+        };
+        let landed = self.connections.landed.entry((e, rail)).or_default();
+        landed.packet(from, immediate) || self.setup.node.errs(Mutation::TrustImmediates)
+    }
+
+    /// A packet of so many bytes was lost: if it had parts, its connection is stuck.
+    pub(crate) fn lost_part(
+        &mut self,
+        e: u32,
+        start: (usize, usize),
+        target: (usize, usize),
+        len: usize,
+    ) {
+        if len > UC_MTU && self.setup.is_uc(start.1) {
+            self.stick(e, start, target);
+        }
+    }
+
+    /// A connection takes nothing any more in one direction, and nobody is told.
+    pub(crate) fn stick(&mut self, e: u32, start: (usize, usize), target: (usize, usize)) {
+        if self.setup.sticks && !self.is_stuck(e, start, target) {
+            let breaks = self.breaks(e, start, target);
+            self.connections.stuck.insert((start, target), breaks);
+            self.net.stats.stuck += 1;
+        }
+    }
+
+    /// Returns whether it does so.
+    pub(crate) fn is_stuck(&self, e: u32, start: (usize, usize), target: (usize, usize)) -> bool {
+        let stuck = &self.connections.stuck;
+        !stuck.is_empty() && stuck.get(&(start, target)) == Some(&self.breaks(e, start, target))
+    }
+
+    /// An end makes its connection anew.
+    pub(crate) fn remake(&mut self, e: u32, rail: usize, to: RailAddr) {
+        self.net.stats.remade += 1;
+        self.snap((self.eps[e as usize].host, rail), target_of(&to));
+        self.hear(&end_of(e, rail, &to));
+    }
+}

@@ -1,0 +1,333 @@
+//! Remote operations as the truth knows them: calls from engine to engine, atomic operations, and
+//! the cells that these work on.
+
+use crate::base::rng::Rng;
+use crate::truth::elements;
+use marline_engine::{flag, Counter, Engine, EpId, System};
+use std::sync::Arc;
+
+/// A short write has so many bytes at most: with key, address and data a call of 4,096.
+pub(crate) const SHORT_MAX: u64 = 4_072;
+
+/// The call that a message is.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// As they travel.
+    pub bytes: Vec<u8>,
+    /// Its purpose.
+    pub ask: Ask,
+    /// It was done (an answer: it came).
+    pub done: bool,
+    /// Its answer came.
+    pub answered: bool,
+}
+
+/// The purpose of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// It writes.
+    Put,
+    /// It does this atomic operation of its sender, or this part of it.
+    Atomic(u32, usize),
+    /// It answers this message.
+    Answer(u32),
+    /// It reads no bytes: a read of its sender.
+    Read(u32),
+    /// It tells that an operation in parts is over.
+    Over,
+}
+
+impl Call {
+    /// One that is on its way.
+    pub fn new(ask: Ask, bytes: Vec<u8>) -> Box<Call> {
+        Box::new(Call {
+            bytes,
+            ask,
+            done: false,
+            answered: false,
+        })
+    }
+
+    /// True if `payload` is what it has at `offset`.
+    pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
+        let from = offset as usize;
+        self.bytes.get(from..from + payload.len()) == Some(payload)
+    }
+}
+
+/// The bytes of a request before its payload.
+pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
+    let words = [key, addr, data.unwrap_or(0)];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An atomic operation of an endpoint.
+#[derive(Debug, Default)]
+pub struct AtomicOp {
+    /// Whose cells.
+    pub dst: u32,
+    /// The operation itself.
+    pub what: Atomic,
+    /// The calls that it goes in, each with a part of it.
+    pub parts: Vec<Part>,
+    /// Its success has an entry.
+    pub entry: bool,
+    /// How it ended.
+    pub over: Option<bool>,
+}
+
+/// A part of an atomic operation.
+#[derive(Debug)]
+pub struct Part {
+    /// Its message, or `NONE` of one on its own cells.
+    pub uid: u32,
+    /// The elements that it does.
+    pub what: Atomic,
+    /// The bytes that it found (none: it was refused), once it is done.
+    pub old: Option<Option<Vec<u8>>>,
+}
+
+impl AtomicOp {
+    /// Flags of its entry.
+    pub fn flags(&self) -> u64 {
+        let does = if self.what.fetches {
+            flag::READ
+        } else {
+            flag::WRITE
+        };
+        flag::ATOMIC | does
+    }
+}
+
+/// An atomic operation.
+#[derive(Clone, Debug, Default)]
+pub struct Atomic {
+    /// Key and address that it names.
+    pub key: u64,
+    /// See `key`.
+    pub addr: u64,
+    /// libfabric's number of its elements' type.
+    pub datatype: u8,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Number of the operation, as libfabric has it.
+    pub op: u8,
+    /// Elements.
+    pub count: usize,
+    /// How many of them are in the first of two pieces that it names; 0: it names one.
+    pub cut: usize,
+    /// It brings the old values back.
+    pub fetches: bool,
+    /// One value for each element.
+    pub operands: Vec<u8>,
+    /// Another for each, of an operation that compares.
+    pub compare: Vec<u8>,
+}
+
+impl Atomic {
+    /// The call that asks for it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = head_of(self.key, self.addr, None);
+        bytes.extend([&self.operands[..], &self.compare].concat());
+        bytes
+    }
+
+    /// The calls that it takes, each of message `uid` for now.
+    pub fn parts(&self, uid: u32) -> Vec<Part> {
+        let operands = 1 + !self.compare.is_empty() as usize;
+        let most = SHORT_MAX as usize / self.size / operands;
+        let of = |bytes: &[u8], first: usize, count: usize| {
+            let range = first * self.size..(first + count) * self.size;
+            bytes.get(range).unwrap_or_default().to_vec()
+        };
+        let part = |first: usize, end: usize| {
+            let count = most.min(end - first);
+            let what = Atomic {
+                addr: self.addr_of(first),
+                count,
+                cut: 0,
+                operands: of(&self.operands, first, count),
+                compare: of(&self.compare, first, count),
+                ..*self
+            };
+            let old = None;
+            Part { uid, what, old }
+        };
+        let pieces = [(0, self.cut), (self.cut, self.count)];
+        let parts = |(first, end)| (first..end).step_by(most).map(move |at| part(at, end));
+        pieces.into_iter().flat_map(parts).collect()
+    }
+
+    fn addr_of(&self, element: usize) -> u64 {
+        self.addr.wrapping_add((element * self.size) as u64)
+    }
+
+    /// The pieces of its peer's memory: addresses, elements and keys.
+    pub fn places(&self) -> Vec<(u64, usize, u64)> {
+        let mut places = vec![(self.addr, self.cut, self.key)];
+        if self.cut == 0 {
+            places.clear();
+        }
+        places.push((self.addr_of(self.cut), self.count - self.cut, self.key));
+        places
+    }
+
+    /// Bytes that it works on.
+    pub fn len(&self) -> usize {
+        self.count * self.size
+    }
+
+    /// Does it to cells, and returns the bytes that were there.
+    pub fn apply(&self, cells: &mut [u8]) -> Vec<u8> {
+        let (old, size) = (cells.to_vec(), self.size);
+        for (i, cell) in cells.chunks_exact_mut(size).enumerate() {
+            let of = |all: &[u8]| {
+                all.get(i * size..(i + 1) * size)
+                    .unwrap_or_default()
+                    .to_vec()
+            };
+            let (operand, compare) = (of(&self.operands), of(&self.compare));
+            let new = elements::after((self.datatype, self.op), cell, &operand, &compare);
+            cell.copy_from_slice(&new);
+        }
+        old
+    }
+}
+
+/// The cells of a process.
+#[derive(Debug, Default)]
+pub struct Cells {
+    /// Those that are open.
+    pub open: Option<Open>,
+    /// Keys that there ever were.
+    pub keys_made: u64,
+    /// Something was done to them since they were looked at.
+    pub touched: bool,
+    /// Operations of others that wait for old values.
+    pub fetching: u32,
+}
+
+/// Cells that are open.
+#[derive(Debug)]
+pub struct Open {
+    /// The operation that their memory is of.
+    pub handle: u32,
+    /// Its key.
+    pub key: u64,
+    /// Peers may read them, write them.
+    pub readable: bool,
+    /// See `readable`.
+    pub writable: bool,
+    /// The bytes that must be in them.
+    pub bytes: Vec<u8>,
+}
+
+/// Operations of others that a process counts: reads (with the atomics that fetch), and writes.
+#[derive(Debug, Default)]
+pub struct Counted {
+    pub(crate) counters: [Arc<Counter>; 2],
+    /// Operations that were posted.
+    pub(crate) posted: [u64; 2],
+    /// Those that ended well.
+    pub(crate) done: [u64; 2],
+}
+
+impl Counted {
+    /// Has an endpoint count.
+    pub(crate) fn bind<S: System>(engine: &Engine<S>, ep: EpId) -> Counted {
+        let counted = Counted::default();
+        let [reads, writes] = counted.counters.clone();
+        engine.ep_bind_counter(ep, marline_engine::Counted::RemoteReads, reads);
+        engine.ep_bind_counter(ep, marline_engine::Counted::RemoteWrites, writes);
+        counted
+    }
+}
+
+/// Operations of others on one window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lets {
+    /// Counters of its region: reads, writes.
+    pub(crate) counters: [Arc<Counter>; 2],
+    /// Parts of such operations that were let in.
+    pub(crate) let_in: [u64; 2],
+    /// Messages of the writes among them that are no parts.
+    pub(crate) alone: Vec<u32>,
+}
+
+/// A user that a window lets in, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Let {
+    /// A read, or a part of one.
+    Read,
+    /// A part of a write.
+    Part,
+    /// All of a write, which is this message.
+    Write(u32),
+    /// The end of one.
+    Nothing,
+}
+
+impl Lets {
+    /// Something is let in.
+    pub(crate) fn add(&mut self, what: Let) {
+        match what {
+            Let::Read => self.let_in[0] += 1,
+            Let::Part => self.let_in[1] += 1,
+            Let::Write(uid) => {
+                self.let_in[1] += 1;
+                self.alone.push(uid);
+            }
+            Let::Nothing => {}
+        }
+    }
+}
+
+/// The fault of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// There is no such memory, or not any more.
+    Key,
+    /// Peers may only read it.
+    ReadOnly,
+    /// It ends one byte beyond the region.
+    Beyond,
+    /// It begins before the region, or its end is beyond all numbers.
+    Before,
+}
+
+impl Wrong {
+    /// Anything but nothing.
+    pub(crate) fn draw(rng: &mut Rng) -> Wrong {
+        rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Beyond, Wrong::Before])
+    }
+
+    /// Draws what may be wrong with a read.
+    pub(crate) fn draw_read(rng: &mut Rng) -> Wrong {
+        rng.pick(&[Wrong::Key, Wrong::Beyond, Wrong::Before])
+    }
+}
+
+/// No message, no window.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Key of the region that peers may read: all of the content, from its start.
+pub const KEY: u64 = 7;
+
+/// Where a request is to go: key, and address there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    /// The window that is meant, or `NONE`.
+    pub window: u32,
+    /// Key.
+    pub key: u64,
+    /// Offset or virtual address.
+    pub addr: u64,
+}
+
+/// A piece of the memory of another, for bytes `from ..` of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub spot: Spot,
+    pub from: u64,
+    pub len: u64,
+}

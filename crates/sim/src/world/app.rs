@@ -1,0 +1,81 @@
+//! The state of each endpoint's application.
+
+use crate::base::rng::Rng;
+use crate::setup::choices::{Setup, Work};
+
+/// State of an application.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Its random numbers.
+    pub rng: Rng,
+    /// The work of the application.
+    pub work: Work,
+    /// Operations or rounds left.
+    pub left: u32,
+    /// Round it is in.
+    pub round: u32,
+    /// Operations of the round that did not end.
+    pub pending: u32,
+    /// World time of its next step.
+    pub next_at: u64,
+    /// It posts nothing new.
+    pub done: bool,
+    /// How long it waits then until it looks whether something is to come.
+    pub(crate) pause_ns: u64,
+}
+
+impl App {
+    /// The application of an endpoint.
+    pub fn new(setup: &Setup, mut rng: Rng, index: u32, random: bool, now: u64) -> App {
+        let work = if random { Work::Random } else { setup.work };
+        let next_at = now + rng.below(setup.pause_ns + 1) + index as u64;
+        App {
+            rng,
+            work,
+            left: work.units(setup),
+            round: 0,
+            pending: 0,
+            next_at,
+            done: false,
+            pause_ns: 0,
+        }
+    }
+
+    /// There is more to do.
+    pub fn again(&mut self, setup: &Setup) {
+        self.left = self.work.units(setup);
+        self.done = false;
+        self.pause_ns = 0;
+    }
+}
+
+impl Work {
+    /// Operations or rounds of one host: some consist of many operations.
+    fn units(self, setup: &Setup) -> u32 {
+        let costly = match self {
+            Work::Random => 1,
+            Work::AllToAll => 8 * setup.hosts as u32,
+            Work::Incast => 20,
+            Work::Tree | Work::Collective => 1,
+            Work::Storm => 200,
+            _ => 4,
+        };
+        // What is received in one round of a cycle is sent in the next.
+        let cycle = match self {
+            Work::Tree => 2,
+            Work::Collective => 6,
+            _ => 1,
+        };
+        (setup.ops / costly).max(1).next_multiple_of(cycle)
+    }
+}
+
+/// A send that found no room in the log, to be posted again.
+#[derive(Clone, Copy, Debug)]
+pub struct LateSend {
+    pub(crate) dst: u32,
+    pub(crate) tag: Option<u64>,
+    pub(crate) data: Option<u64>,
+    pub(crate) len: u64,
+    pub(crate) in_round: bool,
+}

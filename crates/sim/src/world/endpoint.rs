@@ -1,0 +1,434 @@
+//! One process: a real engine with its operations, memory, machine and application.
+
+use crate::base::content::Content;
+use crate::base::rng::Rng;
+use crate::base::table::Table;
+use crate::machine::host::{id_of, Machine, LOOK_NS};
+use crate::machine::place::{port_of, Sites};
+use crate::machine::port::PortSpec;
+use crate::machine::system::{SimSystem, SimWatch};
+use crate::setup::choices::Setup;
+use crate::truth::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
+use crate::truth::messages::Plain;
+use crate::truth::remote::{Counted, KEY};
+use crate::world::app::{App, LateSend};
+use crate::world::trace::Trace;
+use crate::world::windows::Windows;
+use marline_engine::{
+    AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
+};
+use marline_proto::{Node, PathStats};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Events that a failure report shows of each endpoint.
+const TRACE_MAX: usize = 60;
+/// The progress thread's tick (design section 7).
+const TICK_NS: u64 = 10_000_000;
+
+/// An entry that the engine has put into a queue and the application has not read yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// Its context.
+    pub context: usize,
+    /// Bytes received.
+    pub len: usize,
+    /// Bytes that came (a read's entry does not say).
+    pub bytes: usize,
+    /// Error.
+    pub error: Option<OpError>,
+    /// Received: where the content starts, and where it is in the buffer.
+    pub content: Option<(u64, u64)>,
+    /// The operation's memory is the application's again.
+    pub last: bool,
+}
+
+/// How an application polls.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Entries that it reads at once.
+    pub batch: usize,
+    /// After a poll that found something it polls again at once.
+    pub looks_twice: bool,
+    /// Its next poll is at most so long after a packet came.
+    pub pace_ns: u64,
+}
+
+impl Habits {
+    fn draw(setup: &Setup, rng: &mut Rng) -> Habits {
+        Habits {
+            batch: rng.pick(&[1, 2, 8, 16]),
+            looks_twice: rng.one_in(3),
+            pace_ns: rng.pick(&setup.paces_ns),
+        }
+    }
+}
+
+/// A process.
+pub struct Endpoint {
+    /// Its number among all, dead ones too.
+    pub index: u32,
+    /// Host it runs on.
+    pub host: usize,
+    /// The engine.
+    pub engine: Engine<SimSystem>,
+    /// The machine that it runs on.
+    pub machine: Arc<Machine>,
+    /// Its endpoint.
+    pub ep: EpId,
+    /// Its address blob, which says where it was when a process last started.
+    pub blob: Vec<u8>,
+    /// Its token.
+    pub token: u32,
+    /// Where its rails are now.
+    pub(crate) sites: Sites,
+    av: AvId,
+    pub(crate) addrs: Table<u32, FiAddr>,
+    /// Its queues: of sends and reads, of receives (perhaps the same).
+    pub cqs: [CqId; 2],
+    /// How its application polls.
+    pub habits: Habits,
+    /// The entries that are in them.
+    pub due: [VecDeque<Due>; 2],
+    /// Not dead.
+    pub alive: bool,
+    /// When it died.
+    pub died_ns: u64,
+    /// Said BYE.
+    pub closed: bool,
+    /// Every operation it ever had; the handle is the index.
+    pub ops: Vec<Op>,
+    /// Memory of those that are over.
+    pub graveyard: Graveyard,
+    /// The matches that MPI's rules demand.
+    pub plain: Plain,
+    /// World time of the next run.
+    pub run_at: u64,
+    /// World time when the thread wakes, when its alarm goes off.
+    pub thread_at: u64,
+    /// See `thread_at`.
+    pub alarm_at: u64,
+    /// Packets wake the thread.
+    pub armed: bool,
+    /// It has a thread.
+    pub threaded: bool,
+    /// World time of the application's last poll.
+    pub polled_at: u64,
+    /// Reasons not to poll, not to run.
+    pub computing: u32,
+    /// See `computing`.
+    pub stopped: u32,
+    /// It is off the processor, in the middle of a call, until then: what it sends leaves then.
+    pub held_until: u64,
+    /// Its clock less the world's.
+    pub clock_ns: u64,
+    /// The application.
+    pub app: App,
+    /// Claimed messages: the peek's operation, the message.
+    pub claims: Vec<(u32, u32)>,
+    /// Memory that others may write or read.
+    pub windows: Windows,
+    /// Its counters of what is done there.
+    pub counted: Counted,
+    /// Sends that found no room in the log.
+    pub late: VecDeque<LateSend>,
+    /// Sends and reads that did not end.
+    pub open: u32,
+    /// Matched receives that did not end.
+    pub owed: u32,
+    /// Entries that must come besides.
+    pub awaited: u32,
+    /// Operations of one round of its application, at most.
+    pub open_max: u64,
+    /// Matched messages of each endpoint.
+    pub matched: Table<u32, u64>,
+    /// Counters of its rails when it was closed.
+    pub last_rails: Vec<PathStats>,
+    /// Last packet number of each path.
+    pub numbers: Table<(u32, u16), u64>,
+    /// Endpoints it declared dead.
+    pub buried: Vec<u32>,
+    /// When the last packet of one that had died came.
+    pub last_words: BTreeMap<u32, u64>,
+    /// Turns in a row without any effect, and when they began.
+    pub idle_turns: (u32, u64),
+    /// Latest events.
+    pub trace: VecDeque<(u64, Trace)>,
+}
+
+/// Random numbers of an endpoint: id, token, epoch.
+const RANDOMS: usize = 3;
+
+/// An engine on a machine.
+fn assemble(
+    setup: &Setup,
+    machine: &Arc<Machine>,
+    index: u32,
+    mut rng: Rng,
+) -> Result<Engine<SimSystem>, SubmitError> {
+    let (rails, halves) = machine.rails();
+    let mut proto = setup.node;
+    // Every other endpoint asks for another algorithm (of numbers 1 to 4).
+    if index % 2 == 1 {
+        proto.algorithm = 5 - proto.algorithm.clamp(1, 4);
+    }
+    let cfg = CoreConfig {
+        proto,
+        log_bytes: setup.log_bytes,
+        borrow: setup.borrow,
+        aggregate_after: setup.aggregate_after,
+        calls: setup.calls,
+        mtu: 0,
+    };
+    // The first number is the endpoint's id, after those of the one that is there before it.
+    let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
+    let mut other = Rng::new(index as u64, 17);
+    let random = Box::new(move || {
+        if others > 0 {
+            others -= 1;
+            return Ok(other.next());
+        }
+        match std::mem::take(&mut first) {
+            true => Ok(id_of(rng.next(), index)),
+            false => Ok(rng.next()),
+        }
+    });
+    let parts = Parts {
+        rails,
+        halves,
+        clock: SimSystem(machine.clone()),
+        watch: SimWatch(machine.clone()),
+        tick_ns: TICK_NS,
+        threaded: setup.threaded,
+        random,
+        log: LogSink(Arc::new(|_, _| {})),
+    };
+    let engine = Engine::assemble(cfg, parts);
+    if setup.second {
+        machine.set_look(0); // in no time
+        engine.ep_open()?;
+        machine.set_look(LOOK_NS);
+    }
+    Ok(engine)
+}
+
+/// Gives an endpoint its address vector, queues and counters, and peers what they may read.
+fn enable(
+    engine: &Engine<SimSystem>,
+    (ep, av): (EpId, AvId),
+    [tx, rx]: [CqId; 2],
+) -> Result<Counted, SubmitError> {
+    engine.ep_bind_av(ep, av);
+    engine.ep_bind_tx_cq(ep, tx);
+    engine.ep_bind_rx_cq(ep, rx);
+    let counted = Counted::bind(engine, ep);
+    engine.ep_enable(ep)?;
+    engine.mr_open(&everything())?;
+    Ok(counted)
+}
+
+/// The port of the rails that have addresses.
+fn port(specs: &[PortSpec]) -> u16 {
+    let there = specs.iter().find(|spec| spec.addr.is_some());
+    there.map_or(0, |spec| port_of(&spec.addr))
+}
+
+/// The region that peers may read.
+fn everything() -> Region {
+    let (base, len) = Content::shared().region();
+    Region {
+        key: KEY,
+        base,
+        len,
+        virt_addr: false,
+        readable: true,
+        writable: false,
+    }
+}
+
+impl Endpoint {
+    /// A process that starts now.
+    pub fn new(
+        setup: &Setup,
+        (index, host): (u32, usize),
+        specs: &[PortSpec],
+        mut rng: Rng,
+        clock_ns: u64,
+        app: App,
+    ) -> Result<Endpoint, SubmitError> {
+        let machine = Machine::new(specs);
+        machine.set_now(clock_ns);
+        machine.set_yield(rng.pick(&setup.yields_ns));
+        let one_cq = rng.one_in(3);
+        let habits = Habits::draw(setup, &mut rng);
+        let engine = assemble(setup, &machine, index, rng)?;
+        let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
+        let rx = if one_cq { tx } else { engine.cq_open() };
+        let counted = enable(&engine, (ep, av), [tx, rx])?;
+        let (blob, len) = engine.ep_name(ep).ok_or(SubmitError::Invalid)?;
+        let token = engine.inspect(|core| core.node(ep).map_or(0, |n| n.address().token));
+        Ok(Endpoint {
+            index,
+            host,
+            engine,
+            machine,
+            ep,
+            blob: blob[..len].to_vec(),
+            token,
+            sites: Sites::of(port(specs), setup.rails),
+            av,
+            addrs: Table::default(),
+            cqs: [tx, rx],
+            habits,
+            due: Default::default(),
+            alive: true,
+            died_ns: 0,
+            closed: false,
+            ops: Vec::new(),
+            graveyard: Graveyard::default(),
+            plain: Plain::new(setup.node.any_source_fails),
+            run_at: u64::MAX,
+            thread_at: 0,
+            alarm_at: u64::MAX,
+            armed: false,
+            threaded: setup.threaded,
+            polled_at: 0,
+            computing: 0,
+            stopped: 0,
+            held_until: 0,
+            clock_ns,
+            app,
+            claims: Vec::new(),
+            windows: Windows::default(),
+            counted,
+            late: VecDeque::new(),
+            open: 0,
+            owed: 0,
+            awaited: 0,
+            open_max: 0,
+            matched: Table::default(),
+            last_rails: vec![PathStats::default(); setup.rails],
+            numbers: Table::default(),
+            buried: Vec::new(),
+            last_words: BTreeMap::new(),
+            idle_turns: (0, 0),
+            trace: VecDeque::new(),
+        })
+    }
+
+    /// True if it is there and on its processor.
+    pub fn runs(&self) -> bool {
+        self.alive && !self.closed && self.stopped == 0
+    }
+
+    /// Until then it is in the calls that it made: they take time, and a processor that was
+    /// offered to others comes back later.
+    pub fn away_until(&self) -> u64 {
+        self.machine.peek_now().saturating_sub(self.clock_ns)
+    }
+
+    /// Counters of its paths by the index of their local rail; of a closed endpoint, as they were.
+    pub fn rails(&self) -> Vec<PathStats> {
+        let mut rails = self.last_rails.clone();
+        self.node(|node| {
+            node.for_each_peer(|_, _, _, paths| {
+                for (local, _, _, stats) in paths {
+                    if let Some(sum) = rails.get_mut(local as usize) {
+                        add_counters(sum, &stats);
+                    }
+                }
+            })
+        });
+        rails
+    }
+
+    /// Looks at the node.
+    pub fn node<R>(&self, look: impl FnOnce(&Node) -> R) -> Option<R> {
+        self.engine.inspect(|core| core.node(self.ep).map(look))
+    }
+
+    /// Address of another endpoint, inserted now.
+    pub fn insert_addr(&mut self, other: u32, blob: &[u8]) -> Result<FiAddr, SubmitError> {
+        let addr = self.engine.av_insert(self.av, blob)?;
+        self.addrs.insert(other, addr);
+        Ok(addr)
+    }
+
+    /// True if entries from `other` must have this source.
+    pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
+        let known = self.addrs.get(&other).copied();
+        known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
+    }
+
+    /// Remembers an event for the report.
+    pub fn note(&mut self, now: u64, what: Trace) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back((now, what));
+    }
+
+    /// A new operation; its handle.
+    pub fn add_op(&mut self, kind: OpKind, buffer: Buffer, now: u64, in_round: bool) -> u32 {
+        self.app.pending += in_round as u32;
+        self.ops.push(Op {
+            kind,
+            buffer,
+            posted_ns: now,
+            done_ns: None,
+            in_round,
+        });
+        self.ops.len() as u32 - 1
+    }
+
+    /// An operation ends; `false`: it had ended before.
+    pub fn end_op(&mut self, handle: u32, now: u64) -> bool {
+        let Some(op) = self.ops.get_mut(handle as usize) else {
+            return false;
+        };
+        if op.done_ns.is_some() {
+            return false;
+        }
+        op.done_ns = Some(now);
+        self.app.pending -= op.in_round as u32;
+        true
+    }
+
+    /// The receive with this handle.
+    pub fn recv_mut(&mut self, handle: u32) -> Option<&mut RecvOp> {
+        match &mut self.ops.get_mut(handle as usize)?.kind {
+            OpKind::Recv(recv) => Some(recv),
+            _ => None,
+        }
+    }
+
+    /// True if it was told that the other is dead.
+    pub fn believes_dead(&self, other: u32) -> bool {
+        self.buried.contains(&other)
+    }
+
+    /// Which of its queues takes entries of sends, of receives.
+    pub fn queue(&self, receive: bool) -> usize {
+        (receive && self.cqs[0] != self.cqs[1]) as usize
+    }
+}
+
+/// Adds the counters of rails that tests ask for: packets, damage, what was sent again and why, and
+/// how often each rail was left and taken back.
+pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
+    sum.packets_sent += stats.packets_sent;
+    sum.bytes_sent += stats.bytes_sent;
+    sum.lost += stats.lost;
+    sum.spurious += stats.spurious;
+    sum.repairs += stats.repairs;
+    sum.needless += stats.needless;
+    sum.resent_loss += stats.resent_loss;
+    sum.resent_repair += stats.resent_repair;
+    sum.resent_failover += stats.resent_failover;
+    sum.failovers += stats.failovers;
+    sum.corrupt += stats.corrupt;
+    sum.corrupt_downs += stats.corrupt_downs;
+    sum.returns += stats.returns;
+    sum.failovers += stats.failovers;
+    sum.shrinks += stats.shrinks;
+}

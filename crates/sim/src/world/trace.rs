@@ -1,0 +1,32 @@
+//! The last doings of an endpoint, for the report of a failure.
+
+use marline_proto::Event;
+use std::fmt;
+
+/// Something that happened, for the failure report.
+#[derive(Clone, Debug)]
+pub enum Trace {
+    /// A packet left: to, path code, number, bytes, frames.
+    Sent(u32, u16, u64, usize, String),
+    /// A packet came: from, path code, number, result.
+    Came(u32, u16, u64, String),
+    /// The node said.
+    Said(Event),
+    /// The application did, or was told.
+    Did(String),
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trace::Sent(to, path, number, len, what) => {
+                write!(f, "-> {to} path {path:04x} #{number} {len} B: {what}")
+            }
+            Trace::Came(from, path, number, what) => {
+                write!(f, "<- {from} path {path:04x} #{number}: {what}")
+            }
+            Trace::Said(event) => write!(f, "   {event:?}"),
+            Trace::Did(what) => write!(f, "   {what}"),
+        }
+    }
+}
