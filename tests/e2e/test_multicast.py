@@ -423,6 +423,7 @@ def test_a_preloaded_tool_sees_the_calls_that_go_to_the_mpi(four, mpi):
     assert all_of_them == (200, 4, 0), all_of_them
     broadcasts, freed, sent = seen_by_tool(four, mpi, "bcast", options=["--multicast"], preload=[tool])
     assert 0 < broadcasts < all_of_them[0] and freed == 4 and sent > 50, (broadcasts, freed, sent)
+    assert seen_by_tool(four, mpi, "bcast", options=[], preload=[tool]) == all_of_them
     ours = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
     first = seen_by_tool(four, mpi, "bcast", options=["--multicast"], preload=[tool, ours])
     assert first == all_of_them
@@ -576,10 +577,32 @@ def test_a_killed_collector_ends_broadcasts_with_its_name(four, mpich):
     assert_ended(four, mpich, 2, "co-root4")
 
 
-def test_without_the_option_nothing_is_multicast(four, mpich):
-    with Filter(four) as filtered:
-        assert_right(run(four, mpich, "--count", 20, options=["--multicast", "--no-multicast"]))
-        assert filtered.counts("h0")[0] == (0, 0)
+def unasked(four, mpi, count=150, size=20_000, n=HOSTS, options=(), verdict=""):
+    """What left for groups, in bytes, of broadcasts of rank 0 without the option."""
+    with Filter(four, verdict) as filtered:
+        result = run(four, mpi, "--plain", "--count", count, "--max-size", size, n=n, options=options)
+        assert_right(result)
+        assert not result.find("multicast"), result.tail()
+        return filtered.counts("h0")[0][1]
+
+
+def test_long_broadcasts_are_multicast_where_a_communicator_has_many(four, mpi):
+    """From the hundredth on, though nobody asked."""
+    assert 51 * 20_000 < unasked(four, mpi) < 56 * 24_000
+
+
+@pytest.mark.parametrize("few", [{"count": 99}, {"size": 16_000}, {"n": 3}, {"n": 2 * HOSTS}], ids=str)
+def test_without_the_option_nothing_else_is_multicast(four, mpich, few):
+    assert unasked(four, mpich, **few) == 0
+
+
+def test_without_the_option_nothing_is_said_of_networks_that_carry_none(four, mpi):
+    assert 0 < unasked(four, mpi, verdict="drop") < 300_000, "probes of two networks"
+
+
+@pytest.mark.parametrize("options", [["--no-multicast"], ["--multicast", "--no-multicast"], ["--no-preload"]], ids=str)
+def test_nothing_is_multicast_where_it_is_switched_off(four, mpich, options):
+    assert unasked(four, mpich, options=options) == 0
 
 
 def test_nothing_else_is_in_the_way():

@@ -16,6 +16,10 @@ pub const MULTICAST: &str = "MARLINE_MULTICAST";
 
 /// The variable that tells it which calls to do, and their names.
 pub const MULTICAST_CALLS: &str = "MARLINE_MULTICAST_CALLS";
+/// The variable that tells it that nobody asked for it, so that it begins where it pays.
+pub const MULTICAST_UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
+/// The calls that it does then: no sums, whose rounding would differ from the MPI's.
+pub const UNASKED_CALLS: &str = "bcast";
 /// See [`MULTICAST_CALLS`].
 pub const CALLS: [&str; 4] = ["bcast", "allreduce", "barrier", "allgather"];
 
@@ -42,16 +46,32 @@ fn find(dir: &Path, names: [&str; 2]) -> Option<PathBuf> {
     found.filter(|path| !path.to_string_lossy().contains([' ', ':']))
 }
 
-/// The variable's value with the library in front of what the user preloads.
-pub fn value(library: &Path, of_user: Option<&str>) -> String {
-    let library = library.to_string_lossy().into_owned();
-    let of_user = of_user.unwrap_or_default();
-    let mut given = of_user.split([' ', ':']);
-    match of_user {
-        "" => library,
-        _ if given.any(|path| path == library) => of_user.to_owned(),
-        _ => format!("{library}:{of_user}"),
+/// The variable's value: the MPI's library and that of multicast in front of what the user
+/// preloads. One of multicast that nobody asked for is behind it, so that the user's tools see all
+/// calls.
+pub fn value(
+    (own, multicast): (Option<PathBuf>, Option<PathBuf>),
+    asked: bool,
+    of_user: Option<String>,
+) -> Option<String> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let (own, multicast, of_user) = (
+        own.map(text),
+        multicast.map(text),
+        of_user.unwrap_or_default(),
+    );
+    if own.is_none() && multicast.is_none() {
+        return None;
     }
+    let user = Some(of_user.clone()).filter(|given| !given.is_empty());
+    let order = match asked {
+        true => [multicast, own, user],
+        false => [own, user, multicast],
+    };
+    let is_given = |library: &String| of_user.split([' ', ':']).any(|path| path == library);
+    let new = |part: &String| *part == of_user || !is_given(part);
+    let parts: Vec<String> = order.into_iter().flatten().filter(new).collect();
+    Some(parts.join(":"))
 }
 
 #[cfg(test)]
@@ -60,12 +80,25 @@ mod tests {
 
     #[test]
     fn what_the_user_preloads_stays() {
-        let library = Path::new("/m/libmarline-mpi.so");
-        assert_eq!(value(library, None), "/m/libmarline-mpi.so");
-        assert_eq!(value(library, Some("")), "/m/libmarline-mpi.so");
-        let both = value(library, Some("/u/a.so /u/b.so"));
-        assert_eq!(both, "/m/libmarline-mpi.so:/u/a.so /u/b.so");
-        assert_eq!(value(library, Some(&both)), both, "only once");
+        let own = Some(PathBuf::from("/m/mpi.so"));
+        let given = |user: &str| value((own.clone(), None), true, Some(user.to_owned())).unwrap();
+        assert_eq!(value((own.clone(), None), true, None).unwrap(), "/m/mpi.so");
+        assert_eq!(given(""), "/m/mpi.so");
+        let both = given("/u/a.so /u/b.so");
+        assert_eq!(both, "/m/mpi.so:/u/a.so /u/b.so");
+        assert_eq!(given(&both), both, "only once");
+        let user = Some("/u/a.so".to_owned());
+        assert_eq!(value((None, None), true, user), None);
+    }
+
+    #[test]
+    fn multicast_that_nobody_asked_for_is_behind_the_users_tools() {
+        let libraries = || (Some("/m/mpi.so".into()), Some("/m/bcast.so".into()));
+        let user = || Some("/u/a.so".to_owned());
+        let asked = value(libraries(), true, user()).unwrap();
+        assert_eq!(asked, "/m/bcast.so:/m/mpi.so:/u/a.so");
+        let unasked = value(libraries(), false, user()).unwrap();
+        assert_eq!(unasked, "/m/mpi.so:/u/a.so:/m/bcast.so");
     }
 
     #[test]

@@ -12,7 +12,8 @@ pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
               FI_MARLINE_STATS_DIR*,
-              with --multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS LD_PRELOAD (before yours)
+              but with --no-multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS
+              MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
@@ -54,12 +55,14 @@ pub struct Common {
     /// data with gaps).
     #[arg(long)]
     pub no_preload: bool,
-    /// Do collective calls by multicast, or only these (docs/multicast.md).
+    /// Do collective calls by multicast, or only these, from the first broadcast on
+    /// (docs/multicast.md).
     #[arg(long, value_name = "CALLS", num_args = 0.., require_equals = true, value_delimiter = ',',
           default_missing_values = preload::CALLS, value_parser = preload::CALLS,
           overrides_with = "no_multicast")]
     pub multicast: Option<Vec<String>>,
-    /// Do not, which is what happens without either.
+    /// Do not. Without either, broadcasts of 16 KiB and more go by multicast after the hundredth
+    /// of a communicator of 4 to 64 ranks with a host each.
     #[arg(long)]
     pub no_multicast: bool,
     /// Directory with libmarline-fi.so.
@@ -120,29 +123,39 @@ pub fn variables(
     if own.is_some() {
         set.extend(effective(mpi::yields(kind).as_slice(), environment));
     }
-    let calls = common.multicast.as_ref();
-    let multicast = calls.map(|_| preload::multicast(dir));
-    if multicast == Some(None) {
-        tool::say(
-            "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
-                   path has a blank or a colon: all calls stay the MPI's",
-        );
-    }
-    if let Some(Some((_, provider))) = &multicast {
-        let provider = provider.to_string_lossy().into_owned();
-        set.push((preload::MULTICAST.to_owned(), provider));
-        let calls = calls.map_or_else(String::new, |calls| calls.join(","));
-        set.push((preload::MULTICAST_CALLS.to_owned(), calls));
-    }
-    let multicast = multicast.flatten().map(|(library, _)| library);
-    let libraries = [own, multicast].into_iter().flatten();
-    let mut value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
-    for library in libraries {
-        value = Some(preload::value(&library, value.as_deref()));
-        set.retain(|(name, _)| name != preload::VARIABLE);
-        set.extend(value.clone().map(|v| (preload::VARIABLE.to_owned(), v)));
-    }
+    let (multicast, more) = multicast(common, dir);
+    set.extend(more);
+    let value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
+    let value = preload::value((own, multicast), common.multicast.is_some(), value);
+    set.extend(value.map(|v| (preload::VARIABLE.to_owned(), v)));
     set
+}
+
+/// The library of multicast, if it is wanted and there, and its variables.
+fn multicast(common: &Common, dir: &Path) -> (Option<PathBuf>, Vec<(String, String)>) {
+    let asked = common.multicast.as_ref();
+    if asked.is_none() && (common.no_multicast || common.no_preload) {
+        return (None, Vec::new());
+    }
+    let Some((library, provider)) = preload::multicast(dir) else {
+        asked.inspect(|_| {
+            tool::say(
+                "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
+                 path has a blank or a colon: all calls stay the MPI's",
+            )
+        });
+        return (None, Vec::new());
+    };
+    let calls = asked.map_or_else(|| preload::UNASKED_CALLS.to_owned(), |calls| calls.join(","));
+    let mut set = vec![
+        (preload::MULTICAST, provider.to_string_lossy().into_owned()),
+        (preload::MULTICAST_CALLS, calls),
+    ];
+    if asked.is_none() {
+        set.push((preload::MULTICAST_UNASKED, "1".to_owned()));
+    }
+    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
+    (Some(library), set.into_iter().map(owned).collect())
 }
 
 /// The variables to set: all but the preferences that the user has decided otherwise.

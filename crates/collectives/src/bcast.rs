@@ -49,7 +49,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     let asked = asked.of(mpi);
     let Bcast { comm, datatype, .. } = asked;
     let (count, len, is_plain) = asked.size(mpi)?;
-    let agreed = group::agreed(mpi, comm)?;
+    let agreed = group::for_bcast(mpi, comm, len)?;
     let root = usize::try_from(asked.root)
         .ok()
         .filter(|r| *r < agreed.ranks)?;

@@ -2,9 +2,12 @@
 //! with, at all ranks.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
 /// The variable with their names, between commas; without it all of them.
 const VARIABLE: &str = "MARLINE_MULTICAST_CALLS";
+/// The variable that is set where nobody asked for multicast.
+const UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
 
 /// A call, of all its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,13 @@ impl Call {
     pub fn bit(self) -> c_int {
         1 << self as c_int
     }
+}
+
+/// Returns whether the user asked for multicast. If not, it has to pay without being noticed
+/// (docs/decisions/0325).
+pub fn are_asked_for() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var_os(UNASKED).is_none())
 }
 
 /// The bits of those that are wanted here.

@@ -27,6 +27,14 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// An agreement costs as much as so many calls gain by it.
 const CALLS_BEFORE: usize = 1_000;
 
+/// Where nobody asked for multicast, it begins after so many broadcasts of a communicator that are
+/// long enough, on so many ranks, each of which has a host of its own (docs/decisions/0325).
+const BCASTS_BEFORE: usize = 100;
+/// See [`BCASTS_BEFORE`]; bytes.
+const LONG_MIN: usize = 16 << 10;
+/// See [`BCASTS_BEFORE`].
+const UNASKED_RANKS: RangeInclusive<usize> = 4..=64;
+
 /// The agreement that is kept with a communicator.
 pub struct Agreed {
     pub ranks: usize,
@@ -124,10 +132,34 @@ pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     })
 }
 
+/// The agreement of a communicator, for a broadcast of so many bytes.
+pub fn for_bcast(mpi: &Mpi, comm: Handle, len: usize) -> Option<&'static Agreed> {
+    match calls::are_asked_for() {
+        true => agreed(mpi, comm),
+        false if pays(len) => counted(mpi, comm, UNASKED_RANKS, BCASTS_BEFORE),
+        false => None,
+    }
+}
+
+/// Returns whether broadcasts of so many bytes may go by a group.
+pub fn pays(len: usize) -> bool {
+    calls::are_asked_for() || len >= LONG_MIN
+}
+
 /// The agreement of a communicator that has one, or calls of which have become so many that one
 /// pays, as all its ranks count alike. Groups of other numbers of ranks are of no use to the
 /// caller.
 pub fn in_time(mpi: &Mpi, comm: Handle, ranks: RangeInclusive<usize>) -> Option<&'static Agreed> {
+    calls::are_asked_for().then(|| counted(mpi, comm, ranks, CALLS_BEFORE))?
+}
+
+/// The agreement, if there is one already or there were so many calls before this one.
+fn counted(
+    mpi: &Mpi,
+    comm: Handle,
+    ranks: RangeInclusive<usize>,
+    before: usize,
+) -> Option<&'static Agreed> {
     if let Some(agreed) = known(mpi, comm) {
         return ranks.contains(&agreed.ranks).then_some(agreed);
     }
@@ -136,7 +168,7 @@ pub fn in_time(mpi: &Mpi, comm: Handle, ranks: RangeInclusive<usize>) -> Option<
     }
     let key = count_key(mpi)?;
     let count = mpi.attr(comm, key).map_or(0, |count| count as usize) + 1;
-    if count < CALLS_BEFORE {
+    if count < before {
         mpi.set_attr(comm, key, count as *mut c_void);
         return None;
     }
@@ -195,6 +227,9 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
     );
     let all = mpi.gather(comm, &own, ranks)?;
     let offers: Vec<&[u8]> = all.chunks(own.len()).collect();
+    if !calls::are_asked_for() && share_hosts(&offers) {
+        return None;
+    }
     let cards: Vec<u8> = offers
         .iter()
         .flat_map(|o| &o[IDENTITY_LEN..])
@@ -220,7 +255,7 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
         (provider.start)(group, networks);
         return Some((group, calls_of(&offers, calls as c_int)));
     }
-    if rank == 0 {
+    if rank == 0 && calls::are_asked_for() {
         crate::guard::say(&format!(
             "the network does not carry multicast between {ranks} ranks: all of theirs goes \
              point to point"
@@ -242,12 +277,17 @@ const CALLS_SHIFT: u32 = 8;
 /// Of the calls that are wanted, those that are done: where several ranks share a host, the MPI
 /// does all but broadcasts quicker in its memory.
 fn calls_of(offers: &[&[u8]], wanted: c_int) -> c_int {
-    let mut hosts: Vec<&[u8]> = offers.iter().map(|o| &o[HOST_AT..IDENTITY_LEN]).collect();
-    hosts.sort_unstable();
-    match hosts.windows(2).any(|pair| pair[0] == pair[1]) {
+    match share_hosts(offers) {
         true => wanted & Call::Bcast.bit(),
         false => wanted,
     }
+}
+
+/// Returns whether two ranks or more are of one host.
+fn share_hosts(offers: &[&[u8]]) -> bool {
+    let mut hosts: Vec<&[u8]> = offers.iter().map(|o| &o[HOST_AT..IDENTITY_LEN]).collect();
+    hosts.sort_unstable();
+    hosts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// A number that is the same for all processes of this host, and of its part where it is divided

@@ -114,7 +114,7 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     provider::find()?;
     let bcast = asked.of(mpi);
     let (count, len, is_plain) = bcast.size(mpi)?;
-    let agreed = group::known(mpi, bcast.comm)?;
+    let agreed = group::known(mpi, bcast.comm).filter(|_| group::pays(len))?;
     agreed.ahead?;
     if !agreed.does(Call::Bcast) {
         return None;

@@ -9,7 +9,7 @@
 //! serve another one when the program has freed it.
 
 use crate::bcast::Bcast;
-use crate::calls::Call;
+use crate::calls::{self, Call};
 use crate::group::{self, Agreed, RANKS_MIN};
 use crate::ibcast::{self, Asked, Told, Whom};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
@@ -168,6 +168,9 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
 
 /// The communicator of a group that is free at all ranks, or of a new one.
 fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
+    if !calls::are_asked_for() {
+        return None;
+    }
     let is_carried = group::agreed(mpi, comm)?.group_for(Call::Bcast).is_some();
     let able = is_carried && find().is_some() && provider::find().is_some();
     let free = mpi.agree(comm, if able { offer(comm) } else { 0 })?;
