@@ -2,9 +2,9 @@
 
 mod face;
 
-use face::{backed, done, node_of, node_with, specs, Flying, Pair};
-use marline_proto::{Config, Delivery, Event, Node, RecvSpec, Source};
-use marline_wire::Packet;
+use face::{backed, done, node_of, node_with, output, specs, take, Flying, Pair};
+use marline_proto::{Config, Delivery, Event, Node, RecvSpec, SendSpec, Source};
+use marline_wire::{Packet, RailKind};
 
 const MS: u64 = 1_000_000;
 
@@ -140,6 +140,49 @@ fn unlinked(pair: &mut Pair, ns: u64, streams: &[usize], refusing: &[usize]) -> 
         dead = deaths(&mut pair.a);
     }
     dead
+}
+
+/// Two nodes that never met, on one rail with connections: inside a host, or not.
+fn strangers(near: bool) -> Pair {
+    let nodes = [1, 2].map(|host| {
+        let mut rails = specs(host, 1, 1_472);
+        if near {
+            rails[0].addr.kind = RailKind::Shm;
+        }
+        (rails[0].connected, rails[0].delivery) = (true, Delivery::STREAM);
+        node_of(Config::default(), host, rails)
+    });
+    Pair::of(nodes, false)
+}
+
+/// A process of this host that is killed before it was heard, or before it acknowledged anything:
+/// the name that is refused was never anybody else's. An address in a network may be.
+#[test]
+fn who_was_killed_inside_a_host_before_it_answered_is_gone_by_refusals() {
+    for heard in [false, true] {
+        for near in [true, false] {
+            let mut pair = strangers(near);
+            if heard {
+                let to_a = pair.b.peer(&pair.a.address());
+                pair.b.post_send(&SendSpec {
+                    handle: 1,
+                    peer: to_a,
+                    tag: None,
+                    data: None,
+                    len: 100,
+                    urgent_ack: true,
+                });
+                let there = output(&mut pair.b, pair.now, false);
+                take(&mut pair.a, pair.now, &there);
+            }
+            pair.send(2, 100);
+            let before = pair.now;
+            let dead = unlinked(&mut pair, 4_000 * MS, &[0], &[0]);
+            assert_eq!(dead, if near { vec![true] } else { vec![] });
+            let took = pair.now - before;
+            assert!(!near || took < 300 * MS, "{took} ns, heard: {heard}");
+        }
+    }
 }
 
 /// Connections that are refused where there was one are as good as packets that are, on each kind

@@ -154,7 +154,8 @@ impl Node {
     /// The host at the other end of this link of local rail `rail` says that it has no listener
     /// there: perhaps the process is gone. A firewall says the same, and so does a host that has
     /// the peer's address as well (bridges of containers have one address everywhere). So only
-    /// paths that have worked count, and none of them may be without a refusal.
+    /// paths that have worked count, or that lead to names of this host, of which each is one
+    /// process's for ever; and none of them may be without a refusal.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         for (peer, at) in self.paths_on(rail, link) {
@@ -213,13 +214,14 @@ impl Path {
 
 impl Conn {
     /// True if a refusal on path `at` is about the peer: it has answered there, or by the rail
-    /// before that one, which has the same address.
+    /// before that one, which has the same address; or nobody else ever had the address, as inside
+    /// a host.
     fn tells_of_peer(&self, at: usize) -> bool {
         let Some(path) = self.paths.get(at) else {
             return false;
         };
         let before = |p: &Path| p.is_proven() && p.to.behind() == Some(path.to);
-        path.is_proven() || self.paths.iter().any(before)
+        path.is_proven() || path.to.kind.is_near() || self.paths.iter().any(before)
     }
 
     /// True if every path that may tell of the peer was refused since it was heard.

@@ -418,7 +418,7 @@ fn reason_of(broken: Break) -> DownReason {
 /// Begins a connection: it carries packets once the other end has greeted.
 fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
     if !shared.is_near(to) {
-        return Err(DownReason::Refused);
+        return Err(DownReason::Broken(libc::EHOSTUNREACH)); // nobody was asked
     }
     let failed = |errno| match errno {
         libc::ECONNREFUSED => DownReason::Refused,

@@ -47,7 +47,8 @@ impl World {
         let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
         // Nothing says no to a queue pair that asks for another.
         let hosts = !self.setup.has_queue_pairs(rail) && self.setup.connects(target.1);
-        let wall = hosts && self.net.refuses(target);
+        // No firewall stands between processes of one host.
+        let wall = hosts && !to.kind.is_near() && self.net.refuses(target);
         let gone = !there && self.setup.refuses && !self.has_left(target, port_of(&to));
         let down = match there && self.setup.connects(target.1) && !cut && !wall {
             true => None,
