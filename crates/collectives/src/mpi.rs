@@ -4,6 +4,7 @@
 use crate::abi::{self, Constants, MPI_5};
 pub use crate::abi::{Handle, SUCCESS};
 pub use marline_symbols::{function, is_own, next};
+use marline_symbols::{EnvelopeFn, ErrorFn, ExtentFn, PackFn, UnpackFn};
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
@@ -14,9 +15,6 @@ pub const ABSENT: c_int = 1;
 pub type BcastFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle) -> c_int;
 pub type BcastLongFn = unsafe extern "C" fn(*mut c_void, isize, Handle, c_int, Handle) -> c_int;
 type IntOfFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
-type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
-type EnvelopeFn =
-    unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
 pub type AllgatherFn =
     unsafe extern "C" fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle) -> c_int;
 pub type AllreduceFn =
@@ -29,31 +27,12 @@ pub type AllgatherLongFn =
     unsafe extern "C" fn(*const c_void, isize, Handle, *mut c_void, isize, Handle, Handle) -> c_int;
 pub type BarrierFn = unsafe extern "C" fn(Handle) -> c_int;
 type IprobeFn = unsafe extern "C" fn(c_int, c_int, Handle, *mut c_int, *mut c_void) -> c_int;
-type PackFn = unsafe extern "C" fn(
-    *const c_void,
-    c_int,
-    Handle,
-    *mut c_void,
-    c_int,
-    *mut c_int,
-    Handle,
-) -> c_int;
-type UnpackFn = unsafe extern "C" fn(
-    *const c_void,
-    c_int,
-    *mut c_int,
-    *mut c_void,
-    c_int,
-    Handle,
-    Handle,
-) -> c_int;
 pub type CopyFn =
     unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
 pub type DeleteFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
 type KeyvalFn = unsafe extern "C" fn(CopyFn, DeleteFn, *mut c_int, *mut c_void) -> c_int;
 type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
 type GetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_int) -> c_int;
-type ErrorFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 type AbortFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
 /// Room for an `MPI_Status` of any MPI.
@@ -67,19 +46,19 @@ pub struct Mpi {
     size: IntOfFn,
     is_inter: IntOfFn,
     type_size: IntOfFn,
-    extent: ExtentFn,
-    envelope: EnvelopeFn,
+    extent: ExtentFn<Handle>,
+    envelope: EnvelopeFn<Handle>,
     allgather: AllgatherFn,
     allreduce: AllreduceFn,
     reduce_local: ReduceLocalFn,
     barrier: BarrierFn,
     iprobe: IprobeFn,
-    pack: PackFn,
-    unpack: UnpackFn,
+    pack: PackFn<Handle>,
+    unpack: UnpackFn<Handle>,
     create_keyval: KeyvalFn,
     set_attr: SetAttrFn,
     get_attr: GetAttrFn,
-    error: ErrorFn,
+    error: ErrorFn<Handle>,
     abort: AbortFn,
     initialized: unsafe extern "C" fn(*mut c_int) -> c_int,
     finalized: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -105,21 +84,25 @@ fn look() -> Option<Mpi> {
             size: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Comm_size")?),
             is_inter: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Comm_test_inter")?),
             type_size: transmute::<*mut c_void, IntOfFn>(function(c"PMPI_Type_size")?),
-            extent: transmute::<*mut c_void, ExtentFn>(function(c"PMPI_Type_get_extent")?),
-            envelope: transmute::<*mut c_void, EnvelopeFn>(function(c"PMPI_Type_get_envelope")?),
+            extent: transmute::<*mut c_void, ExtentFn<Handle>>(function(c"PMPI_Type_get_extent")?),
+            envelope: transmute::<*mut c_void, EnvelopeFn<Handle>>(function(
+                c"PMPI_Type_get_envelope",
+            )?),
             allgather: transmute::<*mut c_void, AllgatherFn>(function(c"PMPI_Allgather")?),
             allreduce: transmute::<*mut c_void, AllreduceFn>(function(c"PMPI_Allreduce")?),
             reduce_local: transmute::<*mut c_void, ReduceLocalFn>(function(c"PMPI_Reduce_local")?),
             barrier: transmute::<*mut c_void, BarrierFn>(function(c"PMPI_Barrier")?),
             iprobe: transmute::<*mut c_void, IprobeFn>(function(c"PMPI_Iprobe")?),
-            pack: transmute::<*mut c_void, PackFn>(function(c"PMPI_Pack")?),
-            unpack: transmute::<*mut c_void, UnpackFn>(function(c"PMPI_Unpack")?),
+            pack: transmute::<*mut c_void, PackFn<Handle>>(function(c"PMPI_Pack")?),
+            unpack: transmute::<*mut c_void, UnpackFn<Handle>>(function(c"PMPI_Unpack")?),
             create_keyval: transmute::<*mut c_void, KeyvalFn>(function(
                 c"PMPI_Comm_create_keyval",
             )?),
             set_attr: transmute::<*mut c_void, SetAttrFn>(function(c"PMPI_Comm_set_attr")?),
             get_attr: transmute::<*mut c_void, GetAttrFn>(function(c"PMPI_Comm_get_attr")?),
-            error: transmute::<*mut c_void, ErrorFn>(function(c"PMPI_Comm_call_errhandler")?),
+            error: transmute::<*mut c_void, ErrorFn<Handle>>(function(
+                c"PMPI_Comm_call_errhandler",
+            )?),
             abort: transmute::<*mut c_void, AbortFn>(function(c"PMPI_Abort")?),
             initialized: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(
                 function(c"PMPI_Initialized")?,

@@ -6,7 +6,7 @@
 //! Open MPI's Fortran functions call the profiling interface, so that is taken over as well. All
 //! other MPIs, and Open MPI's other ways, get their calls as they are.
 
-use marline_symbols::{function, next};
+use marline_symbols::{function, next, EnvelopeFn, ErrorFn, ExtentFn, PackFn, UnpackFn};
 use std::ffi::{c_int, c_void, CStr};
 use std::io::Write;
 use std::mem::transmute;
@@ -18,37 +18,17 @@ type Handle = *mut c_void;
 type MrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Status) -> c_int;
 type ImrecvFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, *mut Handle, *mut Handle) -> c_int;
 type SizeFn = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
-type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
-type EnvelopeFn =
-    unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
-type PackFn = unsafe extern "C" fn(
-    *const c_void,
-    c_int,
-    Handle,
-    *mut c_void,
-    c_int,
-    *mut c_int,
-    Handle,
-) -> c_int;
-type UnpackFn = unsafe extern "C" fn(
-    *const c_void,
-    c_int,
-    *mut c_int,
-    *mut c_void,
-    c_int,
-    Handle,
-    Handle,
-) -> c_int;
 type QueryFn = unsafe extern "C" fn(*mut c_void, *mut Status) -> c_int;
 type FreeFn = unsafe extern "C" fn(*mut c_void) -> c_int;
 type CancelFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 type StartFn = unsafe extern "C" fn(QueryFn, FreeFn, CancelFn, *mut c_void, *mut Handle) -> c_int;
 type CompleteFn = unsafe extern "C" fn(Handle) -> c_int;
-type ErrorFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
 const SUCCESS: c_int = 0;
 /// `MPI_ERR_COUNT` of Open MPI.
 const ERR_COUNT: c_int = 2;
+/// `MPI_ERR_NO_MEM` of Open MPI.
+const ERR_NO_MEM: c_int = 39;
 /// Said where there is no MPI behind this library: an error of any MPI.
 const ABSENT: c_int = 1;
 
@@ -73,14 +53,14 @@ struct OpenMpi {
     no_request: Handle,
     mrecv: MrecvFn,
     size: SizeFn,
-    extent: ExtentFn,
-    true_extent: ExtentFn,
-    envelope: EnvelopeFn,
-    pack: PackFn,
-    unpack: UnpackFn,
+    extent: ExtentFn<Handle>,
+    true_extent: ExtentFn<Handle>,
+    envelope: EnvelopeFn<Handle>,
+    pack: PackFn<Handle>,
+    unpack: UnpackFn<Handle>,
     start: StartFn,
     complete: CompleteFn,
-    error: ErrorFn,
+    error: ErrorFn<Handle>,
 }
 
 // SAFETY: addresses that are valid in all threads, as long as the process lives.
@@ -108,16 +88,20 @@ fn look() -> Option<OpenMpi> {
             no_request: function(c"ompi_request_null")?,
             mrecv: transmute::<*mut c_void, MrecvFn>(next(c"PMPI_Mrecv")?),
             size: transmute::<*mut c_void, SizeFn>(function(c"PMPI_Type_size_x")?),
-            extent: transmute::<*mut c_void, ExtentFn>(function(c"PMPI_Type_get_extent")?),
-            true_extent: transmute::<*mut c_void, ExtentFn>(function(
+            extent: transmute::<*mut c_void, ExtentFn<Handle>>(function(c"PMPI_Type_get_extent")?),
+            true_extent: transmute::<*mut c_void, ExtentFn<Handle>>(function(
                 c"PMPI_Type_get_true_extent",
             )?),
-            envelope: transmute::<*mut c_void, EnvelopeFn>(function(c"PMPI_Type_get_envelope")?),
-            pack: transmute::<*mut c_void, PackFn>(function(c"PMPI_Pack")?),
-            unpack: transmute::<*mut c_void, UnpackFn>(function(c"PMPI_Unpack")?),
+            envelope: transmute::<*mut c_void, EnvelopeFn<Handle>>(function(
+                c"PMPI_Type_get_envelope",
+            )?),
+            pack: transmute::<*mut c_void, PackFn<Handle>>(function(c"PMPI_Pack")?),
+            unpack: transmute::<*mut c_void, UnpackFn<Handle>>(function(c"PMPI_Unpack")?),
             start: transmute::<*mut c_void, StartFn>(function(c"PMPI_Grequest_start")?),
             complete: transmute::<*mut c_void, CompleteFn>(function(c"PMPI_Grequest_complete")?),
-            error: transmute::<*mut c_void, ErrorFn>(function(c"PMPI_Comm_call_errhandler")?),
+            error: transmute::<*mut c_void, ErrorFn<Handle>>(function(
+                c"PMPI_Comm_call_errhandler",
+            )?),
         })
     }
 }
@@ -158,8 +142,9 @@ impl OpenMpi {
         (!is_dense || !is_own && c_int::try_from(len).is_ok()).then_some(len)
     }
 
-    /// Receives into pieces: what `MPI_Mrecv` returns. The bytes of the place are packed first, so
-    /// that after a message that is shorter than the place they are unpacked as they were.
+    /// Receives into pieces: what `MPI_Mrecv` returns. `MPI_Unpack` takes whole elements, of which a
+    /// message may bring a part: where it is shorter than the place, what it lacks is packed first,
+    /// and unpacked as it was.
     ///
     /// # Safety
     /// As of `MPI_Mrecv`; `len` is the number of bytes.
@@ -171,24 +156,33 @@ impl OpenMpi {
         status: *mut Status,
     ) -> c_int {
         let Ok(len) = c_int::try_from(len) else {
-            return self.refuse();
+            return self.refuse(ERR_COUNT, "less than 2 GiB");
+        };
+        let Some(mut packed) = room(len as usize) else {
+            return self.refuse(ERR_NO_MEM, "what there is memory for a second time");
         };
         let Place {
             buffer,
             count,
             datatype,
         } = place;
-        let mut packed = vec![0_u8; len as usize];
-        let packed: *mut c_void = packed.as_mut_ptr().cast();
-        let (mut end, mut at) = (0, 0);
+        let (mut own, mut at) = (Status::default(), 0);
+        let status = if status.is_null() {
+            &raw mut own
+        } else {
+            status
+        };
+        let bytes: *mut c_void = packed.as_mut_ptr().cast();
         // SAFETY: the caller's promise, and `packed` has `len` bytes.
         unsafe {
-            let code = (self.pack)(buffer, count, datatype, packed, len, &mut end, self.own);
-            if code != SUCCESS {
-                return code;
-            }
-            let received = (self.mrecv)(packed, len, self.packed, message, status);
-            let code = (self.unpack)(packed, len, &mut at, buffer, count, datatype, self.own);
+            (*status).bytes = 0; // if nothing comes nobody says so
+            let received = (self.mrecv)(bytes, len, self.packed, message, status);
+            let came = (*status).bytes;
+            let kept = self.keep(place, packed.get_mut(came..).unwrap_or_default(), len);
+            let code = match kept {
+                SUCCESS => (self.unpack)(bytes, len, &mut at, buffer, count, datatype, self.own),
+                code => code,
+            };
             match received {
                 SUCCESS => code,
                 received => received,
@@ -196,15 +190,37 @@ impl OpenMpi {
         }
     }
 
-    /// A place of 2 GiB or more, which `MPI_Pack` cannot count.
-    fn refuse(&self) -> c_int {
+    /// Fills `rest` with the last bytes of a place of `len` bytes; what an MPI function returns.
+    ///
+    /// # Safety
+    /// The place is the program's to read.
+    unsafe fn keep(&self, place: Place, rest: &mut [u8], len: c_int) -> c_int {
+        if rest.is_empty() {
+            return SUCCESS;
+        }
+        let Some(mut all) = room(len as usize) else {
+            return self.refuse(ERR_NO_MEM, "what there is memory for three times");
+        };
+        let (mut end, to) = (0, all.as_mut_ptr().cast());
+        let Place {
+            buffer,
+            count,
+            datatype,
+        } = place;
+        // SAFETY: the caller's promise, and `all` has `len` bytes.
+        let code = unsafe { (self.pack)(buffer, count, datatype, to, len, &mut end, self.own) };
+        rest.copy_from_slice(&all[all.len() - rest.len()..]);
+        code
+    }
+
+    /// A place for which there is no room, or which `MPI_Unpack` cannot count.
+    fn refuse(&self, code: c_int, most: &str) -> c_int {
         let text =
-            "marline: MPI_Mrecv and MPI_Imrecv receive less than 2 GiB into a datatype with \
-                    gaps\n";
+            format!("marline: MPI_Mrecv and MPI_Imrecv receive {most} into a datatype with gaps\n");
         let _ = std::io::stderr().write_all(text.as_bytes());
         // SAFETY: a communicator, whose error handler is called.
-        unsafe { (self.error)(self.own, ERR_COUNT) };
-        ERR_COUNT
+        unsafe { (self.error)(self.own, code) };
+        code
     }
 
     /// A request that is over, with this status: what `MPI_Grequest_start` returns.
@@ -224,6 +240,14 @@ impl OpenMpi {
             }
         }
     }
+}
+
+/// So many zeros, if there is memory for them.
+fn room(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
 }
 
 unsafe extern "C" fn query(state: *mut c_void, status: *mut Status) -> c_int {
@@ -303,10 +327,10 @@ pub unsafe fn begin(
     }
 }
 
-/// The functions by their two names.
+/// The functions by their two names; the last argument points to an `$out`.
 macro_rules! exports {
-    (receive: $($name:ident = $text:literal),*) => { $(
-        /// `MPI_Mrecv`.
+    ($through:ident, $out:ty: $($name:ident = $text:literal),*) => { $(
+        /// `MPI_Mrecv` or `MPI_Imrecv`, as it is called.
         ///
         /// # Safety
         /// As the MPI says.
@@ -316,30 +340,13 @@ macro_rules! exports {
             count: c_int,
             datatype: Handle,
             message: *mut Handle,
-            status: *mut Status,
+            out: *mut $out,
         ) -> c_int {
             // SAFETY: the caller's promise.
-            unsafe { receive($text, Place { buffer, count, datatype }, message, status) }
-        }
-    )* };
-    (begin: $($name:ident = $text:literal),*) => { $(
-        /// `MPI_Imrecv`.
-        ///
-        /// # Safety
-        /// As the MPI says.
-        #[no_mangle]
-        pub unsafe extern "C" fn $name(
-            buffer: *mut c_void,
-            count: c_int,
-            datatype: Handle,
-            message: *mut Handle,
-            request: *mut Handle,
-        ) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { begin($text, Place { buffer, count, datatype }, message, request) }
+            unsafe { $through($text, Place { buffer, count, datatype }, message, out) }
         }
     )* };
 }
 
-exports!(receive: MPI_Mrecv = c"MPI_Mrecv", PMPI_Mrecv = c"PMPI_Mrecv");
-exports!(begin: MPI_Imrecv = c"MPI_Imrecv", PMPI_Imrecv = c"PMPI_Imrecv");
+exports!(receive, Status: MPI_Mrecv = c"MPI_Mrecv", PMPI_Mrecv = c"PMPI_Mrecv");
+exports!(begin, Handle: MPI_Imrecv = c"MPI_Imrecv", PMPI_Imrecv = c"PMPI_Imrecv");

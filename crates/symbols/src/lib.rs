@@ -4,6 +4,20 @@
 use std::ffi::{c_int, c_void, CStr, CString};
 use std::sync::OnceLock;
 
+/// `MPI_Pack`, with handles of type `H`.
+pub type PackFn<H> =
+    unsafe extern "C" fn(*const c_void, c_int, H, *mut c_void, c_int, *mut c_int, H) -> c_int;
+/// `MPI_Unpack`.
+pub type UnpackFn<H> =
+    unsafe extern "C" fn(*const c_void, c_int, *mut c_int, *mut c_void, c_int, H, H) -> c_int;
+/// `MPI_Type_get_extent`, `MPI_Type_get_true_extent`.
+pub type ExtentFn<H> = unsafe extern "C" fn(H, *mut isize, *mut isize) -> c_int;
+/// `MPI_Type_get_envelope`.
+pub type EnvelopeFn<H> =
+    unsafe extern "C" fn(H, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
+/// `MPI_Comm_call_errhandler`.
+pub type ErrorFn<H> = unsafe extern "C" fn(H, c_int) -> c_int;
+
 /// The function of this name behind this library.
 pub fn next(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
