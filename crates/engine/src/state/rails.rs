@@ -90,6 +90,8 @@ pub struct RailState<T> {
     pub up: bool,
     /// It had waited for its interface, and is about to be up for the first time.
     pub came: bool,
+    /// Writes may name memory that its device was let read; not, since it said so.
+    pub opens: bool,
 }
 
 /// A batch (or a write with its packet) that a rail had no room for.
@@ -248,6 +250,10 @@ impl<T: RailTx> Rails<T> {
     /// The key under which the memory of a send is open to the device of a rail: from now on, if it
     /// was not. `None`: the rail has no such keys.
     pub(crate) fn source_of(&mut self, of: (u32, u8), send: &Pieces) -> Option<u64> {
+        let rail = &mut self.list[of.1 as usize];
+        if !rail.opens {
+            return None;
+        }
         if let Some(&key) = self.sources.get(&of) {
             return Some(key);
         }
@@ -257,9 +263,12 @@ impl<T: RailTx> Rails<T> {
             base: piece.base,
             len: piece.len,
         }));
-        let key = self.list[of.1 as usize].tx.open(&self.pieces)?;
-        self.sources.insert(of, key);
-        Some(key)
+        let key = rail.tx.open(&self.pieces);
+        match key {
+            Some(key) => _ = self.sources.insert(of, key),
+            None => rail.opens = false,
+        }
+        key
     }
 
     /// Closes the memory of a send.
@@ -323,6 +332,7 @@ impl<T: RailTx> RailState<T> {
             segment: PACKET_MAX,
             up: true,
             came: false,
+            opens: true,
         }
     }
 
