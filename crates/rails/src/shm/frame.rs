@@ -109,23 +109,22 @@ pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
     put_words(&[address, len])
 }
 
-/// The pieces of a pull: their addresses and bytes, all their bytes, and the bytes of the list.
-pub(super) type Pieces = (Vec<(u64, u64)>, u32, usize);
-
-/// The pieces of a pull out of what follows its place; `None` if that is not what it says, or has
-/// no packet behind it.
-pub(super) fn read_pull(to: &To, rest: &[u8]) -> Option<Pieces> {
+/// The list of a pull's pieces out of what follows its place, and all their bytes; `None` if that is
+/// not what it says, or has no packet behind it.
+pub(super) fn read_pull<'a>(to: &To, rest: &'a [u8]) -> Option<(&'a [u8], u32)> {
     if to.count == 0 || to.count > PULL_PIECES_MAX as u64 {
         return None;
     }
     let list = rest.get(..to.count as usize * PIECE_LEN)?;
-    let pieces: Vec<_> = (list.chunks_exact(PIECE_LEN))
+    let mut lens = read_pieces(list).map(|piece| piece.1);
+    let total = u32::try_from(lens.try_fold(0, u64::checked_add)?).ok()?;
+    (total > 0 && rest.len() > list.len()).then_some((list, total))
+}
+
+/// The pieces of a list: their addresses and bytes.
+pub(super) fn read_pieces(list: &[u8]) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+    list.chunks_exact(PIECE_LEN)
         .map(|piece| (word_at(piece, 0), word_at(piece, 8)))
-        .collect();
-    let lens = pieces.iter().map(|piece| piece.1);
-    let total = lens.into_iter().try_fold(0u64, u64::checked_add)?;
-    let total = u32::try_from(total).ok()?;
-    (total > 0 && rest.len() > list.len()).then_some((pieces, total, list.len()))
 }
 
 #[cfg(test)]
@@ -181,8 +180,9 @@ mod tests {
         rest.extend(write_piece(1 << 47, 20));
         assert_eq!(read_pull(&to, &rest), None, "no packet");
         rest.push(1);
-        let pieces = vec![(4096, 100), (1 << 47, 20)];
-        assert_eq!(read_pull(&to, &rest), Some((pieces, 120, 32)));
+        assert_eq!(read_pull(&to, &rest), Some((&rest[..32], 120)));
+        let pieces = read_pieces(&rest[..32]);
+        assert!(pieces.eq([(4096, 100), (1 << 47, 20)]));
         for count in [0, 3, 17, u64::MAX] {
             assert_eq!(read_pull(&To { count, ..to }, &rest), None);
         }

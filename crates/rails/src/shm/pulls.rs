@@ -1,6 +1,6 @@
 //! Pulls that follow one another: what one call can read of the producer's memory is read by one.
 
-use super::frame::{read_pull, To};
+use super::frame::{read_pieces, read_pull, To};
 use crate::sys::PULL_PIECES_MAX;
 use marline_wire::DirectHead;
 use std::ops::Range;
@@ -31,11 +31,19 @@ pub(super) enum Added {
 }
 
 impl Run {
+    /// Begins another one, with the room that this one had.
+    pub(super) fn clear(&mut self) {
+        (self.to, self.len) = (None, 0);
+        self.pieces.clear();
+        self.packets.clear();
+    }
+
     /// Adds a pull, whose pieces and packet were copied to `at` of a buffer and are `rest`.
     pub(super) fn add(&mut self, to: To, rest: &[u8], at: usize) -> Added {
-        let Some((pieces, len, skip)) = read_pull(&to, rest) else {
+        let Some((list, len)) = read_pull(&to, rest) else {
             return Added::Nonsense;
         };
+        let pieces = read_pieces(list);
         if let Some(first) = &self.to {
             let next = first.offset.checked_add(u64::from(self.len));
             let follows = first.key == to.key && next == Some(to.offset);
@@ -55,7 +63,7 @@ impl Run {
                 _ => self.pieces.push((address, len)),
             }
         }
-        self.packets.push(at + skip..at + rest.len());
+        self.packets.push(at + list.len()..at + rest.len());
         Added::Yes
     }
 

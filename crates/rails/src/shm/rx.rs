@@ -30,6 +30,8 @@ const MESSAGES_MAX: usize = 8;
 struct Incoming {
     connection: Arc<Connection>,
     consumer: Consumer,
+    /// Room for the lists of runs.
+    run: Run,
 }
 
 /// Receiving half of a [`super::ShmRail`].
@@ -152,7 +154,8 @@ impl Incoming {
         handing: &mut Handing<'_>,
     ) -> Result<(), Break> {
         let connection = self.connection.clone();
-        let (mut run, mut filled, mut head) = (Run::default(), 0, *first);
+        let (mut run, mut filled, mut head) = (std::mem::take(&mut self.run), 0, *first);
+        run.clear();
         loop {
             let rest = &mut buffer[filled..filled + head.len - PLACE_LEN];
             let at = self.consumer.body() + PLACE_LEN as u64;
@@ -180,6 +183,7 @@ impl Incoming {
         for packet in run.packets() {
             handing.packets(&buffer[packet.clone()], packet.len());
         }
+        self.run = run;
         Ok(())
     }
 
@@ -293,6 +297,7 @@ impl ShmRx {
         self.incoming[slot] = Some(Incoming {
             connection,
             consumer: Consumer::default(),
+            run: Run::default(),
         });
         self.choose();
     }
