@@ -2,8 +2,8 @@
 //! told by evidence, which is that nobody listens by the name of the dead one's rail, and not by
 //! its silence.
 //!
-//! `MARLINE_KILLS=1000 cargo test --release -p marline-engine --test killed -- --nocapture` says how
-//! long it took.
+//! `MARLINE_KILLS=1000 cargo test -p marline-engine --test killed -- --nocapture` says how long it
+//! took.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -32,7 +32,7 @@ const HANGS_S: u32 = 60;
 /// Lengths of the messages that the survivor and the victim send; 0: none.
 const TRAFFIC: [[usize; 2]; 6] = [[8, 0], [0, 8], [8, 8], [LONG, 0], [0, LONG], [LONG, LONG]];
 
-/// What the survivor does.
+/// The doings of the survivor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Polls,

@@ -142,9 +142,9 @@ impl OpenMpi {
         (!is_dense || !is_own && c_int::try_from(len).is_ok()).then_some(len)
     }
 
-    /// Receives into pieces: what `MPI_Mrecv` returns. `MPI_Unpack` takes whole elements, of which a
-    /// message may bring a part: where it is shorter than the place, what it lacks is packed first,
-    /// and unpacked as it was.
+    /// Receives into pieces: what `MPI_Mrecv` returns. `MPI_Unpack` takes whole elements, of which
+    /// a message may bring a part: where it is shorter than the place, what it lacks is packed, and
+    /// unpacked as it was.
     ///
     /// # Safety
     /// As of `MPI_Mrecv`; `len` is the number of bytes.
@@ -242,7 +242,7 @@ impl OpenMpi {
     }
 }
 
-/// So many zeros, if there is memory for them.
+/// Zeros, if there is memory for them.
 fn room(len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).ok()?;

@@ -26,8 +26,8 @@ pub trait RemoteRead: RemoteWrite {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
 
     /// Lets the rail's own device read memory until [`RemoteWrite::deregister`], for writes to come
-    /// ([`crate::Write::source`]): the key that these name. `None`, now and
-    /// ever: a write costs the rail no more without. Where the memory cannot be opened, nothing is under the key.
+    /// ([`crate::Write::source`]): the key that these name. `None`, now and ever: a write costs the
+    /// rail no more without. Where the memory cannot be opened, nothing is under the key.
     fn open(&mut self, pieces: &[Piece]) -> Option<u64>;
 
     /// Begins to read bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]

@@ -109,8 +109,8 @@ pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
     put_words(&[address, len])
 }
 
-/// The list of a pull's pieces out of what follows its place, and all their bytes; `None` if that is
-/// not what it says, or has no packet behind it.
+/// The list of a pull's pieces out of what follows its place, and all their bytes; `None` if that
+/// is not what it says, or has no packet behind it.
 pub(super) fn read_pull<'a>(to: &To, rest: &'a [u8]) -> Option<(&'a [u8], u32)> {
     if to.count == 0 || to.count > PULL_PIECES_MAX as u64 {
         return None;
