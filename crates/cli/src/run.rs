@@ -146,7 +146,10 @@ fn multicast(common: &Common, dir: &Path) -> (Option<PathBuf>, Vec<(String, Stri
         });
         return (None, Vec::new());
     };
-    let calls = asked.map_or_else(|| preload::UNASKED_CALLS.to_owned(), |calls| calls.join(","));
+    let calls = asked.map_or_else(
+        || preload::UNASKED_CALLS.to_owned(),
+        |calls| calls.join(","),
+    );
     let mut set = vec![
         (preload::MULTICAST, provider.to_string_lossy().into_owned()),
         (preload::MULTICAST_CALLS, calls),
