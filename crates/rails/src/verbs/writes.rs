@@ -33,6 +33,8 @@ const START_BITS: u32 = 12;
 pub(super) struct Source {
     _pieces: Vec<KeyedMemory>,
     copied: Option<Region>,
+    /// Why the memory itself could not be registered.
+    refused: Option<Errno>,
 }
 
 /// Requests of one write, in order.
@@ -112,15 +114,12 @@ impl Writes {
         self.events.drain(..)
     }
 
-    /// Registers memory that writes read, or says that this cannot be done.
-    fn open_piece(&mut self, domain: &Arc<Domain>, piece: &Piece) -> Option<KeyedMemory> {
-        self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len))
-    }
-
     /// Opens memory to our own writes: the key for these, under which there is nothing if it cannot
     /// be registered.
     pub(super) fn lend(&mut self, domain: &Arc<Domain>, pieces: &[Piece]) -> u64 {
-        let open = |piece| self.open_piece(domain, piece);
+        let open = |piece: &Piece| {
+            self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len))
+        };
         let lent: Option<Vec<_>> = match pieces.len() {
             ..=PIECES_MAX => pieces.iter().map(open).collect(),
             _ => None,
@@ -240,10 +239,11 @@ impl Writes {
         copied: bool,
     ) -> Result<Option<Opened>, Errno> {
         let pieces = write.pieces.iter().filter(|piece| piece.len > 0).count();
+        let mut refused = None;
         if !copied && pieces <= PIECES_MAX {
-            let opened = self.in_place(domain, write);
-            if opened.is_some() {
-                return Ok(opened);
+            match self.in_place(domain, write) {
+                Ok(opened) => return Ok(Some(opened)),
+                Err(errno) => refused = Some(errno),
             }
         }
         let len = write.pieces.iter().map(|piece| piece.len).sum();
@@ -257,6 +257,7 @@ impl Writes {
             let request = Sends::of_region(&region, 0, len);
             let source = Source {
                 copied: Some(region),
+                refused,
                 ..Source::default()
             };
             (source, vec![(request, place(write.key, write.offset))])
@@ -264,14 +265,15 @@ impl Writes {
     }
 
     /// The same of the memory itself.
-    fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Option<Opened> {
+    fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());
         for piece in write.pieces.iter().filter(|piece| piece.len > 0) {
             let lkey = match self.lent(write.source, piece) {
                 Some(lkey) => lkey,
                 None => {
-                    memory.push(self.open_piece(domain, piece)?);
+                    memory.push(KeyedMemory::to_be_read(domain, piece.base, piece.len)?);
+                    self.events.push(RailEvent::Registered);
                     memory[memory.len() - 1].lkey()
                 }
             };
@@ -290,7 +292,7 @@ impl Writes {
             _pieces: memory,
             ..Source::default()
         };
-        Some((source, requests))
+        Ok((source, requests))
     }
 
     /// The number of a write that reads a copy.
@@ -299,8 +301,11 @@ impl Writes {
         self.copies
     }
 
-    /// A write was posted: it reads this until it is over.
+    /// A write was posted: it reads this until it is over. Only now it counts if that is a copy,
+    /// since a write without room is tried again and again.
     pub(super) fn posted(&mut self, read: Read, source: Source) {
+        self.events
+            .extend(source.refused.map(RailEvent::Unregistered));
         self.sources.insert(read, source);
     }
 

@@ -131,7 +131,9 @@ fn what_cannot_be_registered_is_copied() {
         assert_eq!(count(&a, |e| matches!(e, RailEvent::LinkDown(..))), 0);
         assert!(busy > 0, "{kind}: there was room for all");
         let told = |a: &End| count(a, |e| *e == RailEvent::Unregistered(libc::ENOMEM));
-        assert!(told(&a) >= WRITES - 2, "{kind}: {} of {WRITES}", told(&a));
+        // Each is told of once, however often it was tried.
+        let once = (WRITES - 2..=WRITES).contains(&told(&a));
+        assert!(once, "{kind}: {} of {WRITES}", told(&a));
 
         a.events.clear();
         assert_eq!(a.tx.register(place.as_mut_ptr(), LEN), None);

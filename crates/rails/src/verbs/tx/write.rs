@@ -80,6 +80,7 @@ impl VerbsTx {
             Posted::Taken => {
                 self.buffers.in_flight(buffer);
                 self.writes.posted(read, source);
+                self.tell_registered();
             }
             Posted::NoRoom | Posted::Waits => {
                 self.buffers.free(buffer);
