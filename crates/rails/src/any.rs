@@ -190,6 +190,7 @@ forward! {
         self, link: LinkId, buffer: BufId, len: usize, segment: usize, flow: u8
     ) -> SendOutcome;
     mut fn drain(self);
+    ref fn given_and_done(self) -> (u64, u64);
 }
 
 forward! {

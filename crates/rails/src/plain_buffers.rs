@@ -136,6 +136,9 @@ macro_rules! plain_buffers {
                 let $me = self;
                 $drain
             }
+            fn given_and_done(&self) -> (u64, u64) {
+                (0, 0)
+            }
         }
     };
 }

@@ -53,4 +53,9 @@ pub trait TxBuffers {
     /// Gives up all that is in flight, buffers and writes, however long the hardware would take:
     /// when this returns none of it is read any more. Events of it need not come.
     fn drain(&mut self);
+
+    /// How many buffers, writes and reads the rail has given its device so far, and how many of
+    /// them the device has done with, as of the last poll: while what was given before something
+    /// ends, that waits for a slow device at worst. Rails whose sends copy count nothing.
+    fn given_and_done(&self) -> (u64, u64);
 }

@@ -1,7 +1,8 @@
 //! A host whose reliable connections carry next to nothing: what is sent to it waits for longer
-//! than a silent peer is waited for, behind long messages (docs/decisions/0284).
+//! than a silent peer is waited for, behind long messages (docs/decisions/0284); and its device is
+//! not taken for one that stands still (0318).
 
-use marline_sim::{run_setup, Fault, Setup, Trouble, Verbs, Work};
+use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Trouble, Verbs, Work};
 
 const MS: u64 = 1_000_000;
 const SLOW_MS: u64 = 60_000;
@@ -46,5 +47,81 @@ fn nobody_is_dead_who_is_heard_and_slow() {
         assert_eq!(failure, None, "{seed}");
         let worked_ms = outcome.worked_ns / MS;
         assert!(worked_ms > 15_000, "over at {worked_ms} ms");
+        // Before (0318) it was drained for its slowness: 99 to 251 connections each.
+        let ends = (outcome.drained, outcome.net.connected);
+        assert_eq!(ends, (0, 6), "{seed}");
+    }
+}
+
+/// Two hosts and two rails of a kind, of which one carries 2 MB/s from the first host: behind what
+/// else is under way a write takes far longer than a device may stand still, but something of that
+/// rail ends all the time.
+fn slow_beside_another(seed: u64, kind: Verbs) -> Setup {
+    let mut setup = Setup::plain(seed, 2, 2);
+    (0..2).for_each(|rail| setup.set_verbs(rail, kind));
+    (setup.work, setup.ops, setup.size_max) = (Work::Halo, 200, 1 << 20);
+    (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
+    setup.registered_max = usize::MAX;
+    setup.rate.fill(10_000_000);
+    setup.socket_bytes = 4 << 20;
+    setup.faults_end_ns = SLOW_MS * MS;
+    add(
+        &mut setup,
+        Trouble::Slow {
+            host: 0,
+            rail: 0,
+            divisor: 5,
+        },
+    );
+    setup
+}
+
+fn add(setup: &mut Setup, what: Trouble) {
+    setup.faults.push(Fault {
+        from_ns: 1_000,
+        to_ns: setup.faults_end_ns,
+        what,
+    });
+}
+
+fn clean(seed: u64, setup: &Setup) -> Outcome {
+    let outcome = run_setup(setup, false);
+    let failure = outcome.failure.as_ref();
+    assert_eq!(failure.and_then(|text| text.lines().next()), None, "{seed}");
+    outcome
+}
+
+#[test]
+fn a_device_that_moves_is_hardly_drained_though_another_rail_is_there() {
+    let (mut writes, mut drained) = (0, 0);
+    for (seed, kind) in (0..8).flat_map(|seed| [(seed, Verbs::Rc), (seed, Verbs::Uc)]) {
+        let outcome = clean(seed, &slow_beside_another(seed, kind));
+        (writes, drained) = (writes + outcome.net.writes, drained + outcome.drained);
+    }
+    // (5 of 1,469: what these waited for was not taken apart.)
+    assert!(writes > 1_000, "{writes} writes");
+    assert!(100 * drained < writes, "{drained} of {writes} writes");
+}
+
+/// A device that never tells of a write is drained, whether there is another rail or not, and also
+/// while others of its writes end. All work ends.
+#[test]
+fn a_device_that_stands_still_is_drained() {
+    for rails in [1, 2] {
+        let mut drained = 0;
+        for seed in 0..8 {
+            let mut setup = Setup::plain(seed, 2, rails);
+            (0..rails).for_each(|rail| setup.set_verbs(rail, Verbs::Rc));
+            (setup.ops, setup.size_max) = (200, 300_000);
+            (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
+            setup.registered_max = usize::MAX;
+            setup.socket_bytes = 4 << 20;
+            setup.faults_end_ns = 2 * MS;
+            let how = Lie::NeverOver;
+            let (host, rail) = (0, 0);
+            add(&mut setup, Trouble::Lies { host, rail, how });
+            drained += clean(seed, &setup).drained;
+        }
+        assert!(drained > 0, "{rails} rails");
     }
 }

@@ -260,6 +260,7 @@ fn mistakes_with_writes_under_way_are_noticed() {
         Mutation::ReadLate,        // a send's memory is used again before its writes are drained
         Mutation::KeepSource,      // a send's memory stays open to the device after its end
         Mutation::CloseEarly,      // it is closed before its writes are over
+        Mutation::WaitOn,          // a rail whose writes never end is never given up
         Mutation::TrustWrites,     // that a write is told of is taken for its bytes
         Mutation::KeepKeys,        // keys outlive the completion
         Mutation::WriteLate,       // bytes are put in place under a key that is still open

@@ -17,7 +17,7 @@ use crate::state::core::Core;
 use crate::state::rails::{OutstandingRead, Rails, SummedRead};
 use marline_checksum::Algorithm;
 use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
-use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome};
+use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, TxBuffers};
 
 /// A read that is not over after so long, and the time that its bytes and those of the reads before
 /// it take at 10 MB/s, is given up with its rail.
@@ -151,6 +151,7 @@ impl<S: System> Core<S> {
             len,
             token,
         };
+        let (ahead, _) = self.rails[rail].tx.given_and_done();
         let outcome = self.rails[rail].tx.read(LinkId(link), &read);
         if outcome != SendOutcome::Sent {
             return self.pull_over(of, false);
@@ -166,7 +167,8 @@ impl<S: System> Core<S> {
                 .filter(|algorithm| *algorithm != Algorithm::None)
                 .map(part_in),
             patience_ns: READ_NS + (before + len) as u64 * BYTE_NS,
-            until_ns: None,
+            since_ns: None,
+            ahead,
         });
         if self.cfg.proto.errs(Mutation::PullEarly) {
             self.pull_over(of, true);

@@ -264,6 +264,7 @@ impl<S: System> Core<S> {
             token,
             source,
         };
+        let (ahead, _) = self.rails[rail].tx.given_and_done();
         let outcome = self.rails[rail].tx.write(link, &posted, packet);
         pieces.clear();
         self.rails.pieces = pieces;
@@ -272,6 +273,7 @@ impl<S: System> Core<S> {
                 token,
                 handle: write.handle,
                 since_ns: now,
+                ahead,
             }),
             SendOutcome::Busy => {}
             _ => self.end_write(write.handle),
@@ -339,10 +341,9 @@ impl<S: System> Core<S> {
 
     /// Gives a rail up whose oldest write, or a read, does not end; whether it did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
-        for read in &mut self.rails[rail].reads {
-            read.until_ns.get_or_insert(now + read.patience_ns);
-        }
+        self.rails[rail].look_at_device(now);
         let stuck = self.rails[rail].stuck_at().is_some_and(|at| at <= now);
+        let stuck = stuck && !self.cfg.proto.errs(Mutation::WaitOn);
         if stuck {
             let name = &self.rails[rail].name;
             let text =

@@ -17,10 +17,6 @@ pub(crate) const STUCK_NS: u64 = 100_000_000;
 /// The thread waits at least so long between two tries.
 const PAUSE_NS: u64 = 20_000;
 
-/// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
-/// behind a full queue of a slow rail, and much less than peers wait.
-const WRITE_NS: u64 = STUCK_NS;
-
 /// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
 pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
 
@@ -37,10 +33,12 @@ pub struct OutstandingRead {
     pub(crate) place: (u32, u64),
     /// The sum that workers may make.
     pub(crate) part: Option<Part>,
-    /// Time that it may take, and when that is over (from the first look on).
+    /// Time that it may take once nothing is before it.
     pub patience_ns: u64,
-    /// See above.
-    pub until_ns: Option<u64>,
+    /// When it was first looked at, or something before it ended since.
+    pub since_ns: Option<u64>,
+    /// How many things the rail's device was given before it.
+    pub(crate) ahead: u64,
 }
 
 /// Bytes that were read, and that workers were given to sum before the node is told.
@@ -68,8 +66,11 @@ pub struct RailState<T> {
     pub pending: Option<Pending>,
     /// It waits for room.
     pub backpressure: Option<Backpressure>,
-    /// It is not given up sooner: what it holds is lost then, if it is native.
+    /// It is not given up sooner: if it is native what it holds is lost then, and if it is the only
+    /// rail nothing else carries that.
     pub patience_ns: u64,
+    /// How many things its device had done with when it was looked at last.
+    done: u64,
     /// When it was last given up for having none.
     pub stuck_ns: Option<u64>,
     /// A packet that tells of a direct write, and is to leave with the next one or after it.
@@ -198,9 +199,10 @@ impl<T: RailTx> Rails<T> {
     /// Rails of these names and sending halves.
     pub(crate) fn new(rails: Vec<(String, T)>, cfg: &Config) -> Rails<T> {
         let mut list: Vec<_> = rails.into_iter().map(RailState::new).collect();
+        let alone = list.len() == 1;
         for (index, rail) in list.iter_mut().enumerate() {
             let native = cfg.native_rails.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
-            if native {
+            if native || alone {
                 rail.patience_ns = cfg.peer_timeout_ns.max(STUCK_NS);
             }
         }
@@ -322,6 +324,7 @@ impl<T: RailTx> RailState<T> {
             pending: None,
             backpressure: None,
             patience_ns: STUCK_NS,
+            done: 0,
             stuck_ns: None,
             notice: None,
             strays: (0, 0),
@@ -376,19 +379,40 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
+    /// Notes which reads are under way, and whether its device has done with anything since it was
+    /// looked at last: the patience with all that was given to it behind that begins anew.
+    pub(crate) fn look_at_device(&mut self, now: u64) {
+        if self.outstanding.is_empty() && self.reads.is_empty() {
+            return;
+        }
+        let (_, done) = self.tx.given_and_done();
+        let before = core::mem::replace(&mut self.done, done);
+        let moved = |ahead: u64| done != before && before < ahead;
+        for write in self.outstanding.iter_mut().filter(|w| moved(w.ahead)) {
+            write.since_ns = now;
+        }
+        for read in &mut self.reads {
+            if read.since_ns.is_none() || moved(read.ahead) {
+                read.since_ns = Some(now);
+            }
+        }
+    }
+
     /// When the oldest write, or a read, has not ended for too long. Where a peer's processor makes
     /// the copy, it may be busy, and a peer that is gone takes its link with it.
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first();
         let oldest = oldest.filter(|_| !self.tx.caps().one_copy);
-        let written = oldest.map(|write| write.since_ns + WRITE_NS.max(self.patience_ns));
-        let read = self.reads.iter().filter_map(|read| read.until_ns).min();
+        let written = oldest.map(|write| write.since_ns + self.patience_ns);
+        let due =
+            |read: &OutstandingRead| Some(read.since_ns? + read.patience_ns.max(self.patience_ns));
+        let read = self.reads.iter().filter_map(due).min();
         [written, read].into_iter().flatten().min()
     }
 
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let begun = self.reads.iter().any(|read| read.until_ns.is_none());
+        let begun = self.reads.iter().any(|read| read.since_ns.is_none());
         let begun = begun.then_some(0);
         let written = self.stuck_at();
         let tried = self.backpressure.map(|full| full.deadline());

@@ -94,7 +94,10 @@ pub struct WriteNotice {
 pub struct OutstandingWrite {
     pub(crate) token: u64,
     pub(crate) handle: u32,
+    /// When it was posted, or something before it ended since.
     pub(crate) since_ns: u64,
+    /// How many things the rail's device was given before it.
+    pub(crate) ahead: u64,
 }
 
 /// A range of a send that is written under a key.

@@ -149,6 +149,8 @@ pub enum Mutation {
     KeepSource,
     /// The memory of a send is closed while writes of it are under way.
     CloseEarly,
+    /// A rail whose writes and reads do not end is waited for without end.
+    WaitOn,
 }
 
 impl Mutation {
@@ -156,8 +158,8 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource` and
-    /// `CloseEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
+    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
+    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 60] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

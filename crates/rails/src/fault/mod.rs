@@ -382,6 +382,10 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
     fn drain(&mut self) {
         self.inner.drain();
     }
+
+    fn given_and_done(&self) -> (u64, u64) {
+        self.inner.given_and_done()
+    }
 }
 
 // Nobody calls most of these, as faults happen to packets and the capabilities therefore have no

@@ -104,6 +104,10 @@ impl crate::TxBuffers for ShmTx {
     fn drain(&mut self) {
         self.links.drain();
     }
+
+    fn given_and_done(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 impl RemoteWrite for ShmTx {

@@ -169,6 +169,10 @@ pub(super) struct VerbsLinks {
     held_bytes: usize,
     /// Counts what is sent.
     clock: u64,
+    /// Things that requests read, so far, and those that are not read any more.
+    pub(super) given: u64,
+    /// See above.
+    pub(super) done: u64,
 }
 
 impl VerbsLinks {
@@ -201,6 +205,8 @@ impl VerbsLinks {
             holding: Vec::new(),
             held_bytes: 0,
             clock: 0,
+            given: 0,
+            done: 0,
             shared,
             kind,
         })
@@ -269,6 +275,7 @@ impl VerbsLinks {
         connection.queue.reset();
         drop(connection.pair);
         while let Some(read) = connection.queue.free() {
+            self.done += 1;
             self.over.push(read);
         }
     }
@@ -341,6 +348,7 @@ impl VerbsLinks {
         let known = queue.completed(completion.wr_id);
         // (What a completion in error frees has failed, or was flushed.)
         while let Some(read) = queue.free() {
+            self.done += 1;
             match read {
                 Read::Peer(token) if completion.status == 0 => {
                     self.events.push_back(RailEvent::Pulled(token, true));
@@ -362,6 +370,7 @@ impl VerbsLinks {
     pub(super) fn renewed(&mut self) {
         self.voice.queue.reset();
         while let Some(read) = self.voice.queue.free() {
+            self.done += 1;
             self.over.push(read);
         }
     }

@@ -113,6 +113,7 @@ fn post(
         Err((posted, _)) => (posted, false),
     };
     queue.posted(posted, told, reads);
+    links.given += reads.len() as u64;
     Posted::Taken
 }
 
@@ -561,6 +562,10 @@ impl TxBuffers for VerbsTx {
     fn drain(&mut self) {
         self.links.drain();
         self.renew();
+    }
+
+    fn given_and_done(&self) -> (u64, u64) {
+        (self.links.given, self.links.done)
     }
 }
 

@@ -117,9 +117,8 @@ impl Writes {
     /// Opens memory to our own writes: the key for these, under which there is nothing if it cannot
     /// be registered.
     pub(super) fn lend(&mut self, domain: &Arc<Domain>, pieces: &[Piece]) -> u64 {
-        let open = |piece: &Piece| {
-            self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len))
-        };
+        let open =
+            |piece: &Piece| self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len));
         let lent: Option<Vec<_>> = match pieces.len() {
             ..=PIECES_MAX => pieces.iter().map(open).collect(),
             _ => None,

@@ -34,6 +34,8 @@ pub struct Outcome {
     pub peer_bytes: u64,
     /// Fragments that were written, and of these such as had not landed where they were told of.
     pub written: (u64, u64),
+    /// How often a rail's writes and reads were given up.
+    pub drained: u64,
     /// Counters of all paths by the index of their local rail.
     pub rails: Vec<PathStats>,
 }

@@ -42,6 +42,7 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
         peer_bytes: 0,
         rails: Vec::new(),
         written: (0, 0),
+        drained: 0,
     }
 }
 

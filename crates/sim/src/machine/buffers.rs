@@ -14,6 +14,10 @@ pub(crate) struct SimBuffers {
     pub(crate) plain: PlainBuffers,
     /// Buffers that the device reads, and until when; `None`: sends copy.
     reading: Option<VecDeque<(BufId, u64)>>,
+    /// Buffers that the device was given, and those that were free again.
+    given: u64,
+    /// See above.
+    freed: u64,
 }
 
 impl SimBuffers {
@@ -22,12 +26,24 @@ impl SimBuffers {
         SimBuffers {
             plain: PlainBuffers::new(BUFFER_LEN, if device { READ } else { COPIED }),
             reading: device.then(VecDeque::new),
+            given: 0,
+            freed: 0,
         }
     }
 
-    pub(crate) fn lend(&mut self, now: u64) -> Option<BufId> {
+    /// Buffers that the device was given so far, and those that it has done with.
+    pub(crate) fn given_and_done(&self, now: u64) -> (u64, u64) {
+        (self.given, self.freed + self.over(now) as u64)
+    }
+
+    fn over(&self, now: u64) -> usize {
         let reading = self.reading.iter().flatten();
-        let over = reading.take_while(|(_, until)| *until <= now).count();
+        reading.take_while(|(_, until)| *until <= now).count()
+    }
+
+    pub(crate) fn lend(&mut self, now: u64) -> Option<BufId> {
+        let over = self.over(now);
+        self.freed += over as u64;
         for (id, _) in self.reading.iter_mut().flat_map(|all| all.drain(..over)) {
             self.plain.free(id);
         }
@@ -40,6 +56,7 @@ impl SimBuffers {
             (SendOutcome::Busy, _) => BufState::Lent,
             (SendOutcome::Sent, Some(reading)) => {
                 reading.push_back((id, until));
+                self.given += 1;
                 BufState::InFlight
             }
             _ => BufState::Free,
@@ -50,6 +67,7 @@ impl SimBuffers {
     /// The device reads nothing any more.
     pub(crate) fn drain(&mut self) {
         self.plain.drain();
+        self.freed = self.given;
         self.reading.iter_mut().for_each(VecDeque::clear);
     }
 }

@@ -143,7 +143,14 @@ impl TxBuffers for SimTx {
         self.buffers.drain();
         let port = &mut self.machine.wires().ports[self.rail];
         port.drained += 1;
+        port.done = port.given;
         port.sources.drain();
+    }
+
+    fn given_and_done(&self) -> (u64, u64) {
+        let (given, done) = self.buffers.given_and_done(self.machine.peek_now());
+        let port = &self.machine.wires().ports[self.rail];
+        (given + port.given, done + port.done)
     }
 }
 
@@ -255,6 +262,7 @@ impl RemoteWrite for SimTx {
         let port = &mut wires.ports[self.rail];
         let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
         port.egress_free += port.takes_ns(bytes);
+        port.given += 1;
         (port.sources).read(write.token, write.source, pieces.clone());
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {

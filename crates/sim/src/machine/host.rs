@@ -173,8 +173,14 @@ impl Machine {
         let event = wires.ports[rail].news.pop_front();
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
         self.told.store(more, Relaxed);
-        if let Some(News::Rail(RailEvent::Done(token))) = event {
-            wires.ports[rail].sources.over(token);
+        let port = &mut wires.ports[rail];
+        match event {
+            Some(News::Rail(RailEvent::Done(token))) => {
+                port.sources.over(token);
+                port.done += 1;
+            }
+            Some(News::Rail(RailEvent::Pulled(..))) => port.done += 1,
+            _ => {}
         }
         event
     }

@@ -54,6 +54,10 @@ pub struct Port {
     pub(crate) sources: Sources,
     /// How often its writes were given up.
     pub drained: u32,
+    /// Writes and reads that it has begun, and those that it has told to be over.
+    pub(crate) given: u64,
+    /// See above.
+    pub(crate) done: u64,
     pub(crate) next_key: u64,
     /// Where it is reached.
     pub(crate) addr: RailAddr,
@@ -126,6 +130,8 @@ impl Port {
             lands_again: spec.lands_again,
             sources: Sources::default(),
             drained: 0,
+            given: 0,
+            done: 0,
             // What is written to another life of the process does not reach this one (its
             // connections are gone), so its keys are others.
             next_key: (spec.life as u64 + 1) << 32,

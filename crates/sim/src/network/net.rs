@@ -98,6 +98,8 @@ pub struct NetStats {
     pub swallowed: u64,
     /// Unreliable connections that an end made anew.
     pub remade: u64,
+    /// Ends of connections that came up.
+    pub connected: u64,
     /// Connections that came to rest.
     pub rested: u64,
     /// Those that were made again.
@@ -141,6 +143,7 @@ impl NetStats {
         self.stuck += o.stuck;
         self.swallowed += o.swallowed;
         self.remade += o.remade;
+        self.connected += o.connected;
         self.rested += o.rested;
         self.woken += o.woken;
         self.held += o.held;

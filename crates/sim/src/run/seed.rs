@@ -38,6 +38,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
         written: written_of(&world),
+        drained: drained_of(&world),
         rails: rails_of(&world),
     }
 }
@@ -49,6 +50,15 @@ fn written_of(world: &World) -> (u64, u64) {
         .iter()
         .filter_map(|ep| ep.node(|node| (node.stats().written, node.stats().written_lost)));
     stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// See `Outcome::drained`.
+fn drained_of(world: &World) -> u64 {
+    let drained = |ep: &Endpoint| -> u64 {
+        let wires = ep.machine.wires();
+        wires.ports.iter().map(|port| u64::from(port.drained)).sum()
+    };
+    world.eps.iter().map(drained).sum()
 }
 
 /// Counters of all rails, by their index.

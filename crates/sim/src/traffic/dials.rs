@@ -60,6 +60,7 @@ impl World {
             if self.setup.behind == Some(rail) {
                 *self.troubles.entry("stands in").or_default() += 1;
             }
+            self.net.stats.connected += 1;
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
             // Who dials anew ends what the other end still believes in.

@@ -42,6 +42,7 @@ impl RemoteRead for SimTx {
             return SendOutcome::Busy;
         };
         let drained = port.drained;
+        port.given += 1;
         wires.pulls.push(OutRead {
             rail: self.rail,
             to,

@@ -59,6 +59,7 @@ impl VerbsTx {
             Err((posted, _)) => (posted, false),
         };
         queue.posted(posted, told, &[Read::Buffer(buffer)]);
+        self.links.given += 1;
         self.buffers.in_flight(buffer);
         SendOutcome::Sent
     }
