@@ -7,6 +7,7 @@ use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogL
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
+use crate::state::group_copies::EARLY_MAX;
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
@@ -97,6 +98,7 @@ impl<S: System> Core<S> {
             scheme: self.groups.scheme.unwrap_or_else(|| usual(&cards, chunk)),
             seed: own.address.id ^ spec.id,
             copy_max: COPY_MAX,
+            early_max: EARLY_MAX as u64,
             ..GroupConfig::default()
         };
         let (src_id, src_epoch) = who.members[spec.me as usize];

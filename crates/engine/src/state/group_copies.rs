@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 const SLAB_CHUNKS: usize = 64;
 /// Buffers of kept copies that wait to be used again: those of a window.
 const SPARE_SLABS: usize = 32;
-/// Bytes of early buffers that wait to be used again.
-const SPARE_EARLY_BYTES: usize = 4 << 20;
+/// Bytes of broadcasts of a group that came before they were posted, at most: a root is ahead of a
+/// member that is away by as much.
+pub(crate) const EARLY_MAX: usize = 8 << 20;
 
 /// Chunks of one root in a row.
 struct Slab {
@@ -115,14 +116,14 @@ pub(crate) struct EarlyBytes {
 
 impl EarlyBytes {
     /// Room for bytes `at .. at + len` of a broadcast of `total` bytes; `None`: it has no such
-    /// bytes.
+    /// bytes, or so much of it is not kept.
     pub(crate) fn room(
         &mut self,
         (broadcast, total): (u64, usize),
         at: usize,
         len: usize,
     ) -> Option<&mut [u8]> {
-        let spare = &mut self.spare;
+        let (spare, total) = (&mut self.spare, total.min(EARLY_MAX));
         let early = self.broadcasts.entry(broadcast).or_insert_with(|| {
             let fits = spare.iter().position(|bytes| bytes.len() >= total);
             Early {
@@ -146,7 +147,7 @@ impl EarlyBytes {
     /// Its buffer may be used again.
     pub(crate) fn give_back(&mut self, early: Early) {
         let bytes: usize = self.spare.iter().map(Vec::len).sum();
-        if bytes + early.bytes.len() <= SPARE_EARLY_BYTES {
+        if bytes + early.bytes.len() <= EARLY_MAX {
             self.spare.push(early.bytes);
         }
     }

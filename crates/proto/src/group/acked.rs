@@ -62,11 +62,9 @@ impl Acked {
         self.members.binary_search_by_key(&member, |m| m.0).ok()
     }
 
-    /// A member has all below `next`; `false`: it is none of these.
-    pub fn advance(&mut self, member: u16, next: u64) -> bool {
-        let Some(at) = self.find(member) else {
-            return false;
-        };
+    /// A member has all below `next`: whether that is news. `None`: it is none of these.
+    pub fn advance(&mut self, member: u16, next: u64) -> Option<bool> {
+        let at = self.find(member)?;
         let before = self.members[at].1;
         if next > before {
             self.members[at].1 = next;
@@ -75,7 +73,7 @@ impl Acked {
                 self.look();
             }
         }
-        true
+        Some(next > before)
     }
 
     /// A member is not waited for any more; how far it was.
@@ -123,8 +121,9 @@ mod tests {
                         naive.entry(member).or_insert(next);
                     }
                     _ => {
-                        let known = naive.get_mut(&member).map(|n| *n = next.max(*n));
-                        prop_assert_eq!(acked.advance(member, next), known.is_some());
+                        let news = naive.get(&member).map(|&n| next > n);
+                        naive.entry(member).and_modify(|n| *n = next.max(*n));
+                        prop_assert_eq!(acked.advance(member, next), news);
                     }
                 }
                 prop_assert_eq!(acked.slowest(), naive.values().copied().min());

@@ -46,6 +46,7 @@ impl Group {
     pub fn post(&mut self, now_ns: u64, root: u16, handle: u32, len: u64) {
         self.waiting.push_back(Waiting { root, handle, len });
         self.begin(now_ns);
+        self.acknowledge(now_ns);
     }
 
     /// Begins what was posted, as far as it may.

@@ -77,7 +77,8 @@ impl Group {
         // Not all members at the same chunk.
         let quarter = (scheme.window as u64 / 4).max(1);
         let enough = quarter + self.cfg.me as u64 % quarter;
-        let due = from.ended >= scheme.ack_every && reached > from.told;
+        let all = from.next >= from.told + scheme.window as u64; // its root waits
+        let due = (all || from.ended >= scheme.ack_every) && reached > from.told;
         if due || reached >= from.told + enough {
             from.ack_at = now;
         } else if wanted {
@@ -88,10 +89,33 @@ impl Group {
     }
 
     /// The chunk up to which this member acknowledges: as far as it is, and all are whose
-    /// acknowledgements it collects.
+    /// acknowledgements it collects. What is not posted yet waits where there would be no room for
+    /// a window more: its root stops then, and nothing has to be sent twice.
     fn reached(&self, root: u16) -> u64 {
         let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
-        self.receiving.next_of(root).min(part)
+        let next = self.receiving.next_of(root);
+        let room = self.early_room(0) / self.cfg.chunk as u64;
+        let short = (self.cfg.scheme.window as u64).saturating_sub(room);
+        let may = match short {
+            0 => next,
+            _ => next
+                .saturating_sub(short)
+                .max(self.receiving.first_early_of(root)),
+        };
+        let told = self.receiving.roots.get(&root).map_or(0, |from| from.told);
+        next.min(part).min(may).max(told)
+    }
+
+    /// There is more room for what is not posted yet: roots that wait for it are told.
+    pub(super) fn tell_of_room(&mut self, now: u64) {
+        let scheme = self.cfg.scheme;
+        let waits = |from: &FromRoot| {
+            let all = from.next >= from.told + scheme.window as u64;
+            all || from.told < from.wanted || from.ended >= scheme.ack_every
+        };
+        let waiting = self.receiving.roots.iter().filter(|(_, from)| waits(from));
+        let waiting: Vec<u16> = waiting.map(|(&root, _)| root).collect();
+        waiting.into_iter().for_each(|root| self.owe_ack(now, root));
     }
 
     /// The flags that go with it.

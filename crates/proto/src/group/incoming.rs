@@ -11,6 +11,7 @@ pub(super) struct Receiving {
     pub(super) roots: BTreeMap<u16, FromRoot>,
     /// Broadcasts of others that are under way, by number.
     pub(super) broadcasts: BTreeMap<u64, Incoming>,
+    /// Bytes of those that were not posted yet.
     pub(super) early_bytes: u64,
 }
 
@@ -106,6 +107,13 @@ impl Receiving {
     /// All chunks of this root below the answer are here.
     pub(super) fn next_of(&self, root: u16) -> u64 {
         self.roots.get(&root).map_or(0, |from| from.next)
+    }
+
+    /// Number of the first chunk of the broadcasts of this root that came before they were posted.
+    pub(super) fn first_early_of(&self, root: u16) -> u64 {
+        let early = self.broadcasts.values().filter(|b| b.root == root);
+        let early = early.filter(|b| b.handle.is_none());
+        early.filter_map(|b| b.first).min().unwrap_or(u64::MAX)
     }
 
     pub(super) fn operations(&self) -> usize {

@@ -170,9 +170,10 @@ pub(super) struct Sending {
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
     pub(super) pause_ns: u64,
-    /// How often members were asked since the last chunk or acknowledgement.
+    /// How often members were asked since the last chunk, or acknowledgement of more than before.
     pub(super) reminded: u32,
-    pub(super) reminded_at: u64,
+    /// When they were asked last, until one has answered.
+    pub(super) reminded_at: Option<u64>,
     /// How often members were asked since one of them lacked something.
     pub(super) vain: u32,
 }
@@ -194,7 +195,7 @@ impl Sending {
             remind_at: u64::MAX,
             pause_ns: 0,
             reminded: 0,
-            reminded_at: 0,
+            reminded_at: None,
             vain: 0,
         }
     }

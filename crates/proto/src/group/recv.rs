@@ -29,7 +29,7 @@ impl Group {
                 handle: Some(handle),
             });
         } else {
-            self.adopt(broadcast, (root, len), handle);
+            self.adopt(now, (broadcast, (root, len)), handle);
         }
         self.make_room(now);
     }
@@ -38,7 +38,7 @@ impl Group {
     /// for again: it finds some, or is swallowed.
     pub(super) fn refuse(&mut self, now: u64, broadcast: u64, handle: u32, end: End) {
         if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
-            self.receiving.early_bytes -= early.total;
+            self.receiving.early_bytes -= early.here;
             self.events.push_back(GroupEvent::Drop { broadcast });
         }
         self.end(broadcast, handle, end);
@@ -46,11 +46,11 @@ impl Group {
     }
 
     /// A broadcast that came early has its operation now.
-    fn adopt(&mut self, broadcast: u64, posted: (u16, u64), handle: u32) {
+    fn adopt(&mut self, now: u64, (broadcast, posted): (u64, (u16, u64)), handle: u32) {
         let Some(early) = self.receiving.broadcasts.get_mut(&broadcast) else {
             return;
         };
-        self.receiving.early_bytes -= early.total;
+        self.receiving.early_bytes -= early.here;
         early.handle = Some(handle);
         let whole = early.here == early.total;
         if (early.root, early.total) != posted {
@@ -64,6 +64,7 @@ impl Group {
         if whole {
             self.end_receive(broadcast, End::Well);
         }
+        self.tell_of_room(now);
     }
 
     /// There may be room for what found none.
@@ -161,7 +162,7 @@ impl Group {
                 self.end_receive(chunk.broadcast, End::Mismatch);
                 self.swallow(now, chunk)
             }
-            None if same && in_line => Place::Early { keep },
+            None if same && in_line => self.place_early(chunk, first, keep),
             _ => Place::Nonsense,
         }
     }
@@ -190,27 +191,33 @@ impl Group {
         Place::Duplicate
     }
 
-    /// The first chunk of a broadcast that was not posted yet: a buffer for all of it, within what
-    /// may be buffered.
+    /// A chunk of a broadcast that was not posted yet, within what may be buffered.
     fn place_early(&mut self, chunk: &Chunk, first: u64, keep: bool) -> Place {
-        let bytes = self.receiving.early_bytes.saturating_add(chunk.total);
-        if bytes > self.cfg.early_max && !self.cfg.errs(GroupMutation::BoundlessEarly) {
+        if chunk.len as u64 > self.early_room(chunk.offset) {
             if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
                 from.no_room_from = from.no_room_from.min(chunk.number);
             }
             return Place::NoRoom;
         }
-        self.receiving.early_bytes = bytes;
-        self.stats.early_bytes_max = self.stats.early_bytes_max.max(bytes);
-        let incoming = Incoming {
+        let broadcast = self.receiving.broadcasts.entry(chunk.broadcast);
+        broadcast.or_insert(Incoming {
             root: chunk.root,
             total: chunk.total,
             here: 0,
             first: Some(first),
             handle: None,
-        };
-        self.receiving.broadcasts.insert(chunk.broadcast, incoming);
+        });
         Place::Early { keep }
+    }
+
+    /// Bytes that may be buffered of a broadcast that was not posted yet, from this offset on: no
+    /// more than are allowed for all of them, nor of its own beyond as many.
+    pub(super) fn early_room(&self, offset: u64) -> u64 {
+        if self.cfg.errs(GroupMutation::BoundlessEarly) {
+            return u64::MAX;
+        }
+        let used = self.receiving.early_bytes.max(offset);
+        self.cfg.early_max.saturating_sub(used)
     }
 
     /// The bytes of a chunk are where [`Group::place`] said, and right (`ok`), or were damaged.
@@ -247,17 +254,26 @@ impl Group {
         let early = self.cfg.errs(GroupMutation::EndEarly) as u64 * chunk.len as u64;
         if let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) {
             incoming.here += chunk.len as u64;
-            if incoming.here + early >= incoming.total {
-                from.ended += 1;
-                if incoming.handle.is_some() {
-                    self.end_receive(chunk.broadcast, End::Well);
-                }
+            let whole = incoming.here + early >= incoming.total;
+            let posted = incoming.handle.is_some();
+            from.ended += whole as u32;
+            match posted {
+                true if whole => self.end_receive(chunk.broadcast, End::Well),
+                true => {}
+                false => self.count_early(chunk.len as u64),
             }
         }
         self.keep(now, chunk, true);
         self.watch_gaps(now, chunk.root, progress);
         self.owe_ack(now, chunk.root);
         true
+    }
+
+    /// Bytes are here of a broadcast that was not posted yet.
+    pub(super) fn count_early(&mut self, bytes: u64) {
+        let early = &mut self.receiving.early_bytes;
+        *early += bytes;
+        self.stats.early_bytes_max = self.stats.early_bytes_max.max(*early);
     }
 
     /// A parity came: the chunk that can be made of it, if just one of its chunks is missing here.
@@ -320,7 +336,7 @@ impl Group {
             self.order.break_off(broadcast, root);
             let early = self.receiving.broadcasts.get(&broadcast);
             if let Some(early) = early.filter(|b| b.handle.is_none()) {
-                self.receiving.early_bytes -= early.total;
+                self.receiving.early_bytes -= early.here;
                 self.events.push_back(GroupEvent::Drop { broadcast });
             }
             if !self.cfg.errs(GroupMutation::WaitForDead) {

@@ -103,10 +103,10 @@ impl Group {
             self.stats.nonsense += 1;
             return;
         }
-        if !sending.acked.advance(by.from, next) {
+        let Some(news) = sending.acked.advance(by.from, next) else {
             self.stats.nonsense += (by.lane.is_none() && own) as u64;
             return;
-        }
+        };
         if flags.deaf {
             let doubt = sending.deaf.entry(by.from).or_default();
             doubt.says_so(now);
@@ -117,11 +117,14 @@ impl Group {
             sending.deaf.remove(&by.from);
         }
         sending.lossy |= flags.lossy;
-        if sending.reminded == 1 {
-            let took = now.saturating_sub(sending.reminded_at);
-            self.trip.sample(took);
+        let first = sending.reminded == 1;
+        if let Some(at) = sending.reminded_at.take().filter(|_| first) {
+            self.trip.sample(now.saturating_sub(at));
         }
-        sending.reminded = 0;
+        // One who has no room for more answers as often as it is asked.
+        if news {
+            sending.reminded = 0;
+        }
         self.stats.heard += 1;
         if own && flags.lossy && self.pace.slow(now, self.trip.ns()) {
             self.stats.slowed += 1;
@@ -267,7 +270,7 @@ impl Group {
                 continue; // a co-root that lacks some itself
             }
             sending.reminded += 1;
-            sending.reminded_at = now;
+            sending.reminded_at = Some(now);
             sending.vain = sending.vain.saturating_add(1);
             let alone = lagging.len() == 1 || self.cfg.scheme.alone;
             if !alone && tries % ALONE_EVERY != ALONE_EVERY - 1 {

@@ -77,7 +77,11 @@ impl Group {
         let window = (from.next + self.cfg.scheme.window as u64).saturating_sub(next.number);
         let lacks = (incoming.total - incoming.here).saturating_sub(1) / size;
         let whole = (chunk.total - next.offset) / size;
-        let most = RUN_MAX.min(window).min(lacks).min(whole);
+        let room = match incoming.handle {
+            Some(_) => u64::MAX,
+            None => self.early_room(next.offset) / size,
+        };
+        let most = RUN_MAX.min(window).min(lacks).min(whole).min(room);
         let left = match self.cfg.errs(GroupMutation::RunOn) {
             true => most,
             false => from.got.free_from(next.number, most),
@@ -121,6 +125,8 @@ impl Group {
         }
         if let Some(incoming) = self.receiving.broadcasts.get_mut(&run.next.broadcast) {
             incoming.here += bytes;
+            let early = incoming.handle.is_none() as u64;
+            self.count_early(early * bytes);
         }
         self.watch_gaps(now, root, progress);
         self.owe_ack(now, root);

@@ -25,6 +25,8 @@ struct Early {
     bytes: Vec<u8>,
     /// From where to where bytes have come, as they came.
     parts: Vec<(usize, usize)>,
+    /// Bytes of them that are right.
+    here: u64,
 }
 
 /// The bytes that belong to one member, and its operations.
@@ -190,6 +192,7 @@ impl Memory {
                 let early = early.or_insert_with(|| Early {
                     bytes: vec![POISON; chunk.total as usize],
                     parts: Vec::new(),
+                    here: 0,
                 });
                 early.parts.push((from, to));
                 &mut early.bytes
@@ -200,7 +203,12 @@ impl Memory {
         span.map(Some).ok_or("a chunk beyond its memory".into())
     }
 
+    /// The bytes of a chunk are right, and in place.
     fn keep(&mut self, place: Place, chunk: &Chunk, bytes: &[u8]) {
+        if let Place::Early { .. } = place {
+            let early = self.early.get_mut(&chunk.broadcast);
+            early.into_iter().for_each(|e| e.here += chunk.len as u64);
+        }
         let keeps = matches!(
             place,
             Place::Posted { keep: true, .. } | Place::Early { keep: true }
@@ -259,7 +267,7 @@ impl Memory {
 
     /// Bytes that wait in early buffers, that are kept of others' chunks, and of own ones.
     pub(super) fn buffered(&self) -> (u64, u64, u64) {
-        let early = self.early.values().map(|e| e.bytes.len() as u64).sum();
+        let early = self.early.values().map(|e| e.here).sum();
         let of = |own: bool| {
             let kept = self
                 .kept

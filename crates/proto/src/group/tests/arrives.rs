@@ -188,7 +188,7 @@ fn a_loss_of_one_is_repaired_for_one() {
 #[test]
 fn a_late_receiver_keeps_nobody() {
     let mut world = World::new(4, Scheme::NACK, CALM, 4);
-    world.script = vec![(0, 50_000); 3];
+    world.script = vec![(0, 40_000); 3];
     for me in 0..3 {
         (0..3).for_each(|_| world.post(me));
     }
@@ -202,7 +202,9 @@ fn a_late_receiver_keeps_nobody() {
     world.check();
 }
 
-/// More than the late receiver may buffer: the root waits for it, and goes on when it comes.
+/// More than the late receiver may buffer: the root waits for it, so that nothing is sent in vain,
+/// and is told at once when there is room. (Found with receivers that slept for up to 10 ms: what
+/// found no room was sent again, and as many chunks as that was took the network for lossy.)
 #[test]
 fn a_root_waits_when_early_memory_is_full() {
     let mut world = World::new(3, Scheme::NACK, CALM, 5);
@@ -213,8 +215,40 @@ fn a_root_waits_when_early_memory_is_full() {
     let until = world.now + 1_000_000_000;
     while world.step(until) {}
     assert!(world.members[0].ended.len() < 5);
-    assert!(world.members[2].group.stats().early_bytes_max <= 200_000);
-    (0..5).for_each(|_| world.post(2));
+    let early = world.members[2].group.stats().early_bytes_max;
+    assert!((136_000..=200_000).contains(&early), "{early}");
+    let chunks = world.total(|s| s.chunks);
+    world.post(2);
+    world.run_for(2 * ROUND_TRIP_NS);
+    assert!(
+        world.total(|s| s.chunks) >= chunks + 60,
+        "of the room of the first"
+    );
+    (1..5).for_each(|_| world.post(2));
+    world.settle();
+    world.check();
+    let again = world.total(|s| s.repairs + s.repairs_to_all);
+    assert_eq!((world.total(|s| s.no_room), again), (0, 0));
+}
+
+/// A member without room for more answers each time that all are asked, and another hears no
+/// multicast: it is asked alone all the same (seed 7200000736).
+#[test]
+fn answers_of_one_without_room_do_not_keep_others_from_being_asked_alone() {
+    let cfg = GroupConfig {
+        chunk: CHUNK,
+        early_max: 20_000,
+        round_trip_ns: ROUND_TRIP_NS,
+        ..GroupConfig::default()
+    };
+    let mut world = World::with(3, cfg, CALM, 37);
+    world.script = vec![(0, 60_000)];
+    world.deaf = vec![2];
+    world.post(0);
+    world.post(2);
+    world.run_for(500_000_000);
+    assert_eq!(world.members[2].ended.len(), 1);
+    world.post(1);
     world.settle();
     world.check();
 }

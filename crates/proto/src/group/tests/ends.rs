@@ -83,7 +83,14 @@ fn nobody_waits_behind_a_dead_root() {
 /// on all the same (seed 5000000405).
 #[test]
 fn what_found_no_room_and_is_refused_keeps_nobody() {
-    let mut world = World::new(3, Scheme::NACK, CALM, 29);
+    let cfg = GroupConfig {
+        chunk: CHUNK,
+        early_max: 20_000, // less than a window
+        round_trip_ns: ROUND_TRIP_NS,
+        copy_max: 2_500,
+        ..GroupConfig::default()
+    };
+    let mut world = World::with(3, cfg, CALM, 29);
     world.script = vec![(2, 900)];
     world.script.extend([(0, 0); AHEAD as usize - 1]);
     world.script.push((0, 300_000));
