@@ -517,6 +517,17 @@ def test_memory_is_bounded_while_a_rank_is_away(four, mpich):
     assert max(grew(result)) < 48 << 10, result.tail()
 
 
+def test_who_has_short_receive_buffers_is_told_once(four, mpi):
+    """As short as Linux's default lets them be."""
+    def told(**how):
+        result = run(four, mpi, "--count", 20, **how)
+        assert_right(result)
+        return re.findall(r"long broadcasts by multicast are slow: (\d+) KiB .*net\.core\.rmem_max=\d+", result.out)
+
+    assert told() == []
+    assert told(env={"FI_MARLINE_RECEIVE_BUFFER_BYTES": "212992"}) == ["103"]
+
+
 SCHEMES = ["original", "basic", "window", "co-root2", "aggregate10", "nack", "nack+parity8"]
 
 

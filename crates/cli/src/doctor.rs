@@ -1,6 +1,8 @@
 //! `marline doctor`: which rails this machine has, and why others are not there.
 
-use marline_rails::{choose_interfaces, choose_rails, unused_interfaces, verbs_ports, RailChoice};
+use marline_rails::{
+    choose_interfaces, choose_rails, receive_buffer, unused_interfaces, verbs_ports, RailChoice,
+};
 
 /// Prints the report; the exit status is 0, as missing adapters are no fault.
 pub fn main() -> Result<u8, String> {
@@ -54,12 +56,39 @@ fn report() -> String {
     for one in unused_interfaces() {
         text += &format!("  not used: {one}\n");
     }
+    text += &buffers(receive_buffer(BUFFER));
     text += "InfiniBand and RoCE, by FI_MARLINE_RAILS=ud:NAME, rc:NAME or uc:NAME\n";
     match verbs_ports() {
         Ok(ports) => ports.iter().for_each(|port| text += &format!("  {port}\n")),
         Err(why) => text += &format!("  none: {why}\n"),
     }
     text
+}
+
+/// What a UDP rail asks for.
+const BUFFER: usize = 8 << 20;
+/// With less, roots of broadcasts have less than 512 KiB under way, which is a quarter of what the
+/// kernel makes of it.
+const BUFFER_OF_GROUPS: usize = 1 << 20;
+
+/// The receive buffer of a UDP rail, as the kernel tells it, and what to do where it is short.
+fn buffers(given: Option<usize>) -> String {
+    // The kernel tells twice what it was asked for.
+    let Some(bytes) = given.map(|bytes| bytes / 2) else {
+        return String::new();
+    };
+    if bytes >= BUFFER {
+        return "  receive buffers: 8 MiB\n".into();
+    }
+    let slow = match bytes < BUFFER_OF_GROUPS {
+        true => ", and long broadcasts by multicast are slow",
+        false => "",
+    };
+    format!(
+        "  receive buffers: {} KiB instead of 8 MiB: packets are lost where a process reads \
+         late{slow}\n    as root: sysctl -w net.core.rmem_max={BUFFER}\n",
+        bytes >> 10
+    )
 }
 
 fn rate(mbit: u64) -> String {
@@ -78,6 +107,19 @@ mod tests {
         let report = report();
         assert!(report.starts_with("UDP and TCP"), "{report}");
         assert!(report.contains("\nInfiniBand and RoCE"), "{report}");
+    }
+
+    #[test]
+    fn it_says_how_receive_buffers_are_made_longer() {
+        assert_eq!(buffers(Some(2 * BUFFER)), "  receive buffers: 8 MiB\n");
+        let (short, fair) = (buffers(Some(425_984)), buffers(Some(BUFFER)));
+        assert!(short.contains(": 208 KiB instead"), "{short}");
+        assert!(short.contains("multicast are slow\n"), "{short}");
+        assert!(fair.contains(": 4096 KiB instead"), "{fair}");
+        assert!(!fair.contains("slow"), "{fair}");
+        let advice = "\n    as root: sysctl -w net.core.rmem_max=8388608\n";
+        assert!(short.ends_with(advice) && fair.ends_with(advice));
+        assert!(report().contains("\n  receive buffers: "), "{}", report());
     }
 
     #[test]

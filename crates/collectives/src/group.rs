@@ -8,6 +8,7 @@ use crate::requests;
 use std::ffi::{c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -253,6 +254,7 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
         .to_le_bytes();
     if let (Some(group), 1..) = (group, networks) {
         (provider.start)(group, networks);
+        warn_of_window(mpi, (provider.narrow)(group));
         return Some((group, calls_of(&offers, calls as c_int)));
     }
     if rank == 0 && calls::are_asked_for() {
@@ -265,6 +267,22 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
         (provider.close)(group);
     }
     None
+}
+
+/// Rank 0 of all tells the user, once, that long broadcasts are slow as roots may have only so many
+/// bytes under way. 0: they are not.
+fn warn_of_window(mpi: &Mpi, bytes: isize) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let first = || mpi.world().and_then(|world| mpi.rank_and_size(world));
+    let tells = bytes > 0 && first().is_some_and(|(rank, _)| rank == 0);
+    if tells && !WARNED.swap(true, Ordering::Relaxed) {
+        let kib = bytes >> 10;
+        crate::guard::say(&format!(
+            "long broadcasts by multicast are slow: {kib} KiB may be under way instead of 2 MiB, \
+             as the receive buffer of some rank is small. On each host, as root: sysctl -w \
+             net.core.rmem_max=8388608"
+        ));
+    }
 }
 
 /// Bytes before a card: a group's id and token, of which those of rank 0 are used, and a number of

@@ -47,6 +47,7 @@ pub struct Provider {
     pub doze: extern "C" fn() -> isize,
     pub look: extern "C" fn() -> isize,
     pub offer: extern "C" fn() -> isize,
+    pub narrow: extern "C" fn(isize) -> isize,
 }
 
 /// See the provider.

@@ -52,6 +52,11 @@ impl<S: System> Engine<S> {
         self.for_groups()?.group_start(group, networks)
     }
 
+    /// Bytes that roots of the group may have under way, where receive buffers allow only few.
+    pub fn group_narrow_window(&self, group: GroupId) -> Result<Option<u64>, GroupError> {
+        self.for_groups()?.group_narrow_window(group)
+    }
+
     /// Posts the next broadcast of a group, which all members post in one order: `len` bytes from
     /// `base` if this member is the root, else to there. The memory is lent until the operation has
     /// ended, or the group is closed.

@@ -60,6 +60,8 @@ pub struct CollectivesV1 {
     pub look: extern "C" fn() -> isize,
     /// Lets another process run if one waits: 1, one did.
     pub offer: extern "C" fn() -> isize,
+    /// Bytes that roots may have under way, where receive buffers allow only few; else 0.
+    pub narrow: extern "C" fn(group: isize) -> isize,
 }
 
 /// A broadcast ended as it should.
@@ -90,6 +92,7 @@ pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     doze,
     look,
     offer,
+    narrow,
 };
 
 /// The domain whose engine has the groups. It may be closed, as if they were not there.
@@ -232,6 +235,13 @@ extern "C" fn offer() -> isize {
     guard_free(|| Ok(used()?.engine.offer() as isize))
 }
 
+extern "C" fn narrow(group: isize) -> isize {
+    with_group(group, |shared, group| {
+        let bytes = shared.engine.group_narrow_window(group)?;
+        Ok(bytes.map_or(0, |bytes| bytes as isize))
+    })
+}
+
 extern "C" fn close(group: isize) -> isize {
     with_group(group, |shared, group| {
         shared.engine.group_close(group);
@@ -290,7 +300,8 @@ mod tests {
             close,
             doze,
             look,
-            offer
+            offer,
+            narrow
         );
         type Api = other_side::ApiV1;
         assert_alike!(crate::MarlineApiV1, Api, version, size, collectives);

@@ -51,7 +51,7 @@ pub use remote_read::{Read, RemoteRead};
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};
 pub use shm::{ShmConfig, ShmRail, ShmRx, ShmTx};
 pub use staging::Staging;
-pub use sys::Place;
+pub use sys::{receive_buffer, Place};
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};

@@ -8,13 +8,15 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
 use crate::state::group_copies::EARLY_MAX;
-use crate::state::groups::{GroupMemory, Member, OpenGroup};
+use crate::state::groups::{GroupMemory, Member, OpenGroup, DOZE_WINDOW};
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, RIDERS_LEN};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
-use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_wire::{
+    GroupHead, GroupPacket, ParseError, RailAddr, RailKind, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
+};
 
 /// Deaths are looked for so often where something waits for a member: well within the time after
 /// which a peer is dead.
@@ -329,6 +331,20 @@ impl<S: System> Core<S> {
         let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
         open.group.set_lanes(lanes);
         Ok(())
+    }
+
+    /// Bytes that roots of a group may have under way, where these are few because some member's
+    /// receive buffer is small. (Those of other rails than UDP are no setting of the system's.)
+    pub fn group_narrow_window(&mut self, group: GroupId) -> Result<Option<u64>, GroupError> {
+        let chosen = self.groups.scheme.is_some();
+        let rails = &self.rails;
+        let open = self.groups.list.get(group.0 as usize);
+        let open = open.and_then(Option::as_ref).ok_or(GroupError::Invalid)?;
+        let kind = |(rail, _): &(usize, GroupLink)| rails[*rail].tx.local_addr().kind;
+        let is_udp = |of| matches!(of, RailKind::Udp4 | RailKind::Udp6);
+        let bytes = open.group.window_bytes();
+        let narrow = bytes < DOZE_WINDOW && !chosen && open.lanes.iter().map(kind).all(is_udp);
+        Ok(narrow.then_some(bytes))
     }
 
     /// Posts the next broadcast of a group.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// While a member sleeps for a millisecond, a root goes on for as long as its window has room: this
 /// much leaves in that time at 4 Gbit/s.
-const DOZE_WINDOW: u64 = 512 << 10;
+pub(crate) const DOZE_WINDOW: u64 = 512 << 10;
 
 /// The ways to one member alone.
 pub(crate) struct Member {

@@ -31,7 +31,7 @@ pub(crate) use shm::{
     gather, gather_into, pull, random, Inbox, LinkMemory, Ring, Witness, WitnessAt, PULL_PIECES_MAX,
 };
 pub use sleep_set::SleepSet;
-pub use socket::{path_mtu, send_on_link, Socket, SocketOptions};
+pub use socket::{path_mtu, receive_buffer, send_on_link, Socket, SocketOptions};
 pub(crate) use stream::{descriptors_max, Stream, StreamOptions, IOV_MAX};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 pub(crate) use waker::Waker;

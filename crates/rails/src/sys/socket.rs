@@ -2,7 +2,7 @@
 
 use super::{check, check_long, errno, iface, name_buffer, udp_addr, Errno, SockName};
 use crate::addr::UdpAddr;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`, which the libc crate does not name everywhere.
@@ -41,6 +41,21 @@ pub struct SocketOptions<'a> {
 pub struct Socket {
     fd: OwnedFd,
     v6: bool,
+}
+
+/// The receive buffer that the kernel gives a UDP socket of this process that asks for so many
+/// bytes: twice as much, or twice its limit. `None`: there are no such sockets.
+pub fn receive_buffer(bytes: usize) -> Option<usize> {
+    let options = SocketOptions {
+        ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: 0,
+        scope_id: 0,
+        interface: "lo",
+        receive_bytes: bytes,
+        send_bytes: 0,
+    };
+    let socket = Socket::unbound(&options).ok()?;
+    Some(socket.buffer_sizes().receive)
 }
 
 impl Socket {
