@@ -65,7 +65,7 @@ fn report() -> String {
     text
 }
 
-/// What a UDP rail asks for.
+/// The receive buffer that a UDP rail asks for, in bytes.
 const BUFFER: usize = 8 << 20;
 /// With less, roots of broadcasts have less than 512 KiB under way, which is a quarter of what the
 /// kernel makes of it.
