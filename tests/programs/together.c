@@ -2,9 +2,10 @@
  *
  *   together,TEST,RANKS,BYTES,VALUE,us
  *
- *   together [--seconds S] [--tests barrier,allreduce,allgather] BYTES ...
+ *   together [--seconds S] [--tests barrier,allreduce,allgather,fence] [--host] BYTES ...
  *
- * BYTES are those that each rank gives; a barrier has none. All ranks are on one machine, whose monotonic clock they
+ * BYTES are those that each rank gives; a barrier has none, and a fence of a window nothing to wait for. With --host only
+ * the ranks of a host call together, those of each host at the same time. All ranks are on one machine, whose monotonic clock they
  * share. For each call there are two lines, TEST and TEST-apart: the mean of calls one after another, until the last rank has
  * done the last, and the median from a moment at which all ranks come out of a sleep until the last rank is done. */
 #define _GNU_SOURCE
@@ -20,7 +21,11 @@ enum { APART_MAX = 4000, WARM_UP = 20, PAUSE_NS = 1000000 };
 static int rank, ranks;
 static double seconds = 0.3;
 static double *from, *to;
-static const char *const names[] = {"barrier", "allreduce", "allgather"};
+static MPI_Comm group = MPI_COMM_WORLD;
+static MPI_Win window;
+enum { BARRIER, ALLREDUCE, ALLGATHER, FENCE, TESTS };
+static const char *const names[TESTS] = {"barrier", "allreduce", "allgather", "fence"};
+static const char *tests = "barrier,allreduce,allgather";
 
 static double clock_s(void)
 {
@@ -32,12 +37,14 @@ static double clock_s(void)
 static void call(int test, size_t size)
 {
     int count = (int)(size / sizeof *from);
-    if (test == 0)
-        MPI_Barrier(MPI_COMM_WORLD);
-    else if (test == 1)
-        MPI_Allreduce(from, to, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    if (test == BARRIER)
+        MPI_Barrier(group);
+    else if (test == ALLREDUCE)
+        MPI_Allreduce(from, to, count, MPI_DOUBLE, MPI_SUM, group);
+    else if (test == ALLGATHER)
+        MPI_Allgather(from, count, MPI_DOUBLE, to, count, MPI_DOUBLE, group);
     else
-        MPI_Allgather(from, count, MPI_DOUBLE, to, count, MPI_DOUBLE, MPI_COMM_WORLD);
+        MPI_Win_fence(0, window);
 }
 
 static int agree(int value)
@@ -95,37 +102,50 @@ static double apart(int test, size_t size)
     return took[n / 2] * 1e6;
 }
 
+/* Measures a call, and prints it. */
+static void measure(int test, size_t size)
+{
+    from = calloc(size + 1, 1);
+    to = calloc(size + 1, (size_t)ranks);
+    if (test == FENCE)
+        MPI_Win_create(from, (MPI_Aint)size, 1, MPI_INFO_NULL, group, &window);
+    for (int n = 0; n < WARM_UP; n++)
+        call(test, size);
+    double each = one_after_another(test, size), alone = apart(test, size);
+    if (rank == 0) {
+        printf("together,%s,%d,%zu,%.2f,us\n", names[test], ranks, size, each);
+        printf("together,%s-apart,%d,%zu,%.2f,us\n", names[test], ranks, size, alone);
+        fflush(stdout);
+    }
+    if (test == FENCE)
+        MPI_Win_free(&window);
+    free(from);
+    free(to);
+}
+
 int main(int argc, char **argv)
 {
-    const char *tests = "barrier,allreduce,allgather";
-    static struct option options[] = {{"seconds", 1, 0, 's'}, {"tests", 1, 0, 't'}, {0, 0, 0, 0}};
+    int host = 0;
+    static struct option options[] = {{"seconds", 1, 0, 's'}, {"tests", 1, 0, 't'}, {"host", 0, 0, 'h'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 't') tests = optarg;
+        else if (o == 'h') host = 1;
         else return 2;
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (host)
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group);
+    MPI_Comm_size(group, &ranks);
     /* What is agreed for a communicator is agreed here, if at all. */
     int nothing = 0;
     MPI_Bcast(&nothing, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    for (int test = 0; test < 3; test++) {
+    for (int test = 0; test < TESTS; test++) {
+        int has_sizes = test == ALLREDUCE || test == ALLGATHER;
         for (int i = optind; i < argc && strstr(tests, names[test]); i++) {
-            size_t size = test ? strtoull(argv[i], NULL, 0) : 0;
-            from = calloc(size + 1, 1);
-            to = calloc(size + 1, (size_t)ranks);
-            for (int n = 0; n < WARM_UP; n++)
-                call(test, size);
-            double each = one_after_another(test, size), alone = apart(test, size);
-            if (rank == 0) {
-                printf("together,%s,%d,%zu,%.2f,us\n", names[test], ranks, size, each);
-                printf("together,%s-apart,%d,%zu,%.2f,us\n", names[test], ranks, size, alone);
-                fflush(stdout);
-            }
-            free(from);
-            free(to);
-            if (test == 0)
+            measure(test, has_sizes ? strtoull(argv[i], NULL, 0) : 0);
+            if (!has_sizes)
                 break;
         }
     }

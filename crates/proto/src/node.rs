@@ -286,6 +286,11 @@ impl Node {
         }
     }
 
+    /// Counts the receives of one buffer for many messages.
+    pub fn buffers(&self) -> usize {
+        self.ops.multi.len()
+    }
+
     /// Id of a peer for whose word something waits while no timer will ask for it and nothing is to
     /// be sent. There must be none between two calls: were it dead, nobody would ever know. The
     /// node's own id stands for anyone.

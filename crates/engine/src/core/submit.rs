@@ -364,7 +364,10 @@ impl<S: System> Core<S> {
         let mut entry = received(req);
         let found = endpoint.node.peek(&spec, set_aside);
         match found {
-            None => entry.error = Some(OpError::NoMessage),
+            None => {
+                self.peeked = true;
+                entry.error = Some(OpError::NoMessage);
+            }
             Some((peeked, claim)) => {
                 entry = self.found(ep, req, &peeked);
                 if let Some(claim) = claim {

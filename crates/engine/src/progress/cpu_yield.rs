@@ -7,12 +7,18 @@ const AFTER_MIN: u32 = 16;
 const AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
 const SHARED_NS: u64 = 10_000;
-/// After such a yield this many offers are naps: sleeps until a packet comes.
+/// It was somebody who computes, and kept the processor for a good part of a slice. Who waits, as
+/// we do, gives it back sooner.
+const COMPUTES_NS: u64 = 1_000_000;
+/// After a yield that let somebody run 16 offers are naps: sleeps until a packet comes. Of what is
+/// counted here a nap takes 16, and a blink, which is shorter, one.
 /// Processes that yield in a loop starve each other on Linux 6.18: of 8 ranks of Open MPI (which
 /// yields by itself, too) on 2 cores some did not run for 5-58 s, neither of their threads, and
 /// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
 /// but 5-13 s with naps of 20 us.
-const NAPS: u32 = 16;
+const NAPS: u32 = 16 * NAP;
+const NAP: u32 = 16;
+const BLINK: u32 = 1;
 /// A ping-pong has too few empty polls in a row to learn that nobody wants its processor any more:
 /// after one yield in thousands that took long it yielded, as MPICH does, between any two looks. So
 /// it asks after so many empty polls that were not in a row, after twice as many when somebody did
@@ -29,6 +35,8 @@ pub(crate) enum CpuOffer {
     Question,
     /// A sleep until a packet comes, since somebody does.
     Nap,
+    /// A short sleep, for something else may come that does not end it.
+    Blink,
 }
 
 /// Experience with others who want the processor.
@@ -39,8 +47,10 @@ pub(crate) struct YieldPolicy {
     /// Empty polls since the last offer, and after how many it is asked.
     unasked: u32,
     ask_after: u32,
-    /// Offers that will still be naps.
+    /// Offers that will still be naps, in parts of one.
     naps: u32,
+    /// Whoever took the processor last computed.
+    computes: bool,
 }
 
 impl YieldPolicy {
@@ -51,6 +61,7 @@ impl YieldPolicy {
             unasked: 0,
             ask_after: ASK_AFTER_MIN,
             naps: 0,
+            computes: false,
         }
     }
 
@@ -62,6 +73,16 @@ impl YieldPolicy {
     /// Somebody took the processor when it was offered last.
     pub(crate) fn was_taken(&self) -> bool {
         self.naps > 0
+    }
+
+    /// The offer that fits one who awaits no packet. Others that wait as well give the processor
+    /// back soon; from one that computes a sleeper gets it back sooner than one that yielded.
+    pub(crate) fn of_no_packets(&self, offer: CpuOffer) -> CpuOffer {
+        match (offer, self.computes) {
+            (CpuOffer::Nap, true) => CpuOffer::Blink,
+            (CpuOffer::Nap, false) => CpuOffer::Yield,
+            (offer, _) => offer,
+        }
     }
 
     /// Counts a poll.
@@ -97,11 +118,17 @@ impl YieldPolicy {
     /// The offer was made, and the processor came back after so many ns.
     pub(crate) fn made(&mut self, offer: CpuOffer, took_ns: u64) {
         (self.empty, self.unasked) = (0, 0);
-        if offer == CpuOffer::Nap {
+        let slept = match offer {
+            CpuOffer::Nap => NAP,
+            CpuOffer::Blink => BLINK,
+            CpuOffer::Yield | CpuOffer::Question => 0,
+        };
+        if slept > 0 {
             // Two threads may both have napped, or one while another's yield ended the naps.
-            self.naps = self.naps.saturating_sub(1);
+            self.naps = self.naps.saturating_sub(slept);
         } else if took_ns > SHARED_NS {
             (self.after, self.naps) = (AFTER_MIN, NAPS);
+            self.computes = took_ns >= COMPUTES_NS;
             if offer == CpuOffer::Question {
                 self.ask_after = (2 * self.ask_after).min(ASK_AFTER_MAX);
             }
@@ -176,12 +203,27 @@ mod tests {
     fn after_a_yield_that_was_taken_come_naps() {
         let mut offers = YieldPolicy::new();
         offers.made(CpuOffer::Yield, 4_000_000);
-        for _ in 0..NAPS {
+        for _ in 0..NAPS / NAP {
             (0..AFTER_MIN).for_each(|_| offers.count(0));
             assert_eq!(offers.due(), Some(CpuOffer::Nap));
             offers.made(CpuOffer::Nap, 1_000_000);
         }
         (0..AFTER_MIN).for_each(|_| offers.count(0));
         assert_eq!(offers.due(), Some(CpuOffer::Yield));
+    }
+
+    #[test]
+    fn who_awaits_no_packet_sleeps_only_beside_others_that_compute_and_never_long() {
+        let mut offers = YieldPolicy::new();
+        offers.made(CpuOffer::Yield, COMPUTES_NS - 1);
+        assert_eq!(offers.of_no_packets(CpuOffer::Nap), CpuOffer::Yield);
+        assert_eq!(offers.of_no_packets(CpuOffer::Question), CpuOffer::Question);
+        offers.made(CpuOffer::Yield, COMPUTES_NS);
+        assert_eq!(offers.of_no_packets(CpuOffer::Nap), CpuOffer::Blink);
+        for _ in 0..NAPS {
+            assert!(offers.was_taken());
+            offers.made(CpuOffer::Blink, 200_000);
+        }
+        assert!(!offers.was_taken());
     }
 }

@@ -218,8 +218,9 @@ impl<S: System> Shared<S> {
         let mut receivers = self.receivers();
         receivers.waits = !offers;
         let mut taken = self.receive_often(&mut receivers, held, offers);
-        let mut offer = receivers.offers.due().filter(|_| taken == 0 && offers);
-        if offer == Some(CpuOffer::Nap) && receivers.arm() {
+        let due = receivers.offers.due().filter(|_| taken == 0 && offers);
+        let mut offer = due.map(|offer| self.fit(&receivers, offer));
+        if matches!(offer, Some(CpuOffer::Nap | CpuOffer::Blink)) && receivers.arm() {
             taken = self.receive(&mut receivers, held, false);
             offer = offer.filter(|_| taken == 0);
         }

@@ -11,8 +11,19 @@ use crate::progress::shared::Shared;
 
 /// Longest nap that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
+/// The same of one who awaits none, and may miss what it waits for.
+const BLINK_MAX_NS: u64 = 200_000;
 
 impl<S: System> Shared<S> {
+    /// The offer that fits who makes it. What ends a nap is a packet; what comes in the MPI's own
+    /// shared memory does not (docs/decisions/0314).
+    pub(crate) fn fit(&self, receivers: &Receivers<S::Rx>, offer: CpuOffer) -> CpuOffer {
+        match offer {
+            CpuOffer::Nap if !self.lock().awaits_packets() => receivers.offers.of_no_packets(offer),
+            offer => offer,
+        }
+    }
+
     /// Lets another process run if one waits, and learns whether one does. No lock is held
     /// meanwhile: kernels let a process that offers its processor wait for seconds, and the
     /// progress thread has to answer its peers for it.
@@ -21,12 +32,17 @@ impl<S: System> Shared<S> {
         mut receivers: MutexGuard<'a, Receivers<S::Rx>>,
         offer: CpuOffer,
     ) -> MutexGuard<'a, Receivers<S::Rx>> {
-        let naps = offer == CpuOffer::Nap;
+        let sleep_max_ns = match offer {
+            CpuOffer::Yield | CpuOffer::Question => 0,
+            CpuOffer::Nap => NAP_MAX_NS,
+            CpuOffer::Blink => BLINK_MAX_NS,
+        };
+        let naps = sleep_max_ns > 0;
         receivers.nappers += naps as u32;
         drop(receivers);
         let before = self.clock.now_ns();
         match naps {
-            true => self.nap(before),
+            true => self.nap(before, sleep_max_ns),
             false => self.clock.yield_now(),
         }
         let took_ns = self.clock.now_ns() - before;
@@ -66,9 +82,9 @@ impl<S: System> Shared<S> {
 
     /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
     /// waits for must not wait for the end of the sleep.
-    fn nap(&self, now: u64) {
+    fn nap(&self, now: u64, max_ns: u64) {
         let due = self.lock().next_deadline().unwrap_or(u64::MAX);
-        let nap_ns = due.saturating_sub(now).min(NAP_MAX_NS);
+        let nap_ns = due.saturating_sub(now).min(max_ns);
         match &self.nap_event {
             _ if nap_ns == 0 => self.clock.yield_now(),
             Some(event) => drop(event.wait(&self.fds, nap_ns)),

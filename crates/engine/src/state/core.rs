@@ -71,6 +71,8 @@ pub struct Core<S: System> {
     pub(crate) answered: bool,
     /// An operation of a peer was done that was asked for by a call.
     pub(crate) served: bool,
+    /// A peek found nothing since this was asked last.
+    pub(crate) peeked: bool,
     /// An endpoint has a counter of its messages.
     pub(crate) counts_messages: bool,
     /// The send that was posted last, if it is still to be copied into the log.
@@ -110,6 +112,7 @@ impl<S: System> Core<S> {
             deferred: false,
             answered: false,
             served: false,
+            peeked: false,
             counts_messages: false,
             unlogged: None,
             polled_ns: 0,
@@ -221,6 +224,18 @@ impl<S: System> Core<S> {
     /// Operations that are open: sends, receives.
     pub fn open_ops(&self) -> (usize, usize) {
         (self.ops.sends.len(), self.ops.recvs.len())
+    }
+
+    /// Returns whether the application can be waiting for packets: one of its operations is open,
+    /// or it peeked just now. Buffers for whatever comes do not count, as MPICH has some posted
+    /// for as long as it lives.
+    pub(crate) fn awaits_packets(&mut self) -> bool {
+        let buffers: usize = self.dir.nodes().map(|node| node.buffers()).sum();
+        std::mem::take(&mut self.peeked)
+            || self.ops.sends.len() > 0
+            || self.ops.recvs.len() > buffers
+            || self.calls.ops.len() > 0
+            || self.groups.is_awaited()
     }
 
     /// Address blob of an endpoint.

@@ -101,6 +101,11 @@ impl Groups {
         self.list.iter().flatten().map(Box::as_ref).filter(waits)
     }
 
+    /// Returns whether there are any.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited().next().is_some()
+    }
+
     /// Their rails, as bits.
     pub(crate) fn awaited_rails(&self) -> u32 {
         let rails = self.awaited().flat_map(|open| &open.lanes);
