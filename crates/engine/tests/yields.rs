@@ -88,6 +88,7 @@ impl RailRx for Silent {
     }
 }
 
+type Act = dyn Fn(&Engine<Slow>, EpId);
 type OnYield = Box<dyn FnMut() + Send>;
 
 /// Time by hand, and a processor that is away for as long as the test wants.
@@ -249,7 +250,7 @@ fn who_shares_its_processor_sleeps_instead_of_yielding() {
 
 /// The longest sleep of one who polls after it has done `act`, beside others that keep the
 /// processor for so long.
-fn longest_sleep(act: &dyn Fn(&Engine<Slow>, EpId), took_ns: u64) -> u64 {
+fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
     let (engine, system, _) = engine(1);
     let ep = endpoint(&engine);
     share(&system, &Arc::new(AtomicU64::new(u64::MAX)), took_ns);
@@ -275,7 +276,7 @@ fn who_awaits_no_packet_does_not_sleep_until_one_comes() {
         multi_recv: true,
         ..OpFlags::default()
     };
-    let buffer = |engine: &Engine<Slow>, ep| await_message(engine, ep, buffer);
+    let buffer = move |engine: &Engine<Slow>, ep| await_message(engine, ep, buffer);
     assert_eq!(longest_sleep(&buffer, waits), 0, "MPICH has some always");
 }
 
@@ -287,7 +288,7 @@ fn who_awaits_a_packet_sleeps_until_one_comes() {
         peek: true,
         ..OpFlags::default()
     };
-    let peek = |engine: &Engine<Slow>, ep| await_message(engine, ep, peek);
+    let peek = move |engine: &Engine<Slow>, ep| await_message(engine, ep, peek);
     let send = |engine: &Engine<Slow>, ep| {
         let send = SendReq {
             dest: 0,
@@ -302,7 +303,7 @@ fn who_awaits_a_packet_sleeps_until_one_comes() {
         };
         engine.send(ep, &send).unwrap();
     };
-    let awaits: [&dyn Fn(&Engine<Slow>, EpId); 3] = [&receive, &peek, &send];
+    let awaits: [&Act; 3] = [&receive, &peek, &send];
     for (number, await_packet) in awaits.into_iter().enumerate() {
         let longest = longest_sleep(await_packet, 100_000);
         assert!(longest > 200_000, "{number}: {longest}");
