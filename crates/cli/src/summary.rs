@@ -5,6 +5,7 @@ use crate::mpi::{Kind, Mpi};
 use crate::outcome::EXIT_REFUSED;
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::tool;
+use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::report::{averages, is_well, report, wrap};
 use marline_engine::stats::summary::Summary;
@@ -152,16 +153,26 @@ pub fn remarks(pages: &[JobPage]) -> String {
     said_of_versions(pages) + &said_of_absent(pages) + &said_of_sums(pages)
 }
 
-/// A line about peers, or their paths, that have no rows of their own.
+/// A line about peers, or their paths, that pages had no room for. Peers that are gone, as those of
+/// MPI_Comm_spawn, have no rows of their own either, and nobody misses them.
 fn said_of_sums(pages: &[JobPage]) -> String {
-    let sum = |of: fn(&JobPage) -> u64| pages.iter().map(of).fold(0, u64::saturating_add);
-    match (sum(|page| page.peers_beyond), sum(|page| page.peers_summed)) {
+    let full = pages.iter().filter(|page| is_full(page));
+    let beyond = full.map(|page| page.peers_beyond).sum::<u64>();
+    match (
+        beyond,
+        pages.iter().map(|page| page.peers_summed).sum::<u64>(),
+    ) {
         (0, 0) => String::new(),
         (beyond, summed) => wrap(&format!(
             "Marline: pages had no room for all: {beyond} peers are counted together, and of \
              {summed} the paths of each rail"
         )),
     }
+}
+
+/// True if there was no room for a row of each peer with all its paths.
+fn is_full(page: &JobPage) -> bool {
+    page.peers.len() >= PEERS_MAX || page.peers_summed > 0
 }
 
 /// A line about packets of another version, on which hosts do not understand each other.
@@ -266,6 +277,19 @@ mod tests {
         finish(&dir, &ran(&mpi(Kind::Mpich)), &SummaryArgs::default());
         drop(dir);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_pages_that_are_full_are_told_of() {
+        let page = |rows, peers_beyond| JobPage {
+            peers: vec![PeerRow::default(); rows],
+            peers_beyond,
+            ..JobPage::default()
+        };
+        assert_eq!(said_of_sums(&[page(4, 0)]), "");
+        assert_eq!(said_of_sums(&[page(4, 3)]), "", "three have left");
+        let said = said_of_sums(&[page(4, 3), page(PEERS_MAX, 5)]);
+        assert!(said.contains("no room for all: 5 peers"), "{said}");
     }
 
     #[test]
