@@ -43,7 +43,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run an MPI program over Marline: `marline run -- mpiexec -n 4 ./app`.
-    #[command(after_help = run::AFTER_HELP)]
+    #[command(after_help = run::AFTER_HELP,
+              override_usage = "marline run [OPTIONS] -- mpiexec -n 4 ./app")]
     Run(run::RunArgs),
     /// Print the settings that `marline run` would make, for a job script.
     #[command(after_help = env::AFTER_HELP)]

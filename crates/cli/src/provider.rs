@@ -13,6 +13,9 @@ const FILE_NAMES: [&str; 2] = ["libmarline-fi.so", "libmarline_fi.so"];
 /// The directory for `FI_PROVIDER_PATH`, absolute, since ranks run elsewhere.
 pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
     let dir = look_for(given)?;
+    if let Some(why) = library_in(&dir).and_then(|library| flaw(&library)) {
+        return Err(why);
+    }
     let resolved = fs::canonicalize(&dir).unwrap_or_else(|_| dir.clone());
     // A link may be there to hide a colon.
     let named = std::path::absolute(&dir).unwrap_or(dir);
@@ -30,13 +33,14 @@ pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
 
 fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(dir) = given {
-        return check(dir).ok_or_else(|| format!("no {} in {}", FILE_NAMES[0], dir.display()));
+        return check(dir)
+            .ok_or_else(|| format!("no {} in {}{MAKE_IT}", FILE_NAMES[0], dir.display()));
     }
     if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
         let dir = PathBuf::from(dir);
         return check(&dir).ok_or_else(|| {
             format!(
-                "{DIR_VARIABLE}={}: no {} there",
+                "{DIR_VARIABLE}={}: no {} there{MAKE_IT}",
                 dir.display(),
                 FILE_NAMES[0]
             )
@@ -56,12 +60,63 @@ fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
+/// What helps whoever named a directory that has none.
+const MAKE_IT: &str = " (`make build` puts it into build/provider)";
+
 fn check(dir: &Path) -> Option<PathBuf> {
-    let has = |name: &str| dir.join(name).is_file();
-    FILE_NAMES
-        .iter()
-        .any(|name| has(name))
-        .then(|| dir.to_owned())
+    library_in(dir).map(|_| dir.to_owned())
+}
+
+fn library_in(dir: &Path) -> Option<PathBuf> {
+    let mut libraries = FILE_NAMES.iter().map(|name| dir.join(name));
+    libraries.find(|library| library.is_file())
+}
+
+/// The head of a library or program (ELF, 64 bits) in bytes, and what it says of the file.
+const HEAD: usize = 64;
+/// Class and byte order; the machine.
+const OURS: [std::ops::Range<usize>; 2] = [0..6, 18..20];
+
+/// The reason why a library cannot be loaded here, as far as its head tells. libfabric would pass
+/// over it without a word, and ranks die of a bus error where its end is missing.
+fn flaw(library: &Path) -> Option<String> {
+    let bad = |why: String| Some(format!("{}: {why}", library.display()));
+    let (head, length) = match head(library) {
+        Ok(read) => read,
+        Err(error) => return bad(format!("{error}; ranks have to be able to read it")),
+    };
+    let own = head_of_ours().unwrap_or(head);
+    if OURS.into_iter().any(|at| head[at.clone()] != own[at]) {
+        let built = "build it here (`make build`), or copy it again from where it was built";
+        return bad(format!("this is no library for this machine: {built}"));
+    }
+    let number = |at: usize| u64::from(u16::from_ne_bytes([head[at], head[at + 1]]));
+    let table = u64::from_ne_bytes(std::array::from_fn(|n| head[0x28 + n]));
+    // The table of sections is the last thing in the file.
+    let whole = table.saturating_add(number(0x3a) * number(0x3c));
+    if length < whole {
+        return bad(format!(
+            "only {length} of its {whole} bytes are there (was a disk full?): copy it again"
+        ));
+    }
+    None
+}
+
+fn head_of_ours() -> Option<[u8; HEAD]> {
+    head(&crate::tool::own_path().ok()?)
+        .ok()
+        .map(|(head, _)| head)
+}
+
+/// The first bytes of a file, zeros where it is shorter, and its length.
+fn head(file: &Path) -> std::io::Result<([u8; HEAD], u64)> {
+    use std::io::Read;
+    let file = fs::File::open(file)?;
+    let length = file.metadata()?.len();
+    let mut start = Vec::new();
+    file.take(HEAD as u64).read_to_end(&mut start)?;
+    start.resize(HEAD, 0);
+    Ok((std::array::from_fn(|n| start[n]), length))
 }
 
 #[cfg(test)]
@@ -82,7 +137,7 @@ mod tests {
         let base = std::env::temp_dir().join(format!("marline-colon-{}", std::process::id()));
         let (dir, link) = (base.join("a:b"), base.join("plain"));
         fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join(FILE_NAMES[0]), "").unwrap();
+        fs::copy(std::env::current_exe().unwrap(), dir.join(FILE_NAMES[0])).unwrap();
         let error = find_dir(Some(&dir)).unwrap_err();
         assert!(
             error.contains("colon") && error.contains("ln -s "),
@@ -91,5 +146,24 @@ mod tests {
         std::os::unix::fs::symlink(&dir, &link).unwrap();
         assert_eq!(find_dir(Some(&link)), Ok(link));
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_loaded_is_refused() {
+        let dir = std::env::temp_dir().join(format!("marline-flaw-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let library = dir.join(FILE_NAMES[0]);
+        let said = || find_dir(Some(&dir)).unwrap_err();
+        fs::write(&library, "").unwrap();
+        assert!(said().contains("no library for this machine"), "{}", said());
+        let mut whole = fs::read(std::env::current_exe().unwrap()).unwrap();
+        fs::write(&library, &whole[..whole.len() / 2]).unwrap();
+        assert!(said().contains("bytes are there"), "{}", said());
+        fs::write(&library, &whole).unwrap();
+        assert_eq!(find_dir(Some(&dir)), Ok(dir.clone()));
+        whole[18] ^= 1;
+        fs::write(&library, &whole).unwrap();
+        assert!(said().contains("no library for this machine"), "{}", said());
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -21,6 +21,8 @@ Variables that are set for the job (those with a * only if you have not set them
               FI_MARLINE_RMA*, with --no-shm I_MPI_FABRICS
   Open MPI    OMPI_MCA_pml OMPI_MCA_mtl OMPI_MCA_mtl_ofi_provider_include OMPI_MCA_btl*
               OMPI_MCA_opal_common_ofi_provider_include (5) OMPI_MCA_osc* (4.1)
+              FI_MARLINE_RMA* (5) PRTE_MCA_prte_launch_agent* (5)
+              OMPI_MCA_mpi_yield_when_idle* LD_PRELOAD (before yours)
 
 Variables that are read:
   MARLINE_PROVIDER_DIR   directory with the library
@@ -119,6 +121,16 @@ pub fn variables(
     };
     let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
     let own = (!common.no_preload).then(|| preload::library(kind, dir));
+    if let Some(lost) = own
+        .as_ref()
+        .filter(|own| own.is_none())
+        .and(preload::lost(kind))
+    {
+        tool::say(&format!(
+            "libmarline-mpi.so is not beside libmarline-fi.so, or its path has a blank or a colon, \
+             and is not preloaded (as with --no-preload): {lost}"
+        ));
+    }
     let own = own.flatten();
     if own.is_some() {
         set.extend(effective(mpi::yields(kind).as_slice(), environment));
@@ -197,10 +209,11 @@ pub fn start(
     }
     let mut carried = job.set.clone();
     // What the user set for libfabric must reach the other hosts as well.
-    let of_user = environment
-        .into_iter()
-        .filter(|(n, _)| n.starts_with("FI_"));
-    carried.extend(of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n)));
+    let of_user = environment.iter().filter(|(n, _)| n.starts_with("FI_"));
+    let of_user = of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n));
+    carried.extend(of_user.cloned());
+    let for_spawned = mpi::for_spawned(job.mpi.kind, &carried, &environment, &job.args);
+    job.set.extend(for_spawned);
     command.args(mpi::forward_args(job.mpi.kind, &carried, &job.args));
     command.args(&job.args);
     command.envs(job.set.iter().map(|(n, v)| (n, v)));

@@ -5,13 +5,13 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{as_a_user, fail, marline, outcome, succeed, write_script, Dir};
+use support::{as_a_user, fail, marline, outcome, put_provider, succeed, write_script, Dir};
 
 /// A directory with a provider library, and an mpiexec that answers as Hydra does and otherwise
 /// runs its arguments.
 fn workshop(tag: &str) -> Dir {
     let dir = Dir::new(tag);
-    std::fs::write(dir.0.join("libmarline-fi.so"), "").unwrap();
+    put_provider(&dir.0);
     let script = "#!/bin/sh\nif [ \"$1\" = --version ]; then\n\
                   echo 'HYDRA build details:'; echo '    Version:   5.0.2'; exit\nfi\n\
                   exec \"$@\"\n";

@@ -70,6 +70,13 @@ pub fn as_a_user(exe: &Path) -> Command {
     }
 }
 
+/// Puts a file into `dir` that could be the provider's library.
+#[allow(dead_code)]
+pub fn put_provider(dir: &Path) {
+    let program = std::env::current_exe().expect("the test's own path");
+    std::os::unix::fs::symlink(program, dir.join("libmarline-fi.so")).expect("a link");
+}
+
 /// Numbers of the processes that carry the mark of the lab in `state_dir`.
 #[allow(dead_code)]
 pub fn processes_of(state_dir: &Path) -> Vec<u32> {
