@@ -254,7 +254,13 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
         .to_le_bytes();
     if let (Some(group), 1..) = (group, networks) {
         (provider.start)(group, networks);
-        warn_of_window(mpi, (provider.narrow)(group));
+        let narrow = (provider.narrow)(group);
+        if narrow > 0 && !calls::are_asked_for() {
+            // All ranks know all receive buffers, and decide alike.
+            (provider.close)(group);
+            return None;
+        }
+        warn_of_window(mpi, narrow);
         return Some((group, calls_of(&offers, calls as c_int)));
     }
     if rank == 0 && calls::are_asked_for() {
