@@ -205,6 +205,16 @@ def assert_alike(result):
     assert result.ok and result.find(r"^alike ok "), result.tail()
 
 
+def test_imb_broadcasts_by_multicast(four):
+    """Its binaries are Intel's, without checks: those of bytes are `bcast`'s."""
+    imb = labs.MPI_DIR / "impi-rt" / "bin" / "IMB-MPI1"
+    words = [imb, "-iter", 50, "-time", 0.2, "-msglog", "0:20", "-npmin", HOSTS, "Bcast"]
+    with Filter(four) as filtered:
+        result = four.run(labs.MPIS["intel"], words, n=HOSTS, options=["--multicast"], timeout=120)
+        assert result.ok and "All processes entering MPI_Finalize" in result.out, result.tail()
+        assert filtered.counts("h0")[0][1] > 1 << 20
+
+
 def test_sums_of_all_kinds_are_the_same_at_all_ranks(four, mpi):
     assert_alike(alike(four, mpi, "--count", 100))
 

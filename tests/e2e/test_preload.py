@@ -109,7 +109,7 @@ def test_nothing_else_is_in_the_way():
 
 
 def test_what_is_preloaded_is_said(mpi):
-    """Before what the user preloads, and not if it is not wanted; Intel MPI needs nothing."""
+    """Before what the user preloads, what is for long broadcasts behind it; nothing if it is not wanted."""
     def said(mpi, *options, **more):
         words = [labs.MARLINE, "env", "--mpi", mpi.mpiexec, "--provider-dir", labs.PROVIDER_DIR]
         env = labs.clean_env({"LD_PRELOAD": "/u/mine.so", **more})
@@ -117,9 +117,12 @@ def test_what_is_preloaded_is_said(mpi):
         assert done.returncode == 0, done.stderr
         return dict(re.findall(rf"^(LD_PRELOAD|{IDLE})=(.*)$", done.stdout, re.M))
 
-    preload = {"LD_PRELOAD": f"{library()}:/u/mine.so"}
-    expected = {"mpich": preload, "openmpi": {**preload, IDLE: "1"}, "intel": {}}
-    assert said(mpi) == expected[mpi.name]
+    own = "/u/mine.so" if mpi.name == "intel" else f"{library()}:/u/mine.so"
+    idle = {IDLE: "1"} if mpi.name == "openmpi" else {}
+    preload = {"LD_PRELOAD": f"{own}:{library().with_name('libmarline-collectives.so')}"}
+    assert said(mpi) == {**preload, **idle}
+    without = {} if mpi.name == "intel" else {"LD_PRELOAD": own}
+    assert said(mpi, "--no-multicast") == {**without, **idle}
     assert said(mpi, "--no-preload") == {}
     if mpi.name == "openmpi":
         assert said(mpi, **{IDLE: "0"}) == preload, "the user has decided"

@@ -40,7 +40,7 @@ pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
     (kind != Kind::Intel).then(|| find(dir, FILE_NAMES))?
 }
 
-/// What an MPI's ranks lose without it, beside time.
+/// The loss of an MPI's ranks without it, beside time.
 pub fn lost(kind: Kind) -> Option<&'static str> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then_some(
         "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, and its threads do not yield \

@@ -60,7 +60,7 @@ fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
-/// What helps whoever named a directory that has none.
+/// The remedy where a directory was named that has none.
 const MAKE_IT: &str = " (`make build` puts it into build/provider)";
 
 fn check(dir: &Path) -> Option<PathBuf> {

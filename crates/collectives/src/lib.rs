@@ -1,5 +1,6 @@
-//! `libmarline-collectives.so`, which `marline run` preloads into the ranks of an MPI job: `MPI_Bcast` and some other calls by multicast, through the groups of the engine that the
-//! MPI's libfabric has opened in the process. docs/multicast.md says how it works.
+//! `libmarline-collectives.so`, which `marline run` preloads into the ranks of an MPI job:
+//! `MPI_Bcast` and some other calls by multicast, through the groups of the engine that the MPI's
+//! libfabric has opened in the process. docs/multicast.md says how it works.
 //!
 //! It stands in front of the MPI's profiling interface: what it does not do itself goes on to the
 //! next library that defines the function, which is a tool of the user's or the MPI.
