@@ -17,6 +17,11 @@ pub const RANKS_MIN: usize = 3;
 /// A network that carries multicast is heard within this time. With what else is agreed the answer
 /// is there within 100 ms.
 const PROBE_TIME: Duration = Duration::from_millis(80);
+/// A look takes microseconds. Of one that took longer, as somebody else had the processor, so much
+/// counts: the other ranks may be as crowded, and not have been heard for that alone.
+const LOOK_TIME: Duration = Duration::from_millis(1);
+/// Longest all the same.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Each rank lets itself be heard so often at least, as any packet may be lost.
 const PROBES_MIN: u32 = 4;
 /// Pause between two probes.
@@ -341,12 +346,37 @@ fn fill_random(bytes: &mut [u8]) -> bool {
     filled == bytes.len() as isize
 }
 
+/// The time that is left for a probe.
+struct Patience {
+    left: Duration,
+    end: Instant,
+    last: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Patience {
+        Patience {
+            left: PROBE_TIME,
+            end: now + PROBE_TIME_MAX,
+            last: now,
+        }
+    }
+
+    /// It is so late now: whether there is time left.
+    fn lasts(&mut self, now: Instant) -> bool {
+        let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
+        (self.left, self.last) = (self.left.saturating_sub(took), now);
+        !self.left.is_zero() && now < self.end
+    }
+}
+
 /// Lets itself be heard and listens: the networks on which all hosts were heard, as bits.
 fn probe(provider: &Provider, group: isize) -> c_int {
     let begun = Instant::now();
     let (mut probes, mut next) = (0, begun);
     let mut heard = 0;
-    while begun.elapsed() < PROBE_TIME {
+    let mut patience = Patience::new(begun);
+    while patience.lasts(Instant::now()) {
         if Instant::now() >= next {
             (provider.probe)(group);
             (probes, next) = (probes + 1, Instant::now() + PROBE_PAUSE);
@@ -411,5 +441,27 @@ fn drain(mpi: &Mpi, groups: &[isize]) {
     while !groups.iter().all(is_idle) && begun.elapsed() < DRAIN_TIME {
         (provider.progress)();
         mpi.progress();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks of 16 hosts on two processors were taken for hosts that multicast does not reach.
+    #[test]
+    fn a_probe_waits_longer_where_processors_are_crowded_and_not_for_ever() {
+        let lasts_ms = |look: Duration| {
+            let begun = Instant::now();
+            let mut patience = Patience::new(begun);
+            let mut looks = 1;
+            while patience.lasts(begun + look * looks) {
+                looks += 1;
+            }
+            (look * looks).as_millis()
+        };
+        assert_eq!(lasts_ms(Duration::from_micros(10)), 80);
+        assert_eq!(lasts_ms(Duration::from_millis(5)), 400);
+        assert_eq!(lasts_ms(Duration::from_millis(50)), 1_000);
     }
 }
