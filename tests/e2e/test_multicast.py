@@ -220,13 +220,13 @@ def test_sums_of_all_kinds_are_the_same_at_all_ranks(four, mpi):
     assert_alike(alike(four, mpi, "--count", 100))
 
 
-@pytest.mark.parametrize("chosen", ["", "bcast", None])
+@pytest.mark.parametrize("chosen", ["", "bcast", "unasked", None])
 @pytest.mark.parametrize("call", ["allreduce", "barrier", "allgather"])
 def test_calls_are_multicast_where_a_communicator_has_many(four, mpi, call, chosen):
     """And only if they are asked for, and under MPIs whose own way is slower."""
-    option = f"--multicast={chosen or call}" if chosen is not None else "--no-multicast"
+    options = {"unasked": [], None: ["--no-multicast"]}.get(chosen, [f"--multicast={chosen or call}"])
     with Filter(four) as filtered:
-        assert_alike(alike(four, mpi, "--fresh", call, "--count", 1500, options=[option]))
+        assert_alike(alike(four, mpi, "--fresh", call, "--count", 1500, options=options))
         (sent, _), _, _ = filtered.counts("h1")
     gains = call == "allreduce" or mpi is not labs.MPIS["mpich"]
     assert sent >= 500 if chosen == "" and gains else sent < 50, sent
@@ -599,10 +599,11 @@ def test_a_killed_collector_ends_broadcasts_with_its_name(four, mpich):
     assert_ended(four, mpich, 2, "co-root4")
 
 
-def unasked(four, mpi, count=150, size=20_000, n=HOSTS, options=(), verdict=""):
+def unasked(four, mpi, count=150, size=20_000, verdict="", **how):
     """What left for groups, in bytes, of broadcasts of rank 0 without the option."""
+    how.setdefault("options", [])
     with Filter(four, verdict) as filtered:
-        result = run(four, mpi, "--plain", "--count", count, "--max-size", size, n=n, options=options)
+        result = run(four, mpi, "--plain", "--count", count, "--max-size", size, **how)
         assert_right(result)
         assert not result.find("multicast"), result.tail()
         return filtered.counts("h0")[0][1]
@@ -620,6 +621,11 @@ def test_without_the_option_nothing_else_is_multicast(four, mpich, few):
 
 def test_without_the_option_nothing_is_said_of_networks_that_carry_none(four, mpi):
     assert 0 < unasked(four, mpi, verdict="drop") < 300_000, "probes of two networks"
+
+
+def test_without_the_option_nothing_is_multicast_where_receive_buffers_are_short(four, mpi):
+    env = {"FI_MARLINE_RECEIVE_BUFFER_BYTES": "212992"}
+    assert 0 < unasked(four, mpi, env=env) < 300_000, "probes of two networks"
 
 
 @pytest.mark.parametrize("options", [["--no-multicast"], ["--multicast", "--no-multicast"], ["--no-preload"]], ids=str)

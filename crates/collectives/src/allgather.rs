@@ -2,7 +2,7 @@
 //! arrives where it belongs (docs/decisions/0263).
 
 use crate::bcast::conclude;
-use crate::calls::Call;
+use crate::calls::{self, Call};
 use crate::exchange::{self, exchange};
 use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
@@ -41,6 +41,9 @@ pub unsafe fn gather(
     to: Side<*mut c_void>,
     comm: Handle,
 ) -> Option<c_int> {
+    if !calls::are_asked_for() {
+        return None;
+    }
     mpi.world()?;
     let comm = mpi.handle(comm);
     if mpi.is_quick() {
