@@ -214,9 +214,10 @@ def test_memory_that_may_not_be_locked():
     counted = lambda name: [int(n) for n in re.findall(rf"\b{name}=(\d+)", said)]
     for name in ("unregistered", "written"):
         assert len(counted(name)) == len(ways), (name, said)
-    # (On a busy machine an unreliable connection may be made anew because it was silent.)
-    broken = re.search(r"^ *rc:rxe0 to .* resent_failover=", said, re.M)
-    assert not counted("pulled") and not broken, said
+    # A link that fell for such memory moved a packet each time. (On a machine that stands still for
+    # longer than a device waits for an acknowledgement, half a second, a connection is made anew.)
+    moved, refused = sum(counted("resent_failover")), sum(counted("unregistered"))
+    assert not counted("pulled") and moved < refused // 10, said
     assert said.count("raise the limit on locked memory") == len(ways), said
 
 
