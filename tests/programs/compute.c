@@ -1,16 +1,22 @@
 /* Communication while one side computes and never calls MPI.
  *
- *   compute receiver [BYTES] [SECONDS]   rank 1 posts a receive and computes; rank 0 times its send
- *   compute sender   [BYTES] [SECONDS]   rank 0 isends and computes; rank 1 times the arrival
+ *   compute receiver [BYTES] [SECONDS [FILE]]   rank 1 posts a receive and computes; rank 0 times its send
+ *   compute sender   [BYTES] [SECONDS [FILE]]   rank 0 isends and computes; rank 1 times the arrival
  *
  * Prints `compute receiver: send_ms=...` or `compute sender: arrival_ms=...`. Both ranks must run on
- * one machine: the arrival is measured against the sender's CLOCK_MONOTONIC.
+ * one machine: the arrival is measured against the sender's CLOCK_MONOTONIC. With FILE the one that
+ * does not compute makes it when it is through, the other computes no longer than that, and prints
+ * `compute: told` if it was told so while it computed.
  */
 #include <mpi.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pattern.h"
+
+static const char *told;
 
 static void compute(double seconds)
 {
@@ -18,6 +24,26 @@ static void compute(double seconds)
     for (double end = now_s() + seconds; now_s() < end;)
         for (int i = 0; i < 1000; i++)
             x = mix64(x);
+}
+
+static int is_told(void)
+{
+    return told && !access(told, F_OK);
+}
+
+/* At most so long. */
+static void compute_until_told(double seconds)
+{
+    for (double end = now_s() + seconds; now_s() < end && !is_told();)
+        compute(told ? 1e-3 : seconds);
+    if (is_told())
+        printf("compute: told\n");
+}
+
+static void tell(void)
+{
+    if (told)
+        close(open(told, O_CREAT | O_WRONLY, 0600));
 }
 
 static void check(const void *buf, size_t size, uint64_t key)
@@ -37,7 +63,7 @@ static void computing_receiver(int rank, unsigned char *buf, size_t size, double
     if (rank == 1) {
         MPI_Irecv(buf, (int)size, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &req);
         MPI_Barrier(MPI_COMM_WORLD);
-        compute(seconds);
+        compute_until_told(seconds);
         MPI_Wait(&req, MPI_STATUS_IGNORE);
         check(buf, size, key);
     } else {
@@ -47,7 +73,9 @@ static void computing_receiver(int rank, unsigned char *buf, size_t size, double
         compute(0.2);
         double t = now_s();
         MPI_Send(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
-        printf("compute receiver: send_ms=%.3f bytes=%zu\n", (now_s() - t) * 1e3, size);
+        t = now_s() - t;
+        tell();
+        printf("compute receiver: send_ms=%.3f bytes=%zu\n", t * 1e3, size);
     }
 }
 
@@ -62,7 +90,7 @@ static void computing_sender(int rank, unsigned char *buf, size_t size, double s
         compute(0.05);
         t = now_s();
         MPI_Isend(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &req);
-        compute(seconds);
+        compute_until_told(seconds);
         MPI_Wait(&req, MPI_STATUS_IGNORE);
         MPI_Send(&t, 1, MPI_DOUBLE, 1, 2, MPI_COMM_WORLD);
     } else {
@@ -71,6 +99,7 @@ static void computing_sender(int rank, unsigned char *buf, size_t size, double s
         MPI_Barrier(MPI_COMM_WORLD);
         MPI_Wait(&req, MPI_STATUS_IGNORE);
         arrived = now_s();
+        tell();
         check(buf, size, key);
         MPI_Recv(&sent, 1, MPI_DOUBLE, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         printf("compute sender: arrival_ms=%.3f bytes=%zu\n", (arrived - sent) * 1e3, size);
@@ -89,6 +118,7 @@ int main(int argc, char **argv)
     }
     size_t size = argc > 2 ? strtoull(argv[2], NULL, 0) : 4u << 20;
     double seconds = argc > 3 ? atof(argv[3]) : 2;
+    told = argc > 4 ? argv[4] : NULL;
     unsigned char *buf = malloc(size + 8);
     memset(buf, 0, size + 8);
     /* Both directions have been used before, so no first contact is in the measured time. */
