@@ -121,6 +121,12 @@ def counters(folder):
     return sums
 
 
+def events(folder, *options):
+    """What `marline events` says of such a folder."""
+    words = [str(MARLINE), "events", *options, str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 def clean_env(extra):
     env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     env.update({k: str(v) for k, v in extra.items()})

@@ -4,13 +4,12 @@ import contextlib
 import json
 import os
 import re
-import time
 
 import pytest
 
 import lab as labs
-from test_events import events
-from test_faults import PEER_DEATH_S, REPORT, assert_right, long, longest_ms
+from lab import events
+from test_faults import PEER_DEATH_S, REPORT, assert_right, bites, lasts, longest_ms, under_way
 from test_tcp import udp_filtered
 
 
@@ -22,33 +21,14 @@ def only_marline(provider):
 
 @contextlib.contextmanager
 def stressed(lab, stress, mpi, folder, rails=None):
-    """A job under way, which is to be faulted; afterwards it goes on for three reports, and is right."""
+    """A job under way, which is to be faulted; afterwards it goes on, and is right."""
     env = {"FI_MARLINE_STATS_DIR": folder / "stats", **({"FI_MARLINE_RAILS": rails} if rails else {})}
     (folder / "stats").mkdir()
-    enough = folder / "enough"
-    program = long(stress, mpi, 0, "--report", 0.3, "--until", enough)
-    job = lab.start(mpi, program, env=env)
-    try:
-        assert job.wait_for(REPORT, 30), job.output()
+    with under_way(lab, stress, mpi, "marline", env=env) as job:
         yield job
         lab.clear()
-        reports = len(re.findall(REPORT, job.output(), re.MULTILINE))
-        assert job.wait_for(REPORT, 60, times=reports + 3), job.output()
-        enough.touch()
-        job.result = job.wait(60)
-    finally:
-        if job.running():
-            job.kill()
     assert_right(job.result)
     assert not job.result.find("is dead"), job.result.tail()
-
-
-def lasts(job, seconds):
-    """How long an outage lasts, not a wait for something."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert job.running(), job.output()
-        time.sleep(0.05)
 
 
 def told(folder):
@@ -87,8 +67,9 @@ def test_what_stands_in_shares_the_dead_switch(lab, stress, mpi, tmp_path):
             assert job.wait_for("stands in: no other carries", 30), job.output()
             lasts(job, 0.5)
             lab.fault(0, "blackhole")
+            bites(lab, job, "rail0 blackhole")
             lasts(job, 0.5)
-            assert lab.hits("rail0 blackhole") > 0 and lab.hits("rail1 blackhole") > 0, lab.status()
+            assert lab.hits("rail1 blackhole") > 0, lab.status()
             lab.fault(1, "clear")
             assert job.wait_for("rail rail1 to .* is back", 30), job.output()
             lasts(job, 0.5)
@@ -112,7 +93,8 @@ def test_one_switch_of_both_rails_goes_and_comes_back(stress, mpi, tmp_path):
             switch("br0", "down")
             lasts(job, outage_s)
             switch("br0", "up")
-    assert 0.9e3 * outage_s < longest_ms(job.result) < 1e3 * PEER_DEATH_S, job.result.tail()
+    # It did stop. (A rank that waited for a processor goes on for a while with what has come.)
+    assert 1e3 * outage_s / 2 < longest_ms(job.result) < 1e3 * PEER_DEATH_S, job.result.tail()
     assert {("path-suspect", "rail0"), ("path-suspect", "rail1")} <= told(tmp_path), told(tmp_path)
 
 

@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 import time
 
 import pytest
 
-import lab as labs
+from lab import events
+from test_faults import REPORT, assert_right, under_way
 
 
 @pytest.fixture(autouse=True)
@@ -16,28 +16,21 @@ def only_marline(provider):
         pytest.skip("it is about Marline's events")
 
 
-def events(folder, *options):
-    words = [str(labs.MARLINE), "events", *options, str(folder)]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
 def job_with_fault(lab, stress, mpi, folder, target, *fault):
     """A job in the middle of which a fault is there for a second; what was told while it was there,
     and the job's result."""
     env = {"FI_MARLINE_STATS_DIR": folder}
-    job = lab.start(mpi, stress(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3), env=env)
-    assert job.wait_for("^stress t=", 30), job.output()
-    lab.fault(target, *fault)
-    began, told = time.monotonic(), ""
-    while time.monotonic() < began + 1 or "is down" not in told:
-        assert job.running(), job.output()
-        assert time.monotonic() < began + 30, told
-        time.sleep(0.05)  # how long the outage lasts, not a wait for something
-        told = events(folder)
-    lab.clear()
-    result = job.wait(90)
-    assert result.ok and result.find(r"^stress ok "), result.tail()
-    return told, result
+    with under_way(lab, stress, mpi, "marline", 4, env=env) as job:
+        lab.fault(target, *fault)
+        began, told = time.monotonic(), ""
+        while time.monotonic() < began + 1 or "is down" not in told:
+            assert job.running(), job.output()
+            assert time.monotonic() < began + 30, told
+            time.sleep(0.05)  # how long the outage lasts, not a wait for something
+            told = events(folder)
+        lab.clear()
+    assert_right(job.result)
+    return told, job.result
 
 
 LINE = r"^Marline:\s+rail1\s+%s\s+down\s+\d\d:\d\d:\d\d\s+to\s+\d\d:\d\d:\d\d,\s+\d+\s+packets?\s+moved"

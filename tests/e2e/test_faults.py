@@ -1,6 +1,7 @@
 """The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
 (right bytes, an end) and that the fault really happened (the lab's counters)."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,8 +16,7 @@ from pathlib import Path
 import pytest
 
 import lab as labs
-from lab import total
-from test_events import events
+from lab import events, total
 from test_kernels import kernel
 
 REPORT = "^stress t="
@@ -187,20 +187,53 @@ def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
     assert not result.ok, result.tail()
 
 
-def run_with_fault(lab, stress, mpi, provider, seconds, change, **how):
-    """Starts a stress run, calls `change` in the middle of it, and waits for its end: after the seconds,
-    and not before it has gone on for some reports (however slow the machine), or has failed."""
+@contextlib.contextmanager
+def under_way(lab, stress, mpi, provider, seconds=0, **how):
+    """A stress run to whose network something is done here. It ends after the seconds, and not before it
+    has gone on for some reports afterwards (however slow the machine), or has failed: `job.result`."""
     how.setdefault("timeout", seconds + 60)
     timeout = how.pop("timeout")
     with tempfile.TemporaryDirectory() as folder:
         enough = Path(folder) / "enough"
         program = long(stress, mpi, seconds, "--report", 0.3, "--until", enough)
         job = lab.start(mpi, program, provider=provider, **how)
-        assert job.wait_for(REPORT, 30), job.output()
+        try:
+            assert job.wait_for(REPORT, 30), job.output()
+            yield job
+            goes_on(job, timeout)
+            enough.touch()
+            job.result = job.wait(timeout)
+        finally:
+            if job.running():
+                job.kill()
+
+
+def goes_on(job, timeout=60):
+    """Whether it goes on for some reports."""
+    reports = len(re.findall(REPORT, job.output(), re.MULTILINE))
+    return job.wait_for(REPORT, timeout, times=reports + 3)
+
+
+def lasts(job, seconds):
+    """How long an outage lasts, not a wait for something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert job.running(), job.output()
+        time.sleep(0.05)
+
+
+def bites(lab, job, fault):
+    """Until packets were lost by that fault."""
+    end = time.monotonic() + 30
+    while not lab.hits(fault):
+        assert job.running() and time.monotonic() < end, lab.status() + job.output()
+
+
+def run_with_fault(lab, stress, mpi, provider, seconds, change, **how):
+    """The result of such a run, in the middle of which `change` is called."""
+    with under_way(lab, stress, mpi, provider, seconds, **how) as job:
         change()
-        job.wait_for(REPORT, timeout, times=len(re.findall(REPORT, job.output(), re.MULTILINE)) + 3)
-        enough.touch()
-        return job.wait(timeout)
+    return job.result
 
 
 ONE_RAIL = {

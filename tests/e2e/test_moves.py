@@ -1,12 +1,12 @@
 """Rails whose interfaces get other addresses in mid-run, as from DHCP, and their old ones back."""
 
 import os
-import subprocess
 import time
 
 import pytest
 
 import lab as labs
+from lab import events
 from test_tcp import udp_filtered
 
 
@@ -52,11 +52,6 @@ def carries(lab, job):
     for host, before in [(host, sent(lab, host)) for host in ("h0", "h1")]:
         while sent(lab, host) < before + 50:
             assert job.running() and time.monotonic() < limit, job.output()
-
-
-def events(folder):
-    words = [str(labs.MARLINE), "events", str(folder)]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def begin(lab, program, mpi, rails, folder):
