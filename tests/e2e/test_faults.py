@@ -114,7 +114,7 @@ def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault,
     if provider == "marline":
         counted = labs.counters(tmp_path)
         assert counted["wrong_version"] == 0, counted
-        assert counted["written"] > 100, counted
+        assert counted["written"] > 0, counted
         assert counter is None or counted[counter] > 0, counted
 
 
@@ -137,7 +137,7 @@ def test_direct_writes_that_come_apart(lab, stress, mpich, provider, tmp_path):
     assert_right(result)
     assert not result.find("another version of the protocol"), result.tail()
     counted = labs.counters(tmp_path)
-    assert counted["written"] > 100 and counted["torn"] > 0, counted
+    assert counted["written"] > 0 and counted["torn"] > 0, counted
     assert counted["written_lost"] > 0 and counted["written_wrong"] == 0, counted
 
 
