@@ -436,7 +436,7 @@ def test_first_rail_cut_and_restored(lab, stress, mpi, provider):
 
 
 def test_contrast_tcp_stops_when_its_link_does(lab, stress, mpich):
-    job = lab.start(mpich, long(stress, mpich, 4, "--report", 0.3), provider="tcp")
+    job = lab.start(mpich, long(stress, mpich, 60, "--report", 0.3), provider="tcp")
     assert job.wait_for("^stress t=", 30), job.output()
     lab.fault("0", "blackhole")
     result = job.wait(15)
