@@ -486,7 +486,8 @@ def test_a_queue_that_hangs(lab, stress, provider, rail, kind):
     result = run_with_fault(lab, stress, mpi, provider, PEER_DEATH_S + 5, change)
     assert_right(result)
     assert_counted(result, "failovers", "failovers")
-    assert longest_ms(result) < 1e3 * PEER_DEATH_S / 2, result.tail()
+    # What waits for the queue waits longer.
+    assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
 
 
 @TWO_MPIS
