@@ -495,22 +495,21 @@ def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind
     """A firewall says of one rail that nobody listens, and the process is off its processor for
     less long than peers wait. It lives."""
     mpi = labs.MPIS[kind]
-    seconds = PEER_DEATH_S + 5
-    job = lab.start(mpi, long(stress, mpi, seconds, "--report", 0.3), provider=provider)
-    assert job.wait_for("^stress t=", 30), job.output()
-    there = lab.exec("h1", "readlink", "/proc/self/ns/net").stdout.strip()
-    ranks = job.descendants(f"^{mpi.program('stress')} ")
-    [rank] = [r for r in ranks if os.readlink(f"/proc/{r}/ns/net") == there]
-    rule = "iifname rail0 meta l4proto udp counter reject with icmp type port-unreachable"
-    chain = "chain c { type filter hook input priority 0; " + rule + "; }"
-    walled = lab.exec("h1", "nft", "table ip wall { " + chain + "; }")
-    assert walled.returncode == 0, walled.stderr
-    os.kill(rank, signal.SIGSTOP)
-    time.sleep(PEER_DEATH_S - 1)
-    os.kill(rank, signal.SIGCONT)
-    refused = lab.exec("h1", "nft", "list", "table", "ip", "wall").stdout
-    assert lab.exec("h1", "nft", "delete", "table", "ip", "wall").returncode == 0
-    assert_right(job.wait(seconds + 60))
+    patient = {"FI_MARLINE_PEER_TIMEOUT_MS": 20_000}
+    with under_way(lab, stress, mpi, provider, env=patient) as job:
+        there = lab.exec("h1", "readlink", "/proc/self/ns/net").stdout.strip()
+        ranks = job.descendants(f"^{mpi.program('stress')} ")
+        [rank] = [r for r in ranks if os.readlink(f"/proc/{r}/ns/net") == there]
+        rule = "iifname rail0 meta l4proto udp counter reject with icmp type port-unreachable"
+        chain = "chain c { type filter hook input priority 0; " + rule + "; }"
+        walled = lab.exec("h1", "nft", "table ip wall { " + chain + "; }")
+        assert walled.returncode == 0, walled.stderr
+        os.kill(rank, signal.SIGSTOP)
+        time.sleep(PEER_DEATH_S - 1)  # how long it is stopped, not a wait for something
+        os.kill(rank, signal.SIGCONT)
+        refused = lab.exec("h1", "nft", "list", "table", "ip", "wall").stdout
+        assert lab.exec("h1", "nft", "delete", "table", "ip", "wall").returncode == 0
+    assert_right(job.result)
     assert re.search(r"counter packets [1-9]", refused), refused
 
 
