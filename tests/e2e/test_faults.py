@@ -532,7 +532,9 @@ def test_a_bridge_of_the_same_address_on_every_host(bridged_lab, stress, provide
     mpi = labs.MPIS[kind]
     env = {"FI_MARLINE_RAILS": rails}  # none: every usable one
     for ranks in (2, 4):
-        result = bridged_lab.run(mpi, stress(mpi), provider=provider, n=ranks, env=env, timeout=90)
+        # (MPICH's ranks of one host that share processors starve each other in its own memory.)
+        result = bridged_lab.run(mpi, stress(mpi), provider=provider, n=ranks, env=env, timeout=90,
+                                 options=["--no-shm"])
         assert_right(result)
 
 
