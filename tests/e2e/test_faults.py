@@ -552,8 +552,9 @@ def test_both_rails_gone_for_two_seconds(lab, stress, mpi, provider):
 
     result = run_with_fault(lab, stress, mpi, provider, 6, change)
     assert_right(result)
-    # It did stop, and went on well before the peers would have been declared dead.
-    assert 0.9 * outage_s * 1e3 < longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
+    # It did stop, and went on well before the peers would have been declared dead. (A rank that waited
+    # for a processor goes on for a while with what has come.)
+    assert 1e3 * outage_s / 2 < longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
 
 
 def test_everything_at_once(wire_lab, stress, mpi, provider):
