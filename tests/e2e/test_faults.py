@@ -342,7 +342,7 @@ def test_no_rail_carries_one_direction(lab, stress, mpi, provider):
         for rail in (0, 1):
             lab.fault(f"h0:{rail}", "blackhole", "out")
 
-    how = {"env": {"FI_MARLINE_PEER_TIMEOUT_MS": 1000}, "timeout": 60}
+    how = {"env": {"FI_MARLINE_PEER_TIMEOUT_MS": 2000}, "timeout": 60}
     result = run_with_fault(lab, stress, mpi, provider, 60, change, **how)
     assert not result.ok and not result.timed_out, result.tail()
     assert lab.hits("blackhole") > 0

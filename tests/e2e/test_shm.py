@@ -91,9 +91,9 @@ def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):
         maps = labs.Path(f"/proc/{rank}/maps").read_text()
         assert "/memfd:marline (deleted)" in maps, "the rail is in use"
     os.kill(max(ranks), signal.SIGKILL)
-    result = job.wait(15)
+    result = job.wait(60)
     assert not result.timed_out and result.code != 0, result.tail()
-    assert not labs.wait_gone(ranks, 15)
+    assert not labs.wait_gone(ranks, 60)
     # Directories of statistics are other jobs': this one's is elsewhere.
     left = set(os.listdir("/dev/shm")) - before
     assert not [name for name in left if re.search("marline(?!-stats-)", name)], left

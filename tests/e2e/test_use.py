@@ -117,7 +117,7 @@ def test_a_dead_peer_is_the_verdict(lab, stress, name):
     """All rails blackholed: the job ends, and the summary names who was given up."""
     mpi = labs.MPIS[name]
     program = stress(mpi, "--continue", 60, "--max-size", 100000, "--report", 0.3)
-    job = lab.start(mpi, program, env={"FI_MARLINE_PEER_TIMEOUT_MS": 1000})
+    job = lab.start(mpi, program, env={"FI_MARLINE_PEER_TIMEOUT_MS": 2000})
     assert job.wait_for("^stress t=", 30), job.output()
     for rail in (0, 1):
         lab.fault(rail, "blackhole")
