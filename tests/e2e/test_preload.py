@@ -63,13 +63,13 @@ def test_mpich_is_spared_the_yields_after_messages(lab, mpich, counters):
 
 
 def test_mpich_is_spared_yields_while_a_long_message_comes(lab, mpich, counters):
-    """Where nobody else wants the processor, as no yield is left out else: 1.0 for each write, and 0.05 to
-    0.08 if it did not work."""
+    """Where nobody else seems to want the processor, as no yield is left out else: 1.0 for each write, 0.4 and more
+    with 30 processes for two processors, and 0.05 to 0.08 if it did not work."""
     wanted, _, alone = counters
     program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
     before, after, result = yields(lab, mpich, program, [wanted, library(), alone])
     writes = float(result.find(r"^pingpong,bw4m,4194304,([\d.]+),")[1]) * 1e9 / 63e3
-    assert before - after > 0.3 * writes, f"{before - after} spared in {writes:.0f} writes"
+    assert before - after > 0.2 * writes, f"{before - after} spared in {writes:.0f} writes"
 
 
 def test_threads_yield_to_each_other(lab, mpich, counters):
