@@ -164,9 +164,10 @@ def labs_total(rails):
 
 
 def without_what_was_seen(lab, stress, mpi, rail, kind, field, folder):
-    """A job of one rail, and the events of it. In its middle switches in the fabric drop what has the
-    source ports, or the flow labels, that are in use; the job goes on, and nothing fails over."""
-    env = {"FI_MARLINE_RAILS": rail, "FI_MARLINE_STATS_DIR": folder}
+    """A job of one rail, with none behind it, and the events of it. In its middle switches in the fabric drop
+    what has the source ports, or the flow labels, that are in use; the job goes on."""
+    rails = rail if rail.startswith("tcp:") else f"udp:{rail}"
+    env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_STATS_DIR": folder}
     what = "iifname \"rail*\" meta l4proto " + ("tcp" if rail.startswith("tcp:") else "udp")
     # What was seen within the first moments is in the set, and what is in the set gets dropped.
     watch = f"table inet routes {{ set seen {{ {kind}; flags dynamic; size 64; }}; " \
@@ -185,7 +186,6 @@ def without_what_was_seen(lab, stress, mpi, rail, kind, field, folder):
         lab.exec("h1", "nft", "delete", "table", "inet", "routes")
     assert_right(result)
     assert "counter packets 0 " not in dropped, dropped
-    assert result.rails()[rail]["failovers"] == 0, result.tail()
     return result, json.loads(events(folder, "--json"))["jobs"][0]["events"]
 
 
