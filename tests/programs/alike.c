@@ -1,9 +1,9 @@
 /* Calls whose result all ranks get, every byte of which is checked: MPI_Allreduce and MPI_Allgather of random lengths, types and
  * operations, and MPI_Barrier, on several communicators, among broadcasts, some of them under way, messages between neighbours and late ranks.
  *
- *   alike [--seconds S | --count N] [--max-size BYTES] [--late MS] [--fresh allreduce|barrier|allgather]
+ *   alike [--seconds S | --count N] [--until FILE] [--max-size BYTES] [--late MS] [--fresh allreduce|barrier|allgather]
  *
- * --fresh: nothing is broadcast on the communicators before, and only one of them is used, by N of these calls. */
+ * --until: and it goes on until rank 0 finds such a file. --fresh: nothing is broadcast on the communicators before, and only one of them is used, by N of these calls. */
 #include <mpi.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -211,13 +211,15 @@ int main(int argc, char **argv)
     double seconds = 0;
     int count = 300, late = 0, fresh = 0, done = 0, more = 1;
     size_t max = 100000;
+    const char *until = NULL;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'},
-        {"late", 1, 0, 'l'}, {"fresh", 1, 0, 'f'}, {0, 0, 0, 0}};
+        {"late", 1, 0, 'l'}, {"fresh", 1, 0, 'f'}, {"until", 1, 0, 'u'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
+        else if (o == 'u') until = optarg;
         else if (o == 'f') fresh = !strcmp(optarg, "barrier") ? 2 : !strcmp(optarg, "allgather") ? 3 : 1;
         else return 2;
     }
@@ -247,6 +249,7 @@ int main(int argc, char **argv)
             ring(n);
         /* All go on for as long as rank 0 says. */
         more = seconds > 0 ? now_s() - start < seconds : done < count;
+        more |= until && access(until, F_OK);
         PMPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     for (int c = 0; c < COMMS; c++)

@@ -1,7 +1,7 @@
 /* Broadcasts whose every byte is checked: random sizes, roots, datatypes and communicators, some
  * under way in turn on several, with messages between neighbours and late ranks among them.
  *
- *   bcast [--seconds S | --count N] [--max-size BYTES] [--late MS]
+ *   bcast [--seconds S | --count N] [--until FILE] [--max-size BYTES] [--late MS]
  *   bcast --plain [--count N] [--max-size BYTES]    all of that size, from rank 0 to all
  *   bcast --ahead [--count N] [--max-size BYTES]    the same; the last rank enters when all others
  *                                                   have told it that they are through
@@ -9,7 +9,7 @@
  *
  *   bcast --ibcast [--count N] [--max-size BYTES]   several at a time that nobody waits for at once
  *
- * --ahead and --behind print by how many kB each rank has grown.
+ * With --until it goes on until rank 0 finds such a file as well. --ahead and --behind print by how many kB each rank has grown.
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -227,14 +227,17 @@ int main(int argc, char **argv)
     double seconds = 0;
     int count = 500, late = 0, done = 0, more = 1, only = 0;
     size_t max = 300000;
+    const char *until = NULL;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'},
         {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {"ahead", 0, 0, 'a'},
-        {"behind", 0, 0, 'b'}, {"ibcast", 0, 0, 'i'}, {0, 0, 0, 0}};
+        {"behind", 0, 0, 'b'}, {"ibcast", 0, 0, 'i'},
+        {"until", 1, 0, 'u'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
+        else if (o == 'u') until = optarg;
         else if (o == 'p' || o == 'a' || o == 'b' || o == 'i') only = o;
         else return 2;
     }
@@ -266,6 +269,7 @@ int main(int argc, char **argv)
             ring(n);
         /* All go on for as long as rank 0 says. */
         more = seconds > 0 ? MPI_Wtime() - start < seconds : done < count;
+        more |= until && access(until, F_OK);
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     MPI_Type_free(&gaps);

@@ -1,8 +1,9 @@
 /* Broadcasts that are made once and started again and again, with buffers that change between, among
  * persistent and other messages around the ring of all. Each rank starts them in an order of its own.
  *
- *   bcast_init [--count N] [--max-size BYTES] [--threads N] [--gentle]
+ *   bcast_init [--count N] [--until FILE] [--max-size BYTES] [--threads N] [--gentle]
  *
+ * --until: it goes on, on new communicators, until rank 0 finds such a file.
  * --threads: so many of each rank do so at once, each on communicators of its own.
  * --gentle: all ranks start them in the same order, keep datatypes, and do not call MPI_Testall: what
  * the MPIs' own do not get wrong.
@@ -11,12 +12,14 @@
 #include <getopt.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pattern.h"
 
 enum { SEVERAL = 5, TAG = 7, ROUNDS = 8, THREADS_MAX = 8 };
 static int rank, ranks, gentle, count = 20;
 static size_t max = 100000;
+static const char *until;
 
 /* One thread's part. */
 typedef struct Part {
@@ -147,17 +150,27 @@ static void *play(void *given)
     return NULL;
 }
 
+/* Rank 0 decides for all. */
+static int is_awaited(void)
+{
+    int waits = until && access(until, F_OK);
+    if (until)
+        MPI_Bcast(&waits, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return waits;
+}
+
 int main(int argc, char **argv)
 {
     int threads = 0, given;
     static struct option options[] = {
         {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'}, {"threads", 1, 0, 't'},
-        {"gentle", 0, 0, 'o'}, {0, 0, 0, 0}};
+        {"until", 1, 0, 'u'}, {"gentle", 0, 0, 'o'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 't') threads = atoi(optarg);
         else if (o == 'o') gentle = 1;
+        else if (o == 'u') until = optarg;
         else return 2;
     }
     if (threads < 0 || threads > THREADS_MAX)
@@ -169,7 +182,7 @@ int main(int argc, char **argv)
     Part parts[THREADS_MAX];
     pthread_t running[THREADS_MAX];
     double start = MPI_Wtime();
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 2 || is_awaited(); round++) {
         for (int t = 0; t < threads; t++) {
             parts[t] = (Part){.number = t, .first = (round * threads + t) * count};
             MPI_Comm_dup(MPI_COMM_WORLD, &parts[t].comms[0]);
