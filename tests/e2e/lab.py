@@ -198,7 +198,8 @@ class Lab:
         command, env = self.job(mpi, program, **how)
         return Running(command, env, cwd)
 
-    def run(self, mpi, program, *, timeout=60, **how):
+    def run(self, mpi, program, *, timeout=180, **how):
+        """The limit is for what hangs: a busy machine takes a minute for seconds of computation."""
         return self.start(mpi, program, **how).wait(timeout)
 
 

@@ -45,8 +45,7 @@ def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
     name, _, value = setting.partition("=")
     env = {f"FI_MARLINE_{name}": value}
     program = [*kernel(mpich, "wave"), "--iterations", 100]
-    # (Rails whose heads are damaged as well are left and taken back: it takes long on a busy machine.)
-    result = corrupting_lab.run(mpich, program, provider=provider, env=env, timeout=240)
+    result = corrupting_lab.run(mpich, program, provider=provider, env=env)
     assert result.find("^kernel wave verified no ") and not result.ok, result.tail()
 
 
