@@ -51,9 +51,9 @@ def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_iterations_by_slices(lab, mpich, name):
-    """The output that `bench/apps --within` reads: iterations that lie in a slice of the clock."""
-    iterations = {"sort": 300, "cg": 60, "ft": 60, "mg": 300, "wave": 60}[name]
-    program = [*kernel(mpich, name), "--iterations", iterations, "--slices", 500]
+    """The output that `bench/apps --within` reads: iterations that lie in a slice of the clock. (On a busy
+    machine one takes a second and more, in a slice of a minute there is one.)"""
+    program = [*kernel(mpich, name), "--iterations", 10, "--slices", 60_000]
     result = lab.run(mpich, program)
     assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
-    assert result.find(r"^slice \d+ [1-9]\d* 0\.\d+$"), result.tail()
+    assert result.find(r"^slice \d+ [1-9]\d* \d+\.\d+$"), result.tail()
