@@ -44,7 +44,7 @@ def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
     verification is no decoration."""
     name, _, value = setting.partition("=")
     env = {f"FI_MARLINE_{name}": value}
-    program = [*kernel(mpich, "wave"), "--iterations", 100]
+    program = [*kernel(mpich, "wave"), "--iterations", 6]
     result = corrupting_lab.run(mpich, program, provider=provider, env=env)
     assert result.find("^kernel wave verified no ") and not result.ok, result.tail()
 
