@@ -7,6 +7,7 @@
 //!      packets    one or more packets, back to back
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
 //!      rest       nothing: the sender sends no more here, and asks for the same
+//!      join       u64 token of a connection of the receiver's, which is to send here instead
 //! ```
 //!
 //! TCP's sum of 16 bits lets some errors through, so that what frames depend on stands twice. A
@@ -19,10 +20,12 @@ use crate::frame_word::{put_words, word_at, FrameWord};
 pub(super) const HEAD_LEN: usize = 16;
 /// Bytes that name the place of a write.
 pub(super) const PLACE_LEN: usize = 32;
+/// Bytes of a join.
+pub(super) const JOIN_LEN: usize = 8;
 /// Largest frame in bytes behind its head: one batch or one write of 64 KiB with its place.
 pub(super) const FRAME_MAX: usize = 64 * 1024 + PLACE_LEN;
 /// Version of the framing, in every head.
-const MAGIC: u8 = 0xa2;
+const MAGIC: u8 = 0xa3;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(super) enum Kind {
     Write,
     /// The last of a connection that is closed because others are needed more.
     Rest,
+    /// Both ends have made a connection, and this one is to serve both.
+    Join,
 }
 
 /// Head of a frame.
@@ -56,6 +61,7 @@ impl Head {
             Kind::Packets => 2,
             Kind::Write => 3,
             Kind::Rest => 4,
+            Kind::Join => 5,
         };
         let word = FrameWord {
             kind,
@@ -75,6 +81,7 @@ impl Head {
             2 => Kind::Packets,
             3 => Kind::Write,
             4 => Kind::Rest,
+            5 => Kind::Join,
             _ => return None,
         };
         let head = Head {
@@ -82,13 +89,13 @@ impl Head {
             len: word.len,
             segment: word.segment,
         };
-        let least = match kind {
-            Kind::Write => PLACE_LEN + 1,
-            Kind::Packets | Kind::Greeting => 1,
-            Kind::Rest => 0,
+        let lens = match kind {
+            Kind::Write => PLACE_LEN + 1..=FRAME_MAX,
+            Kind::Packets | Kind::Greeting => 1..=FRAME_MAX,
+            Kind::Rest => 0..=0,
+            Kind::Join => JOIN_LEN..=JOIN_LEN,
         };
-        let most = if kind == Kind::Rest { 0 } else { FRAME_MAX };
-        let fits = (least..=most).contains(&head.len);
+        let fits = lens.contains(&head.len);
         let cut = kind != Kind::Packets || head.segment > 0;
         (fits && cut).then_some(head)
     }

@@ -19,7 +19,7 @@ const FIXED_LEN: usize = 18;
 const GREETING_MAX: usize = FIXED_LEN + 16;
 
 /// Where a TCP rail listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TcpAddr {
     pub(super) ip: IpAddr,
     pub(super) port: u16,

@@ -1,6 +1,7 @@
 //! The receiving side of one connection: frames out of a stream.
 
 use super::frame::{Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
+use crate::frame_word::word_at;
 use crate::sys::{Errno, Place, Stream};
 use crate::Registrations;
 use marline_wire::DirectHead;
@@ -58,6 +59,8 @@ pub(super) trait Sink {
     fn packets(&mut self, bytes: &[u8], segment: usize);
     /// The last frame of a connection whose other end wants it closed.
     fn rest(&mut self);
+    /// This connection is to be sent on instead of the one that has this token.
+    fn join(&mut self, token: u64);
 }
 
 impl Input {
@@ -196,6 +199,7 @@ impl Input {
             Kind::Greeting if !sink.greeting(bytes) => return Err(Break::Garbled),
             Kind::Greeting => self.greeted = true,
             Kind::Rest => sink.rest(),
+            Kind::Join => sink.join(word_at(bytes, 0)),
             _ => sink.packets(bytes, head.segment),
         }
         Ok(HEAD_LEN + head.len)

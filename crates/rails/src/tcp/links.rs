@@ -158,8 +158,17 @@ impl TcpLinks {
 
     /// The newest connection that a rail made to us, and that no link sends on.
     fn stranger(&mut self, from: &TcpAddr) -> Option<Connection> {
+        let name = self.newest_stranger(from)?;
+        self.take_stranger(name)
+    }
+
+    fn newest_stranger(&self, from: &TcpAddr) -> Option<Name> {
         let mut newest = self.strangers.iter().rev();
-        let name = *newest.find(|(_, stranger)| stranger.from == *from)?.0;
+        let (name, _) = newest.find(|(_, stranger)| stranger.from == *from)?;
+        Some(*name)
+    }
+
+    fn take_stranger(&mut self, name: Name) -> Option<Connection> {
         let stranger = self.strangers.remove(&name)?;
         Some(self.connection(name, stranger.stream, stranger.token))
     }
@@ -389,6 +398,7 @@ impl TcpLinks {
                 stream,
             } => self.accepted(name, &greeting, stream),
             Notice::Rested(name) => self.rested(name),
+            Notice::Joined { name, token } => self.joined(name, token),
             Notice::Crowded => {
                 self.rest_one();
             }
@@ -421,6 +431,9 @@ impl TcpLinks {
             if let Some((name, _)) = self.strangers.pop_first() {
                 self.shared.order(Order::Forget(name));
             }
+        }
+        if let Some(link) = self.table.find(&from).filter(|_| replaces == 0) {
+            self.join(link, token);
         }
         self.make_room(0);
     }
@@ -479,6 +492,7 @@ impl TcpLinks {
                     _ => RailEvent::Woken,
                 };
                 self.events.push_back(event);
+                self.join_newest(link);
             }
             (None, errno) => self.end(link, DownReason::Broken(errno)),
         }

@@ -64,6 +64,18 @@ impl Output {
         self.send_framed(stream, &head.write(), &[])
     }
 
+    /// Asks the other end to send here instead of on its own connection of this token, as
+    /// [`Output::send`].
+    pub(super) fn join(&mut self, stream: &Stream, token: u64) -> Result<bool, Errno> {
+        let token = token.to_le_bytes();
+        let head = Head {
+            kind: Kind::Join,
+            len: token.len(),
+            segment: 0,
+        };
+        self.send_framed(stream, &head.write(), &token)
+    }
+
     #[inline]
     fn send_framed(
         &mut self,

@@ -84,6 +84,11 @@ impl Sink for Handing<'_> {
     fn rest(&mut self) {
         self.shared.note(Notice::Rested(self.name));
     }
+
+    fn join(&mut self, token: u64) {
+        let name = self.name;
+        self.shared.note(Notice::Joined { name, token });
+    }
 }
 
 impl TcpRx {

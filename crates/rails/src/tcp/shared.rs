@@ -74,6 +74,8 @@ pub(super) enum Notice {
     },
     /// The other end of a connection sends no more on it, and wants us to do the same.
     Rested(Name),
+    /// The other end wants a connection sent on instead of ours of this token.
+    Joined { name: Name, token: u64 },
     /// There were no descriptors for a connection that waits to be accepted.
     Crowded,
     /// A connection is at its end.

@@ -1,5 +1,6 @@
 //! Rails of one process, face to face.
 
+mod joins;
 mod moves;
 
 use super::frame::{Head, Kind};
@@ -121,25 +122,6 @@ fn packets_go_both_ways_over_one_connection() {
     assert_eq!(b.links.send(back, b"answer", 6), Sent::Taken);
     until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
     assert_eq!(a.connect(&b), (link, true), "the same link");
-}
-
-#[test]
-fn both_may_connect_at_once() {
-    let (mut a, mut b) = (rail(), rail());
-    let (ab, _) = a.connect(&b);
-    let (ba, _) = b.connect(&a);
-    until(&mut a, &mut b, "both links", |a, b| {
-        a.is_up(ab) && b.is_up(ba)
-    });
-    for number in 0..100u8 {
-        assert_eq!(a.links.send(ab, &[number], 1), Sent::Taken);
-        assert_eq!(b.links.send(ba, &[number], 1), Sent::Taken);
-    }
-    until(&mut a, &mut b, "all packets", |a, b| {
-        a.got.len() == 100 && b.got.len() == 100
-    });
-    let sent: Vec<_> = (0..100u8).map(|number| vec![number]).collect();
-    assert!(a.got == sent && b.got == sent, "in order");
 }
 
 #[test]
@@ -520,37 +502,6 @@ fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
         b.got.iter().any(|packet| packet == b"again")
     });
     assert!(!a.is_down(link), "nothing broke");
-}
-
-#[test]
-fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
-    let (mut a, mut b) = (rail(), rail());
-    let (ab, _) = a.connect(&b);
-    let (ba, _) = b.connect(&a);
-    until(&mut a, &mut b, "both links", |a, b| {
-        a.is_up(ab) && b.is_up(ba)
-    });
-    assert_eq!(b.links.send(ba, b"hello", 5), Sent::Taken);
-    until(&mut a, &mut b, "the packet", |a, _| a.got == [b"hello"]);
-    let mut sent = 0;
-    while a.links.send(ab, &[7; 60_000], 60_000) == Sent::Taken {
-        sent += 1;
-        assert!(sent < 10_000, "there is always room");
-    }
-    assert!(a.links.reroute(ab));
-    assert_eq!(
-        a.links.token(ab),
-        b.links.token(ba),
-        "nothing had to be made"
-    );
-    assert_eq!(a.links.send(ab, b"again", 5), Sent::Taken);
-    until(&mut a, &mut b, "the packet", |_, b| {
-        b.got.iter().any(|packet| packet == b"again")
-    });
-    until(&mut a, &mut b, "the old one's end", |a, b| {
-        a.rx.open() == 1 && b.rx.open() == 1
-    });
-    assert!(!a.is_down(ab) && !b.is_down(ba), "nothing broke");
 }
 
 #[test]

@@ -188,6 +188,58 @@ impl TcpLinks {
         true
     }
 
+    /// Both ends of a link may have connected at once, and each would send on its own connection: what
+    /// comes on one is then acknowledged by packets that carry nothing else, which takes a third of
+    /// the time of a short message. So the rail of the lower address asks the other one to send on
+    /// this link's connection, too, instead of on its own of this token.
+    pub(super) fn join(&mut self, id: LinkId, token: u64) {
+        let lower = self
+            .table
+            .key(id)
+            .is_some_and(|to| self.shared.local() < to);
+        let link = self.table.get_mut(id).filter(|_| lower);
+        let Some(link) = link.filter(|link| link.state == State::Up && link.next.is_none()) else {
+            return;
+        };
+        let idle = |c: &&mut Connection| c.output.is_empty() && !c.parting;
+        let Some(connection) = link.connection.as_mut().filter(idle) else {
+            return;
+        };
+        let Connection { output, stream, .. } = connection;
+        match output.join(stream, token) {
+            Ok(_) if !output.is_empty() => self.waiting.push(id),
+            Ok(_) => {}
+            Err(errno) => self.end(id, DownReason::Broken(errno)),
+        }
+    }
+
+    /// As [`TcpLinks::join`], if the peer has made a connection while this link's was being made.
+    pub(super) fn join_newest(&mut self, id: LinkId) {
+        let newest = self.table.key(id).and_then(|to| self.newest_stranger(&to));
+        let stranger = newest.and_then(|name| self.strangers.get(&name));
+        if let Some(token) = stranger.map(|stranger| stranger.token) {
+            self.join(id, token);
+        }
+    }
+
+    /// The peer asks for its own connection to be sent on instead of ours of this token, which is
+    /// done if nothing waits on ours. Only who has read that one's greeting knows the token.
+    pub(super) fn joined(&mut self, name: Name, token: u64) {
+        let from = self.strangers.get(&name).map(|stranger| stranger.from);
+        let Some(id) = from.and_then(|from| self.table.find(&from)) else {
+            return;
+        };
+        let link = self.table.get(id);
+        let link = link.filter(|link| link.state == State::Up && link.next.is_none());
+        let idle = |c: &&Connection| c.output.is_empty() && !c.parting;
+        let ours = link.and_then(|link| link.connection.as_ref()).filter(idle);
+        if ours.is_some_and(|ours| ours.token == token && token != 0) {
+            if let Some(connection) = self.take_stranger(name) {
+                self.take_over(id, connection);
+            }
+        }
+    }
+
     /// Sends on a connection that the peer has made and sends on, and no more on our own.
     fn take_over(&mut self, id: LinkId, connection: Connection) {
         let link = self.table.get_mut(id);
