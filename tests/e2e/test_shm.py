@@ -124,13 +124,13 @@ class Counts:
     reads: int
 
 
-def counted(mpi, folder, program, length, **settings):
+def counted(mpi, folder, program, length, rail="shm", **settings):
     library = folder / "count_calls.so"
     source = labs.ROOT / "tests" / "e2e" / "count_calls.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     mpi = dataclasses.replace(mpi, env={**mpi.env, "LD_PRELOAD": library})
     program = [mpi.program("pingpong"), "--samples", 1, "--seconds", 0.5, *program]
-    result = start(mpi, program, 2, RAILS="shm", STATS_DIR=folder, **settings).wait(60)
+    result = start(mpi, program, 2, RAILS=rail, STATS_DIR=folder, **settings).wait(60)
     assert result.ok and result.find("^pingpong,"), result.tail()
     kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True,
                           check=True)
@@ -141,10 +141,11 @@ def counted(mpi, folder, program, length, **settings):
                   rail["wire_bytes_received"], reads)
 
 
+@pytest.mark.parametrize("rail", ["shm", "tcp:lo"])
 @pytest.mark.parametrize("checksum", ["strong", "none"])
-def test_a_burst_is_copied_once(mpi, tmp_path, checksum):
-    """Of 64 messages in a row the first few go through the ring, whose memory both processors write."""
-    counts = counted(mpi, tmp_path, ["--tests", "bw64k"], 65_536, CHECKSUM=checksum)
+def test_a_burst_is_written(mpi, tmp_path, checksum, rail):
+    """Of 64 messages in a row the first few go in packets, the others from memory to memory."""
+    counts = counted(mpi, tmp_path, ["--tests", "bw64k"], 65_536, rail, CHECKSUM=checksum)
     assert counts.messages > 64, counts
     assert counts.written > 0.7 * counts.messages, counts
     assert counts.packet_bytes < 0.3 * counts.payload, counts

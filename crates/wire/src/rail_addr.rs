@@ -80,6 +80,13 @@ impl RailKind {
         matches!(self, RailKind::Shm)
     }
 
+    /// Returns whether its rails carry what was asked for from memory to memory with no copy of ours,
+    /// at no cost but that of the question.
+    #[inline]
+    pub fn spares_copies(self) -> bool {
+        matches!(self, RailKind::Shm | RailKind::Tcp4 | RailKind::Tcp6)
+    }
+
     /// The kind of this number; `None` for one that this version does not know.
     pub fn of(number: u8) -> Option<RailKind> {
         let mut all = RailKind::BY_REACH.into_iter();

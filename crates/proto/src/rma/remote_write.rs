@@ -43,8 +43,8 @@ use marline_wire::{
 
 /// Most bytes of one write: what is lost with it, and what others on the path wait for.
 const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
-/// Inside a host a message of 64 KiB is one write, without an end that needs a packet.
-const SPAN_NEAR: u64 = 65_536u64.next_multiple_of(GRANULE);
+/// Where copies are spared a message of 64 KiB is one write, without an end that needs a packet.
+const SPAN_LONG: u64 = 65_536u64.next_multiple_of(GRANULE);
 /// Room for a direct write's head and the packet that goes before the bytes, beside them in a
 /// super-packet.
 /// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
@@ -161,13 +161,13 @@ impl Node {
         conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(conn, at)
     }
 
-    /// Returns whether the rails between here and a peer copy a message that was asked for once,
-    /// out of the memory of the send.
+    /// Returns whether a rail between here and a peer carries a message that was asked for out of
+    /// the memory of the send.
     pub fn copies_once(&self, peer: PeerId) -> bool {
         let able = |path: &Path| {
             let rail = &self.local.rails[path.local as usize];
             let writes = path.to.writes() && rail.addr.writes();
-            rail.addr.kind.is_near() && writes && path.state == PathState::Up && path.usable()
+            rail.addr.kind.spares_copies() && writes && path.state == PathState::Up && path.usable()
         };
         self.cfg.reliable && self.conn(peer).is_some_and(|c| c.paths.iter().any(able))
     }
@@ -488,7 +488,7 @@ impl Node {
 /// Most bytes of one write, in whole granules, on a rail with datagrams of `datagram` bytes.
 fn span_max(rail: &RailSpec, datagram: usize) -> u64 {
     let room = match rail.direct_datagrams {
-        0 if rail.addr.kind.is_near() => return SPAN_NEAR,
+        0 if rail.addr.kind.spares_copies() => return SPAN_LONG,
         0 => return SPAN_MAX,
         n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
     };

@@ -249,34 +249,37 @@ impl Stream {
     #[inline]
     pub(crate) fn recv(&self, to: &mut [u8]) -> Result<usize, Errno> {
         // SAFETY: the buffer is valid for its length.
-        unsafe { self.recv_raw(to.as_mut_ptr(), to.len()) }
-    }
-
-    /// Receives into registered memory, as [`Stream::recv`].
-    #[inline]
-    pub(crate) fn recv_place(&self, place: &Place<'_>) -> Result<usize, Errno> {
-        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
-        // SAFETY: valid by the promise of whoever registered it, until its key ends, which waits
-        // for the lock that a place holds.
-        unsafe { self.recv_raw(base, place.len) }
-    }
-
-    /// # Safety
-    /// `len` bytes at `base` may be written.
-    unsafe fn recv_raw(&self, base: *mut u8, len: usize) -> Result<usize, Errno> {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: as the caller promises; no address is asked for.
+        // SAFETY: the buffer is valid for its length; no address is asked for.
         check_long(unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
                 self.fd(),
-                base,
-                len,
+                to.as_mut_ptr(),
+                to.len(),
                 libc::MSG_DONTWAIT,
                 none,
                 none,
             )
         })
+    }
+
+    /// Receives into registered memory, and what comes behind that into `more`, as
+    /// [`Stream::recv`].
+    #[inline]
+    pub(crate) fn recv_place(&self, place: &Place<'_>, more: &mut [u8]) -> Result<usize, Errno> {
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
+        let mut iov =
+            [(base, place.len), (more.as_mut_ptr(), more.len())].map(|(base, len)| libc::iovec {
+                iov_base: base.cast(),
+                iov_len: len,
+            });
+        let mut header = super::udp_io::message();
+        (header.msg_iov, header.msg_iovlen) = (iov.as_mut_ptr(), iov.len() as _);
+        let flags = libc::MSG_DONTWAIT;
+        // SAFETY: the place is valid by the promise of whoever registered it, until its key ends,
+        // which waits for the lock that a place holds; `more` is valid for its length.
+        check_long(unsafe { libc::syscall(libc::SYS_recvmsg, self.fd(), &raw mut header, flags) })
     }
 
     /// The descriptor.

@@ -15,6 +15,7 @@
 //! more, and what was on its way is sent again on the next connection or another rail.
 
 use crate::frame_word::{put_words, word_at, FrameWord};
+use marline_wire::GRANULE;
 
 /// Bytes of the head.
 pub(super) const HEAD_LEN: usize = 16;
@@ -22,8 +23,9 @@ pub(super) const HEAD_LEN: usize = 16;
 pub(super) const PLACE_LEN: usize = 32;
 /// Bytes of a join.
 pub(super) const JOIN_LEN: usize = 8;
-/// Largest frame in bytes behind its head: one batch or one write of 64 KiB with its place.
-pub(super) const FRAME_MAX: usize = 64 * 1024 + PLACE_LEN;
+/// Largest frame in bytes behind its head: one batch, or one write of 64 KiB in whole granules with
+/// its place.
+pub(super) const FRAME_MAX: usize = (64usize << 10).next_multiple_of(GRANULE as usize) + PLACE_LEN;
 /// Version of the framing, in every head.
 const MAGIC: u8 = 0xa3;
 

@@ -11,6 +11,9 @@ use marline_wire::DirectHead;
 const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
 /// Buffers that are kept while no connection has part of a frame in them.
 const SPARE_MAX: usize = 4;
+/// Bytes that are read beyond a write: the packet that tells of it, and the head of the frame behind
+/// that. What they hold of the next write is copied to its place, which the kernel does with others.
+const AHEAD: usize = 1024;
 /// Bytes that one call reads of one connection, before others have their turn.
 const TURN_MAX: usize = 256 * 1024;
 
@@ -32,6 +35,13 @@ pub(super) enum Break {
 #[derive(Debug, Default)]
 pub(super) struct Spare(Vec<Box<[u8]>>);
 
+impl Spare {
+    fn take(&mut self) -> Box<[u8]> {
+        let new = || vec![0; BUFFER_LEN].into_boxed_slice();
+        self.0.pop().unwrap_or_else(new)
+    }
+}
+
 /// Bytes on their way to registered memory.
 #[derive(Clone, Copy, Debug)]
 struct Landing {
@@ -48,6 +58,8 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     landing: Option<Landing>,
+    /// After so many frames more the next one is most likely no write.
+    writes: u8,
     greeted: bool,
 }
 
@@ -89,8 +101,8 @@ impl Input {
         while total < TURN_MAX {
             let (room, got) = match self.landing {
                 Some(landing) => {
-                    let got = self.land(stream, memory, landing);
-                    (landing.left, got.ok_or(Break::NoPlace)?)
+                    let got = self.land(stream, memory, landing, spare);
+                    (landing.left + AHEAD, got.ok_or(Break::NoPlace)?)
                 }
                 None => self.fill(stream, spare),
             };
@@ -114,36 +126,40 @@ impl Input {
 
     /// Reads into the buffer: its room, and what came of it.
     fn fill(&mut self, stream: &Stream, spare: &mut Spare) -> (usize, Result<usize, Errno>) {
-        let buffer = self.buffer.get_or_insert_with(|| {
-            let new = || vec![0; BUFFER_LEN].into_boxed_slice();
-            spare.0.pop().unwrap_or_else(new)
-        });
+        let buffer = self.buffer.get_or_insert_with(|| spare.take());
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if buffer.len() - self.start < HEAD_LEN + FRAME_MAX {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let room = &mut buffer[self.end..];
-        let len = room.len();
+        let most = if self.writes > 0 { AHEAD } else { BUFFER_LEN };
+        let len = most.min(buffer.len() - self.end);
+        let room = &mut buffer[self.end..self.end + len];
         let got = stream.recv(room);
         self.end += got.unwrap_or(0);
         (len, got)
     }
 
-    /// Receives bytes of a write straight into their place; `None`: it is gone.
+    /// Receives bytes of a write straight into their place, and what is behind them; `None`: it is
+    /// gone.
     fn land(
         &mut self,
         stream: &Stream,
         memory: &Registrations,
         landing: Landing,
+        spare: &mut Spare,
     ) -> Option<Result<usize, Errno>> {
         let head = head_of(&landing, landing.left);
+        let buffer = self.buffer.get_or_insert_with(|| spare.take());
         let got = memory.land(&head, |place: Place<'_>| {
-            let got = stream.recv_place(&place);
-            (got, got == Ok(landing.left))
+            let got = stream.recv_place(&place, &mut buffer[..AHEAD]);
+            (got, got.is_ok_and(|got| got >= landing.left))
         })?;
-        self.landed(landing, got.unwrap_or(0));
+        let all = got.unwrap_or(0);
+        let here = all.min(landing.left);
+        self.landed(landing, here);
+        (self.start, self.end) = (0, all - here); // what was there before is part of the write
         Some(got)
     }
 
@@ -193,8 +209,10 @@ impl Input {
             return self.begin_write(&head, rest, memory);
         }
         let Some(bytes) = rest.get(..head.len) else {
+            self.writes *= u8::from(head.len < AHEAD);
             return Ok(0);
         };
+        self.writes = self.writes.saturating_sub(1);
         match head.kind {
             Kind::Greeting if !sink.greeting(bytes) => return Err(Break::Garbled),
             Kind::Greeting => self.greeted = true,
@@ -219,6 +237,7 @@ impl Input {
             to,
             left: head.len - PLACE_LEN,
         };
+        self.writes = 2; // the packet that tells of it comes between two
         let here = &rest[PLACE_LEN..];
         let here = &here[..here.len().min(landing.left)];
         if !here.is_empty() {
