@@ -3,6 +3,7 @@
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
+use super::copies::Copies;
 use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
 use super::ring::{Garbled, Memory, Producer};
 use super::shared::{Notice, Order, Shared, BODY_MAX};
@@ -10,6 +11,7 @@ use crate::link::LinkTable;
 use crate::sys::{self, Gate, LinkMemory, Ring, PULL_PIECES_MAX};
 use crate::{DownReason, LinkId, Piece, RailEvent, Write};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// Bytes that wait for room in the ring of one link, so that a peer which does not read holds up no
@@ -22,6 +24,7 @@ struct Link {
     /// `None`: it is down.
     connection: Option<Arc<Connection>>,
     producer: Producer,
+    copies: Copies,
     /// The other end has greeted.
     up: bool,
     /// It was asked for; else a peer has made it.
@@ -39,6 +42,7 @@ impl Link {
         Link {
             connection,
             producer: Producer::new::<Ring>(),
+            copies: Copies::new(),
             up,
             wanted: false,
             pulls: VecDeque::new(),
@@ -72,6 +76,19 @@ impl Link {
         self.backlog_len += head.len;
         self.backlog.push_back((head, sys::gather(parts)));
         Ok(Put::Later)
+    }
+
+    /// Returns whether a write that the other end could read is copied into the ring instead, in
+    /// which case there is room for it.
+    fn copies(&mut self, write: &Write<'_>, packet: &[u8]) -> bool {
+        let Some(connection) = self.connection.as_ref().filter(|_| self.backlog.is_empty()) else {
+            return false;
+        };
+        let len: usize = write.pieces.iter().map(|piece| piece.len).sum();
+        let consumed = connection.out.consumed().load(Relaxed);
+        let body = (PLACE_LEN + len + packet.len()) as u64;
+        self.copies.one_more(consumed, len as u64)
+            && matches!(self.producer.body(&connection.out, body), Ok(Some(_)))
     }
 
     /// Puts the backlog into the ring, as far as there is room.
@@ -226,10 +243,13 @@ impl ShmLinks {
             return (Put::Lost, false);
         };
         let few = write.pieces.len() <= PULL_PIECES_MAX;
-        if !(self.shared.config.one_copy && few && connection.is_read()) {
+        let is_read = self.shared.config.one_copy && few && connection.is_read();
+        if !is_read || state.copies(write, packet) {
             return (self.write_inline(link, write, packet), false);
         }
-        connection.post(); // before the other end can make it
+        if let Some(connection) = &state.connection {
+            connection.post(); // before the other end can make it
+        }
         let put = self.write_pull(link, write, packet);
         let taken = matches!(put, Put::Done | Put::Later);
         if taken {
