@@ -104,6 +104,16 @@ def test_messages_that_a_probe_matched(lab, name, provider):
     assert result.ok and result.find("^matched ok"), result.tail()
 
 
+@pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "openmpi4"])
+def test_persistent_sends_of_blocks_of_arrays(lab, name, provider):
+    """Open MPI 4.1's pml/cm sends what is before them over any provider: what `marline run` preloads sends them."""
+    if provider != "marline":
+        return
+    mpi = labs.MPIS[name]
+    result = lab.run(mpi, [mpi.program("persistent")])
+    assert result.ok and result.find("^persistent ok"), result.tail()
+
+
 @pytest.mark.parametrize("door", ["mpifh", "mpi", "f08"])
 def test_fortran_messages_that_a_probe_matched(lab, openmpi4, provider, door):
     if provider != "marline":

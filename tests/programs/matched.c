@@ -5,10 +5,15 @@
  * Rank 0 sends vectors of some lengths, short ones and such that are not sent eagerly, and one int less
  * than there is room for; rank 1 takes each by MPI_Mrecv and by MPI_Imrecv, whose request ends in several
  * ways, and looks at every byte, also of the gaps, and at the status. Prints `matched ok`.
+ *
+ * Open MPI's messages need memory of the library that is preloaded: where there is none for them as they
+ * come, or for what a short one lacks, the receive ends with an error.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { GAP = -1 };
 enum way { MRECV, WAIT, TEST, WAITALL, LOOK, FREE, WAYS };
@@ -121,6 +126,64 @@ static int others(int rank)
     return bad;
 }
 
+#ifdef OPEN_MPI
+/* The process may have `more` bytes beside what it has; all it wants if that is 0. */
+static void leave_memory(size_t more)
+{
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld", &pages) != 1)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    fclose(file);
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = more ? pages * sysconf(_SC_PAGESIZE) + more : limit.rlim_max;
+    if (setrlimit(RLIMIT_AS, &limit))
+        MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Receives a message of one int into a place of 128 MiB, with memory for none of it, and for it once: an
+ * error. In the first case the message is still there. */
+static int no_memory(int rank)
+{
+    enum { INTS = 1 << 25, BYTES = 4 * INTS };
+    int one = 7, bad = 0;
+    MPI_Datatype large;
+    MPI_Message message;
+    MPI_Request request;
+    MPI_Type_vector(INTS, 1, 2, MPI_INT, &large);
+    MPI_Type_commit(&large);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (int turn = 0; turn < 4; turn++) {
+        int code, class, got = 0;
+        if (rank == 0) {
+            MPI_Send(&one, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
+            continue;
+        }
+        MPI_Mprobe(0, 0, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+        leave_memory(turn < 2 ? BYTES / 2 : BYTES + BYTES / 2);
+        code = turn % 2 ? MPI_Imrecv(&got, 1, large, &message, &request)
+                        : MPI_Mrecv(&got, 1, large, &message, MPI_STATUS_IGNORE);
+        leave_memory(0);
+        MPI_Error_class(code, &class);
+        bad += (class != MPI_ERR_NO_MEM) + (got != 0) + (turn % 2 && request != MPI_REQUEST_NULL);
+        if (turn < 2) {
+            MPI_Mrecv(&got, 1, MPI_INT, &message, MPI_STATUS_IGNORE);
+            bad += got != one;
+        }
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+    MPI_Type_free(&large);
+    return bad;
+}
+#else
+static int no_memory(int rank)
+{
+    (void)rank;
+    return 0;
+}
+#endif
+
 int main(int argc, char **argv)
 {
     const int counts[] = {1, 2, 1000, 1 << 20};
@@ -128,7 +191,7 @@ int main(int argc, char **argv)
     long bad;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    bad = others(rank) + too_long(rank);
+    bad = others(rank) + too_long(rank) + no_memory(rank);
     for (int turn = 0; turn < 8 * WAYS; turn++) {
         int count = counts[turn % 4], sent = count - turn / 4 % 2, *ints = malloc(2 * count * sizeof *ints);
         MPI_Datatype vector;

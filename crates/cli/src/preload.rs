@@ -43,8 +43,8 @@ pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
 /// The loss of an MPI's ranks without it, beside time.
 pub fn lost(kind: Kind) -> Option<&'static str> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then_some(
-        "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, and its threads do not yield \
-         to each other",
+        "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, persistent sends and \
+         MPI_Alltoallw of Open MPI 4.1 send wrong data, and threads do not yield to each other",
     )
 }
 

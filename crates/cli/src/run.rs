@@ -54,7 +54,7 @@ pub struct Common {
     pub no_shm: bool,
     /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
     /// are threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses
-    /// data with gaps).
+    /// data with gaps, and MPI_Alltoallw of Open MPI 4.1 sends wrong data).
     #[arg(long)]
     pub no_preload: bool,
     /// Do collective calls by multicast, or only these, from the first broadcast on

@@ -17,9 +17,11 @@
 //! All other yields happen: the engine's own, those of other threads, and of programs without
 //! Marline.
 //!
-//! It also receives messages of Open MPI's that a probe matched (`matched`).
+//! It also receives messages of Open MPI's that a probe matched (`matched`), and makes right what
+//! Open MPI 4.1 sends by persistent requests (`persistent`).
 
 mod matched;
+mod persistent;
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};

@@ -1,0 +1,191 @@
+//! Persistent sends of Open MPI 4.1, and what its collectives make of them. For data without gaps
+//! that begin behind their buffer's start (a block of an array, by `MPI_Type_create_subarray`) its
+//! pml/cm sends what is at the start, over any provider. Here they are sent as data that begin at
+//! the start of a buffer (docs/decisions/0326-persistent-sends-of-open-mpi-4.md).
+//!
+//! Its collectives call the pml by its table of functions and not by MPI's names. So the function
+//! is replaced there, once `MPI_Init` has made the table.
+
+use marline_symbols::{function, next, ExtentFn};
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::mem::transmute;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
+
+type Handle = *mut c_void;
+
+type Words = *mut *mut *mut c_char;
+type InitFn = unsafe extern "C" fn(*mut c_int, Words) -> c_int;
+type InitThreadFn = unsafe extern "C" fn(*mut c_int, Words, c_int, *mut c_int) -> c_int;
+type VersionFn = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+type SizeFn = unsafe extern "C" fn(Handle, *mut i64) -> c_int;
+type TypeFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+type HindexedFn =
+    unsafe extern "C" fn(c_int, *const c_int, *const isize, Handle, *mut Handle) -> c_int;
+/// `pml_isend_init`: buffer, count, datatype, destination, tag, mode, communicator, request.
+type SendInitFn = unsafe extern "C" fn(
+    *const c_void,
+    usize,
+    Handle,
+    c_int,
+    c_int,
+    c_int,
+    Handle,
+    *mut Handle,
+) -> c_int;
+
+const SUCCESS: c_int = 0;
+/// Said where there is no MPI behind this library: an error of any MPI.
+const ABSENT: c_int = 1;
+/// The place of `pml_isend_init` in the pml's functions (`mca_pml_base_module_2_0_0_t`), which all
+/// Open MPI 4 have.
+const SEND_INIT: usize = 9;
+/// `MPI_MAX_LIBRARY_VERSION_STRING` of Open MPI is 256.
+const VERSION_MAX: usize = 1024;
+
+/// Open MPI's functions.
+struct OpenMpi {
+    send_init: SendInitFn,
+    size: SizeFn,
+    true_extent: ExtentFn<Handle>,
+    hindexed: HindexedFn,
+    commit: TypeFn,
+    free: TypeFn,
+}
+
+static OPEN_MPI: OnceLock<OpenMpi> = OnceLock::new();
+
+/// Puts [`send_init`] in the place of Open MPI's, if this is Open MPI 4.
+fn replace() -> Option<()> {
+    let table: *mut c_void = function(c"mca_pml").filter(|_| is_open_mpi_4())?;
+    // SAFETY: Open MPI 4's table of functions, which is written by MPI_Init and not after it.
+    let slot = unsafe { &*table.cast::<AtomicPtr<c_void>>().add(SEND_INIT) };
+    let theirs = slot.load(Ordering::Acquire);
+    if theirs.is_null() {
+        return None;
+    }
+    // SAFETY: functions of these names have these types in Open MPI.
+    let mpi = unsafe {
+        OpenMpi {
+            send_init: transmute::<*mut c_void, SendInitFn>(theirs),
+            size: transmute::<*mut c_void, SizeFn>(function(c"PMPI_Type_size_x")?),
+            true_extent: transmute::<*mut c_void, ExtentFn<Handle>>(function(
+                c"PMPI_Type_get_true_extent",
+            )?),
+            hindexed: transmute::<*mut c_void, HindexedFn>(function(c"PMPI_Type_create_hindexed")?),
+            commit: transmute::<*mut c_void, TypeFn>(function(c"PMPI_Type_commit")?),
+            free: transmute::<*mut c_void, TypeFn>(function(c"PMPI_Type_free")?),
+        }
+    };
+    // Once: a second call would find our own function.
+    OPEN_MPI.set(mpi).ok()?;
+    slot.store(send_init as *mut c_void, Ordering::Release);
+    Some(())
+}
+
+fn is_open_mpi_4() -> bool {
+    let Some(version) = function(c"PMPI_Get_library_version") else {
+        return false;
+    };
+    let (mut text, mut len) = ([0u8; VERSION_MAX], 0);
+    // SAFETY: a function of this type, with room for all that it writes; and its text ends.
+    let text = unsafe {
+        let version = transmute::<*mut c_void, VersionFn>(version);
+        if function(c"ompi_mpi_init").is_none()
+            || version(text.as_mut_ptr().cast(), &mut len) != SUCCESS
+        {
+            return false;
+        }
+        CStr::from_bytes_until_nul(&text)
+    };
+    text.is_ok_and(|text| text.to_bytes().starts_with(b"Open MPI v4."))
+}
+
+impl OpenMpi {
+    /// The bytes before the data of a type, if there are any.
+    fn before(&self, datatype: Handle) -> Option<isize> {
+        let (mut size, mut first, mut span) = (0, 0, 0);
+        // SAFETY: these functions write so many values.
+        let told = unsafe {
+            (self.size)(datatype, &mut size) == SUCCESS
+                && (self.true_extent)(datatype, &mut first, &mut span) == SUCCESS
+        };
+        Some(first).filter(|first| told && size > 0 && *first != 0)
+    }
+}
+
+/// Open MPI's own function, for the same data seen from where they begin.
+///
+/// # Safety
+/// As of Open MPI's.
+unsafe extern "C" fn send_init(
+    buffer: *const c_void,
+    count: usize,
+    datatype: Handle,
+    to: c_int,
+    tag: c_int,
+    mode: c_int,
+    communicator: Handle,
+    request: *mut Handle,
+) -> c_int {
+    let Some(mpi) = OPEN_MPI.get() else {
+        return ABSENT; // it is there before this function can be called
+    };
+    // SAFETY: the caller's promise. The request keeps the type that is freed here.
+    unsafe {
+        let Some(before) = mpi.before(datatype) else {
+            return (mpi.send_init)(
+                buffer,
+                count,
+                datatype,
+                to,
+                tag,
+                mode,
+                communicator,
+                request,
+            );
+        };
+        let mut moved = datatype;
+        let made = (mpi.hindexed)(1, &1, &before.wrapping_neg(), datatype, &mut moved);
+        if made != SUCCESS {
+            return made;
+        }
+        let buffer = buffer.wrapping_byte_offset(before);
+        let code = match (mpi.commit)(&mut moved) {
+            SUCCESS => (mpi.send_init)(buffer, count, moved, to, tag, mode, communicator, request),
+            code => code,
+        };
+        (mpi.free)(&mut moved);
+        code
+    }
+}
+
+/// A function that begins an MPI, by one of its two names.
+macro_rules! begins {
+    ($name:ident = $text:literal, $type:ty, $($argument:ident: $of:ty),*) => {
+        /// As the MPI's.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($($argument: $of),*) -> c_int {
+            let Some(next) = next($text) else {
+                return ABSENT;
+            };
+            // SAFETY: the MPI's function of this name, and the caller's promise.
+            let code = unsafe { transmute::<*mut c_void, $type>(next)($($argument),*) };
+            if code == SUCCESS {
+                // Nothing, where it is another MPI.
+                let _ = replace();
+            }
+            code
+        }
+    };
+}
+
+begins!(MPI_Init = c"MPI_Init", InitFn, argc: *mut c_int, argv: Words);
+begins!(PMPI_Init = c"PMPI_Init", InitFn, argc: *mut c_int, argv: Words);
+begins!(MPI_Init_thread = c"MPI_Init_thread", InitThreadFn,
+    argc: *mut c_int, argv: Words, wanted: c_int, given: *mut c_int);
+begins!(PMPI_Init_thread = c"PMPI_Init_thread", InitThreadFn,
+    argc: *mut c_int, argv: Words, wanted: c_int, given: *mut c_int);
