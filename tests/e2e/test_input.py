@@ -45,7 +45,9 @@ def test_replayed_and_altered_real_datagrams(lab, stress, mpi, provider):
 
 BAD_SETTINGS = {
     "unknown": ("FI_MARLINE_RIALS", "rail0", "FI_MARLINE_RIALS"),
-    "no-such-interface": ("FI_MARLINE_RAILS", "rail0,nosuch7", "nosuch7"),
+    "no-such-interface": ("FI_MARLINE_RAILS", "rail0,nosuch7",
+                          "FI_MARLINE_RAILS=rail0,nosuch7: .* matches nosuch7; there is lo .*rail1 [(]10"),
+    "no-such-kind": ("FI_MARLINE_RAILS", "tpc:rail0", "there is no kind of rails tpc; there are udp, tcp, "),
     "checksum": ("FI_MARLINE_CHECKSUM", "md4", "(?i)checksum"),
     "reliability": ("FI_MARLINE_RELIABILITY", "perhaps", "(?i)reliability"),
     "contradiction": ("FI_MARLINE_REPAIR_FLOOR_US", "20000", "REPAIR_CAP_MS=10 .the default"),
