@@ -148,7 +148,11 @@ const PORT_TRIES: u32 = 16;
 impl Settings {
     /// The rails to use, with those that stand behind them, and shared memory where that is wanted.
     fn chosen_rails(&self) -> Result<Vec<RailChoice>, String> {
-        let mut choices = choose_rails(&self.rails)?;
+        let named = |why| match self.was_given("rails") {
+            true => format!("FI_MARLINE_RAILS={}: {why}", self.rails.join(",")),
+            false => why,
+        };
+        let mut choices = choose_rails(&self.rails).map_err(named)?;
         if self.shm && !self.rails.iter().any(|name| name == "shm") {
             choices.append(&mut choose_rails(&["shm".to_owned()])?);
         }
@@ -293,5 +297,28 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         aggregate_after: s.aggregate_after,
         calls: true,
         mtu,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rails_that_are_not_here_are_told_by_the_setting_that_names_them() {
+        let rails = |name: &str| (name == "rails").then(|| "lo,eth77".to_owned());
+        let mut settings = Settings::from_lookup(rails).unwrap();
+        let said = rails_here(&settings).unwrap_err();
+        let start =
+            "FI_MARLINE_RAILS=lo,eth77: no interface or address here matches eth77; there is ";
+        assert!(said.starts_with(start), "{said}");
+        assert!(said.contains("lo (127.0.0.1"), "{said}");
+        // Those that a program asks for, by the name of a domain, the user has not named.
+        settings.replace_rails(vec!["eth77".to_owned()]);
+        let said = rails_here(&settings).unwrap_err();
+        assert!(
+            said.starts_with("no interface or address here matches eth77"),
+            "{said}"
+        );
     }
 }

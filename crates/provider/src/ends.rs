@@ -84,7 +84,7 @@ pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
 fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
     let mut settings = settings::lookup()?;
     if let Some(name) = domain {
-        settings.rails = vec![name.to_owned()];
+        settings.replace_rails(vec![name.to_owned()]);
     }
     Ok(settings)
 }

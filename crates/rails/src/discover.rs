@@ -12,6 +12,7 @@ use crate::udp::{UdpConfig, UdpRail};
 use crate::verbs::{self, VerbsConfig, VerbsRail};
 use crate::RailFault;
 use marline_wire::RAILS_MAX;
+use std::net::IpAddr;
 
 /// A kind of rail.
 struct Kind {
@@ -138,7 +139,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
                 missing.get_or_insert(why);
                 continue;
             }
-            found => found?,
+            found => found.map_err(|why| explained(name, why))?,
         };
         for interface in found {
             let same = |c: &RailChoice| {
@@ -234,6 +235,30 @@ fn kind_of(name: &str) -> (usize, Option<&str>) {
     };
     let named = KINDS.iter().position(|k| k.name == kind);
     named.map_or((0, Some(name)), |at| (at, what))
+}
+
+/// The complaint about a name that means no rail. One that begins as if with a kind is told which
+/// kinds there are.
+fn explained(name: &str, why: String) -> String {
+    let is_address = name
+        .split('/')
+        .next()
+        .is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
+    let kind = name.split_once(':').map_or("", |(kind, _)| kind);
+    // (Labels of addresses have colons, too: eth0:1.)
+    let is_word = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphabetic());
+    match kind {
+        _ if is_address || !is_word || kind == "later" => why,
+        kind if KINDS.iter().all(|known| known.name != kind) => {
+            let known: Vec<&str> = KINDS.iter().map(|known| known.name).collect();
+            format!(
+                "{name}: there is no kind of rails {kind}; there are {}, and later: before an \
+                 interface that may come; {why}",
+                known.join(", ")
+            )
+        }
+        _ => why,
+    }
 }
 
 /// Opens the rail number `index`, with the faults that the settings have for it. `clock` gives
@@ -350,7 +375,31 @@ mod tests {
         let names: Vec<_> = both.iter().map(RailChoice::name).collect();
         assert_eq!(names, ["lo", "shm"]);
         assert!(choose_rails(&["shm:lo".to_owned()]).is_err());
-        let error = choose_rails(&["teleport:lo".to_owned()]).unwrap_err();
-        assert!(error.contains("teleport:lo"), "{error}");
+    }
+
+    #[test]
+    fn a_misspelt_kind_is_told_which_there_are() {
+        let error = |name: &str| choose_rails(&[name.to_owned()]).unwrap_err();
+        for name in ["tpc:lo", "tpc:127.0.0.1", "tpc:later:eth1", "teleport:"] {
+            let said = error(name);
+            let kind = name.split_once(':').unwrap().0;
+            let start = format!(
+                "{name}: there is no kind of rails {kind}; there are udp, tcp, shm, ud, rc, uc, \
+                 and later: before"
+            );
+            assert!(said.starts_with(&start), "{said}");
+            assert!(said.contains("there is lo ("), "{said}");
+        }
+        for name in [
+            "fd00::99",
+            "fd00::99/64x",
+            "abc::1",
+            "eth77",
+            "tcp:eth77",
+            "later:a:b",
+        ] {
+            let said = error(name);
+            assert!(!said.contains("no kind of rails"), "{said}");
+        }
     }
 }

@@ -6,4 +6,5 @@ pub mod policy;
 pub mod profile;
 pub mod scheme;
 pub mod settings;
+mod unknown;
 pub mod workers;

@@ -11,6 +11,8 @@ use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
+pub use crate::config::unknown::unknown_in;
+
 /// The beginning of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
 
@@ -485,12 +487,12 @@ impl Settings {
     /// Absent and empty mean the default.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
-        for (n, row) in TABLE.iter().enumerate() {
+        for row in TABLE {
             let text = lookup(row.name).unwrap_or_default();
             let text = text.trim();
             if !text.is_empty() {
                 row.apply(&mut settings, text)?;
-                settings.given |= 1 << n;
+                settings.given |= bit(row.name);
             }
         }
         settings.check()?;
@@ -507,15 +509,20 @@ impl Settings {
 
     /// True if the user gave the row of this name.
     pub fn was_given(&self, name: &str) -> bool {
-        let row = TABLE.iter().position(|row| row.name == name);
-        row.is_some_and(|n| self.given & (1 << n) != 0)
+        self.given & bit(name) != 0
+    }
+
+    /// Takes these rails, whatever the user gave.
+    pub fn replace_rails(&mut self, rails: Vec<String>) {
+        self.given &= !bit("rails");
+        self.rails = rails;
     }
 
     /// Every setting in force, one per line: variable, value, and where the value is from.
     pub fn show(&self) -> String {
         let mut out = String::new();
-        for (n, row) in TABLE.iter().enumerate() {
-            let given = self.given & (1 << n) != 0;
+        for row in TABLE {
+            let given = self.was_given(row.name);
             let origin = if given { "given" } else { "default" };
             let value = (row.get)(self);
             out += &format!("{}={value} ({origin})\n", row.variable());
@@ -524,53 +531,10 @@ impl Settings {
     }
 }
 
-/// Complaints about names that start like ours but are in no row, each with the nearest name.
-pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
-    let mut out = Vec::new();
-    for name in names {
-        let name = name.as_ref();
-        let Some(key) = name.strip_prefix(PREFIX) else {
-            continue;
-        };
-        if TABLE.iter().any(|row| row.name.to_ascii_uppercase() == key) {
-            continue;
-        }
-        out.push(match nearest(key) {
-            Some(row) => format!(
-                "{name} is not a setting of Marline; did you mean {}?",
-                row.variable()
-            ),
-            None => format!("{name} is not a setting of Marline"),
-        });
-    }
-    out
-}
-
-/// The row whose name differs least from `key`, unless it differs by more than a third (or by
-/// more than two letters swapped).
-fn nearest(key: &str) -> Option<&'static Setting> {
-    let key = key.to_ascii_lowercase();
-    let (row, distance) = TABLE
-        .iter()
-        .map(|row| (row, edits(&key, row.name)))
-        .min_by_key(|&(_, distance)| distance)?;
-    (distance <= (row.name.len() / 3).max(2)).then_some(row)
-}
-
-/// Levenshtein distance over bytes.
-fn edits(a: &str, b: &str) -> usize {
-    let b = b.as_bytes();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+/// The bit of a row in [`Settings::given`].
+fn bit(name: &str) -> u64 {
+    let row = TABLE.iter().position(|row| row.name == name);
+    row.map_or(0, |n| 1 << n)
 }
 
 /// The text of `docs/settings.md`.

@@ -1,0 +1,52 @@
+//! Names of settings that there are not, and what was meant.
+
+use crate::config::settings::{Setting, PREFIX, TABLE};
+
+/// Complaints about names that start like ours but are in no row, each with the nearest name.
+pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
+    let mut out = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let Some(key) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if TABLE.iter().any(|row| row.name.to_ascii_uppercase() == key) {
+            continue;
+        }
+        out.push(match nearest(key) {
+            Some(row) => format!(
+                "{name} is not a setting of Marline; did you mean {}?",
+                row.variable()
+            ),
+            None => format!("{name} is not a setting of Marline"),
+        });
+    }
+    out
+}
+
+/// The row whose name differs least from `key`, unless it differs by more than a third (or by
+/// more than two letters swapped).
+fn nearest(key: &str) -> Option<&'static Setting> {
+    let key = key.to_ascii_lowercase();
+    let (row, distance) = TABLE
+        .iter()
+        .map(|row| (row, edits(&key, row.name)))
+        .min_by_key(|&(_, distance)| distance)?;
+    (distance <= (row.name.len() / 3).max(2)).then_some(row)
+}
+
+/// Levenshtein distance over bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
