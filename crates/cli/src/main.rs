@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Command::Events(args) => stats::events::main(&args),
         Command::Doctor => doctor::main(),
         Command::Lab(command) => lab::main(command),
-        Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
+        Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),
         Command::Tune(args) => tune::main(&args),
         Command::Model(args) => model::main(&args),
         Command::LabHolder(args) => lab::holder::main(&args),

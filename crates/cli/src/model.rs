@@ -69,29 +69,59 @@ const PAPERS: Constants = Constants {
 /// Sizes of messages in the tables, 64 B to 64 MiB.
 const SIZES: [usize; 12] = powers_of_two([6, 10, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26]);
 
+/// This machine by its profile, and what was measured.
+struct Here {
+    /// Processor and checksum.
+    of: String,
+    /// The profile's file.
+    path: PathBuf,
+    constants: Constants,
+    eager_max: usize,
+    series: Vec<Series>,
+}
+
 /// Prints the tables.
 pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
+    // All that may be missing is looked for before anything is printed.
+    let here = match args.papers {
+        true => None,
+        false => Some(here(args)?),
+    };
     println!("The papers' constants (cluster jack, InfiniBand QDR):");
     print(&PAPERS);
     println!("\nBroadcast by multicast, constants of its paper's testbed (InfiniBand, PCI-X):");
     broadcast::print(&broadcast::PAPER);
-    if args.papers {
+    let Some(here) = here else {
         draw(args, "The papers' constants", &PAPERS, &[])?;
         return Ok(0);
+    };
+    let (of, constants) = (&here.of, &here.constants);
+    println!(
+        "\nThis machine's constants ({of}; {}):",
+        here.path.display()
+    );
+    print(constants);
+    let cluster = broadcast::Cluster::of(&constants.network, constants.copy.rate());
+    broadcast::print(&cluster);
+    for series in &here.series {
+        println!("\nMeasured: {}", series.name);
+        compare(constants, here.eager_max, series);
     }
+    draw(args, of, constants, &here.series)?;
+    Ok(0)
+}
+
+/// Reads what the arguments name.
+fn here(args: &ModelArgs) -> Result<Here, String> {
     let choice = ChecksumChoice::parse(&args.checksum).ok_or_else(|| {
         let names = ChecksumChoice::names();
         format!("no checksum {:?}; there are: {names}", args.checksum)
     })?;
-    let (profile, path) = crate::tune::load(args.profile.as_deref())?;
+    let without = "`marline model --papers` does without this machine's constants";
+    let loaded = crate::tune::load(args.profile.as_deref());
+    let (profile, path) = loaded.map_err(|why| format!("{why}; {without}"))?;
     let algorithm = choice.resolve(Some(&profile));
-    let points = curves::load(&path)?;
-    let constants = of_machine(&profile, &points, algorithm)?;
-    let of = format!("{}, {algorithm}", profile.machine.cpu);
-    println!("\nThis machine's constants ({of}; {}):", path.display());
-    print(&constants);
-    let cluster = broadcast::Cluster::of(&constants.network, constants.copy.rate());
-    broadcast::print(&cluster);
+    let constants = of_machine(&profile, &curves::load(&path)?, algorithm)?;
     let series = match &args.measured {
         None => Vec::new(),
         Some(path) => {
@@ -100,12 +130,13 @@ pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
             measured::read(&text).map_err(|e| format!("{at}: {e}"))?
         }
     };
-    for series in &series {
-        println!("\nMeasured: {}", series.name);
-        compare(&constants, profile.eager_max_bytes, series);
-    }
-    draw(args, &of, &constants, &series)?;
-    Ok(0)
+    Ok(Here {
+        of: format!("{}, {algorithm}", profile.machine.cpu),
+        path,
+        constants,
+        eager_max: profile.eager_max_bytes,
+        series,
+    })
 }
 
 /// The constants of a profile and its curves: short messages at 32 KiB in cache (the papers' block

@@ -64,9 +64,10 @@ pub fn resolve(word: &str) -> Result<PathBuf, String> {
         };
     }
     if word.contains('/') {
-        return match is_executable(path) {
-            true => Ok(path.to_owned()),
-            false => Err(format!("no such mpiexec: {word}")),
+        return match path.metadata() {
+            Ok(_) if is_executable(path) => Ok(path.to_owned()),
+            Ok(_) => Err(format!("{word} may not be executed (chmod +x)")),
+            Err(why) => Err(format!("no such mpiexec: {word}: {why}")),
         };
     }
     let search = std::env::var_os("PATH").unwrap_or_default();
@@ -134,7 +135,8 @@ fn check_name(word: &str, name: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "{word} is not an mpiexec: give the whole command, as in `marline run -- mpiexec -n 4 \
-             ./app`; where srun or another batch system starts the ranks, use `marline env --shell`"
+             ./app`, or behind --mpi an mpiexec or the MPI's directory; where srun or another batch \
+             system starts the ranks, use `marline env --shell`"
         )),
     }
 }

@@ -84,6 +84,11 @@ fn what_is_no_mpiexec_is_refused() {
     assert!(detect("/bin/true")
         .unwrap_err()
         .contains("is not an mpiexec: give"));
+    let plain = std::env::temp_dir().join(format!("mpiexec-{}", std::process::id()));
+    std::fs::write(&plain, "").unwrap();
+    let error = detect(plain.to_str().unwrap()).unwrap_err();
+    assert!(error.ends_with("may not be executed (chmod +x)"), "{error}");
+    std::fs::remove_file(plain).unwrap();
 }
 
 fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {

@@ -5,4 +5,4 @@ pub type Outcome = Result<u8, String>;
 
 /// Our own refusals leave with this, as `env` and `timeout` do for theirs, so that a script can
 /// tell them from the exit status of the program that was run.
-pub const EXIT_REFUSED: u8 = 125;
+pub const EXIT_REFUSED: u8 = marline_sim::REFUSED;

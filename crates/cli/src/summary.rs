@@ -96,15 +96,21 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     }
 }
 
-/// Writes it to its file; what is left to say on standard error.
+/// Writes it to its file; what is left to say on standard error, which is all of it where the file
+/// cannot be written: the job does not come again.
 fn write_json(file: &Path, shape: Object) -> String {
     let line = shape.end() + "\n";
     if file == Path::new("-") {
         return line;
     }
-    let written = std::fs::write(file, line);
+    let written = std::fs::write(file, &line);
     written.map_or_else(
-        |e| format!("marline: {}: {e}\n", file.display()),
+        |e| {
+            format!(
+                "marline: --json={}: {e}; it is here instead\n{line}",
+                file.display()
+            )
+        },
         |()| String::new(),
     )
 }

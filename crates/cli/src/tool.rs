@@ -1,12 +1,22 @@
 //! Running the system's own tools (`ip`, `nft`, `tc`, `unshare`, …) with errors worth reading.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
 
 /// A line on standard error, which nobody may read any more (`2>&1 | head -1`): that changes
 /// nothing of what we do.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "marline: {line}");
+}
+
+/// Writes what a command prints to standard output. A reader that has ended (`| head -1`) has read
+/// what it wanted; what a full disk does not take is an error.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
+        _ => Ok(()),
+    }
 }
 
 /// The Debian package that brings a tool, for the text of an error.
@@ -48,7 +58,7 @@ pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<
 /// The text for a tool that could not be started at all.
 pub fn spawn_error(command: &Command, error: &std::io::Error) -> String {
     let tool = command.get_program().to_string_lossy().into_owned();
-    if error.kind() == std::io::ErrorKind::NotFound {
+    if error.kind() == ErrorKind::NotFound {
         return not_installed(&tool);
     }
     format!("{}: {error}", describe(command))

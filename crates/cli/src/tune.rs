@@ -82,6 +82,18 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     }
     let path = output(args.output.as_deref())?;
     let plan = plan(args)?;
+    // A minute of measurements is not to be lost.
+    if path.is_dir() {
+        return Err(format!(
+            "--output {}: it is a directory, and has to be a file",
+            path.display()
+        ));
+    }
+    for (option, folder) in [("--output", path.parent()), ("--svg", args.svg.as_deref())] {
+        folder
+            .map_or(Ok(()), check_folder)
+            .map_err(|why| format!("{option}: {why}"))?;
+    }
     let rail = match args.rail.as_str() {
         "none" => None,
         name => Some(rail::measure(name, args.to, &plan.rail)?),
@@ -104,9 +116,9 @@ fn output(given: Option<&Path>) -> Result<PathBuf, String> {
     };
     let given = given.map(Path::to_owned).or_else(set);
     let kept = || default_path(&Machine::here());
-    given
-        .or_else(kept)
-        .ok_or_else(|| "no home directory: say --output FILE".to_owned())
+    given.or_else(kept).ok_or_else(|| {
+        "no home directory, where profiles are kept: set HOME or FI_MARLINE_PROFILE".to_owned()
+    })
 }
 
 /// A profile that was written before, and its file.
@@ -115,7 +127,9 @@ pub fn load(given: Option<&Path>) -> Result<(Profile, PathBuf), String> {
     let at = path.display();
     match Profile::load(&path) {
         Ok(profile) => Ok((profile, path)),
-        Err(LoadError::Missing) => Err(format!("there is no {at}: `marline tune` makes it")),
+        Err(LoadError::Missing) => Err(format!(
+            "there is no {at}: `marline tune` makes it, in a minute (with --quick in seconds)"
+        )),
         Err(LoadError::Bad(why)) => Err(format!("{at}: {why}")),
     }
 }
@@ -201,9 +215,6 @@ fn measure(plan: &Plan) -> Vec<Point> {
 /// Writes both files, each whole or not at all.
 fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String> {
     let failed = |at: &Path, e: std::io::Error| format!("{}: {e}", at.display());
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
-    }
     let csv = curves::write(points, &profile.date, &profile.machine.cpu)?;
     for (at, text) in [
         (curves::path_beside(path), csv),
@@ -214,6 +225,18 @@ fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String>
         std::fs::rename(&new, &at).map_err(|e| failed(&at, e))?;
     }
     Ok(())
+}
+
+/// Makes the folder if it is not there; an error where no file can be written in it.
+fn check_folder(folder: &Path) -> Result<(), String> {
+    let here = Path::new(".");
+    let folder = Some(folder)
+        .filter(|f| !f.as_os_str().is_empty())
+        .unwrap_or(here);
+    let probe = folder.join(format!(".marline-{}", std::process::id()));
+    let made = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&probe, [0; 4096]));
+    let _ = std::fs::remove_file(&probe);
+    made.map_err(|e| format!("{}: {e}", folder.display()))
 }
 
 /// Day and time in UTC.

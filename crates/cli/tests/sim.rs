@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{fail, marline, succeed, Dir};
+use support::{fail, marline, outcome, succeed, Dir};
 
 #[test]
 fn seeds_run_and_give_the_same_twice() {
@@ -38,6 +38,22 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
     ] {
         let text = fail(marline(&dir.0).arg("sim").args(words));
         assert!(text.contains(why), "{text}");
+    }
+    // 1 would say that a promise was broken.
+    for (words, why) in [
+        (&["--script", "/no/such"][..], "wants --hosts and --rails"),
+        (
+            &["--script", "/no/such", "--hosts", "2", "--rails", "1"],
+            "--script /no/such: No such file",
+        ),
+        (&["--failures", "/no/such"], "--failures /no/such: No such"),
+    ] {
+        let (status, text) = outcome(marline(&dir.0).arg("sim").args(words));
+        assert_eq!(status, Some(125), "{text}");
+        assert!(
+            text.starts_with("marline: ") && text.contains(why),
+            "{text}"
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use marline_engine::stats::page::{
 };
 use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{marline, outcome, put_provider, succeed, write_script, Dir};
 
 /// A provider's directory, and an mpiexec that answers as `version` and otherwise leaves the pages
@@ -174,6 +174,27 @@ fn a_summary_as_json_goes_to_its_file_or_to_the_last_line() {
     );
 }
 
+/// The job does not come again, and what it counted is gone with it.
+#[test]
+fn a_summary_whose_file_cannot_be_written_is_said_instead() {
+    let dir = workshop("json-full", HYDRA);
+    leave_page(&dir.0.join("pages"), 1, 2);
+    for (file, why) in [
+        ("/dev/full", "No space left"),
+        ("/no/such/file", "No such file"),
+    ] {
+        let option = format!("--json={file}");
+        let (status, said) = outcome(&mut run(&dir, &[&option], &["sh", "-c", "exit 3"]));
+        assert_eq!(status, Some(3), "{said}");
+        assert!(
+            said.contains(&format!("marline: {option}: {why}")),
+            "{said}"
+        );
+        let last = said.lines().last().unwrap();
+        assert!(last.starts_with(r#"{"verdict":"clean","#), "{said}");
+    }
+}
+
 #[test]
 fn what_keeps_a_job_from_marline_is_refused_or_named() {
     let dir = workshop("contradict", HYDRA);
@@ -328,6 +349,48 @@ fn statistics_are_told_job_by_job() {
     assert_eq!(status, Some(125), "{said}");
     assert!(said.contains("process 1 is of no job here"), "{said}");
     assert_eq!(stats(&["--raw", "--json"]).0, Some(125));
+}
+
+/// `marline stats --json >file` on a full disk is no success; with `| head -1` it is one.
+#[test]
+fn what_a_full_disk_does_not_take_is_told() {
+    let dir = Dir::new("full");
+    leave_page(&dir.0, 1, 2);
+    for words in [
+        &["stats"][..],
+        &["stats", "--json"],
+        &["events"],
+        &["doctor"],
+    ] {
+        let mut command = marline(&dir.0);
+        command.args(words);
+        if words[0] != "doctor" {
+            command.arg(&dir.0);
+        }
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let (status, said) = outcome_to(&mut command, full.into());
+        assert_eq!(status, Some(125), "{words:?}: {said}");
+        assert!(
+            said.starts_with("marline: ") && said.contains("No space left"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let (_, said) = outcome_to(&mut command, closed.into());
+        assert_eq!(said, "", "{words:?}");
+    }
+}
+
+/// Exit status and standard error of a command whose standard output goes there.
+fn outcome_to(command: &mut Command, out: Stdio) -> (Option<i32>, String) {
+    let output = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
 }
 
 #[test]

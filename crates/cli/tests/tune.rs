@@ -8,7 +8,7 @@ use marline_engine::settings::Settings;
 use marline_engine::LogLevel;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{fail, marline, succeed, Dir};
+use support::{fail, marline, outcome, succeed, Dir};
 
 /// `marline WORD…` with a data directory of its own.
 fn command(dir: &Dir, word: &str, words: &[&str]) -> Command {
@@ -117,8 +117,13 @@ fn the_model_prints_the_papers_figures_and_this_machines() {
         ("50.0%", "0.1%")
     );
 
-    let said = fail(&mut model(&dir, &[]));
-    assert!(said.contains("marline tune"), "{said}");
+    // Without a profile nothing else is printed than what to do, and the status is that of all
+    // refusals.
+    let (status, said) = outcome(&mut model(&dir, &[]));
+    assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
+    for advice in ["`marline tune` makes it", "`marline model --papers`"] {
+        assert!(said.contains(advice), "{said}");
+    }
     let output = dir.0.join("p.toml");
     let output = output.to_str().unwrap();
     succeed(&mut tune(
@@ -163,16 +168,25 @@ fn what_cannot_work_is_refused_by_name() {
             ],
             "/proc/nothing",
         ),
+        (vec!["--output", dir.0.to_str().unwrap()], "is a directory"),
+        (vec!["--quick", "--svg", "/proc/nothing"], "/proc/nothing"),
         (vec!["--serve", "--show"], "--show"),
     ] {
         let text = fail(&mut tune(&dir, &words));
         assert!(text.contains(said), "{words:?}: {text}");
         assert!(!text.contains("panicked"), "{text}");
+        assert!(
+            !text.contains("measuring"),
+            "too late for {words:?}: {text}"
+        );
     }
     let bad = dir.0.join("bad.toml");
     std::fs::write(&bad, "format = 1\n").unwrap();
     let text = fail(&mut model(&dir, &["--profile", bad.to_str().unwrap()]));
     assert!(text.contains("bad.toml"), "{text}");
+    let mut homeless = model(&dir, &[]);
+    let text = fail(homeless.env_remove("XDG_DATA_HOME").env_remove("HOME"));
+    assert!(text.contains("set HOME or FI_MARLINE_PROFILE"), "{text}");
     let text = fail(&mut model(&dir, &["--checksum", "md5"]));
     assert!(text.contains("md5"), "{text}");
 }

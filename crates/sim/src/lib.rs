@@ -20,7 +20,7 @@ mod traffic;
 mod truth;
 mod world;
 
-pub use base::reader::end_with_reader;
+pub use base::reader::{end_with_reader, REFUSED};
 pub use check::outcome::Outcome;
 pub use inject::damage;
 pub use machine::connections::{Rests, Verbs};

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use marline_sim::command::{run, SimArgs};
+use marline_sim::REFUSED;
 use std::process::ExitCode;
 
 /// Worlds are made of many small pieces of memory.
@@ -21,7 +22,11 @@ struct Cli {
 fn main() -> ExitCode {
     marline_sim::end_with_reader();
     match run(&Cli::parse().args) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("marline-sim: {why}");
+            ExitCode::from(REFUSED)
+        }
     }
 }

@@ -24,7 +24,11 @@ fn a_closed_output_ends_it_without_a_word() {
 fn a_full_output_ends_it_with_a_line() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = simulate(full.into());
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        output.status.code(),
+        Some(125),
+        "1 would be a broken promise"
+    );
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("No space left"), "{said}");

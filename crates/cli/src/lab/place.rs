@@ -43,8 +43,14 @@ pub fn base_dir() -> Result<PathBuf, String> {
 pub fn open_base() -> Result<PathBuf, String> {
     let dir = base_dir()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    let refused = |why: &str| {
+        format!(
+            "labs cannot be kept in {}: {why}; {STATE_DIR_VARIABLE} names another place",
+            dir.display()
+        )
+    };
     let found = fs::symlink_metadata(&dir);
-    let found = found.map_err(|e| format!("{}: {}", dir.display(), made.err().unwrap_or(e)))?;
+    let found = found.map_err(|e| refused(&made.err().unwrap_or(e).to_string()))?;
     let why = if found.is_symlink() {
         "a symbolic link, which anybody may have made: name the directory itself"
     } else if !found.is_dir() {
@@ -57,10 +63,7 @@ pub fn open_base() -> Result<PathBuf, String> {
         // Its name may be an older one than the parent's real one.
         return base_dir();
     };
-    Err(format!(
-        "labs cannot be kept in {}: {why}; {STATE_DIR_VARIABLE} names another place",
-        dir.display()
-    ))
+    Err(refused(why))
 }
 
 /// Names of all labs of this user; what else is in the directory is none.

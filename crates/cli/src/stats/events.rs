@@ -3,12 +3,12 @@
 use super::jobs::Job;
 use super::load;
 use crate::json::{self, Object};
+use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{format_gap, rail_name};
 use marline_engine::stats::reader::JobPage;
 use marline_engine::wall_clock::LocalTime;
 use std::collections::HashMap;
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -32,10 +32,11 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     let jobs = load(&args.paths, args.job, &mut status)?;
     let text = match args.json {
         true => as_json(&jobs),
+        // What could not be read is told; whether there was anything nobody knows.
+        false if jobs.is_empty() && status != 0 => String::new(),
         false => as_text(&jobs),
     };
-    // The reader of a pipe may have ended.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    tool::print(&text)?;
     Ok(status)
 }
 

@@ -15,7 +15,7 @@ use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::{averages, report};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// Arguments of `stats`.
@@ -55,8 +55,7 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
         _ if args.prometheus => prometheus::metrics(&jobs),
         _ => tables(&jobs),
     };
-    // The reader of a pipe may have ended.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    tool::print(&text)?;
     if args.require && jobs.iter().all(|job| job.summary.processes == 0) {
         tool::say("nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for");
         return Ok(EXIT_REFUSED);

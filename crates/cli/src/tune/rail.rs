@@ -299,11 +299,10 @@ fn end_of(addr: &RailAddr) -> Option<SocketAddr> {
 }
 
 fn choose(name: &str) -> Result<InterfaceChoice, String> {
-    let mut choices = choose_interfaces(&[name.to_owned()])?;
-    if choices.is_empty() {
-        return Err(format!("no interface {name}"));
-    }
-    Ok(choices.swap_remove(0))
+    let bad = |why| format!("--rail {name}: {why}");
+    let choices = choose_interfaces(&[name.to_owned()]).map_err(bad)?;
+    let first = choices.into_iter().next();
+    first.ok_or_else(|| bad("no such interface".to_owned()))
 }
 
 /// Measures from `interface` to a `marline tune --serve` at `to`, or to a thread of this process.
@@ -404,7 +403,8 @@ mod tests {
             "{error}"
         );
         let error = measure("nosuch7", None, &effort).unwrap_err();
-        assert!(error.contains("nosuch7"), "{error}");
+        let start = "--rail nosuch7: no interface or address here matches nosuch7; there is ";
+        assert!(error.starts_with(start), "{error}");
     }
 
     #[test]

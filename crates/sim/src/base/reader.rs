@@ -7,6 +7,9 @@ use std::process::exit;
 /// Status of a process that died of SIGPIPE, as shells show it.
 const NO_READER: i32 = 128 + 13;
 
+/// Status of a command that cannot do what it is told: 1 says that a promise was broken.
+pub const REFUSED: u8 = 125;
+
 /// From now on the process ends without a word when its standard output or error is closed, as
 /// most tools do, and with a line when it cannot be written (a full disk). The standard library
 /// panics then.
@@ -19,7 +22,7 @@ pub fn end_with_reader() {
             Some(text) if text.contains("os error 32") => exit(NO_READER),
             Some(text) => {
                 let _ = writeln!(io::stderr(), "marline: {text}");
-                exit(1)
+                exit(REFUSED.into())
             }
             None => usual(panic),
         }

@@ -100,15 +100,12 @@ fn jobs(text: &str) -> Result<usize, String> {
     number.ok_or(format!("a whole number from 1 to {JOBS_MAX}"))
 }
 
-/// Runs it; whether no promise was broken.
-pub fn run(args: &SimArgs) -> bool {
+/// Runs it; whether no promise was broken. An error says what cannot be simulated.
+pub fn run(args: &SimArgs) -> Result<bool, String> {
     match args.scale {
-        Some(most) if args.profile == Profile::Group => group_scaling(args.hosts, most),
-        Some(most) => scaling(args.hosts, most),
-        None => run_range(args).unwrap_or_else(|text| {
-            eprintln!("{text}");
-            false
-        }),
+        Some(most) if args.profile == Profile::Group => Ok(group_scaling(args.hosts, most)),
+        Some(most) => Ok(scaling(args.hosts, most)),
+        None => run_range(args),
     }
 }
 
@@ -120,10 +117,10 @@ fn script(args: &SimArgs) -> Result<Option<Vec<Fault>>, String> {
     if args.hosts == 0 || args.rails == 0 {
         return Err("a script wants --hosts and --rails: it names them".into());
     }
-    let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{shown}: {e}"))?;
+    let bad = |why: String| format!("--script {}: {why}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
     let faults = crate::setup::script::parse(&text, args.hosts, args.rails);
-    Ok(Some(faults.map_err(|e| format!("{shown}: {e}"))?))
+    Ok(Some(faults.map_err(bad)?))
 }
 
 fn run_range(args: &SimArgs) -> Result<bool, String> {

@@ -30,7 +30,7 @@ impl Watch {
     ) -> Result<Watch, String> {
         let open = |path: &Path| {
             let file = OpenOptions::new().create(true).append(true).open(path);
-            file.map_err(|e| format!("{}: {e}", path.display()))
+            file.map_err(|e| format!("--failures {}: {e}", path.display()))
         };
         Ok(Watch {
             hunt: hunt.clone(),
