@@ -10,9 +10,9 @@ use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
-    mark_forked, Completion, Engine, IoVec, LogSink, OpFlags, RecvReq, SendReq, ADDR_UNSPEC,
+    mark_forked, Completion, Engine, IoVec, LogSink, RecvReq, SendReq, ADDR_UNSPEC,
 };
-use side::Side;
+use side::{Side, COMPLETE};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -28,17 +28,6 @@ const LONG: usize = 300_000;
 fn side(settings: &[(&str, &str)]) -> Side {
     side::side(settings, LogSink(Arc::new(|_, _| ())))
 }
-
-const COMPLETE: OpFlags = OpFlags {
-    completion: true,
-    delivery_complete: false,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
-};
 
 impl Side {
     fn name(&self) -> Vec<u8> {

@@ -11,8 +11,8 @@ mod limit;
 mod side;
 
 use limit::Limit;
-use marline_engine::{mark_forked, Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq};
-use side::Side;
+use marline_engine::{mark_forked, Completion, IoVec, LogSink, RecvReq, SendReq};
+use side::{Side, COMPLETE};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -41,17 +41,6 @@ enum Manner {
     /// It sleeps until something is over.
     Waits,
 }
-
-const FLAGS: OpFlags = OpFlags {
-    completion: true,
-    delivery_complete: false,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
-};
 
 /// One of the two, with what it has under way.
 struct Party {
@@ -93,7 +82,7 @@ impl Party {
                 iov: &iov(LONG),
                 tag: None,
                 context: RECEIVE,
-                flags: FLAGS,
+                flags: COMPLETE,
             };
             if self.side.engine.recv(self.side.ep, &req).is_err() {
                 return; // the peer is dead
@@ -107,7 +96,7 @@ impl Party {
                 tag: None,
                 data: None,
                 context: SEND,
-                flags: FLAGS,
+                flags: COMPLETE,
             };
             if self.side.engine.send(self.side.ep, &req).is_err() {
                 return; // or there is no room now

@@ -10,19 +10,13 @@ mod side;
 use limit::Limit;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
-use side::Side;
+use side::{Side, COMPLETE};
 use std::path::Path;
 use std::sync::Arc;
 
 const FLAGS: OpFlags = OpFlags {
-    completion: true,
     delivery_complete: true,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
+    ..COMPLETE
 };
 
 fn side(settings: &[(&str, &str)]) -> Side {

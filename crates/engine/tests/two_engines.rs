@@ -12,7 +12,7 @@ use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
     Completion, IoVec, LogSink, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
-use side::Side;
+use side::{Side, COMPLETE};
 use std::sync::{Arc, Mutex};
 
 /// Lines that engines logged.
@@ -50,17 +50,6 @@ fn size(number: usize) -> usize {
     ];
     SIZES[number % SIZES.len()]
 }
-
-const COMPLETE: OpFlags = OpFlags {
-    completion: true,
-    delivery_complete: false,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
-};
 
 fn poll(side: &Side) -> usize {
     let mut out = [Completion::empty(); 16];

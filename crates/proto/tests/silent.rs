@@ -28,7 +28,7 @@ fn pair() -> Pair {
 
 /// Nothing arrives: how many packets are sent before the peer is dead, by one who polls so often.
 fn sent_until_death(pair: &mut Pair, every_ns: u64) -> usize {
-    let (mut sent, end) = (0, pair.now + 4 * TIMEOUT_NS);
+    let (mut sent, end) = (0, pair.now + 6_000 * MS);
     loop {
         assert!(pair.now < end, "nobody died; {sent} packets");
         sent += pair.alone().len();
@@ -81,6 +81,68 @@ fn a_question_does_not_say_all_acks_again_on_every_path() {
     pair.send(40, 50);
     let sent = sent_until_death(&mut pair, 100_000);
     assert!((16 * 8..4_000).contains(&sent), "{sent} packets");
+}
+
+/// Two that have so many rails in one network, and have used all paths between them.
+fn used(rails: u8) -> Pair {
+    let nodes = [1, 2].map(|host| face::node_in_one(Config::default(), host, rails));
+    let mut pair = Pair::of(nodes, false);
+    for handle in 10..40 {
+        pair.message(handle, 20_000);
+        pair.settle();
+    }
+    while pair.a.poll_event().is_some() {}
+    pair
+}
+
+/// A lone message waits for a peer that has gone: so many packets are sent to it within the timeout
+/// of 5 s, over 1, 4 and 16 paths. Questions are due fifty times on each path.
+#[test]
+fn a_silent_peer_is_sent_few_packets() {
+    let mut counts = Vec::new();
+    for rails in [1, 2, 4] {
+        let mut pair = used(rails);
+        pair.send(40, 50);
+        let (mut sent, mut waiting, start) = (0, 0, pair.now);
+        loop {
+            sent += pair.alone().len();
+            pair.now += 80_000;
+            waiting = waiting.max(pair.a.kept().packets);
+            let died = |e: Event| matches!(e, Event::PeerDead { .. });
+            if std::iter::from_fn(|| pair.a.poll_event()).any(died) {
+                break;
+            }
+            assert!(pair.now < start + 6_000 * MS, "nobody died");
+        }
+        counts.push((sent, waiting));
+    }
+    println!("{counts:?}: packets, and those that wait on one path");
+    for (&(sent, waiting), (paths, most)) in counts.iter().zip([(1, 100), (4, 450), (16, 1_800)]) {
+        assert!((50 * paths..most).contains(&sent), "{sent} on {paths}");
+        assert!(waiting <= 150, "{waiting} wait on one of {paths} paths");
+    }
+}
+
+/// Nothing passes for so long, and then all does again: a message that waited has arrived before
+/// the outage has lasted an eighth longer, and in a short one at the next repair.
+#[test]
+fn an_outage_is_noticed_soon_after_its_end() {
+    for rails in [1, 2, 4] {
+        for outage_ms in [20, 60, 200, 800, 3_000] {
+            let mut pair = used(rails);
+            pair.message(40, 50);
+            let end = pair.now + outage_ms * MS;
+            while pair.now < end {
+                pair.alone();
+            }
+            while !face::done(&mut pair.a, 40) {
+                pair.step();
+                let late_ns = pair.now - end;
+                let most_ns = (outage_ms * MS / 8).clamp(10 * MS, 100 * MS) + MS;
+                assert!(late_ns < most_ns, "{late_ns} of {outage_ms} ms");
+            }
+        }
+    }
 }
 
 /// `b` is heard, and nothing that `a` sends arrives: how long `b` lives for `a`, in ms.

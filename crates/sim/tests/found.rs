@@ -257,6 +257,16 @@ fn only_rails_that_moved_at_once_part_for_good() {
     assert!(failure.is_empty(), "{failure}");
 }
 
+/// A killed process whose host answers nothing was sent one lone frame again 1,700 times a second:
+/// each of sixteen paths repeated it each 10 ms, on the best of them, where 8,194 copies waited.
+#[test]
+fn a_silent_peer_is_not_sent_thousands_of_copies() {
+    let mut setup = Setup::draw(220_106_187_017_154, Profile::Swarm, 0, 0);
+    setup.work = Work::Collective;
+    let failure = run_setup(&setup, false).failure.unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}");
+}
+
 /// Nothing was known to carry, and a path whose peer might have been off its processor was asked
 /// each 100 ms only, a tenth of the time after which the peer counts as dead: a hole of 900 ms was
 /// over for 30 ms when the peer was called dead, and it had not been asked since.

@@ -415,7 +415,7 @@ settings! {
     any_source_fails: bool = "off", Kind::Switch;
     /// Shortest repair timer, in microseconds: no retransmission by timer before.
     repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
-    /// Longest repair timer, in milliseconds: where doubling stops.
+    /// Longest repair timer, in milliseconds: where doubling stops while the peer is heard.
     repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
     /// Microseconds that an ack which nobody waits for may wait for data to ride on.
     ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };

@@ -92,7 +92,7 @@ impl Conn {
             PathState::Unproven => self.session.epoch.is_some() || self.lacks_contact(),
             // What waits there is repaired, and asks as well, where that is as often.
             PathState::Up | PathState::Suspect => {
-                let repairs = || path.repair_ns(cfg) <= cfg.asks_every_ns();
+                let repairs = || path.repair_ns(cfg, &self.life) <= cfg.asks_every_ns();
                 self.lacks_contact() && (path.ring.waiting() == 0 || !repairs())
             }
         }

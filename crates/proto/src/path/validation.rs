@@ -52,7 +52,9 @@ impl Node {
         }
         let unproven = path.state == PathState::Unproven;
         // What is under way on a new path asks as well as a probe would.
-        let asks = path.repair_at(&self.cfg).filter(|_| path.backoff == 0);
+        let asks = path
+            .repair_at(&self.cfg, &conn.life)
+            .filter(|_| path.backoff == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probe_at = at;
             return;

@@ -103,7 +103,7 @@ impl Conn {
         absences: &Absences,
     ) -> Option<(u64, Expiry)> {
         let path = &self.paths[at];
-        let due = path.repair_at(cfg)?;
+        let due = path.repair_at(cfg, &self.life)?;
         if path.waits() {
             return Some(self.stall_at(at, due, cfg, absences));
         }

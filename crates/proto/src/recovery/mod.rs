@@ -3,6 +3,7 @@
 pub(crate) mod absence;
 pub(crate) mod ack;
 pub(crate) mod deferred_ack;
+pub(crate) mod interval;
 pub(crate) mod loss;
 pub(crate) mod native;
 pub(crate) mod repair;

@@ -1,6 +1,7 @@
 //! Repair timers that expire. A repair sends all of a packet the first time, and then no more than
 //! one packet takes; of bytes that were written past the packet it asks whether they landed.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
 use crate::node::Node;
@@ -127,6 +128,10 @@ impl Node {
         }
         path.back_off();
         path.stats.repairs += 1;
+        if conn.is_mute(at, &self.cfg) {
+            return self.ask_again(conn, at, others);
+        }
+        let path = &mut conn.paths[at];
         path.repaired = Some(number);
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::RepairAll) {
             // Sent again it would be many packets, and what is still to land would find no place
@@ -140,13 +145,7 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        if wants_another_way(path, others) {
-            self.links.try_another_way(conn, at);
-            // A connection says itself whether it is made anew.
-            if conn.paths[at].policy.unordered {
-                self.tell_rerouted(conn, at);
-            }
-        }
+        self.go_another_way(conn, at, others);
         let path = &mut conn.paths[at];
         if suspicious {
             self.one_packet(&mut frames);
@@ -169,6 +168,36 @@ impl Node {
             }
         }
         self.agenda.mark_ready(conn);
+    }
+
+    /// A repair timer expired, and for long nothing was heard on any path: sent again, what waits on
+    /// each of them would only wait once more on another. So it is asked, as all are, and an answer
+    /// on one brings the repairs of all at once.
+    fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize, others: bool) {
+        let path = &mut conn.paths[at];
+        (path.want_ping, path.repaired) = (true, None);
+        path.window.renew();
+        self.go_another_way(conn, at, others);
+        self.agenda.mark_ready(conn);
+    }
+
+    fn go_another_way(&mut self, conn: &mut Conn, at: usize, others: bool) {
+        if !wants_another_way(&conn.paths[at], others) {
+            return;
+        }
+        self.links.try_another_way(conn, at);
+        // A connection says itself whether it is made anew.
+        if conn.paths[at].policy.unordered {
+            self.tell_rerouted(conn, at);
+        }
+    }
+}
+
+impl Conn {
+    /// Returns whether no path is known to carry, as nothing was heard on any for long: all have
+    /// been tried by then.
+    fn is_mute(&self, at: usize, cfg: &Config) -> bool {
+        self.lacks_contact() && self.paths[at].is_slowed(cfg, &self.life)
     }
 }
 

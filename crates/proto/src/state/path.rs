@@ -32,10 +32,6 @@ pub(crate) const FEW_PACKETS: u32 = 4;
 /// answer can tell a second and more).
 pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 
-/// Repeated repairs come up to a quarter of their interval early, by one of so many steps.
-const JITTER_SHARE: u64 = 4;
-const JITTER_STEPS: u64 = 64;
-
 /// The mean rate of a busy path is one over about so long.
 const BUSY_MEMORY_NS: u64 = 2_000_000;
 /// Less than this between a packet and its ack was no deep queue, and tells how long the peer took.
@@ -364,29 +360,6 @@ impl Path {
         self.state == PathState::Suspect || self.backoff >= 2
     }
 
-    /// Current repair interval.
-    #[inline]
-    pub fn repair_ns(&self, cfg: &Config) -> u64 {
-        if self.waits() {
-            return (self.stall_ns(cfg) << self.backoff.min(4)).min(REPAIR_START_MAX_NS);
-        }
-        // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
-        let base = if self.srtt_ns == 0 {
-            1_000_000
-        } else if self.ring.waiting() <= FEW_PACKETS {
-            self.answer_ns(cfg)
-        } else {
-            (4 * self.srtt_ns)
-                .max(self.srtt_ns + 4 * self.rttvar_ns)
-                .max(cfg.repair_floor_ns)
-        };
-        let base = base.max(self.drains_ns()).min(REPAIR_START_MAX_NS);
-        let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
-        // Repairs of one exact period can meet a full queue every time, when a stream of another
-        // sender that fills it has a period, too: the intervals between repeats differ.
-        interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
-    }
-
     /// A path that loses nothing is asked whether it works once nothing was acknowledged on it for
     /// so long: the rail may be repeating what the network lost.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
@@ -438,23 +411,6 @@ impl Path {
     /// The mean rate of late in bytes/s, 0 before there was one.
     pub(crate) fn busy_bytes_per_s(&self) -> u64 {
         u64::from(self.busy_kib_per_s) << 10
-    }
-
-    /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
-    /// be repeated.
-    fn jitter(&self) -> u64 {
-        if self.backoff == 0 {
-            return 0;
-        }
-        // Fibonacci hashing: the upper bits of the product depend on all bits of the time.
-        self.repair_from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - JITTER_STEPS.ilog2())
-    }
-
-    /// When the repair timer expires, if it runs, by what is known of the path alone.
-    #[inline]
-    pub fn repair_at(&self, cfg: &Config) -> Option<u64> {
-        (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)
-            .then(|| self.repair_from + self.repair_ns(cfg))
     }
 
     /// Takes a round-trip sample.

@@ -113,6 +113,12 @@ impl Liveness {
         }
     }
 
+    /// How long it had been silent by then, though it owed an answer; 0 if it was heard later.
+    pub fn silent_until(&self, at_ns: u64) -> u64 {
+        let since = self.owed_since.unwrap_or(u64::MAX);
+        at_ns.saturating_sub(since)
+    }
+
     /// When it is judged whether the peer is dead, which may be silent for `timeout_ns`.
     pub fn judged_at(&self, timeout_ns: u64) -> Option<u64> {
         let since = self.owed_since?;

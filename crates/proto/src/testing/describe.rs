@@ -35,7 +35,7 @@ impl Node {
         for conn in self.directory.conns() {
             write_conn(out, conn)?;
             for path in &conn.paths {
-                write_path(out, path, path.repair_at(&self.cfg))?;
+                write_path(out, path, path.repair_at(&self.cfg, &conn.life))?;
             }
         }
         for (_, inbound) in self.ops.inbounds.iter().take(MESSAGES) {
