@@ -524,8 +524,8 @@ fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
         packets += output.len();
         bytes += output.iter().map(|(packet, _)| packet.len()).sum::<usize>();
     }
-    // The first, of a fragment; then at least one each 10 ms less a quarter of jitter.
-    assert!((100..48 + 200).contains(&packets), "{packets} packets");
+    // The first, of a fragment; then one each 10 ms, and ever more rarely, at least each 100 ms.
+    assert!((20..100).contains(&packets), "{packets} packets");
     assert!(bytes < 400_000, "{bytes} bytes");
     // When it is back, all arrives.
     pair.finish();

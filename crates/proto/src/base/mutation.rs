@@ -87,7 +87,8 @@ pub enum Mutation {
     ReadClosed,
     /// Memory under a key that was used before is taken to be as long as what had it then.
     KeepLength,
-    /// Every repair of a packet sends all of it, whatever its length.
+    /// Every repair of a packet sends all of it, whatever its length, and however long the peer is
+    /// silent.
     RepairAll,
     /// Deadlines that were replaced stay until they are due.
     KeepDeadlines,

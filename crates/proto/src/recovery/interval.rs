@@ -1,8 +1,9 @@
 //! Repair timers of a path: how long they run. They double up to a bound, where the peer is heard:
 //! then it is the path that carries nothing, and another one may. A peer of whom nothing is heard
-//! on any path is silent itself, and hears from us ever more rarely (RFC 8961, section 4).
+//! on any path for long is silent itself, and hears from us ever more rarely (RFC 8961, section 4).
 
 use crate::base::config::Config;
+use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
 use crate::state::path::{Path, FEW_PACKETS, REPAIR_START_MAX_NS};
 use crate::state::session::Liveness;
@@ -11,7 +12,10 @@ use crate::state::session::Liveness;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
-/// Repairs to a silent peer come once in this part of its silence, where that is rarer than usual:
+/// A peer is silent for long from this part of the time on after which it is dead. (For less it may
+/// be off its processor, between two polls: what it finds then decides how soon it is understood.)
+const LONG_SHARE: u64 = 10;
+/// Repairs to such a peer come once in this part of its silence, where that is rarer than usual:
 /// a network that carries again is noticed before its outage has lasted an eighth longer.
 const SILENCE_SHARE: u64 = 8;
 
@@ -48,10 +52,13 @@ impl Path {
         first.max(self.drains_ns()).min(REPAIR_START_MAX_NS)
     }
 
-    /// To a peer of whom nothing was heard on any path, repairs come ever more rarely, until they
+    /// To a peer of whom nothing was heard on any path for long, repairs come ever more rarely, until they
     /// are questions and as rare as these may be: this long after the last.
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         let silent_ns = life.silent_until(self.repair_from);
+        if silent_ns < cfg.peer_timeout_ns / LONG_SHARE || cfg.errs(Mutation::RepairAll) {
+            return 0;
+        }
         (silent_ns / SILENCE_SHARE).min(cfg.asks_every_ns())
     }
 
