@@ -52,8 +52,8 @@ impl Path {
         first.max(self.drains_ns()).min(REPAIR_START_MAX_NS)
     }
 
-    /// To a peer of whom nothing was heard on any path for long, repairs come ever more rarely, until they
-    /// are questions and as rare as these may be: this long after the last.
+    /// To a peer of whom nothing was heard on any path for long, repairs come ever more rarely,
+    /// until they are questions and as rare as these may be: this long after the last.
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         let silent_ns = life.silent_until(self.repair_from);
         if silent_ns < cfg.peer_timeout_ns / LONG_SHARE || cfg.errs(Mutation::RepairAll) {
