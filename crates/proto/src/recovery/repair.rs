@@ -171,8 +171,8 @@ impl Node {
     }
 
     /// A repair timer expired, and for long nothing was heard on any path: sent again, what waits
-    /// on each of them would only wait once more on another. So it is asked, as all are, and an answer
-    /// on one brings the repairs of all at once.
+    /// on each of them would only wait once more on another. So it is asked, as all are, and an
+    /// answer on one brings the repairs of all at once.
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize, others: bool) {
         let path = &mut conn.paths[at];
         (path.want_ping, path.repaired) = (true, None);
