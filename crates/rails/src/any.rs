@@ -190,7 +190,8 @@ forward! {
         self, link: LinkId, buffer: BufId, len: usize, segment: usize, flow: u8
     ) -> SendOutcome;
     mut fn drain(self);
-    ref fn given_and_done(self) -> (u64, u64);
+    ref fn given(self) -> u64;
+    mut fn take_done(self) -> u64;
 }
 
 forward! {

@@ -136,8 +136,11 @@ macro_rules! plain_buffers {
                 let $me = self;
                 $drain
             }
-            fn given_and_done(&self) -> (u64, u64) {
-                (0, 0)
+            fn given(&self) -> u64 {
+                0
+            }
+            fn take_done(&mut self) -> u64 {
+                u64::MAX
             }
         }
     };

@@ -54,8 +54,12 @@ pub trait TxBuffers {
     /// when this returns none of it is read any more. Events of it need not come.
     fn drain(&mut self);
 
-    /// How many buffers, writes and reads the rail has given its device so far, and how many of
-    /// them the device has done with, as of the last poll: while what was given before something
-    /// ends, that waits for a slow device at worst. Rails whose sends copy count nothing.
-    fn given_and_done(&self) -> (u64, u64);
+    /// How many buffers, writes and reads the rail has given its device so far. Rails whose sends
+    /// copy count nothing.
+    fn given(&self) -> u64;
+
+    /// How many had been given before the earliest of those that the device has done with since
+    /// this was asked last, as of the last poll; `u64::MAX`: with none. While what was given before
+    /// something ends, that waits for a slow device at worst.
+    fn take_done(&mut self) -> u64;
 }

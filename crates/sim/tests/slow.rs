@@ -92,15 +92,31 @@ fn clean(seed: u64, setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn a_device_that_moves_is_hardly_drained_though_another_rail_is_there() {
+fn a_device_that_moves_is_not_drained_though_another_rail_is_there() {
     let (mut writes, mut drained) = (0, 0);
     for (seed, kind) in (0..8).flat_map(|seed| [(seed, Verbs::Rc), (seed, Verbs::Uc)]) {
         let outcome = clean(seed, &slow_beside_another(seed, kind));
         (writes, drained) = (writes + outcome.net.writes, drained + outcome.drained);
     }
-    // (5 of 1,469: what these waited for was not taken apart.)
     assert!(writes > 1_000, "{writes} writes");
-    assert!(100 * drained < writes, "{drained} of {writes} writes");
+    // (Five before 0322. This one is behind packets alone, whose buffers are free here when they
+    // have left, on the slow side long before they arrive.)
+    assert!(drained <= 1, "{drained} of {writes} writes");
+}
+
+/// Three hosts, of which one receives 2 MB/s by a rail: what others send it ends behind much else,
+/// one after the other, while all that they send each other by the same rail ends at once.
+#[test]
+fn what_ends_for_others_does_not_use_up_the_patience_with_a_slow_peer() {
+    let (mut writes, mut drained) = (0, 0);
+    for (seed, kind) in (0..8).flat_map(|seed| [(seed, Verbs::Rc), (seed, Verbs::Uc)]) {
+        let mut setup = slow_beside_another(seed, kind);
+        setup.hosts = 3;
+        let outcome = clean(seed, &setup);
+        (writes, drained) = (writes + outcome.net.writes, drained + outcome.drained);
+    }
+    assert!(writes > 1_000, "{writes} writes");
+    assert_eq!(drained, 0, "{writes} writes");
 }
 
 /// A device that never tells of a write is drained, whether there is another rail or not, and also

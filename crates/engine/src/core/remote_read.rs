@@ -151,7 +151,7 @@ impl<S: System> Core<S> {
             len,
             token,
         };
-        let (ahead, _) = self.rails[rail].tx.given_and_done();
+        let ahead = self.rails[rail].tx.given();
         let outcome = self.rails[rail].tx.read(LinkId(link), &read);
         if outcome != SendOutcome::Sent {
             return self.pull_over(of, false);

@@ -264,7 +264,7 @@ impl<S: System> Core<S> {
             token,
             source,
         };
-        let (ahead, _) = self.rails[rail].tx.given_and_done();
+        let ahead = self.rails[rail].tx.given();
         let outcome = self.rails[rail].tx.write(link, &posted, packet);
         pieces.clear();
         self.rails.pieces = pieces;

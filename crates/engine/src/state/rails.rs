@@ -69,8 +69,6 @@ pub struct RailState<T> {
     /// It is not given up sooner: if it is native what it holds is lost then, and if it is the only
     /// rail nothing else carries that.
     pub patience_ns: u64,
-    /// How many things its device had done with when it was looked at last.
-    done: u64,
     /// When it was last given up for having none.
     pub stuck_ns: Option<u64>,
     /// A packet that tells of a direct write, and is to leave with the next one or after it.
@@ -324,7 +322,6 @@ impl<T: RailTx> RailState<T> {
             pending: None,
             backpressure: None,
             patience_ns: STUCK_NS,
-            done: 0,
             stuck_ns: None,
             notice: None,
             strays: (0, 0),
@@ -379,15 +376,14 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// Notes which reads are under way, and whether its device has done with anything since it was
-    /// looked at last: the patience with all that was given to it behind that begins anew.
+    /// Notes which reads are under way, and what its device has done with since it was looked at
+    /// last: the patience with all that was given to it behind that begins anew.
     pub(crate) fn look_at_device(&mut self, now: u64) {
         if self.outstanding.is_empty() && self.reads.is_empty() {
             return;
         }
-        let (_, done) = self.tx.given_and_done();
-        let before = core::mem::replace(&mut self.done, done);
-        let moved = |ahead: u64| done != before && before < ahead;
+        let done = self.tx.take_done();
+        let moved = |ahead: u64| done < ahead;
         for write in self.outstanding.iter_mut().filter(|w| moved(w.ahead)) {
             write.since_ns = now;
         }

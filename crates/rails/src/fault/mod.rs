@@ -383,8 +383,12 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
         self.inner.drain();
     }
 
-    fn given_and_done(&self) -> (u64, u64) {
-        self.inner.given_and_done()
+    fn given(&self) -> u64 {
+        self.inner.given()
+    }
+
+    fn take_done(&mut self) -> u64 {
+        self.inner.take_done()
     }
 }
 

@@ -169,9 +169,9 @@ pub(super) struct VerbsLinks {
     held_bytes: usize,
     /// Counts what is sent.
     clock: u64,
-    /// Things that requests read, so far, and those that are not read any more.
+    /// Things that requests read, so far.
     pub(super) given: u64,
-    /// See above.
+    /// The first of those that are not read any more since this was taken.
     pub(super) done: u64,
 }
 
@@ -206,7 +206,7 @@ impl VerbsLinks {
             held_bytes: 0,
             clock: 0,
             given: 0,
-            done: 0,
+            done: u64::MAX,
             shared,
             kind,
         })
@@ -274,8 +274,8 @@ impl VerbsLinks {
         let _ = connection.pair.reset();
         connection.queue.reset();
         drop(connection.pair);
-        while let Some(read) = connection.queue.free() {
-            self.done += 1;
+        while let Some((number, read)) = connection.queue.free() {
+            self.done = self.done.min(number);
             self.over.push(read);
         }
     }
@@ -347,8 +347,8 @@ impl VerbsLinks {
         };
         let known = queue.completed(completion.wr_id);
         // (What a completion in error frees has failed, or was flushed.)
-        while let Some(read) = queue.free() {
-            self.done += 1;
+        while let Some((number, read)) = queue.free() {
+            self.done = self.done.min(number);
             match read {
                 Read::Peer(token) if completion.status == 0 => {
                     self.events.push_back(RailEvent::Pulled(token, true));
@@ -369,8 +369,8 @@ impl VerbsLinks {
     /// The pair of datagrams has begun a new life.
     pub(super) fn renewed(&mut self) {
         self.voice.queue.reset();
-        while let Some(read) = self.voice.queue.free() {
-            self.done += 1;
+        while let Some((number, read)) = self.voice.queue.free() {
+            self.done = self.done.min(number);
             self.over.push(read);
         }
     }

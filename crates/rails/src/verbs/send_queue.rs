@@ -33,7 +33,8 @@ pub(super) struct SendQueue {
     done: u64,
     /// The last request that will have a completion.
     told: u64,
-    reads: VecDeque<(u64, Read)>,
+    /// What requests read: the request, and how many things the rail had given its device before.
+    reads: VecDeque<(u64, u64, Read)>,
 }
 
 impl SendQueue {
@@ -86,15 +87,16 @@ impl SendQueue {
     }
 
     /// Notes that `count` requests were posted, which read `reads`; the last of them has a
-    /// completion, or not.
+    /// completion, or not. The rail had given its device `before` things.
     #[inline]
-    pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read]) {
+    pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read], before: u64) {
         self.posted += count as u64;
         if told {
             self.told = self.posted;
         }
         let at = self.posted;
-        self.reads.extend(reads.iter().map(|read| (at, *read)));
+        self.reads
+            .extend((before..).zip(reads).map(|(n, read)| (at, n, *read)));
     }
 
     /// A completion has come; `false`: of no request that was posted in this life.
@@ -109,13 +111,13 @@ impl SendQueue {
         known
     }
 
-    /// The next thing that is not read any more.
+    /// The next thing that is not read any more, and how many the rail had given before it.
     #[inline]
-    pub(super) fn free(&mut self) -> Option<Read> {
-        let (at, read) = *self.reads.front()?;
+    pub(super) fn free(&mut self) -> Option<(u64, Read)> {
+        let (at, number, read) = *self.reads.front()?;
         (at <= self.done).then(|| {
             self.reads.pop_front();
-            read
+            (number, read)
         })
     }
 
@@ -136,16 +138,21 @@ mod tests {
     fn a_completion_speaks_for_all_before_it() {
         let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
-        queue.posted(2, true, &[read(0)]);
+        queue.posted(2, true, &[read(0)], 7);
         assert_eq!((queue.room(), queue.waits(), queue.free()), (6, true, None));
-        queue.posted(1, false, &[]);
+        queue.posted(1, false, &[], 0);
         assert!(queue.is_due(1), "two without a completion");
         let name = queue.name(3);
-        queue.posted(3, true, &[read(1)]);
+        queue.posted(3, true, &[read(1), read(2)], 9);
         assert!(queue.completed(name));
         assert_eq!(
-            (queue.free(), queue.free(), queue.free()),
-            (Some(read(0)), Some(read(1)), None)
+            [(); 4].map(|()| queue.free()),
+            [
+                Some((7, read(0))),
+                Some((9, read(1))),
+                Some((10, read(2))),
+                None
+            ]
         );
         assert_eq!((queue.room(), queue.waits()), (8, false));
         assert!(!queue.completed(name + 1), "never posted");
@@ -156,10 +163,10 @@ mod tests {
         let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
         let old = queue.name(1);
-        queue.posted(1, true, &[read(0)]);
+        queue.posted(1, true, &[read(0)], 0);
         queue.reset();
-        assert_eq!((queue.free(), queue.room()), (Some(read(0)), 8));
-        queue.posted(1, true, &[read(1)]);
+        assert_eq!((queue.free(), queue.room()), (Some((0, read(0))), 8));
+        queue.posted(1, true, &[read(1)], 1);
         assert!(!queue.completed(old));
         assert_eq!(queue.free(), None);
     }

@@ -4,6 +4,7 @@ mod groups;
 mod read;
 mod write;
 
+use self::write::outcome;
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
@@ -81,6 +82,7 @@ fn post(
     reads: &[Read],
     request: impl Fn(usize) -> (Request, Operation),
 ) -> Posted {
+    let given = links.given;
     let Some(Lane { pair, queue, to }) = links.lane(link) else {
         return match links.holds(link) {
             true => Posted::Waits,
@@ -106,13 +108,13 @@ fn post(
         Err((0, errno)) => return Posted::Failed(errno),
         // A read of which a part is missing must not be taken for whole.
         Err((posted, errno)) if matches!(reads, [Read::Peer(_)]) => {
-            queue.posted(posted, false, &[]);
+            queue.posted(posted, false, &[], 0);
             return Posted::Failed(errno);
         }
         // The rest is lost; what these read is freed by a later completion.
         Err((posted, _)) => (posted, false),
     };
-    queue.posted(posted, told, reads);
+    queue.posted(posted, told, reads, given);
     links.given += reads.len() as u64;
     Posted::Taken
 }
@@ -442,14 +444,6 @@ impl VerbsTx {
     }
 }
 
-fn outcome(posted: Posted) -> SendOutcome {
-    match posted {
-        Posted::Taken | Posted::Lost => SendOutcome::Sent,
-        Posted::NoRoom | Posted::Waits => SendOutcome::Busy,
-        Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
-    }
-}
-
 impl RailTx for VerbsTx {
     fn caps(&self) -> Caps {
         let packet_max = self.packet_max();
@@ -564,8 +558,12 @@ impl TxBuffers for VerbsTx {
         self.renew();
     }
 
-    fn given_and_done(&self) -> (u64, u64) {
-        (self.links.given, self.links.done)
+    fn given(&self) -> u64 {
+        self.links.given
+    }
+
+    fn take_done(&mut self) -> u64 {
+        std::mem::replace(&mut self.links.done, u64::MAX)
     }
 }
 

@@ -70,7 +70,7 @@ impl Voice {
         self.chain
             .datagram(&request, handle, (saying.to.number, QKEY));
         if self.chain.post(&self.shared.datagrams).is_ok() {
-            self.queue.posted(1, request.signalled, &[]);
+            self.queue.posted(1, request.signalled, &[], 0);
         }
     }
 
@@ -85,7 +85,7 @@ impl Voice {
         (request.signalled, request.name) = (true, queue.name(1));
         self.chain.add(&request, Operation::Send);
         if self.chain.post(&connection.pair).is_ok() {
-            queue.posted(1, true, &[]);
+            queue.posted(1, true, &[], 0);
         }
     }
 }

@@ -12,12 +12,8 @@ const READ: usize = 4;
 /// Buffers of a rail.
 pub(crate) struct SimBuffers {
     pub(crate) plain: PlainBuffers,
-    /// Buffers that the device reads, and until when; `None`: sends copy.
-    reading: Option<VecDeque<(BufId, u64)>>,
-    /// Buffers that the device was given, and those that were free again.
-    given: u64,
-    /// See above.
-    freed: u64,
+    /// Buffers that the device reads, until when, and what it was given before; `None`: sends copy.
+    reading: Option<VecDeque<(BufId, u64, u64)>>,
 }
 
 impl SimBuffers {
@@ -26,37 +22,39 @@ impl SimBuffers {
         SimBuffers {
             plain: PlainBuffers::new(BUFFER_LEN, if device { READ } else { COPIED }),
             reading: device.then(VecDeque::new),
-            given: 0,
-            freed: 0,
         }
     }
 
-    /// Buffers that the device was given so far, and those that it has done with.
-    pub(crate) fn given_and_done(&self, now: u64) -> (u64, u64) {
-        (self.given, self.freed + self.over(now) as u64)
-    }
-
-    fn over(&self, now: u64) -> usize {
-        let reading = self.reading.iter().flatten();
-        reading.take_while(|(_, until)| *until <= now).count()
-    }
-
-    pub(crate) fn lend(&mut self, now: u64) -> Option<BufId> {
-        let over = self.over(now);
-        self.freed += over as u64;
-        for (id, _) in self.reading.iter_mut().flat_map(|all| all.drain(..over)) {
+    /// Frees what the device has done with; what it was given before the first of these.
+    pub(crate) fn reap(&mut self, now: u64) -> u64 {
+        let mut first = u64::MAX;
+        while let Some(reading) = &mut self.reading {
+            let Some(&(id, _, number)) = reading.front().filter(|of| of.1 <= now) else {
+                break;
+            };
+            reading.pop_front();
             self.plain.free(id);
+            first = first.min(number);
         }
-        self.plain.lend()
+        first
     }
 
-    /// A buffer's packets were sent, or not; a device reads them until then.
-    pub(crate) fn sent(&mut self, id: BufId, memory: Box<[u8]>, outcome: SendOutcome, until: u64) {
+    pub(crate) fn reads(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// A buffer's packets were sent, or not; a device reads them until then, and was given so many
+    /// things before.
+    pub(crate) fn sent(
+        &mut self,
+        (id, memory): (BufId, Box<[u8]>),
+        outcome: SendOutcome,
+        (until, given): (u64, u64),
+    ) {
         let state = match (outcome, &mut self.reading) {
             (SendOutcome::Busy, _) => BufState::Lent,
             (SendOutcome::Sent, Some(reading)) => {
-                reading.push_back((id, until));
-                self.given += 1;
+                reading.push_back((id, until, given));
                 BufState::InFlight
             }
             _ => BufState::Free,
@@ -67,7 +65,6 @@ impl SimBuffers {
     /// The device reads nothing any more.
     pub(crate) fn drain(&mut self) {
         self.plain.drain();
-        self.freed = self.given;
         self.reading.iter_mut().for_each(VecDeque::clear);
     }
 }

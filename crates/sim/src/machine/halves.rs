@@ -113,7 +113,8 @@ impl SimTx {
 
 impl TxBuffers for SimTx {
     fn lend(&mut self) -> Option<BufId> {
-        self.buffers.lend(self.machine.peek_now())
+        self.reap();
+        self.buffers.plain.lend()
     }
 
     fn buffer(&mut self, id: BufId) -> &mut [u8] {
@@ -134,8 +135,10 @@ impl TxBuffers for SimTx {
     ) -> SendOutcome {
         let memory = self.buffers.plain.take(buffer);
         let outcome = self.send(link, &memory[..len], segment, flow);
-        let until = self.machine.wires().ports[self.rail].egress_free;
-        self.buffers.sent(buffer, memory, outcome, until);
+        let port = &mut self.machine.wires().ports[self.rail];
+        let (until, given) = (port.egress_free, port.given);
+        port.given += u64::from(self.buffers.reads() && outcome == SendOutcome::Sent);
+        (self.buffers).sent((buffer, memory), outcome, (until, given));
         outcome
     }
 
@@ -143,14 +146,30 @@ impl TxBuffers for SimTx {
         self.buffers.drain();
         let port = &mut self.machine.wires().ports[self.rail];
         port.drained += 1;
-        port.done = port.given;
+        port.done = 0;
+        port.under_way.clear();
         port.sources.drain();
     }
 
-    fn given_and_done(&self) -> (u64, u64) {
-        let (given, done) = self.buffers.given_and_done(self.machine.peek_now());
-        let port = &self.machine.wires().ports[self.rail];
-        (given + port.given, done + port.done)
+    fn given(&self) -> u64 {
+        self.machine.wires().ports[self.rail].given
+    }
+
+    fn take_done(&mut self) -> u64 {
+        self.reap();
+        let port = &mut self.machine.wires().ports[self.rail];
+        core::mem::replace(&mut port.done, u64::MAX)
+    }
+}
+
+impl SimTx {
+    /// Takes back the buffers that its device has done with.
+    fn reap(&mut self) {
+        let first = self.buffers.reap(self.machine.peek_now());
+        if first != u64::MAX {
+            let port = &mut self.machine.wires().ports[self.rail];
+            port.done = port.done.min(first);
+        }
     }
 }
 
@@ -262,7 +281,7 @@ impl RemoteWrite for SimTx {
         let port = &mut wires.ports[self.rail];
         let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
         port.egress_free += port.takes_ns(bytes);
-        port.given += 1;
+        port.give(write.token);
         (port.sources).read(write.token, write.source, pieces.clone());
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {

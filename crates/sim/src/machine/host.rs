@@ -177,9 +177,9 @@ impl Machine {
         match event {
             Some(News::Rail(RailEvent::Done(token))) => {
                 port.sources.over(token);
-                port.done += 1;
+                port.took(token);
             }
-            Some(News::Rail(RailEvent::Pulled(..))) => port.done += 1,
+            Some(News::Rail(RailEvent::Pulled(token, _))) => port.took(token),
             _ => {}
         }
         event

@@ -54,10 +54,12 @@ pub struct Port {
     pub(crate) sources: Sources,
     /// How often its writes were given up.
     pub drained: u32,
-    /// Writes and reads that it has begun, and those that it has told to be over.
+    /// Buffers, writes and reads that it has begun.
     pub(crate) given: u64,
-    /// See above.
+    /// What it had begun before the first of those that are over since that was asked last.
     pub(crate) done: u64,
+    /// What it had begun before each write and read, by token.
+    pub(crate) under_way: BTreeMap<u64, u64>,
     pub(crate) next_key: u64,
     /// Where it is reached.
     pub(crate) addr: RailAddr,
@@ -131,7 +133,8 @@ impl Port {
             sources: Sources::default(),
             drained: 0,
             given: 0,
-            done: 0,
+            done: u64::MAX,
+            under_way: BTreeMap::new(),
             // What is written to another life of the process does not reach this one (its
             // connections are gone), so its keys are others.
             next_key: (spec.life as u64 + 1) << 32,
@@ -157,6 +160,18 @@ impl Port {
             tells_segment: spec.tells_segment,
             uc: spec.uc,
         }
+    }
+
+    /// A write or read begins.
+    pub(crate) fn give(&mut self, token: u64) {
+        self.under_way.insert(token, self.given);
+        self.given += 1;
+    }
+
+    /// It tells that one is over.
+    pub(crate) fn took(&mut self, token: u64) {
+        let number = self.under_way.remove(&token);
+        self.done = number.map_or(self.done, |number| self.done.min(number));
     }
 
     /// Where direct writes land.

@@ -42,7 +42,7 @@ impl RemoteRead for SimTx {
             return SendOutcome::Busy;
         };
         let drained = port.drained;
-        port.given += 1;
+        port.give(read.token);
         wires.pulls.push(OutRead {
             rail: self.rail,
             to,

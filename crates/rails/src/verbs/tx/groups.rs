@@ -40,6 +40,7 @@ impl VerbsTx {
             return SendOutcome::Sent;
         };
         let count = len.div_ceil(segment);
+        let given = self.links.given;
         let (pair, queue) = self.links.datagrams();
         if queue.room() < count {
             return SendOutcome::Busy;
@@ -58,7 +59,7 @@ impl VerbsTx {
             // The rest is lost; a later completion frees the buffer.
             Err((posted, _)) => (posted, false),
         };
-        queue.posted(posted, told, &[Read::Buffer(buffer)]);
+        queue.posted(posted, told, &[Read::Buffer(buffer)], given);
         self.links.given += 1;
         self.buffers.in_flight(buffer);
         SendOutcome::Sent
