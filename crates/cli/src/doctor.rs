@@ -59,7 +59,11 @@ fn report() -> String {
     text += &buffers(receive_buffer(BUFFER));
     text += "InfiniBand and RoCE, by FI_MARLINE_RAILS=ud:NAME, rc:NAME or uc:NAME\n";
     match verbs_ports() {
-        Ok(ports) => ports.iter().for_each(|port| text += &format!("  {port}\n")),
+        Ok(ports) => {
+            (ports.iter()).for_each(|port| text += &format!("  {port}\n"));
+            let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+            text += &locked(&limits);
+        }
         Err(why) => text += &format!("  none: {why}\n"),
     }
     text
@@ -91,6 +95,34 @@ fn buffers(given: Option<usize>) -> String {
     )
 }
 
+/// What a process may lock for a rail of InfiniBand, at least, or it does not start.
+const LOCKED: u64 = 11_000_000;
+
+/// The limit on locked memory, of the kernel's table of a process's limits, and what to do where it
+/// is short.
+fn locked(limits: &str) -> String {
+    let row = limits
+        .lines()
+        .find_map(|l| l.strip_prefix("Max locked memory"));
+    let Some(soft) = row.and_then(|row| row.split_whitespace().next()) else {
+        return String::new();
+    };
+    match soft.parse::<u64>() {
+        Err(_) => format!("  locked memory: {soft}\n"),
+        Ok(bytes) => {
+            let short = match bytes < LOCKED {
+                true => "a rail does not start",
+                false => "long messages beyond that are copied",
+            };
+            format!(
+                "  locked memory: {} KiB for each process (but root's): {short}\n    \
+                 ulimit -l unlimited\n",
+                bytes >> 10
+            )
+        }
+    }
+}
+
 fn rate(mbit: u64) -> String {
     match mbit {
         0 => String::new(),
@@ -107,6 +139,20 @@ mod tests {
         let report = report();
         assert!(report.starts_with("UDP and TCP"), "{report}");
         assert!(report.contains("\nInfiniBand and RoCE"), "{report}");
+    }
+
+    #[test]
+    fn it_says_how_much_memory_may_be_locked() {
+        let row =
+            |soft| format!("Limit Soft Hard Units\nMax locked memory  {soft}  unlimited  bytes\n");
+        assert_eq!(locked(&row("unlimited")), "  locked memory: unlimited\n");
+        let (short, fair) = (locked(&row("65536")), locked(&row("16000000")));
+        assert!(short.contains(": 64 KiB for each"), "{short}");
+        assert!(short.contains("does not start\n    ulimit -l"), "{short}");
+        assert!(fair.contains("are copied"), "{fair}");
+        assert_eq!(locked("nothing of the kind\n"), "");
+        let own = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        assert!(own.is_empty() || !locked(&own).is_empty(), "{own}");
     }
 
     #[test]

@@ -101,10 +101,12 @@ fn describe(name: &str, device: &VerbsDevice, attr: &PortAttr) -> String {
     } else {
         firmware
     };
+    let (answered, made) = device.reads;
     format!(
         "{name}: {layer}, {state}, {identity}, MTU {mtu}, {mbit} Mbit/s, messages up to {} bytes, \
-         {queue} requests, {} completions a queue, firmware {firmware}",
-        attr.max_msg_sz, device.completions_max
+         {queue} requests, {} completions a queue, {} receives a shared queue, \
+         {made} reads made and {answered} answered at once, firmware {firmware}",
+        attr.max_msg_sz, device.completions_max, device.receives_max
     )
 }
 

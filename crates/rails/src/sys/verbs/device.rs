@@ -20,7 +20,9 @@ pub(crate) struct VerbsDevice {
     /// Most requests in a queue.
     pub(crate) queue_max: u32,
     /// Reads of peers that a connection answers at once, and of ours that it makes.
-    pub(super) reads: (u8, u8),
+    pub(crate) reads: (u8, u8),
+    /// Most receives in a shared queue; 0: it has none.
+    pub(crate) receives_max: u32,
     /// Most completions in a queue.
     pub(crate) completions_max: u32,
     /// Ports, counted from 1.
@@ -118,6 +120,7 @@ impl VerbsDevice {
             context,
             queue_max: 0,
             reads: (0, 0),
+            receives_max: 0,
             completions_max: 0,
             ports: 0,
             firmware: String::new(),
@@ -137,6 +140,7 @@ impl VerbsDevice {
         self.queue_max = attr.max_qp_wr.max(1) as u32;
         let reads = |most: i32| most.clamp(0, READS_MAX) as u8;
         self.reads = (reads(attr.max_qp_rd_atom), reads(attr.max_qp_init_rd_atom));
+        self.receives_max = attr.max_srq_wr.max(0) as u32;
         self.completions_max = attr.max_cqe.max(1) as u32;
         self.ports = attr.phys_port_cnt;
         let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);
