@@ -218,7 +218,7 @@ def test_memory_that_may_not_be_locked():
     for name in ("unregistered", "written"):
         assert len(counted(name)) == len(ways), (name, said)
     # A link that fell for such memory moved a packet each time. (On a machine that stands still for
-    # longer than a device waits for an acknowledgement, half a second, a connection is made anew.)
+    # longer than a device waits for an acknowledgement, two seconds, a connection is made anew.)
     moved, refused = sum(counted("resent_failover")), sum(counted("unregistered"))
     assert not counted("pulled") and moved < refused // 10, said
     assert said.count("raise the limit on locked memory") == len(ways), said
@@ -331,15 +331,45 @@ def test_another_rail_carries_on_when_a_port_goes_down(kind, other):
     assert_moved(said, f"{kind}:rxe0")
 
 
+@pytest.mark.soak
+def test_rc_then_ud_then_udp_then_tcp_and_back():
+    """One rail after the other goes in the middle of long messages, until TCP alone is left: ports, and
+    then UDP, which the loopback loses. Then all come back, the best one first."""
+    lose = "tc qdisc replace dev lo root handle 1: prio; tc qdisc add dev lo parent 1:3 handle 3: netem loss 100%"
+    udp = "tc filter add dev lo parent 1: protocol ip u32 match ip protocol 17 0xff flowid 1:3"
+    rails = ["rc:rxe0", "ud:rxe1", "lo", "tcp:lo"]
+    size = ("--until", "/tmp/enough", "--max-size", 1 << 20, "--report", 1)
+    said = in_guest(
+        f"({job(','.join(rails), MPICH, 'stress', *size)}) >/tmp/said 2>&1 & work=$!",
+        "until grep -q '^stress t=' /tmp/said || ! kill -0 $work; do sleep 0.2; done",
+        f"ip link set va0 down; sleep 4; ip link set va1 down; sleep 4; {lose}; {udp}; sleep 4",
+        "tc -s qdisc show dev lo; grep -c '^stress t=' /tmp/said; ip link set va0 up; sleep 3",
+        "ip link set va1 up; tc qdisc del dev lo root; sleep 3; touch /tmp/enough",
+        "wait $work; ended=$?; cat /tmp/said; exit $ended",
+        seconds=400,
+    )
+    assert_carried(said, *rails)
+    for rail in rails[:3]:
+        assert_moved(said, rail)
+    assert re.search(r"qdisc netem 3:.*\n.*dropped [1-9]", said), said
+
+
 def test_rails_on_a_device():
     """The tests of the rails crate that want a device: packets, writes refused when their memory is
-    closed, drains, a peer that vanishes."""
+    closed, drains, a peer that vanishes. And what the doctor says of devices."""
     build = ["cargo", "test", "--locked", "-p", "marline-rails", "--test", "verbs", "--no-run"]
     built = subprocess.run(build, cwd=labs.ROOT, capture_output=True, text=True)
     program = re.search(r"Executable tests/verbs\.rs \((.+)\)", built.stderr)
     assert program, built.stderr[-4000:]
-    said = in_guest(f"{labs.ROOT / program[1]} --ignored --color never --test-threads 1 || exit 1")
+    said = in_guest(
+        f"{labs.ROOT / program[1]} --ignored --color never --test-threads 1 || exit 1",
+        f"{labs.MARLINE} doctor",
+    )
     tests = labs.ROOT / "crates" / "rails" / "tests"
     sources = [(tests / name).read_text() for name in ("verbs.rs", "limited/mod.rs")]
     count = sum(source.count("#[ignore") for source in sources)
     assert f"test result: ok. {count} passed" in said, said
+    # What an adapter's owner is asked for.
+    for at in (0, 1):
+        assert re.search(rf"^  rxe{at}: RoCE, up, .*GID \d+, MTU \d+, .*answered at once", said, re.M), said
+    assert re.search(r"^  locked memory: ", said, re.M), said
