@@ -403,6 +403,55 @@ fn damaged_reads(seed: u64) -> Setup {
     setup
 }
 
+/// Nothing passes a rail of the first host, in either direction, and nobody is told.
+fn silence(setup: &mut Setup, rail: usize, (from_ns, to_ns): (u64, u64)) {
+    for outgoing in [true, false] {
+        let what = Trouble::Blackhole {
+            host: 0,
+            rail,
+            outgoing,
+        };
+        let fault = marline_sim::Fault {
+            from_ns,
+            to_ns,
+            what,
+        };
+        setup.faults.push(fault);
+    }
+}
+
+/// One rail after the other falls silent, of reliable connections, datagrams and UDP, until TCP
+/// alone is left, and all come back.
+#[test]
+fn rc_then_ud_then_udp_then_tcp_and_back() {
+    let mut moved = [0; 4];
+    for seed in 0..8 {
+        let mut setup = setup(seed, &[Verbs::Rc, Verbs::Ud, Verbs::Ud, Verbs::Ud]);
+        // UDP, and TCP.
+        setup.verbs[2..].fill(None);
+        (setup.connected[2], setup.streams[3]) = (false, true);
+        (setup.weather, setup.silent_ns) = (Weather::default(), 1_900 * MS);
+        (setup.work, setup.ops, setup.pause_ns) = (Work::Halo, 2_000, 200_000);
+        setup.faults_end_ns = 50 * MS;
+        for rail in 0..3 {
+            let at = (5 + 5 * rail as u64) * MS;
+            let to = setup.faults_end_ns - at;
+            silence(&mut setup, rail, (at, to));
+        }
+        let outcome = clean(&setup);
+        assert!(
+            outcome.worked_ns > setup.faults_end_ns,
+            "{}",
+            outcome.worked_ns
+        );
+        assert!(outcome.net.writes > 0 && outcome.net.streamed > 0);
+        for (moved, rail) in moved.iter_mut().zip(&outcome.rails) {
+            *moved += rail.failovers;
+        }
+    }
+    assert!(moved[..3].iter().all(|n| *n > 0), "{moved:?}");
+}
+
 /// Mistakes of those who read are noticed.
 #[cfg(feature = "mutation")]
 #[test]
