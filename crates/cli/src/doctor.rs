@@ -95,7 +95,7 @@ fn buffers(given: Option<usize>) -> String {
     )
 }
 
-/// What a process may lock for a rail of InfiniBand, at least, or it does not start.
+/// Bytes that a process may lock for a rail of InfiniBand, at least, or it does not start.
 const LOCKED: u64 = 11_000_000;
 
 /// The limit on locked memory, of the kernel's table of a process's limits, and what to do where it

@@ -33,7 +33,7 @@ pub(super) struct SendQueue {
     done: u64,
     /// The last request that will have a completion.
     told: u64,
-    /// What requests read: the request, and how many things the rail had given its device before.
+    /// Things that requests read: the request, and how many were given before.
     reads: VecDeque<(u64, u64, Read)>,
 }
 

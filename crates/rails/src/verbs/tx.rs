@@ -4,7 +4,6 @@ mod groups;
 mod read;
 mod write;
 
-use self::write::outcome;
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
@@ -151,14 +150,13 @@ impl VerbsTx {
         }
     }
 
-    /// Nothing leaves in more than one part: packets and writes are of the MTU. (A peer that is not
-    /// scheduled is silent, too, but seldom twice.)
+    /// Nothing leaves in more than one part. (A peer that is not scheduled is silent, too.)
     #[inline]
     fn cuts(&self) -> bool {
         self.silences >= SILENCES_MAX
     }
 
-    /// A packet is longer than what is sent in one part, where that has to be: the most.
+    /// A packet is longer than what is sent in one part.
     #[inline]
     fn too_big(&self, len: usize) -> Option<SendOutcome> {
         if !self.cuts() {
@@ -334,7 +332,6 @@ impl VerbsTx {
     }
 
     /// Sends a copy of a batch, if the link has a connection.
-    #[inline]
     fn send_now(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Posted {
         if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
             return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
@@ -351,8 +348,7 @@ impl VerbsTx {
         posted
     }
 
-    /// The fate of a lent buffer that was to be sent: it is the borrower's (`Busy`), the device's
-    /// (`read`), or free.
+    /// The fate of a lent buffer: the borrower's (`Busy`), the device's (`read`), or free.
     #[inline]
     fn gave(
         &mut self,
@@ -428,8 +424,7 @@ impl VerbsTx {
         self.free();
     }
 
-    /// Sends a lent buffer; the outcome, after which it is the borrower's (`Busy`), the device's,
-    /// or free.
+    /// Sends a lent buffer, which then is the borrower's (`Busy`), the device's, or free.
     fn send_lent(&mut self, link: LinkId, buffer: BufId, len: usize, segment: usize) -> Posted {
         let count = len.div_ceil(segment.max(1)).max(1);
         if count > BATCH_MAX {
@@ -441,6 +436,14 @@ impl VerbsTx {
             let request = buffers.request(buffer, from, segment.min(len - from));
             (request, Operation::Send)
         })
+    }
+}
+
+fn outcome(posted: Posted) -> SendOutcome {
+    match posted {
+        Posted::Taken | Posted::Lost => SendOutcome::Sent,
+        Posted::NoRoom | Posted::Waits => SendOutcome::Busy,
+        Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
     }
 }
 
@@ -580,8 +583,7 @@ impl Links for VerbsTx {
 
     fn works(&mut self, _: LinkId) {}
 
-    /// A connection that was silent is made anew: some devices take nothing any more on an
-    /// unreliable one after a part of a message was lost. After the second time nothing has parts.
+    /// Some devices take nothing on an unreliable connection that lost a part of a message.
     fn reroute(&mut self, link: LinkId) -> bool {
         let renewed = self.kind == QueueType::Uc && self.links.renew(link);
         self.silences += u32::from(renewed);

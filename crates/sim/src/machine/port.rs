@@ -56,9 +56,9 @@ pub struct Port {
     pub drained: u32,
     /// Buffers, writes and reads that it has begun.
     pub(crate) given: u64,
-    /// What it had begun before the first of those that are over since that was asked last.
+    /// Things that it had begun before the first of those that are over since that was asked last.
     pub(crate) done: u64,
-    /// What it had begun before each write and read, by token.
+    /// Things that it had begun before each write and read, by token.
     pub(crate) under_way: BTreeMap<u64, u64>,
     pub(crate) next_key: u64,
     /// Where it is reached.

@@ -1,11 +1,11 @@
 //! Writes into the memory of peers.
 
-use super::{Posted, VerbsTx};
+use super::{outcome, Posted, VerbsTx};
 use crate::sys::verbs::{Operation, QueueType, Request};
 use crate::verbs::held::Waiting;
 use crate::verbs::immediate;
 use crate::verbs::send_queue::Read;
-use crate::{LinkId, Piece, RailFault, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
+use crate::{LinkId, Piece, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
 
 impl VerbsTx {
     /// Gives the writes of a call their immediates, and cuts them first where they must have no
@@ -116,14 +116,6 @@ impl VerbsTx {
         };
         let read = Read::Copy(self.writes.next_copy());
         self.write_now(link, read, (&write, packet), true)
-    }
-}
-
-pub(super) fn outcome(posted: Posted) -> SendOutcome {
-    match posted {
-        Posted::Taken | Posted::Lost => SendOutcome::Sent,
-        Posted::NoRoom | Posted::Waits => SendOutcome::Busy,
-        Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
     }
 }
 
