@@ -20,6 +20,7 @@
 //! It also receives messages of Open MPI's that a probe matched (`matched`), and makes right what
 //! Open MPI 4.1 sends by persistent requests (`persistent`).
 
+mod buffered;
 mod matched;
 mod persistent;
 

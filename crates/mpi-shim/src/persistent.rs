@@ -6,6 +6,7 @@
 //! Its collectives call the pml by its table of functions and not by MPI's names. So the function
 //! is replaced there, once `MPI_Init` has made the table.
 
+use crate::buffered::{made, Send};
 use marline_symbols::{function, next, ExtentFn};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::transmute;
@@ -40,6 +41,8 @@ const ABSENT: c_int = 1;
 /// The place of `pml_isend_init` in the pml's functions (`mca_pml_base_module_2_0_0_t`), which all
 /// Open MPI 4 have.
 const SEND_INIT: usize = 9;
+/// `MCA_PML_BASE_SEND_BUFFERED`.
+const BUFFERED: c_int = 2;
 /// `MPI_MAX_LIBRARY_VERSION_STRING` of Open MPI is 256.
 const VERSION_MAX: usize = 1024;
 
@@ -102,6 +105,24 @@ fn is_open_mpi_4() -> bool {
 }
 
 impl OpenMpi {
+    /// # Safety
+    /// As of Open MPI's `pml_isend_init`.
+    unsafe fn send(&self, send: &Send, mode: c_int, request: *mut Handle) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (self.send_init)(
+                send.buffer,
+                send.count,
+                send.datatype,
+                send.to,
+                send.tag,
+                mode,
+                send.communicator,
+                request,
+            )
+        }
+    }
+
     /// The bytes before the data of a type, if there are any.
     fn before(&self, datatype: Handle) -> Option<isize> {
         let (mut size, mut first, mut span) = (0, 0, 0);
@@ -128,34 +149,61 @@ unsafe extern "C" fn send_init(
     communicator: Handle,
     request: *mut Handle,
 ) -> c_int {
+    let send = Send {
+        buffer,
+        count,
+        datatype,
+        to,
+        tag,
+        communicator,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { init(&send, mode, request) }
+}
+
+/// Makes a buffered one, as when the program made it.
+///
+/// # Safety
+/// As of Open MPI's `pml_isend_init`.
+pub(crate) unsafe fn buffered(send: &Send, request: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { init(send, BUFFERED, request) }
+}
+
+/// # Safety
+/// As of Open MPI's `pml_isend_init`.
+unsafe fn init(send: &Send, mode: c_int, request: *mut Handle) -> c_int {
     let Some(mpi) = OPEN_MPI.get() else {
         return ABSENT; // it is there before this function can be called
     };
     // SAFETY: the caller's promise. The request keeps the type that is freed here.
     unsafe {
-        let Some(before) = mpi.before(datatype) else {
-            return (mpi.send_init)(
-                buffer,
-                count,
-                datatype,
-                to,
-                tag,
-                mode,
-                communicator,
-                request,
-            );
+        let code = match mpi.before(send.datatype) {
+            None => mpi.send(send, mode, request),
+            Some(before) => {
+                let mut datatype = send.datatype;
+                let back = before.wrapping_neg();
+                let made = (mpi.hindexed)(1, &1, &back, send.datatype, &mut datatype);
+                if made != SUCCESS {
+                    return made;
+                }
+                let mut code = (mpi.commit)(&mut datatype);
+                if code == SUCCESS {
+                    let buffer = send.buffer.wrapping_byte_offset(before);
+                    let moved = Send {
+                        buffer,
+                        datatype,
+                        ..*send
+                    };
+                    code = mpi.send(&moved, mode, request);
+                }
+                (mpi.free)(&mut datatype);
+                code
+            }
         };
-        let mut moved = datatype;
-        let made = (mpi.hindexed)(1, &1, &before.wrapping_neg(), datatype, &mut moved);
-        if made != SUCCESS {
-            return made;
+        if code == SUCCESS {
+            made(*request, (mode == BUFFERED).then_some(Send { ..*send }));
         }
-        let buffer = buffer.wrapping_byte_offset(before);
-        let code = match (mpi.commit)(&mut moved) {
-            SUCCESS => (mpi.send_init)(buffer, count, moved, to, tag, mode, communicator, request),
-            code => code,
-        };
-        (mpi.free)(&mut moved);
         code
     }
 }

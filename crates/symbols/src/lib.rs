@@ -28,7 +28,11 @@ pub fn function(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
 }
 
-/// Says if the first function of this name is this library's.
+/// A function of `libmarline-mpi.so`, which stands in front of others and hands on all calls that it
+/// takes, as if it were not there.
+const HANDS_ON: &CStr = c"marline_poll";
+
+/// Says if the first function of this name is this library's, but for those that only hand on.
 pub fn is_own(name: &CStr) -> bool {
     // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
     let base = |address: *const c_void| unsafe {
@@ -36,7 +40,8 @@ pub fn is_own(name: &CStr) -> bool {
         (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
     };
     let found = function(name).and_then(|f| base(f));
-    found.is_some() && found == base(is_own as *const c_void)
+    let hands_on = function(HANDS_ON).and_then(|f| base(f));
+    found.is_some() && (found == base(is_own as *const c_void) || found == hands_on)
 }
 
 /// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.

@@ -1,0 +1,195 @@
+//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which sends what was left of
+//! the first message when such a request is started again. Here each start but the first has a
+//! request of its own in the place of the old one (docs/decisions/0326).
+
+use marline_symbols::{function, next};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+type Handle = *mut c_void;
+type DupFn = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+type FreeFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+type StartFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+type StartAllFn = unsafe extern "C" fn(c_int, *mut Handle) -> c_int;
+
+const SUCCESS: c_int = 0;
+/// Said where there is no MPI behind this library: an error of any MPI.
+const ABSENT: c_int = 1;
+
+/// The arguments of `pml_isend_init` for a buffered send, but for its mode.
+pub struct Send {
+    pub buffer: *const c_void,
+    pub count: usize,
+    pub datatype: Handle,
+    pub to: c_int,
+    pub tag: c_int,
+    pub communicator: Handle,
+}
+
+/// A request that may be started again.
+struct Again {
+    send: Send,
+    started: bool,
+}
+
+// SAFETY: addresses that Open MPI takes from any thread. The type is this library's own, and the
+// request keeps the communicator.
+unsafe impl std::marker::Send for Again {}
+
+struct OpenMpi {
+    dup: DupFn,
+    free_type: FreeFn,
+    free_request: FreeFn,
+}
+
+fn open_mpi() -> Option<&'static OpenMpi> {
+    static FOUND: OnceLock<Option<OpenMpi>> = OnceLock::new();
+    let look = || {
+        // SAFETY: functions of these names have these types in Open MPI.
+        unsafe {
+            Some(OpenMpi {
+                dup: transmute::<*mut c_void, DupFn>(function(c"PMPI_Type_dup")?),
+                free_type: transmute::<*mut c_void, FreeFn>(function(c"PMPI_Type_free")?),
+                free_request: transmute::<*mut c_void, FreeFn>(function(c"PMPI_Request_free")?),
+            })
+        }
+    };
+    FOUND.get_or_init(look).as_ref()
+}
+
+/// Some buffered request was made.
+static SOME: AtomicBool = AtomicBool::new(false);
+
+/// By request. One that was freed stays until its memory is another persistent send.
+fn requests() -> MutexGuard<'static, Option<HashMap<usize, Again>>> {
+    static REQUESTS: Mutex<Option<HashMap<usize, Again>>> = Mutex::new(None);
+    REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A persistent send was made: `send` is known if it is a buffered one.
+///
+/// # Safety
+/// The request is one of Open MPI 4, and the datatype of `send` a valid one.
+pub unsafe fn made(request: Handle, send: Option<Send>) {
+    let Some(mpi) = open_mpi() else {
+        return;
+    };
+    if send.is_none() && !are_some() {
+        return;
+    }
+    SOME.store(true, Ordering::Relaxed);
+    let mut requests = requests();
+    let known = requests.get_or_insert_default();
+    if let Some(mut old) = known.remove(&request.addr()) {
+        // SAFETY: a type that was made below, and that nobody else has.
+        unsafe { (mpi.free_type)(&mut old.send.datatype) };
+    }
+    if let Some(mut send) = send {
+        // The program may free its own.
+        let mut own = send.datatype;
+        // SAFETY: the caller's promise.
+        if unsafe { (mpi.dup)(send.datatype, &mut own) } == SUCCESS {
+            send.datatype = own;
+            let started = false;
+            known.insert(request.addr(), Again { send, started });
+        }
+    }
+}
+
+/// The request is about to be started: another takes its place, if it was before.
+///
+/// # Safety
+/// As of `MPI_Start`.
+unsafe fn renew(request: *mut Handle) -> c_int {
+    let Some(mpi) = open_mpi() else {
+        return SUCCESS;
+    };
+    // SAFETY: the caller's promise.
+    let old = unsafe { *request };
+    let send = {
+        let mut requests = requests();
+        let known = requests.as_mut().and_then(|all| all.get_mut(&old.addr()));
+        let Some(again) = known else { return SUCCESS };
+        if !std::mem::replace(&mut again.started, true) {
+            return SUCCESS;
+        }
+        Send { ..again.send }
+    };
+    let mut new = old;
+    // SAFETY: what the program gave is valid as long as its request. The old one is freed last, as
+    // it keeps the communicator.
+    unsafe {
+        let code = super::persistent::buffered(&send, &mut new);
+        if code != SUCCESS {
+            return code;
+        }
+        let mut old = old;
+        (mpi.free_request)(&mut old);
+        *request = new;
+    }
+    let mut requests = requests();
+    if let Some(again) = requests.as_mut().and_then(|all| all.get_mut(&new.addr())) {
+        again.started = true;
+    }
+    SUCCESS
+}
+
+/// True if some request may have to be renewed: never with another MPI.
+fn are_some() -> bool {
+    SOME.load(Ordering::Relaxed)
+}
+
+/// `MPI_Start` and `MPI_Startall`, by one of their two names.
+macro_rules! starts {
+    ($one:ident = $one_text:literal, $all:ident = $all_text:literal) => {
+        /// As the MPI's.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[no_mangle]
+        pub unsafe extern "C" fn $one(request: *mut Handle) -> c_int {
+            let Some(next) = next($one_text) else {
+                return ABSENT;
+            };
+            // SAFETY: the MPI's function of this name, and the caller's promise.
+            unsafe {
+                if are_some() && !request.is_null() {
+                    let code = renew(request);
+                    if code != SUCCESS {
+                        return code;
+                    }
+                }
+                transmute::<*mut c_void, StartFn>(next)(request)
+            }
+        }
+
+        /// As the MPI's.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[no_mangle]
+        pub unsafe extern "C" fn $all(count: c_int, requests: *mut Handle) -> c_int {
+            let Some(next) = next($all_text) else {
+                return ABSENT;
+            };
+            // SAFETY: the MPI's function of this name, and the caller's promise.
+            unsafe {
+                if are_some() && !requests.is_null() {
+                    for at in 0..count.max(0) as usize {
+                        let code = renew(requests.add(at));
+                        if code != SUCCESS {
+                            return code;
+                        }
+                    }
+                }
+                transmute::<*mut c_void, StartAllFn>(next)(count, requests)
+            }
+        }
+    };
+}
+
+starts!(MPI_Start = c"MPI_Start", MPI_Startall = c"MPI_Startall");
+starts!(PMPI_Start = c"PMPI_Start", PMPI_Startall = c"PMPI_Startall");
