@@ -252,6 +252,7 @@ impl World {
         }
         log.clear();
         self.log = log;
+        self.settle_overwritten(e);
         self.check_cells(e);
         let ep = &mut self.eps[e as usize];
         if ep.machine.take_alarm() {

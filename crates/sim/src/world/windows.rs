@@ -17,6 +17,8 @@ pub struct Windows {
     pub puts_due: Table<u32, VecDeque<u32>>,
     /// Operations of all reads, and pieces of them, by their reader and number.
     pub reads_due: Table<u32, Vec<(u32, usize)>>,
+    /// Of writes that the node took in this call, what is not there: message, offset, length.
+    pub(crate) overwritten: Vec<(u32, u64, u64)>,
     /// Data that remote writes brought, in order: writer, data, length.
     pub data_due: VecDeque<(u32, u64, usize)>,
     /// Memory for atomics.
