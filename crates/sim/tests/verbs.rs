@@ -2,7 +2,7 @@
 //! that land late, in part or never, and connections that rest.
 
 use marline_proto::Pipeline;
-use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather};
+use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather, Work};
 
 const MS: u64 = 1_000_000;
 
