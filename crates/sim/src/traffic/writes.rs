@@ -404,10 +404,10 @@ impl World {
         }
     }
 
-    /// What the node took of writes into windows in the call that is over, and is not there: it
-    /// counts where the node let another in that writes there, be it after it took this, in the
-    /// same call (seeds 19011451, 19016395: both were written; 36005467: the memory was spoilt for
-    /// the other, of which no byte had come).
+    /// Decides, when a call is over, about writes into windows that the node took in it and that
+    /// are not there: they count where the node let another in that writes there, be it after it
+    /// took them, in the same call (seeds 19011451, 19016395: both were written; 36005467: the
+    /// memory was spoilt for the other, of which no byte had come).
     pub(crate) fn settle_overwritten(&mut self, e: u32) {
         for (uid, offset, len) in std::mem::take(&mut self.eps[e as usize].windows.overwritten) {
             let msg = &mut self.truth.msgs[uid as usize];
