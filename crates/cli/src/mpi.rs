@@ -135,8 +135,8 @@ fn check_name(word: &str, name: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!(
             "{word} is not an mpiexec: give the whole command, as in `marline run -- mpiexec -n 4 \
-             ./app`, or behind --mpi an mpiexec or the MPI's directory; where srun or another batch \
-             system starts the ranks, use `marline env --shell`"
+             ./app`, or behind --mpi an mpiexec or the MPI's directory; where srun or another \
+             batch system starts the ranks, use `marline env --shell`"
         )),
     }
 }

@@ -1,5 +1,5 @@
-//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which sends what was left of
-//! the first message when such a request is started again. Here each start but the first has a
+//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which sends what was left
+//! of the first message when such a request is started again. Here each start but the first has a
 //! request of its own in the place of the old one (docs/decisions/0326).
 
 use marline_symbols::{function, next};
@@ -29,9 +29,16 @@ pub struct Send {
     pub communicator: Handle,
 }
 
+/// Makes another request of the same send.
+///
+/// # Safety
+/// As of Open MPI's `pml_isend_init`.
+pub type MakeFn = unsafe fn(&Send, *mut Handle) -> c_int;
+
 /// A request that may be started again.
 struct Again {
     send: Send,
+    make: MakeFn,
     started: bool,
 }
 
@@ -73,7 +80,7 @@ fn requests() -> MutexGuard<'static, Option<HashMap<usize, Again>>> {
 ///
 /// # Safety
 /// The request is one of Open MPI 4, and the datatype of `send` a valid one.
-pub unsafe fn made(request: Handle, send: Option<Send>) {
+pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
     let Some(mpi) = open_mpi() else {
         return;
     };
@@ -87,14 +94,18 @@ pub unsafe fn made(request: Handle, send: Option<Send>) {
         // SAFETY: a type that was made below, and that nobody else has.
         unsafe { (mpi.free_type)(&mut old.send.datatype) };
     }
-    if let Some(mut send) = send {
+    if let Some((mut send, make)) = send {
         // The program may free its own.
         let mut own = send.datatype;
         // SAFETY: the caller's promise.
         if unsafe { (mpi.dup)(send.datatype, &mut own) } == SUCCESS {
             send.datatype = own;
-            let started = false;
-            known.insert(request.addr(), Again { send, started });
+            let again = Again {
+                send,
+                make,
+                started: false,
+            };
+            known.insert(request.addr(), again);
         }
     }
 }
@@ -109,20 +120,20 @@ unsafe fn renew(request: *mut Handle) -> c_int {
     };
     // SAFETY: the caller's promise.
     let old = unsafe { *request };
-    let send = {
+    let (send, make) = {
         let mut requests = requests();
         let known = requests.as_mut().and_then(|all| all.get_mut(&old.addr()));
         let Some(again) = known else { return SUCCESS };
         if !std::mem::replace(&mut again.started, true) {
             return SUCCESS;
         }
-        Send { ..again.send }
+        (Send { ..again.send }, again.make)
     };
     let mut new = old;
     // SAFETY: what the program gave is valid as long as its request. The old one is freed last, as
     // it keeps the communicator.
     unsafe {
-        let code = super::persistent::buffered(&send, &mut new);
+        let code = make(&send, &mut new);
         if code != SUCCESS {
             return code;
         }

@@ -6,7 +6,7 @@
 //! Its collectives call the pml by its table of functions and not by MPI's names. So the function
 //! is replaced there, once `MPI_Init` has made the table.
 
-use crate::buffered::{made, Send};
+use crate::buffered::{made, MakeFn, Send};
 use marline_symbols::{function, next, ExtentFn};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::transmute;
@@ -165,7 +165,7 @@ unsafe extern "C" fn send_init(
 ///
 /// # Safety
 /// As of Open MPI's `pml_isend_init`.
-pub(crate) unsafe fn buffered(send: &Send, request: *mut Handle) -> c_int {
+unsafe fn buffered(send: &Send, request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { init(send, BUFFERED, request) }
 }
@@ -202,7 +202,8 @@ unsafe fn init(send: &Send, mode: c_int, request: *mut Handle) -> c_int {
             }
         };
         if code == SUCCESS {
-            made(*request, (mode == BUFFERED).then_some(Send { ..*send }));
+            let again = (Send { ..*send }, buffered as MakeFn);
+            made(*request, (mode == BUFFERED).then_some(again));
         }
         code
     }

@@ -28,8 +28,8 @@ pub fn function(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
 }
 
-/// A function of `libmarline-mpi.so`, which stands in front of others and hands on all calls that it
-/// takes, as if it were not there.
+/// A function of `libmarline-mpi.so`, which stands in front of others and hands on all calls that
+/// it takes, as if it were not there.
 const HANDS_ON: &CStr = c"marline_poll";
 
 /// Says if the first function of this name is this library's, but for those that only hand on.

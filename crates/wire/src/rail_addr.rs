@@ -80,8 +80,8 @@ impl RailKind {
         matches!(self, RailKind::Shm)
     }
 
-    /// Returns whether its rails carry what was asked for from memory to memory with no copy of ours,
-    /// at no cost but that of the question.
+    /// Returns whether its rails carry what was asked for from memory to memory with no copy of
+    /// ours, at no cost but that of the question.
     #[inline]
     pub fn spares_copies(self) -> bool {
         matches!(self, RailKind::Shm | RailKind::Tcp4 | RailKind::Tcp6)

@@ -361,8 +361,8 @@ settings! {
     rails: Vec<String> = "", Kind::List;
     /// Memory shared with the other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;
-    /// By shared memory, long messages are read out of the sender's memory, where the kernel allows it,
-    /// by a peer that is slow to read the ring; off: all of them go through the ring.
+    /// By shared memory, long messages are read out of the sender's memory, where the kernel allows
+    /// it, by a peer that is slow to read the ring; off: all of them go through the ring.
     one_copy: bool = "on", Kind::Switch;
     /// How the rails to a peer share the work: stripe (large messages over all rails),
     /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work

@@ -1,8 +1,8 @@
 //! The choice, for each write, between two copies through the ring and one that the kernel makes.
 //!
-//! Two copies through a ring that stays in the caches are faster than one by the kernel, if both ends
-//! run and each makes one of them. Where they share a processor it is the other way round: each
-//! ring's length costs a change of processes. What tells them apart is whether the other end
+//! Two copies through a ring that stays in the caches are faster than one by the kernel, if both
+//! ends run and each makes one of them. Where they share a processor it is the other way round:
+//! each ring's length costs a change of processes. What tells them apart is whether the other end
 //! reads while this one writes (docs/decisions/0320).
 
 use super::ring::Memory;
@@ -10,8 +10,8 @@ use crate::sys::Ring;
 
 /// Bytes that are copied before the other end has read on, if it did so in time: as the ring holds.
 const MOST: u64 = Ring::LEN;
-/// And if it did not: two writes of 64 KiB (in whole granules), as it cannot have read the first one
-/// before it was there.
+/// And if it did not: two writes of 64 KiB (in whole granules), as it cannot have read the first
+/// one before it was there.
 const LEAST: u64 = Ring::LEN / 2 + 2048;
 
 /// See above.
@@ -34,8 +34,8 @@ impl Copies {
         }
     }
 
-    /// Returns whether a write of so many bytes is to be copied into the ring, of which the other end
-    /// has `consumed` so much.
+    /// Returns whether a write of so many bytes is to be copied into the ring, of which the other
+    /// end has `consumed` so much.
     pub(super) fn one_more(&mut self, consumed: u64, len: u64) -> bool {
         if consumed != self.consumed {
             self.allowance = match self.written {

@@ -5,11 +5,11 @@
 //! by which it is told what to look at and is woken ([`inbox`]). So nothing is left when a process
 //! is killed, in /dev/shm or elsewhere, and the socket's end tells the other process at once.
 //!
-//! Long messages go through the ring while the other end reads it, or with one copy ([`copies`]): the
-//! frame names where the bytes are, and the receiver reads them out of the sender's memory into their
-//! registered place (`process_vm_readv`). It holds the lock of the registration meanwhile, so that
-//! nothing lands later. A container may hide the sender's process, or forbid this; then all bytes go
-//! through the ring.
+//! Long messages go through the ring while the other end reads it, or with one copy ([`copies`]):
+//! the frame names where the bytes are, and the receiver reads them out of the sender's memory into
+//! their registered place (`process_vm_readv`). It holds the lock of the registration meanwhile, so
+//! that nothing lands later. A container may hide the sender's process, or forbid this; then all
+//! bytes go through the ring.
 //!
 //! The two halves of a rail share no lock on the way of a packet: each tells the other what changed
 //! by a queue, and a flag says that there is something in it.

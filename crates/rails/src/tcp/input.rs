@@ -11,8 +11,9 @@ use marline_wire::DirectHead;
 const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
 /// Buffers that are kept while no connection has part of a frame in them.
 const SPARE_MAX: usize = 4;
-/// Bytes that are read beyond a write: the packet that tells of it, and the head of the frame behind
-/// that. What they hold of the next write is copied to its place, which the kernel does with others.
+/// Bytes that are read beyond a write: the packet that tells of it, and the head of the frame
+/// behind that. What they hold of the next write is copied to its place, which the kernel does with
+/// others.
 const AHEAD: usize = 1024;
 /// Bytes that one call reads of one connection, before others have their turn.
 const TURN_MAX: usize = 256 * 1024;

@@ -1,8 +1,8 @@
 //! The TCP rail: one interface's address, one connection per link.
 //!
 //! A link's connection is made when it is first wanted, by whoever wants it first, and made anew
-//! when it breaks. Its first frame says which rail has made it, so that the other end can answer
-//! on it. When both ends connect at once there are two, and the rail of the higher address gives its
+//! when it breaks. Its first frame says which rail has made it, so that the other end can answer on
+//! it. When both ends connect at once there are two, and the rail of the higher address gives its
 //! own up for the other's.
 //!
 //! Bytes in a stream arrive in order or not at all, so nothing is sent again while the connection
