@@ -463,6 +463,7 @@ mod tests {
         };
         assert_eq!(lasts_ms(Duration::from_micros(10)), 80);
         assert_eq!(lasts_ms(Duration::from_millis(5)), 400);
-        assert_eq!(lasts_ms(Duration::from_millis(50)), 1_000);
+        assert_eq!(lasts_ms(Duration::from_millis(50)), 4_000);
+        assert_eq!(lasts_ms(Duration::from_secs(1)), 5_000);
     }
 }
