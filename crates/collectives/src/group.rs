@@ -21,7 +21,7 @@ const PROBE_TIME: Duration = Duration::from_millis(80);
 /// counts: the other ranks may be as crowded, and not have been heard for that alone.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 /// Longest all the same: processors that are so crowded, or stand still for so long, are no place
-/// to measure a network. A single standstill of a virtual machine takes a second.
+/// to measure a network (docs/decisions/0328).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Each rank lets itself be heard so often at least, as any packet may be lost.
 const PROBES_MIN: u32 = 4;

@@ -70,7 +70,8 @@ fn open_mpi() -> Option<&'static OpenMpi> {
 /// Some buffered request was made.
 static SOME: AtomicBool = AtomicBool::new(false);
 
-/// By request. One that was freed stays until its memory is another persistent send.
+/// By request. One that was freed stays until its memory is another persistent send: Open MPI keeps
+/// the memory of requests for others of their kind.
 fn requests() -> MutexGuard<'static, Option<HashMap<usize, Again>>> {
     static REQUESTS: Mutex<Option<HashMap<usize, Again>>> = Mutex::new(None);
     REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)

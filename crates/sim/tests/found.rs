@@ -268,8 +268,8 @@ fn only_rails_that_moved_at_once_part_for_good() {
     assert!(failure.is_empty(), "{failure}");
 }
 
-/// A killed process whose host answers nothing was sent one lone frame again 1,700 times a second:
-/// each of sixteen paths repeated it each 10 ms, on the best of them, where 8,194 copies waited.
+/// A killed process whose host answers nothing was sent one lone frame again by each of sixteen
+/// paths, all on the best of them, more often than may wait there (docs/decisions/0319).
 #[test]
 fn a_silent_peer_is_not_sent_thousands_of_copies() {
     let mut setup = Setup::draw(220_106_187_017_154, Profile::Swarm, 0, 0);
