@@ -60,7 +60,7 @@ fn report() -> String {
     text += "InfiniBand and RoCE, by FI_MARLINE_RAILS=ud:NAME, rc:NAME or uc:NAME\n";
     match verbs_ports() {
         Ok(ports) => {
-            (ports.iter()).for_each(|port| text += &format!("  {port}\n"));
+            ports.iter().for_each(|port| text += &format!("  {port}\n"));
             let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
             text += &locked(&limits);
         }
@@ -95,7 +95,8 @@ fn buffers(given: Option<usize>) -> String {
     )
 }
 
-/// Bytes that a process may lock for a rail of InfiniBand, at least, or it does not start.
+/// Bytes that a process may lock for a rail of InfiniBand, at least, or it does not start
+/// (docs/decisions/0254).
 const LOCKED: u64 = 11_000_000;
 
 /// The limit on locked memory, of the kernel's table of a process's limits, and what to do where it
