@@ -69,6 +69,7 @@ def _shared_lab():
 @pytest.fixture
 def lab(_shared_lab):
     """Two hosts, two rails, no faults."""
+    _shared_lab.meet()
     yield _shared_lab
     _shared_lab.clear()
 
@@ -82,6 +83,7 @@ def _wire_lab():
 @pytest.fixture
 def wire_lab(_wire_lab):
     """As `lab`, without segmentation offload: faults meet single packets, as on a wire."""
+    _wire_lab.meet()
     yield _wire_lab
     _wire_lab.clear()
 
