@@ -2,7 +2,7 @@
 //! of the first message when such a request is started again. Here each start but the first has a
 //! request of its own in the place of the old one (docs/decisions/0326).
 
-use marline_symbols::{function, next};
+use marline_symbols::{function, next, ErrorFn};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -16,6 +16,12 @@ type StartFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 type StartAllFn = unsafe extern "C" fn(c_int, *mut Handle) -> c_int;
 
 const SUCCESS: c_int = 0;
+/// `MPI_ERR_INTERN` of Open MPI.
+const ERR_INTERN: c_int = 17;
+/// `MPI_ERR_NO_MEM` of Open MPI.
+const ERR_NO_MEM: c_int = 39;
+/// `OMPI_ERR_OUT_OF_RESOURCE`.
+const OUT_OF_RESOURCE: c_int = -2;
 /// Said where there is no MPI behind this library: an error of any MPI.
 const ABSENT: c_int = 1;
 
@@ -50,6 +56,7 @@ struct OpenMpi {
     dup: DupFn,
     free_type: FreeFn,
     free_request: FreeFn,
+    error: ErrorFn<Handle>,
 }
 
 fn open_mpi() -> Option<&'static OpenMpi> {
@@ -61,6 +68,9 @@ fn open_mpi() -> Option<&'static OpenMpi> {
                 dup: transmute::<*mut c_void, DupFn>(function(c"PMPI_Type_dup")?),
                 free_type: transmute::<*mut c_void, FreeFn>(function(c"PMPI_Type_free")?),
                 free_request: transmute::<*mut c_void, FreeFn>(function(c"PMPI_Request_free")?),
+                error: transmute::<*mut c_void, ErrorFn<Handle>>(function(
+                    c"PMPI_Comm_call_errhandler",
+                )?),
             })
         }
     };
@@ -85,9 +95,15 @@ pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
     let Some(mpi) = open_mpi() else {
         return;
     };
-    if send.is_none() && !are_some() {
-        return;
+    if send.is_some() || are_some() {
+        // SAFETY: the caller's promise.
+        unsafe { keep(mpi, request, send) };
     }
+}
+
+/// # Safety
+/// As of [`made`].
+unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     SOME.store(true, Ordering::Relaxed);
     let mut requests = requests();
     let known = requests.get_or_insert_default();
@@ -111,14 +127,39 @@ pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
     }
 }
 
-/// The request is about to be started: another takes its place, if it was before.
+/// What the pml says in MPI's words: its own errors are below zero.
+fn in_words_of_mpi(code: c_int) -> c_int {
+    match code {
+        OUT_OF_RESOURCE => ERR_NO_MEM,
+        ..SUCCESS => ERR_INTERN,
+        _ => code,
+    }
+}
+
+/// These requests are about to be started.
+///
+/// # Safety
+/// As of `MPI_Startall`.
+unsafe fn renew_all(count: usize, requests: *mut Handle) -> c_int {
+    let Some(mpi) = open_mpi().filter(|_| are_some() && !requests.is_null()) else {
+        return SUCCESS;
+    };
+    for at in 0..count {
+        // SAFETY: the caller's promise.
+        let code = unsafe { renew(mpi, requests.add(at)) };
+        if code != SUCCESS {
+            return code;
+        }
+    }
+    SUCCESS
+}
+
+/// The request is about to be started: another takes its place, if it was before. Where none can be
+/// made the error handler of its communicator is called, as by Open MPI where a start fails.
 ///
 /// # Safety
 /// As of `MPI_Start`.
-unsafe fn renew(request: *mut Handle) -> c_int {
-    let Some(mpi) = open_mpi() else {
-        return SUCCESS;
-    };
+unsafe fn renew(mpi: &OpenMpi, request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
     let old = unsafe { *request };
     let (send, make) = {
@@ -134,8 +175,9 @@ unsafe fn renew(request: *mut Handle) -> c_int {
     // SAFETY: what the program gave is valid as long as its request. The old one is freed last, as
     // it keeps the communicator.
     unsafe {
-        let code = make(&send, &mut new);
+        let code = in_words_of_mpi(make(&send, &mut new));
         if code != SUCCESS {
+            (mpi.error)(send.communicator, code);
             return code;
         }
         let mut old = old;
@@ -168,13 +210,10 @@ macro_rules! starts {
             };
             // SAFETY: the MPI's function of this name, and the caller's promise.
             unsafe {
-                if are_some() && !request.is_null() {
-                    let code = renew(request);
-                    if code != SUCCESS {
-                        return code;
-                    }
+                match renew_all(1, request) {
+                    SUCCESS => transmute::<*mut c_void, StartFn>(next)(request),
+                    code => code,
                 }
-                transmute::<*mut c_void, StartFn>(next)(request)
             }
         }
 
@@ -189,15 +228,10 @@ macro_rules! starts {
             };
             // SAFETY: the MPI's function of this name, and the caller's promise.
             unsafe {
-                if are_some() && !requests.is_null() {
-                    for at in 0..count.max(0) as usize {
-                        let code = renew(requests.add(at));
-                        if code != SUCCESS {
-                            return code;
-                        }
-                    }
+                match renew_all(count.max(0) as usize, requests) {
+                    SUCCESS => transmute::<*mut c_void, StartAllFn>(next)(count, requests),
+                    code => code,
                 }
-                transmute::<*mut c_void, StartAllFn>(next)(count, requests)
             }
         }
     };
@@ -205,3 +239,93 @@ macro_rules! starts {
 
 starts!(MPI_Start = c"MPI_Start", MPI_Startall = c"MPI_Startall");
 starts!(PMPI_Start = c"PMPI_Start", PMPI_Startall = c"PMPI_Startall");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::without_provenance_mut;
+    use std::sync::atomic::{AtomicI32, AtomicUsize};
+
+    const COMMUNICATOR: usize = 0xc0;
+    /// Requests by their addresses: the first, and the one that takes its place.
+    const OLD: usize = 0x10;
+    const NEW: usize = 0x20;
+
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    /// What making a request returns.
+    static MADE: AtomicI32 = AtomicI32::new(SUCCESS);
+    /// What the error handler was called with.
+    static TOLD: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn dup(datatype: Handle, own: *mut Handle) -> c_int {
+        // SAFETY: the address of a variable.
+        unsafe { *own = datatype };
+        SUCCESS
+    }
+
+    unsafe extern "C" fn free_type(_: *mut Handle) -> c_int {
+        SUCCESS
+    }
+
+    unsafe extern "C" fn free_request(request: *mut Handle) -> c_int {
+        // SAFETY: the address of a variable.
+        FREED.store(unsafe { *request }.addr(), Ordering::Relaxed);
+        SUCCESS
+    }
+
+    unsafe extern "C" fn error(communicator: Handle, code: c_int) -> c_int {
+        TOLD.lock().unwrap().push((communicator.addr(), code));
+        SUCCESS
+    }
+
+    const MPI: OpenMpi = OpenMpi {
+        dup,
+        free_type,
+        free_request,
+        error,
+    };
+
+    fn send() -> Send {
+        Send {
+            buffer: std::ptr::null(),
+            count: 1,
+            datatype: without_provenance_mut(0xd0),
+            to: 1,
+            tag: 2,
+            communicator: without_provenance_mut(COMMUNICATOR),
+        }
+    }
+
+    unsafe fn make(_: &Send, request: *mut Handle) -> c_int {
+        let code = MADE.load(Ordering::Relaxed);
+        if code == SUCCESS {
+            // SAFETY: the address of a variable, and a request that this module makes.
+            unsafe {
+                *request = without_provenance_mut(NEW);
+                keep(&MPI, *request, Some((send(), make)));
+            }
+        }
+        code
+    }
+
+    #[test]
+    fn a_start_that_fails_calls_the_error_handler_of_its_communicator() {
+        let mut request: Handle = without_provenance_mut(OLD);
+        // SAFETY: a stand-in of Open MPI, which looks into nothing.
+        let mut start = || unsafe {
+            let code = renew(&MPI, &mut request);
+            (code, request.addr(), FREED.load(Ordering::Relaxed))
+        };
+        // SAFETY: as above.
+        unsafe { keep(&MPI, without_provenance_mut(OLD), Some((send(), make))) };
+        assert_eq!(start(), (SUCCESS, OLD, 0), "the first start needs no other");
+        for (theirs, code) in [(OUT_OF_RESOURCE, ERR_NO_MEM), (-1, ERR_INTERN), (5, 5)] {
+            MADE.store(theirs, Ordering::Relaxed);
+            assert_eq!(start(), (code, OLD, 0), "the program keeps its request");
+            assert_eq!(TOLD.lock().unwrap().pop(), Some((COMMUNICATOR, code)));
+        }
+        MADE.store(SUCCESS, Ordering::Relaxed);
+        assert_eq!(start(), (SUCCESS, NEW, OLD), "it may be started again");
+        assert!(TOLD.lock().unwrap().is_empty(), "each was told once");
+    }
+}
