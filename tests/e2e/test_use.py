@@ -163,6 +163,20 @@ def test_a_job_of_a_batch_system_has_a_summary(stress, mpich, tmp_path):
     assert "marline_rail_send_calls_total{" in stats("--prometheus", env=env).stdout
 
 
+def test_jobs_in_one_directory_stay_apart(stress, mpi, tmp_path):
+    """Two jobs, one after the other, each one job of its two processes: also with Open MPI 5, which
+    opens two endpoints in a process and sends by the second."""
+    for _ in range(2):
+        result = run(mpi, ["--no-shm"], ["-n", 2, *stress(mpi, *RING)],
+                     env={"FI_MARLINE_STATS_DIR": tmp_path})
+        assert result.ok and verdict(result).startswith("Marline: 2 processes sent"), result.tail()
+    jobs = json.loads(stats("--json", tmp_path).stdout)["jobs"]
+    assert [job["processes"] for job in jobs] == [2, 2], jobs
+    assert [len(job["pages"]) for job in jobs] == [2, 2], jobs
+    told = stats(tmp_path).stdout
+    assert told.count("Marline: 2 processes sent") == 2 and "left no statistics" not in told, told
+
+
 def test_a_job_of_a_batch_system_that_sent_nothing(stress, mpich, tmp_path):
     """Two ranks of one host, in the MPI's shared memory: no word, and a status for the script."""
     env = {**script_env(mpich, "--stats", tmp_path), "FI_MARLINE_RAILS": "lo"}

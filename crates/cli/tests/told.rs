@@ -49,7 +49,7 @@ fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
             ..RailCounters::default()
         };
         w.rail(0, &rail, &counted);
-        w.endpoint(endpoint);
+        w.endpoints(&[endpoint], 1);
         let info = PeerInfo {
             endpoint: peer,
             address: "10.0.0.2:7",

@@ -5,10 +5,9 @@ use super::load;
 use crate::json::{self, Object};
 use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
-use marline_engine::stats::outages::{format_gap, rail_name};
+use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};
 use marline_engine::stats::reader::JobPage;
 use marline_engine::wall_clock::LocalTime;
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -51,7 +50,7 @@ struct Told<'a> {
 /// The events of a job, oldest first.
 fn told(job: &Job) -> Vec<Told<'_>> {
     let pages = || job.pages.iter().map(|(_, page)| page);
-    let by_endpoint: HashMap<u64, &JobPage> = pages().map(|page| (page.endpoint, page)).collect();
+    let by_endpoint = by_endpoint(pages());
     let mut all: Vec<Told<'_>> = Vec::new();
     for page in pages() {
         all.extend(page.events.list.iter().map(|event| Told {
@@ -332,7 +331,7 @@ mod tests {
         let mut page = JobPage {
             rank: Some(rank),
             host: format!("h{rank}"),
-            endpoint: u64::from(rank) + 1,
+            endpoints: vec![u64::from(rank) + 1],
             rails: vec![rail(0), rail(1)],
             ..JobPage::default()
         };

@@ -46,7 +46,7 @@ enum Mark {
 fn marks(path: &std::path::Path, page: &JobPage) -> Vec<Mark> {
     let peers = page.peers.iter().map(|peer| peer.endpoint);
     let endpoints = peers
-        .chain([page.endpoint])
+        .chain(page.endpoints.iter().copied())
         .filter(|&endpoint| endpoint != 0);
     let mut marks: Vec<Mark> = endpoints.map(Mark::Endpoint).collect();
     let dir = path.parent().filter(|dir| stats_dir::is_of_run(dir));
@@ -97,7 +97,7 @@ mod tests {
     use marline_engine::stats::page::PathRow;
     use marline_engine::stats::reader::PeerRow;
 
-    fn page(pid: u32, endpoint: u64, peers: &[u64]) -> (PathBuf, JobPage) {
+    fn page(pid: u32, endpoints: &[u64], peers: &[u64]) -> (PathBuf, JobPage) {
         let row = |&endpoint: &u64| PeerRow {
             endpoint,
             paths: vec![PathRow::default()],
@@ -105,7 +105,7 @@ mod tests {
         };
         let page = JobPage {
             pid,
-            endpoint,
+            endpoints: endpoints.to_vec(),
             rank: Some(pid),
             opened_unix_ns: u64::from(pid),
             peers: peers.iter().map(row).collect(),
@@ -117,13 +117,13 @@ mod tests {
     #[test]
     fn processes_in_touch_are_one_job() {
         let all = vec![
-            page(7, 70, &[80]),
-            page(1, 10, &[20]),
+            page(7, &[70], &[80]),
+            page(1, &[10], &[20]),
             // In touch only with one that left no page here, as the next.
-            page(4, 40, &[99]),
-            page(2, 20, &[10]),
-            page(5, 50, &[99]),
-            page(3, 0, &[]),
+            page(4, &[40], &[99]),
+            page(2, &[20], &[10]),
+            page(5, &[50], &[99]),
+            page(3, &[0], &[]),
         ];
         let jobs = group(all);
         let pids = |job: &Job| job.pages().map(|page| page.pid).collect::<Vec<_>>();
@@ -133,9 +133,25 @@ mod tests {
         assert_eq!(jobs[1].summary.processes, 0);
     }
 
+    /// As with Open MPI 5, whose ranks send by the second of their two endpoints, or whose windows
+    /// have one and whose messages the other.
+    #[test]
+    fn processes_in_touch_by_any_of_their_endpoints_are_one_job() {
+        let all = vec![
+            page(1, &[10, 11], &[21]),
+            page(2, &[20, 21], &[11]),
+            page(3, &[30, 31], &[40, 41]),
+            page(4, &[40, 41], &[30, 31]),
+        ];
+        let jobs = group(all);
+        let pids = |job: &Job| job.pages().map(|page| page.pid).collect::<Vec<_>>();
+        let found: Vec<_> = jobs.iter().map(pids).collect();
+        assert_eq!(found, [vec![1, 2], vec![3, 4]]);
+    }
+
     #[test]
     fn all_in_the_directory_of_a_run_is_one_job() {
-        let mut all = vec![page(1, 10, &[]), page(2, 20, &[])];
+        let mut all = vec![page(1, &[10], &[]), page(2, &[20], &[])];
         for (path, _) in &mut all {
             *path = PathBuf::from("/dev/shm/marline-stats-1-2-3-4").join(path.file_name().unwrap());
         }

@@ -165,6 +165,7 @@ fn tables(jobs: &[Job]) -> String {
 }
 
 fn as_json(jobs: &[Job]) -> String {
+    let number = |number: &u64| json::string(&format!("{number:016x}"));
     let job = |job: &Job| {
         let page = |(path, page): &(PathBuf, reader::JobPage)| {
             Object::default()
@@ -172,7 +173,9 @@ fn as_json(jobs: &[Job]) -> String {
                 .text("host", &page.host)
                 .set("process", page.pid)
                 .option("rank", page.rank)
-                .text("endpoint", &format!("{:016x}", page.endpoint))
+                .text("endpoint", &format!("{:016x}", page.endpoint()))
+                .set("endpoints", json::array(page.endpoints.iter().map(number)))
+                .set("endpoints_beyond", page.endpoints_beyond)
                 .set("closed", page.closed)
                 .end()
         };

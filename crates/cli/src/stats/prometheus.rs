@@ -64,7 +64,7 @@ fn labels(job: &Job, page: &JobPage) -> String {
         job.id(),
         quoted(&page.host),
         page.pid,
-        page.endpoint
+        page.endpoint()
     )
 }
 

@@ -19,9 +19,7 @@ pub fn show(path: &Path, page: &JobPage) -> String {
     if let Some(rank) = page.rank {
         let _ = write!(out, ", rank {rank}");
     }
-    if page.endpoint != 0 {
-        let _ = write!(out, ", peer {:016x} to others", page.endpoint);
-    }
+    out += &known_as(page);
     let _ = write!(out, ", {:.1} s", page.elapsed_ns() as f64 / 1e9);
     out += &match page.closed {
         true => ", closed\n".to_owned(),
@@ -57,6 +55,19 @@ pub fn show(path: &Path, page: &JobPage) -> String {
         show_peer(&mut out, &page.others, page);
     }
     out
+}
+
+/// The numbers by which others name it.
+fn known_as(page: &JobPage) -> String {
+    let number = |number: &u64| format!("{number:016x}");
+    let mut numbers: Vec<String> = page.endpoints.iter().map(number).collect();
+    if page.endpoints_beyond > 0 {
+        numbers.push(format!("{} more", page.endpoints_beyond));
+    }
+    match numbers.is_empty() {
+        true => String::new(),
+        false => format!(", peer {} to others", numbers.join(" and ")),
+    }
 }
 
 /// The name of the payload checksum used with a peer; of a number without a name the number.
@@ -132,7 +143,7 @@ mod tests {
                 ..RailCounters::default()
             };
             w.rail(0, &info, &counted);
-            w.endpoint(0xcd);
+            w.endpoints(&[0xcd, 0xce], 2);
             let info = PeerInfo {
                 endpoint: 0xab,
                 address: "10.0.0.2:7",
@@ -161,7 +172,8 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(
-            text.contains("rank 3, peer 00000000000000cd to others") && text.contains("written"),
+            text.contains("rank 3, peer 00000000000000cd and 00000000000000ce to others")
+                && text.contains("written"),
             "{text}"
         );
         let path = page.path().to_owned();

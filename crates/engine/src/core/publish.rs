@@ -60,7 +60,6 @@ impl Publisher {
         }
         let info = PageInfo {
             dir: if there { &settings.stats_dir } else { "" },
-            endpoint: 0,
             rank: rank_from_env(),
             lacks: Lacks::from(settings),
         };
@@ -140,9 +139,7 @@ impl Publisher {
             }
             rows.past(&core.counters.past);
             process.peers_contacted += rows.end(w);
-            if let Some(&(id, _)) = core.dir.by_id.first() {
-                w.endpoint(id);
-            }
+            w.endpoints(&core.dir.first_ids, core.dir.opened);
             w.process(&process);
         });
     }

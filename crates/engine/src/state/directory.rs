@@ -5,6 +5,7 @@ use crate::api::{
 };
 use crate::platform::bell::Bell;
 use crate::state::av::Av;
+use crate::stats::page::ENDPOINTS_MAX;
 use marline_proto::{Node, PeerId};
 use marline_wire::Address;
 use std::collections::VecDeque;
@@ -39,6 +40,10 @@ pub struct Directory {
     pub(crate) eps: Vec<Option<Endpoint>>,
     /// Endpoint index by endpoint id.
     pub(crate) by_id: Vec<(u64, u32)>,
+    /// The ids of the first endpoints, closed ones included: as many as a page of statistics names.
+    pub(crate) first_ids: Vec<u64>,
+    /// Endpoints opened so far.
+    pub(crate) opened: u64,
     pub(crate) avs: Vec<Option<Av>>,
     pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
     /// Bells of queues on which an application may sleep.
@@ -83,6 +88,10 @@ impl Directory {
         let index = free_slot(&mut self.eps);
         self.eps[index] = Some(endpoint);
         self.by_id.push((id, index as u32));
+        if self.first_ids.len() < ENDPOINTS_MAX {
+            self.first_ids.push(id);
+        }
+        self.opened += 1;
         EpId(index as u32)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! header          HEADER_WORDS, see `at`
+//! endpoints       ENDPOINTS_MAX numbers of the engine's own
 //! process         ProcessCounters
 //! rails           RAILS_MAX x  name (4), address (6), up and standby, RailCounters
 //! others          one peer row, of up to RAILS_MAX paths, for all peers without one
@@ -17,7 +18,10 @@ pub use marline_wire::RAILS_MAX;
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
 /// Version of the layout (the counts of words are checked besides).
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
+/// Endpoints of the engine that a page names: those opened first, by which its peers know it. (Open
+/// MPI 5 opens two, an application of libfabric as many as it likes.)
+pub const ENDPOINTS_MAX: usize = 16;
 /// Paths shown at most per peer: as many as the protocol takes.
 pub const PATHS_MAX: usize = marline_proto::PATHS_MAX;
 /// Peers with a row of their own at most.
@@ -44,8 +48,8 @@ pub mod at {
     pub const PID_START: usize = 4;
     /// Inode of the name space of process numbers.
     pub const PID_SPACE: usize = 5;
-    /// The endpoint's (or engine's) random number.
-    pub const ENDPOINT: usize = 6;
+    /// Endpoints opened so far, closed ones included: the first of them are named.
+    pub const ENDPOINTS: usize = 6;
     /// Rank in `MPI_COMM_WORLD` plus one; 0: not known.
     pub const RANK: usize = 7;
     /// Nanoseconds since 1970 when the engine was opened.
@@ -110,8 +114,10 @@ pub const fn peer_words(paths: usize) -> usize {
     PEER_PATHS_AT + paths * PATH_WORDS
 }
 
+/// First of the endpoints' numbers.
+pub const ENDPOINTS_AT: usize = HEADER_WORDS;
 /// First word of the process's counters.
-pub const PROCESS_AT: usize = HEADER_WORDS;
+pub const PROCESS_AT: usize = ENDPOINTS_AT + ENDPOINTS_MAX;
 /// First word of the rails.
 pub const RAILS_AT: usize = PROCESS_AT + GROUP_WORDS[0];
 /// First word of the "others" row.

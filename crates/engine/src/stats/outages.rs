@@ -58,8 +58,7 @@ struct Seen {
 
 /// The outages of a job's pages, in order of time.
 pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
-    let by_endpoint: HashMap<u64, &JobPage> =
-        pages.iter().map(|page| (page.endpoint, page)).collect();
+    let by_endpoint = by_endpoint(pages);
     let mut seen: Vec<Seen> = Vec::new();
     for page in pages {
         seen.append(&mut seen_by(page, &by_endpoint));
@@ -82,6 +81,12 @@ pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
     let mut outages: Vec<Outage> = over.iter().map(|group| outage(group)).collect();
     outages.sort_by_key(|outage| outage.from_unix_ns);
     outages
+}
+
+/// Pages by the numbers of their endpoints.
+pub fn by_endpoint<'a>(pages: impl IntoIterator<Item = &'a JobPage>) -> HashMap<u64, &'a JobPage> {
+    let numbers = |page: &'a JobPage| page.endpoints.iter().map(move |&number| (number, page));
+    pages.into_iter().flat_map(numbers).collect()
 }
 
 fn is_over(group: &[Seen], now: u64) -> bool {
@@ -306,7 +311,7 @@ mod tests {
             ..RailRow::default()
         };
         JobPage {
-            endpoint: n,
+            endpoints: vec![n + 100, n],
             host: host.to_owned(),
             rails: vec![rail(0), rail(1)],
             events: Events {

@@ -70,8 +70,6 @@ states! {
 pub struct PageInfo<'a> {
     /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], and the page goes when the engine closes.
     pub dir: &'a str,
-    /// Random number of the engine or its endpoint.
-    pub endpoint: u64,
     /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
     pub rank: Option<u32>,
     /// Protection that the settings leave off.
@@ -250,9 +248,11 @@ impl PageWriter<'_> {
         self.map.words()[at].fetch_max(value, Ordering::Relaxed);
     }
 
-    /// The random number of the engine's endpoint, by which peers name it.
-    pub fn endpoint(&mut self, id: u64) {
-        self.set(at::ENDPOINT, id);
+    /// The random numbers of the engine's first endpoints, by which peers name it, and how many
+    /// endpoints there were.
+    pub fn endpoints(&mut self, first: &[u64], opened: u64) {
+        self.set_all(ENDPOINTS_AT, &first[..first.len().min(ENDPOINTS_MAX)]);
+        self.set(at::ENDPOINTS, opened);
     }
 
     /// The process's counters.
@@ -349,7 +349,6 @@ fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
     set(at::PID, u64::from(pid));
     set(at::PID_START, pid_start(pid).unwrap_or(0));
     set(at::PID_SPACE, pid_space());
-    set(at::ENDPOINT, info.endpoint);
     set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
     set(at::LACKS, info.lacks.word());
     set(at::OPENED, unix_ns());

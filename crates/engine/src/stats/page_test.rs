@@ -18,7 +18,6 @@ impl Dir {
     fn open(&self) -> Page {
         let info = PageInfo {
             dir: self.0.to_str().unwrap(),
-            endpoint: 77,
             rank: Some(0),
             ..PageInfo::default()
         };
@@ -47,6 +46,7 @@ fn path_row(rail: u32, value: u64) -> PathRow {
 }
 
 fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
+    w.endpoints(&[77, 78], 2);
     w.process(&all(value));
     let rail = RailInfo {
         name: "eth0",
@@ -76,9 +76,10 @@ fn what_is_written_is_read() {
     let read = read_page(page.path()).unwrap();
     assert_eq!(read.pid, std::process::id());
     assert_eq!(
-        (read.endpoint, read.rank, &read.host),
-        (77, Some(0), &host_name())
+        (&read.endpoints[..], read.endpoints_beyond),
+        (&[77, 78][..], 0)
     );
+    assert_eq!((read.rank, &read.host), (Some(0), &host_name()));
     assert!(read.opened_unix_ns <= read.published_unix_ns && !read.closed && !read.torn);
     assert_eq!(read.process, all(5));
     assert_eq!(read.rails.len(), 1);
@@ -103,6 +104,34 @@ fn what_is_written_is_read() {
     assert_eq!(peer.paths[1].state, PathState::Suspect);
     assert_eq!(read.path_totals(0).lost, 15);
     assert_eq!(read.peer_totals().messages_sent, 15);
+}
+
+#[test]
+fn of_many_endpoints_the_first_are_named_and_the_others_counted() {
+    let dir = Dir::new("endpoints");
+    let mut page = dir.open();
+    let all: Vec<u64> = (1..=100).collect();
+    page.publish(|w| w.endpoints(&all, 100));
+    let read = read_page(page.path()).unwrap();
+    assert_eq!(read.endpoints, all[..ENDPOINTS_MAX]);
+    assert_eq!(read.endpoints_beyond, 100 - ENDPOINTS_MAX as u64);
+}
+
+#[test]
+fn a_page_of_another_version_says_which_one_reads_it() {
+    let dir = Dir::new("versions");
+    let page = dir.open();
+    let set = |word: u64| {
+        let file = OpenOptions::new().write(true).open(page.path()).unwrap();
+        file.write_all_at(&word.to_ne_bytes(), at::VERSION as u64 * 8)
+            .unwrap();
+        read_page(page.path()).unwrap_err()
+    };
+    for (version, age) in [(VERSION - 1, "an older"), (VERSION + 1, "a newer")] {
+        let said = set(version);
+        let wanted = format!("is of {age} version of Marline: its own `marline stats`");
+        assert!(said.contains(&wanted), "{said}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::page::{self, at, PathRow, PathState, PeerState};
 use super::ring::SLOT_WORDS;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::platform::owned;
+use std::cmp::Ordering;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -51,8 +52,10 @@ pub struct JobPage {
     pub host: String,
     /// Rank in `MPI_COMM_WORLD`, where known.
     pub rank: Option<u32>,
-    /// Random number of the engine.
-    pub endpoint: u64,
+    /// Random numbers of its endpoints, closed ones included, by which peers name it.
+    pub endpoints: Vec<u64>,
+    /// How many more there were, which the page does not name.
+    pub endpoints_beyond: u64,
     /// Nanoseconds since 1970 when it was opened.
     pub opened_unix_ns: u64,
     /// Nanoseconds since 1970 of the last writing.
@@ -80,6 +83,11 @@ pub struct JobPage {
 }
 
 impl JobPage {
+    /// The number of its first endpoint; 0: it opened none.
+    pub fn endpoint(&self) -> u64 {
+        self.endpoints.first().copied().unwrap_or(0)
+    }
+
     /// Peers with the "others".
     fn all_peers(&self) -> impl Iterator<Item = &PeerRow> {
         self.peers.iter().chain([&self.others])
@@ -283,10 +291,15 @@ impl Words {
         }
         let groups = page::GROUP_WORDS.map(|words| words as u64);
         let same = self.slice(at::GROUPS, groups.len()) == groups;
-        if self.get(at::VERSION) != page::VERSION || !same {
-            return Err(format!("{path} is of another version of Marline"));
-        }
-        Ok(())
+        let than_ours = match self.get(at::VERSION).cmp(&page::VERSION) {
+            Ordering::Equal if same => return Ok(()),
+            Ordering::Less => "an older",
+            Ordering::Greater => "a newer",
+            Ordering::Equal => "another",
+        };
+        Err(format!(
+            "{path} is of {than_ours} version of Marline: its own `marline stats` can read it"
+        ))
     }
 
     fn parse(&self) -> JobPage {
@@ -296,7 +309,10 @@ impl Words {
             pid: self.get(at::PID) as u32,
             host: self.text(at::HOST, page::HOST_WORDS),
             rank: rank.and_then(|rank| u32::try_from(rank).ok()),
-            endpoint: self.get(at::ENDPOINT),
+            endpoints: self.endpoints(),
+            endpoints_beyond: self
+                .get(at::ENDPOINTS)
+                .saturating_sub(page::ENDPOINTS_MAX as u64),
             opened_unix_ns: self.get(at::OPENED),
             published_unix_ns: self.get(at::PUBLISHED),
             closed: self.get(at::CLOSED) == 1,
@@ -310,6 +326,12 @@ impl Words {
             peers_summed: self.get(at::PEERS_SUMMED),
             events: Events::default(),
         }
+    }
+
+    fn endpoints(&self) -> Vec<u64> {
+        let count = self.get(at::ENDPOINTS).min(page::ENDPOINTS_MAX as u64) as usize;
+        let numbers = self.slice(page::ENDPOINTS_AT, count).iter().copied();
+        numbers.filter(|&number| number != 0).collect()
     }
 
     fn rail(&self, n: usize) -> RailRow {

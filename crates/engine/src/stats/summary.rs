@@ -155,7 +155,9 @@ impl Summary {
             }
         }
         for dead in &mut summary.dead {
-            let own = pages.iter().find(|page| page.endpoint == dead.endpoint);
+            let own = pages
+                .iter()
+                .find(|page| page.endpoints.contains(&dead.endpoint));
             dead.rank = own.and_then(|page| page.rank);
             dead.host = own.map(|page| page.host.clone());
         }
@@ -364,7 +366,7 @@ mod test {
     fn dead_peers_are_known_by_rank_where_their_page_is() {
         let mut pages = [page(1), page(1), page(1)];
         for (n, page) in pages.iter_mut().enumerate() {
-            page.endpoint = n as u64;
+            page.endpoints = vec![n as u64 + 10, n as u64];
             page.rank = Some(n as u32);
             page.host = "h".into();
         }
