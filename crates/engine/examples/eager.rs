@@ -21,17 +21,6 @@ use marline_rails::{choose_rails, open_rail, AnyRx, AnyTx, Rail, RailsConfig, Ud
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-const FLAGS: OpFlags = OpFlags {
-    completion: true,
-    delivery_complete: false,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
-};
-
 /// Duration of a look at the clock: it is read twice or thrice a message, which takes 2-3 us.
 const LOOK_NS: u64 = 500;
 
@@ -142,7 +131,7 @@ fn side(clock: &Looks, id: u64, len: usize, rails: (usize, u8)) -> Side {
         bytes: vec![7; len],
         flags: OpFlags {
             delivery_complete: len > INJECT_MAX,
-            ..FLAGS
+            ..OpFlags::COMPLETION
         },
     }
 }
@@ -169,7 +158,7 @@ impl Side {
             iov: &iov,
             tag: Some((1, 0)),
             context: 1,
-            flags: FLAGS,
+            flags: OpFlags::COMPLETION,
         };
         self.engine.recv(self.ep, &req).expect("receive");
     }
@@ -220,7 +209,7 @@ impl Side {
             remote: &[(0, iov[0].len, KEY)],
             data: None,
             context: 3,
-            flags: FLAGS,
+            flags: OpFlags::COMPLETION,
         };
         let atomic = AtomicReq {
             dest: 0,
@@ -232,7 +221,7 @@ impl Side {
             result: &[],
             remote: &[(0, iov[0].len / 8, KEY)],
             context: 3,
-            flags: FLAGS,
+            flags: OpFlags::COMPLETION,
         };
         let begin = || match kind {
             Kind::Read => self.engine.read(self.ep, &req),

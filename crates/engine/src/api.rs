@@ -133,6 +133,18 @@ pub struct OpFlags {
 }
 
 impl OpFlags {
+    /// An operation that tells of its end, and nothing else. (`Default` is no constant.)
+    pub const COMPLETION: OpFlags = OpFlags {
+        completion: true,
+        delivery_complete: false,
+        match_complete: false,
+        inject: false,
+        multi_recv: false,
+        peek: false,
+        claim: false,
+        discard: false,
+    };
+
     /// A send is complete only when the peer has said something of it.
     #[inline]
     pub(crate) fn wants_word(self) -> bool {

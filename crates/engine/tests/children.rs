@@ -10,9 +10,9 @@ use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
-    mark_forked, Completion, Engine, IoVec, LogSink, RecvReq, SendReq, ADDR_UNSPEC,
+    mark_forked, Completion, Engine, IoVec, LogSink, OpFlags, RecvReq, SendReq, ADDR_UNSPEC,
 };
-use side::{Side, COMPLETE};
+use side::Side;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -50,7 +50,7 @@ impl Side {
             tag: None,
             data: None,
             context: 1,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         self.engine.send(self.ep, &req).unwrap();
     }
@@ -65,7 +65,7 @@ impl Side {
             iov: &iov,
             tag: None,
             context: 2,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         self.engine.recv(self.ep, &req).unwrap();
     }

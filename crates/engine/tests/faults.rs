@@ -65,10 +65,7 @@ fn the_programs_handler_is_called_for_faults_of_the_thread() {
     });
     let (name, len) = engine.ep_name(eps[1]).unwrap();
     let to = engine.av_insert(av, &name[..len]).unwrap();
-    let flags = OpFlags {
-        completion: true,
-        ..OpFlags::default()
-    };
+    let flags = OpFlags::COMPLETION;
     let base = protected_page();
     let iov = [IoVec { base, len: PAGE }];
     let req = RecvReq {

@@ -11,8 +11,8 @@ mod limit;
 mod side;
 
 use limit::Limit;
-use marline_engine::{mark_forked, Completion, IoVec, LogSink, RecvReq, SendReq};
-use side::{Side, COMPLETE};
+use marline_engine::{mark_forked, Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq};
+use side::Side;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -82,7 +82,7 @@ impl Party {
                 iov: &iov(LONG),
                 tag: None,
                 context: RECEIVE,
-                flags: COMPLETE,
+                flags: OpFlags::COMPLETION,
             };
             if self.side.engine.recv(self.side.ep, &req).is_err() {
                 return; // the peer is dead
@@ -96,7 +96,7 @@ impl Party {
                 tag: None,
                 data: None,
                 context: SEND,
-                flags: COMPLETE,
+                flags: OpFlags::COMPLETION,
             };
             if self.side.engine.send(self.side.ep, &req).is_err() {
                 return; // or there is no room now

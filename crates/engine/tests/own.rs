@@ -16,13 +16,6 @@ struct Own {
 }
 
 /// A completion is wanted.
-fn complete() -> OpFlags {
-    OpFlags {
-        completion: true,
-        ..OpFlags::default()
-    }
-}
-
 fn content(number: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i * 31 + number * 7 + i / 251) as u8)
@@ -127,10 +120,16 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
         let mut second = content(n + 1, len);
         let mut got_second = vec![0xee; len];
         // The first finds its receive posted, the second waits for it.
-        own.recv(100, 0, (7, 0), &mut got, complete());
-        own.send(200, 7, &mut sent, complete());
-        own.send(201, 7, &mut second, complete());
-        own.recv(101, ADDR_UNSPEC, (0, !0), &mut got_second, complete());
+        own.recv(100, 0, (7, 0), &mut got, OpFlags::COMPLETION);
+        own.send(200, 7, &mut sent, OpFlags::COMPLETION);
+        own.send(201, 7, &mut second, OpFlags::COMPLETION);
+        own.recv(
+            101,
+            ADDR_UNSPEC,
+            (0, !0),
+            &mut got_second,
+            OpFlags::COMPLETION,
+        );
         let mut ends = own.ends();
         ends.sort_unstable();
         assert_eq!(ends, [100, 101, 200, 201], "{len} bytes");
@@ -146,7 +145,7 @@ fn sends_that_borrow_end_without_their_receives() {
     let own = Own::open(&[("borrow", "on"), ("aggregate_after", "0")]);
     let mut bytes: Vec<_> = (0..6).map(|n| content(n, 60_000)).collect();
     for (n, bytes) in bytes.iter_mut().enumerate() {
-        own.send(n, 7, bytes, complete());
+        own.send(n, 7, bytes, OpFlags::COMPLETION);
     }
     assert_eq!(own.poll().len(), 0, "they wait for their receives at first");
     let mut ended = Vec::new();
@@ -158,7 +157,7 @@ fn sends_that_borrow_end_without_their_receives() {
     bytes.iter_mut().for_each(|b| b.fill(0xee));
     for n in 0..6 {
         let mut got = vec![0; 60_000];
-        own.recv(100 + n, 0, (7, 0), &mut got, complete());
+        own.recv(100 + n, 0, (7, 0), &mut got, OpFlags::COMPLETION);
         assert_eq!(own.ends(), [100 + n], "and no second end of the send");
         assert!(got == content(n, 60_000), "message {n}");
     }
@@ -172,8 +171,8 @@ fn the_statistics_name_no_checksum_of_what_stays_here() {
     std::fs::create_dir_all(&dir).unwrap();
     let own = Own::open(&[("stats_dir", dir.to_str().unwrap())]);
     let (mut sent, mut got) = (content(1, 448), vec![0; 448]);
-    own.recv(1, 0, (7, 0), &mut got, complete());
-    own.send(2, 7, &mut sent, complete());
+    own.recv(1, 0, (7, 0), &mut got, OpFlags::COMPLETION);
+    own.send(2, 7, &mut sent, OpFlags::COMPLETION);
     assert_eq!(own.ends().len(), 2);
     own.close();
     let pages = reader::list_pages(&dir);
@@ -188,8 +187,8 @@ fn a_receive_that_is_too_short_says_so_and_nothing_is_written_beyond_it() {
     let own = Own::open(&[]);
     for len in [1_000, 300_000] {
         let (mut sent, mut got) = (content(3, len), vec![0xee; len]);
-        own.recv(1, 0, (7, 0), &mut got[..500], complete());
-        own.send(2, 7, &mut sent, complete());
+        own.recv(1, 0, (7, 0), &mut got[..500], OpFlags::COMPLETION);
+        own.send(2, 7, &mut sent, OpFlags::COMPLETION);
         let ends = [own.poll(), own.poll()].concat();
         let cut = ends.iter().find(|c| c.context == 1).unwrap();
         assert_eq!((cut.error, cut.olen), (Some(OpError::Truncated), len - 500));
@@ -207,12 +206,12 @@ fn peek_claim_discard_and_cancel() {
         peek: true,
         claim,
         discard,
-        ..complete()
+        ..OpFlags::COMPLETION
     };
     let (mut long, mut got) = (content(1, 200_000), vec![0; 200_000]);
     own.recv(1, 0, (7, 0), &mut [], peek(false, false));
     assert_eq!(own.poll()[0].error, Some(OpError::NoMessage));
-    own.send(2, 7, &mut long, complete());
+    own.send(2, 7, &mut long, OpFlags::COMPLETION);
     own.recv(3, 0, (7, 0), &mut [], peek(true, false));
     let found = own.poll();
     assert_eq!((found[0].context, found[0].len), (3, 200_000));
@@ -221,22 +220,22 @@ fn peek_claim_discard_and_cancel() {
     assert_eq!(own.poll()[0].error, Some(OpError::NoMessage));
     let claimed = OpFlags {
         claim: true,
-        ..complete()
+        ..OpFlags::COMPLETION
     };
     own.recv(3, 0, (7, 0), &mut got, claimed);
     assert_eq!(own.ends(), [3, 2]);
     assert!(got == long);
     // Swallowed: the send ends, too.
-    own.send(5, 7, &mut long, complete());
+    own.send(5, 7, &mut long, OpFlags::COMPLETION);
     own.recv(6, 0, (7, 0), &mut [], peek(false, true));
     assert_eq!(own.ends(), [6, 5]);
     // A cancelled receive takes nothing.
-    own.recv(7, 0, (7, 0), &mut got, complete());
+    own.recv(7, 0, (7, 0), &mut got, OpFlags::COMPLETION);
     own.engine.cancel(own.ep, 7).unwrap();
     assert_eq!(own.poll()[0].error, Some(OpError::Cancelled));
-    own.send(8, 7, &mut long, complete());
+    own.send(8, 7, &mut long, OpFlags::COMPLETION);
     assert_eq!(own.ends(), [0; 0]);
-    own.recv(9, 0, (7, 0), &mut got, complete());
+    own.recv(9, 0, (7, 0), &mut got, OpFlags::COMPLETION);
     assert_eq!(own.ends(), [9, 8]);
     own.close();
 }
@@ -246,12 +245,12 @@ fn delivery_complete_waits_for_the_receive() {
     let own = Own::open(&[]);
     let delivered = OpFlags {
         delivery_complete: true,
-        ..complete()
+        ..OpFlags::COMPLETION
     };
     let (mut sent, mut got) = ([7; 100], [0; 100]);
     own.send(1, 7, &mut sent, delivered);
     assert_eq!(own.ends(), [0; 0]);
-    own.recv(2, 0, (7, 0), &mut got, complete());
+    own.recv(2, 0, (7, 0), &mut got, OpFlags::COMPLETION);
     assert_eq!(own.ends(), [2, 1]);
     assert_eq!(got, sent);
     own.close();
@@ -267,7 +266,7 @@ impl Own {
             context,
             flags: OpFlags {
                 multi_recv: true,
-                ..complete()
+                ..OpFlags::COMPLETION
             },
         };
         self.engine.recv(self.ep, &req).unwrap();
@@ -353,7 +352,7 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
             remote: &[(1_000, 70_000, key)],
             data: None,
             context,
-            flags: complete(),
+            flags: OpFlags::COMPLETION,
         };
         own.engine.read(own.ep, &req).unwrap();
     }
@@ -372,7 +371,7 @@ fn remote(own: &Own, context: usize, mine: &mut [u8], at: u64, key: u64) -> Opti
         remote: &[(at, mine.len(), key)],
         data: None,
         context,
-        flags: complete(),
+        flags: OpFlags::COMPLETION,
     };
     own.engine.put(own.ep, &req).unwrap();
     let ends = own.poll();
@@ -430,16 +429,19 @@ fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
     let own = Own::open(&[("unexpected_bytes", "1M")]);
     let mut refused = None;
     for n in 0..10_000 {
-        if own.try_send(n, n as u64, &mut [], complete()).is_err() {
+        if own
+            .try_send(n, n as u64, &mut [], OpFlags::COMPLETION)
+            .is_err()
+        {
             refused = Some(n);
             break;
         }
     }
     assert_eq!(refused, Some(8_192));
     while !own.poll().is_empty() {}
-    own.recv(9_999, 0, (0, !0), &mut [], complete());
+    own.recv(9_999, 0, (0, !0), &mut [], OpFlags::COMPLETION);
     assert_eq!(own.ends(), [9_999]);
-    own.send(8_192, 7, &mut [], complete());
+    own.send(8_192, 7, &mut [], OpFlags::COMPLETION);
     own.close();
 }
 
@@ -468,7 +470,7 @@ fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
             remote: &[(0, LONG, 42)],
             data: None,
             context,
-            flags: complete(),
+            flags: OpFlags::COMPLETION,
         };
         own.engine.put(own.ep, &req)
     };
@@ -526,7 +528,7 @@ fn long_atomics_reach_each_element_once_and_end_once() {
         result: &pieces,
         remote: &[(0, most, 9)],
         context: 1,
-        flags: complete(),
+        flags: OpFlags::COMPLETION,
     };
     assert_eq!(own.engine.atomic(own.ep, &add), Ok(()));
     assert_eq!(own.ends(), [1]);

@@ -4,7 +4,7 @@
 #[path = "stand_in/counted.rs"]
 mod counted;
 
-use counted::{complete, side, Side};
+use counted::{side, Side};
 use marline_engine::{Completion, OpFlags, SendReq, SubmitError};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,10 +48,7 @@ fn what_was_posted_before_a_panic_is_not_sent_after_it() {
 #[test]
 fn whoever_waits_hears_of_a_panic() {
     let side = side(0);
-    let flags = OpFlags {
-        delivery_complete: false,
-        ..complete()
-    };
+    let flags = OpFlags::COMPLETION;
     let message = SendReq {
         dest: 0,
         iov: &[],

@@ -26,13 +26,6 @@ fn iov(bytes: &mut [u8]) -> IoVec {
     }
 }
 
-fn flags() -> OpFlags {
-    OpFlags {
-        completion: true,
-        ..OpFlags::default()
-    }
-}
-
 impl Own {
     /// With these pieces registered, in their order.
     fn open(pieces: &[IoVec], virt_addr: bool) -> Own {
@@ -79,7 +72,7 @@ impl Own {
             remote: &[(at, mine.len(), KEY)],
             data: None,
             context: 5,
-            flags: flags(),
+            flags: OpFlags::COMPLETION,
         };
         match writes {
             true => self.engine.put(self.ep, &req).unwrap(),
@@ -164,7 +157,7 @@ fn atomics_reach_elements_in_two_pieces() {
         result: &[iov(&mut old)],
         remote: &[(0, 3, KEY)],
         context: 5,
-        flags: flags(),
+        flags: OpFlags::COMPLETION,
     };
     own.engine.atomic(own.ep, &request).unwrap();
     assert_eq!(own.end(), None);

@@ -10,13 +10,13 @@ mod side;
 use limit::Limit;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
-use side::{Side, COMPLETE};
+use side::Side;
 use std::path::Path;
 use std::sync::Arc;
 
 const FLAGS: OpFlags = OpFlags {
     delivery_complete: true,
-    ..COMPLETE
+    ..OpFlags::COMPLETION
 };
 
 fn side(settings: &[(&str, &str)]) -> Side {

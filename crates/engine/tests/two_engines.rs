@@ -12,7 +12,7 @@ use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
     Completion, IoVec, LogSink, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
-use side::{Side, COMPLETE};
+use side::Side;
 use std::sync::{Arc, Mutex};
 
 /// Lines that engines logged.
@@ -77,7 +77,7 @@ fn exchange_between(a: Side, b: Side, messages: usize) {
             iov: &iov,
             tag,
             context: n,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         b.engine.recv(b.ep, &req).unwrap();
     }
@@ -94,7 +94,7 @@ fn exchange_between(a: Side, b: Side, messages: usize) {
             tag,
             data,
             context: n,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         while a.engine.send(a.ep, &req) == Err(SubmitError::Again) {
             limit.check("room for every send");
@@ -186,7 +186,7 @@ fn whoever_closes_before_his_sends_arrive_is_told_whom_they_were_for() {
             tag: None,
             data: None,
             context,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         a.engine.send(a.ep, &req).unwrap();
     }
@@ -243,7 +243,7 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
             iov: &piece(&mut got),
             tag: Some((7, 0)),
             context: 1,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         b.engine.recv(b.ep, &receive).unwrap();
         let send = SendReq {
@@ -252,7 +252,7 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
             tag: Some(7),
             data: None,
             context: 2,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         a.engine.send(a.ep, &send).unwrap();
         let (mut done_a, mut done_b) = (0, 0);
@@ -288,7 +288,7 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
             // One of its own, so that none waits for one before it that has to be repaired.
             tag: Some((context as u64, 0)),
             context,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         b.engine.recv(b.ep, &receive).unwrap();
     }
@@ -300,7 +300,7 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
             tag: Some(context as u64),
             data: None,
             context,
-            flags: COMPLETE,
+            flags: OpFlags::COMPLETION,
         };
         a.engine.send(a.ep, &send).unwrap();
         done_b += poll(&b);
@@ -344,7 +344,7 @@ fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
         context: 1,
         flags: OpFlags {
             delivery_complete: true,
-            ..COMPLETE
+            ..OpFlags::COMPLETION
         },
     };
     a.engine.send(a.ep, &send).unwrap();
@@ -410,7 +410,7 @@ fn who_serves_a_peer_expects_more() {
         remote: &[(0, 8, 1)],
         data: None,
         context: 0,
-        flags: COMPLETE,
+        flags: OpFlags::COMPLETION,
     };
     let limit = Limit::begin();
     // The thread may serve it as well, and now and then others get the processor all the same.

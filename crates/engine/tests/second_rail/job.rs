@@ -61,9 +61,8 @@ struct Side<T: RailTx + 'static, R: RailRx + 'static> {
 /// A completion is wanted, once all has arrived.
 fn flags() -> OpFlags {
     OpFlags {
-        completion: true,
         delivery_complete: true,
-        ..OpFlags::default()
+        ..OpFlags::COMPLETION
     }
 }
 

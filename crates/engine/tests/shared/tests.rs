@@ -57,9 +57,8 @@ static NUMBERS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 /// Flags of an operation of whose end an entry tells; `delivered`: when it has arrived.
 fn complete(delivered: bool) -> OpFlags {
     OpFlags {
-        completion: true,
         delivery_complete: delivered,
-        ..OpFlags::default()
+        ..OpFlags::COMPLETION
     }
 }
 

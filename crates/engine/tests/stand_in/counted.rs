@@ -108,9 +108,8 @@ impl System for Still {
 /// A completion is wanted, once all has arrived.
 pub fn complete() -> OpFlags {
     OpFlags {
-        completion: true,
         delivery_complete: true,
-        ..OpFlags::default()
+        ..OpFlags::COMPLETION
     }
 }
 

@@ -1,19 +1,7 @@
 //! A whole engine with one endpoint, over real sockets.
 
 use marline_engine::settings::Settings;
-use marline_engine::{AvId, CqId, Engine, EpId, LogSink, OpFlags};
-
-/// An operation that tells of its end. (`Default` is no constant.)
-pub const COMPLETE: OpFlags = OpFlags {
-    completion: true,
-    delivery_complete: false,
-    match_complete: false,
-    inject: false,
-    multi_recv: false,
-    peek: false,
-    claim: false,
-    discard: false,
-};
+use marline_engine::{AvId, CqId, Engine, EpId, LogSink};
 
 pub struct Side {
     pub engine: Engine,

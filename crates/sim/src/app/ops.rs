@@ -312,9 +312,8 @@ impl World {
             ep.engine.ep_set_min_multi_recv(ep.ep, min as usize);
         }
         let flags = OpFlags {
-            completion: true,
             multi_recv: multi,
-            ..OpFlags::default()
+            ..OpFlags::COMPLETION
         };
         let request = RecvReq {
             source: addr,

@@ -214,8 +214,7 @@ impl World {
         let flags = OpFlags {
             peek: true,
             claim,
-            completion: true,
-            ..OpFlags::default()
+            ..OpFlags::COMPLETION
         };
         let request = RecvReq {
             source,
@@ -270,8 +269,7 @@ impl World {
         let flags = OpFlags {
             claim: true,
             discard,
-            completion: true,
-            ..OpFlags::default()
+            ..OpFlags::COMPLETION
         };
         let request = RecvReq {
             source: ADDR_UNSPEC,
