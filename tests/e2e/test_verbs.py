@@ -346,7 +346,6 @@ def test_rc_then_ud_then_udp_then_tcp_and_back():
         "tc -s qdisc show dev lo; grep -c '^stress t=' /tmp/said; ip link set va0 up; sleep 3",
         "ip link set va1 up; tc qdisc del dev lo root; sleep 3; touch /tmp/enough",
         "wait $work; ended=$?; cat /tmp/said; exit $ended",
-        seconds=400,
     )
     assert_carried(said, *rails)
     for rail in rails[:3]:
