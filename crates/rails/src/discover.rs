@@ -89,16 +89,18 @@ impl RailChoice {
     }
 
     /// The reason why it would not carry now, for people.
-    pub fn complaint(&self) -> Option<&'static str> {
-        match (self.kind, self.interface.state()) {
-            (0 | TCP, RailFault::Down(errno)) => Some(match errno {
+    pub fn complaint(&self) -> Option<String> {
+        let why = match (self.kind, self.interface.state()) {
+            (0 | TCP, RailFault::Down(errno)) => match errno {
                 libc::ENODEV => "there is no such interface",
                 libc::ENETDOWN => "its interface is down, or has no carrier",
                 libc::EADDRNOTAVAIL => "its interface has no address of the version that is wanted",
                 _ => "its interface reports an error",
-            }),
-            _ => None,
-        }
+            },
+            (0 | TCP | SHM, _) => return None,
+            _ => return verbs::complaint(&self.interface.name),
+        };
+        Some(why.to_owned())
     }
 }
 
@@ -196,8 +198,9 @@ fn choice(kind: usize, implied: bool, interface: InterfaceChoice) -> RailChoice 
     }
 }
 
-/// Place of TCP among the kinds.
+/// Places among the kinds.
 const TCP: usize = 1;
+const SHM: usize = 2;
 
 /// Adds a TCP rail behind each UDP rail for which no kind was named, unless it was named itself. It
 /// stands by, or (`equal`) is a rail like others. Where there would be too many rails, none is

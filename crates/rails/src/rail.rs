@@ -39,6 +39,8 @@ pub enum RailEvent {
     Done(u64),
     /// A read (by its token) is over: all of it is in its place, or not.
     Pulled(u64, bool),
+    /// An adapter told of something by itself: its name in verbs.
+    Told(&'static str),
     /// An adapter ended a request with an error.
     FailedCompletion,
     /// Memory of the program was registered.

@@ -89,6 +89,11 @@ impl<S: System> Core<S> {
             }
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::Pulled(token, came) => self.on_pulled(now, rail, (token, came)),
+            RailEvent::Told(what) => {
+                self.rails[rail].counters.told += 1;
+                let text = format!("rail {}: the adapter says {what}", self.rails[rail].name);
+                self.say(LogLevel::Info, &text);
+            }
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::Registered => self.rails[rail].counters.registered += 1,
             RailEvent::Unregistered(errno) => self.unregistered(rail, errno),

@@ -155,6 +155,7 @@ counters! {
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
+        told: Sum, "events", "Events that an adapter told of by itself, of all kinds.";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         registered: Sum, "times", "The program's memory was registered with the adapter.";
         unregistered: Sum, "times", "The program's memory could not be registered: it is copied.";

@@ -122,16 +122,16 @@ impl OwnGroup {
             Some(member) => member.clone(),
             None => Arc::new(Member::new(shared, interface, ip)?),
         };
-        let path = Path {
-            port: shared.port.number,
-            gid_index: shared.port.gid_index,
-            gid: Some(gid),
-            lid: 0,
-            hops: HOPS,
-        };
-        // The card's address follows from the group's: this asks nobody.
-        let handle = AddressHandle::new(&shared.domain, &path)?;
+        let handle = handle(shared, gid)?;
         Ok(OwnGroup { member, handle })
+    }
+
+    /// Makes the way to the members anew, by the port's GID as it is now; the way so far, which
+    /// requests that are posted may still name.
+    #[cold]
+    pub(super) fn renew(&mut self) -> Result<AddressHandle, Errno> {
+        let new = handle(&self.member.shared, self.member.gid)?;
+        Ok(std::mem::replace(&mut self.handle, new))
     }
 
     /// The way to the members, and the number of their pairs.
@@ -144,6 +144,18 @@ impl OwnGroup {
     pub(super) fn leave(self) -> AddressHandle {
         self.handle
     }
+}
+
+/// The way to a group. The card's address follows from the group's: this asks nobody.
+fn handle(shared: &Arc<Shared>, gid: [u8; 16]) -> Result<AddressHandle, Errno> {
+    let path = Path {
+        port: shared.port.number,
+        gid_index: shared.port.gid_index(),
+        gid: Some(gid),
+        lid: 0,
+        hops: HOPS,
+    };
+    AddressHandle::new(&shared.domain, &path)
 }
 
 #[cfg(test)]

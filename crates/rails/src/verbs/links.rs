@@ -15,6 +15,7 @@
 //!
 //! Where there are too many connections, those that were sent on least lately rest ([`rest`]).
 
+mod events;
 mod greet;
 mod rest;
 
@@ -559,7 +560,7 @@ impl VerbsLinks {
         let (gid, lid) = to.node.gid_and_lid();
         Path {
             port: self.shared.port.number,
-            gid_index: self.shared.port.gid_index,
+            gid_index: self.shared.port.gid_index(),
             gid,
             lid,
             hops: HOPS,

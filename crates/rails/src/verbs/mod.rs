@@ -26,8 +26,8 @@ mod writes;
 
 pub(crate) use addr::{same_host, same_network, show};
 pub(crate) use groups::group_addr;
-pub(crate) use port::choose;
 pub use port::verbs_ports;
+pub(crate) use port::{choose, complaint};
 pub use rx::VerbsRx;
 pub use shared::VerbsConfig;
 pub use tx::VerbsTx;

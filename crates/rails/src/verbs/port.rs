@@ -5,62 +5,190 @@ use crate::sys::verbs::{device_names, PortAttr, VerbsDevice};
 use crate::sys::{interfaces, InterfaceAddr};
 use crate::InterfaceChoice;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::Arc;
 
 /// A port that a rail may use.
 pub(super) struct Port {
     pub(super) device: Arc<VerbsDevice>,
+    /// The device's name.
+    name: String,
     pub(super) number: u8,
     pub(super) attr: PortAttr,
-    /// Its GID's place in the port's table.
-    pub(super) gid_index: u8,
+    /// Its GID's place in the port's table: another one, when the GID was gone and came back.
+    gid_index: AtomicU8,
     pub(super) gid: [u8; 16],
     pub(super) node: Node,
+    /// The GID is one of RoCE version 2.
+    version_2: bool,
     /// The network interface that its groups are joined on, by IP; `None`: it has none, as on
     /// InfiniBand and RoCE version 1.
     pub(super) groups_on: Option<String>,
 }
 
-/// The ports that some names mean, `DEVICE` or `DEVICE:PORT`; without names all that carry packets.
-/// The errors are texts for people.
+/// A port that there is, by the name that means it alone.
+struct Found {
+    name: String,
+    device_name: String,
+    device: Arc<VerbsDevice>,
+    number: u8,
+    attr: PortAttr,
+}
+
+impl Found {
+    /// The ports of a device.
+    fn of(device_name: &str, device: &Arc<VerbsDevice>) -> Vec<Found> {
+        let several = device.ports > 1;
+        let ports = (1..=device.ports).filter_map(|port| Some((port, device.port(port).ok()?)));
+        let found = ports.map(|(number, attr)| Found {
+            name: match several {
+                true => format!("{device_name}:{number}"),
+                false => device_name.to_owned(),
+            },
+            device_name: device_name.to_owned(),
+            device: device.clone(),
+            number,
+            attr,
+        });
+        found.collect()
+    }
+
+    fn identity(&self) -> Result<Identity, String> {
+        identity(&self.device, &self.device_name, self.number, &self.attr)
+    }
+
+    /// It carries packets, and has an address.
+    fn is_usable(&self) -> bool {
+        self.attr.active() && self.identity().is_ok()
+    }
+
+    /// A user's name means it alone.
+    fn is(&self, name: &str) -> bool {
+        let port = |port: &str| port.parse() == Ok(self.number);
+        let with_port = name.split_once(':');
+        let numbered = with_port.is_some_and(|(device, n)| device == self.device_name && port(n));
+        self.name == name || numbered
+    }
+
+    fn choice(&self) -> InterfaceChoice {
+        InterfaceChoice {
+            bytes_per_s: self.attr.bytes_per_s(),
+            ..InterfaceChoice::none(&self.name)
+        }
+    }
+
+    /// Its state in short, for people.
+    fn state(&self) -> String {
+        match (self.attr.active(), self.identity()) {
+            (true, Err(why)) => format!("{} up, but {why}", self.name),
+            _ => format!("{} {}", self.name, state(&self.attr)),
+        }
+    }
+
+    /// All of it, for people.
+    fn describe(&self) -> String {
+        let (name, device, attr) = (&self.name, &self.device, &self.attr);
+        let (mtu, mbit) = (attr.mtu(), attr.bytes_per_s() / 125_000);
+        let identity = match self.identity() {
+            Ok((gid_index, _, node)) => format!("{node}, GID {gid_index}"),
+            Err(why) => why,
+        };
+        let layer = match attr.ethernet() {
+            true => "RoCE",
+            false => "InfiniBand",
+        };
+        let state = state(attr);
+        let firmware = match device.firmware.as_str() {
+            "" => "unknown",
+            known => known,
+        };
+        let (answered, made) = device.reads;
+        format!(
+            "{name}: {layer}, {state}, {identity}, MTU {mtu}, {mbit} Mbit/s, messages up to {} \
+             bytes, {} requests, {} completions a queue, {} receives a shared queue, {made} reads \
+             made and {answered} answered at once, firmware {firmware}",
+            attr.max_msg_sz, device.queue_max, device.completions_max, device.receives_max
+        )
+    }
+}
+
+/// The state of a port in a word or two.
+fn state(attr: &PortAttr) -> &'static str {
+    match (attr.active(), attr.waits()) {
+        (true, _) => "up",
+        (false, true) => "not up yet",
+        (false, false) => "down",
+    }
+}
+
+fn listed(ports: &[Found]) -> String {
+    match ports.is_empty() {
+        true => "there are none".to_owned(),
+        false => ports
+            .iter()
+            .map(Found::state)
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
+/// The ports that some names mean, `DEVICE:PORT`, or `DEVICE` for those of it that are usable;
+/// without names all that are. A port that is meant alone need not be usable yet. The errors are
+/// texts for people.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     let devices = device_names().map_err(|why| format!("verbs cannot be used: {why}"))?;
-    let mut ports = Vec::new();
-    for device in &devices {
-        match VerbsDevice::open(device) {
-            Ok(open) => ports.extend(ports_of(device, &open)),
-            // Of several, those that work.
-            Err(_) if names.is_empty() && devices.len() > 1 => {}
-            Err(why) => return Err(why),
+    let (mut ports, mut shut) = (Vec::new(), Vec::new());
+    for device in devices {
+        match VerbsDevice::open(&device) {
+            Ok(open) => ports.extend(Found::of(&device, &open)),
+            Err(why) => shut.push((device, why)),
         }
     }
     if names.is_empty() {
-        let up = |(_, attr): &(String, PortAttr)| attr.active();
-        let usable: Vec<_> = ports.iter().filter(|port| up(port)).map(choice).collect();
-        return match usable.is_empty() {
-            true => Err(format!(
-                "no port of a verbs device carries packets ({})",
-                listed(&ports)
-            )),
-            false => Ok(usable),
+        let usable: Vec<_> = ports.iter().filter(|port| port.is_usable()).collect();
+        return match (usable.is_empty(), shut.first()) {
+            (false, _) => Ok(usable.into_iter().map(Found::choice).collect()),
+            (true, Some((_, why))) if ports.is_empty() => Err(why.clone()),
+            (true, _) => Err(no_usable("a verbs device", &ports)),
         };
     }
     let mut chosen = Vec::new();
     for name in names {
-        let device = |port: &str| port.split(':').next() == Some(name.as_str());
-        let named = ports
-            .iter()
-            .filter(|(port, _)| port == name || device(port));
-        let before = chosen.len();
-        chosen.extend(named.map(choice));
-        if chosen.len() == before {
-            let all = listed(&ports);
-            return Err(format!(
-                "{name}: there is no such port of a verbs device ({all})"
-            ));
+        let one = ports.iter().find(|port| port.is(name));
+        let of_device = || ports.iter().filter(|port| port.device_name == *name);
+        let unopened = shut.iter().find(|(device, _)| device_of(name) == device);
+        match (one, unopened) {
+            (Some(port), _) => chosen.push(port.choice()),
+            (None, Some((_, why))) => return Err(why.clone()),
+            (None, None) if of_device().next().is_some() => {
+                let before = chosen.len();
+                chosen.extend(
+                    of_device()
+                        .filter(|port| port.is_usable())
+                        .map(Found::choice),
+                );
+                if chosen.len() == before {
+                    return Err(no_usable(name, &ports));
+                }
+            }
+            (None, None) => {
+                let all = listed(&ports);
+                return Err(format!(
+                    "{name}: there is no such port of a verbs device ({all})"
+                ));
+            }
         }
     }
     Ok(chosen)
+}
+
+fn no_usable(of: &str, ports: &[Found]) -> String {
+    format!("no port of {of} carries packets ({})", listed(ports))
+}
+
+/// The device of a port's name.
+fn device_of(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(device, _)| device)
 }
 
 /// The ports of verbs devices there are, described for people; the error says why there are none.
@@ -68,10 +196,7 @@ pub fn verbs_ports() -> Result<Vec<String>, String> {
     let mut ports = Vec::new();
     for name in device_names()? {
         match VerbsDevice::open(&name) {
-            Ok(device) => {
-                let named = ports_of(&name, &device).into_iter();
-                ports.extend(named.map(|(port, attr)| describe(&port, &device, &attr)));
-            }
+            Ok(device) => ports.extend(Found::of(&name, &device).iter().map(Found::describe)),
             Err(why) => ports.push(why),
         }
     }
@@ -81,117 +206,117 @@ pub fn verbs_ports() -> Result<Vec<String>, String> {
     }
 }
 
-fn describe(name: &str, device: &VerbsDevice, attr: &PortAttr) -> String {
-    let (mtu, mbit) = (attr.mtu(), attr.bytes_per_s() / 125_000);
-    let identity = match Port::open(name) {
-        Ok(Port {
-            node, gid_index, ..
-        }) => format!("{node}, GID {gid_index}"),
-        Err(why) => why,
-    };
-    let layer = if attr.ethernet() {
-        "RoCE"
-    } else {
-        "InfiniBand"
-    };
-    let state = if attr.active() { "up" } else { "down" };
-    let (firmware, queue) = (&device.firmware, device.queue_max);
-    let firmware = if firmware.is_empty() {
-        "unknown"
-    } else {
-        firmware
-    };
-    let (answered, made) = device.reads;
-    format!(
-        "{name}: {layer}, {state}, {identity}, MTU {mtu}, {mbit} Mbit/s, messages up to {} bytes, \
-         {queue} requests, {} completions a queue, {} receives a shared queue, \
-         {made} reads made and {answered} answered at once, firmware {firmware}",
-        attr.max_msg_sz, device.completions_max, device.receives_max
-    )
-}
-
-/// The ports of a device, by the names that mean them alone.
-fn ports_of(name: &str, device: &VerbsDevice) -> Vec<(String, PortAttr)> {
-    let several = device.ports > 1;
-    let ports = (1..=device.ports).filter_map(|port| Some((port, device.port(port).ok()?)));
-    let named = ports.map(|(port, attr)| match several {
-        true => (format!("{name}:{port}"), attr),
-        false => (name.to_owned(), attr),
-    });
-    named.collect()
-}
-
-fn choice((name, attr): &(String, PortAttr)) -> InterfaceChoice {
-    InterfaceChoice {
-        bytes_per_s: attr.bytes_per_s(),
-        ..InterfaceChoice::none(name)
+/// Why a port that [`choose`] gave would not carry now, for people.
+pub(crate) fn complaint(name: &str) -> Option<String> {
+    match Port::open(name) {
+        Ok(port) if port.attr.active() => None,
+        Ok(_) => Some("its port is down".to_owned()),
+        Err(why) => Some(why),
     }
 }
 
-fn listed(ports: &[(String, PortAttr)]) -> String {
-    let state = |attr: &PortAttr| if attr.active() { "up" } else { "down" };
-    let all: Vec<_> = ports
-        .iter()
-        .map(|(name, attr)| format!("{name} {}", state(attr)))
-        .collect();
-    match all.is_empty() {
-        true => "there are none".to_owned(),
-        false => all.join(", "),
-    }
+/// What became of the identity of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Itself {
+    /// It is what it was.
+    AsBefore,
+    /// Its GID is at another place in the port's table.
+    Moved,
+    /// It is another one, or has none.
+    Gone,
 }
 
 impl Port {
     /// Opens the port of a name that [`choose`] gave; the error says what to do.
     pub(super) fn open(name: &str) -> Result<Port, String> {
-        let (device_name, number) = match name.split_once(':') {
-            Some((device, port)) => (device, port.parse().unwrap_or(0)),
-            None => (name, 1),
+        let (name, number) = match name.split_once(':') {
+            Some((device, port)) => (device.to_owned(), port.parse().unwrap_or(0)),
+            None => (name.to_owned(), 1),
         };
-        let device = VerbsDevice::open(device_name)?;
+        let device = VerbsDevice::open(&name)?;
         let attr = device
             .port(number)
             .map_err(|e| format!("port {number}: {}", crate::sys::errno_text(e)))?;
-        let (gid_index, gid, node) = match attr.ethernet() {
-            true => roce(&device, device_name, number, &attr)?,
-            false => infiniband(&device, number, &attr)?,
-        };
-        let version_2 = attr.ethernet() && is_version_2(device_name, number, gid_index);
+        let (gid_index, gid, node) = identity(&device, &name, number, &attr)?;
+        let version_2 = attr.ethernet() && is_version_2(&name, number, gid_index);
         let groups_on = version_2
-            .then(|| interface_of(device_name, number, gid_index))
+            .then(|| interface_of(&name, number, gid_index))
             .flatten();
         Ok(Port {
-            groups_on,
             device,
+            name,
             number,
             attr,
-            gid_index,
+            gid_index: AtomicU8::new(gid_index),
             gid,
             node,
+            version_2,
+            groups_on,
         })
     }
 
-    /// The port is still the one that its address names.
-    pub(super) fn is_itself(&self) -> bool {
-        match self.node {
-            Node::Lid { lid, .. } => self
-                .device
-                .port(self.number)
-                .is_ok_and(|now| now.lid == lid),
-            Node::V4 { .. } | Node::Gid(_) => {
-                self.device.gid(self.number, self.gid_index) == Some(self.gid)
+    /// The place of its GID in the port's table.
+    pub(super) fn gid_index(&self) -> u8 {
+        self.gid_index.load(Relaxed)
+    }
+
+    /// Looks whether the port is still the one that its address names.
+    pub(super) fn look(&self) -> Itself {
+        let (device, number) = (&self.device, self.number);
+        if let Node::Lid { prefix, lid, pkey } = self.node {
+            let same = device.port(number).is_ok_and(|now| now.lid == lid)
+                && device.pkey(number, 0) == Some(pkey)
+                && device
+                    .gid(number, 0)
+                    .is_some_and(|gid| gid.starts_with(&prefix));
+            return match same {
+                true => Itself::AsBefore,
+                false => Itself::Gone,
+            };
+        }
+        // The kernel keeps the place of a GID that is gone as long as something names it, so that
+        // one that comes back has another.
+        let is_it = |index: &u8| {
+            device.gid(number, *index) == Some(self.gid)
+                && is_version_2(&self.name, number, *index) == self.version_2
+        };
+        if is_it(&self.gid_index()) {
+            return Itself::AsBefore;
+        }
+        match (0..table_len(&self.attr)).find(is_it) {
+            Some(index) => {
+                self.gid_index.store(index, Relaxed);
+                Itself::Moved
             }
+            None => Itself::Gone,
         }
     }
 }
 
 type Identity = (u8, [u8; 16], Node);
 
+/// The identity of a port; the error says what it lacks.
+fn identity(
+    device: &VerbsDevice,
+    name: &str,
+    port: u8,
+    attr: &PortAttr,
+) -> Result<Identity, String> {
+    match attr.ethernet() {
+        true => roce(device, name, port, attr),
+        false => infiniband(device, port, attr),
+    }
+}
+
 /// The identity of a port of InfiniBand: its LID.
 fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identity, String> {
     let gid = device.gid(port, 0).ok_or("the port has no GID")?;
     let pkey = device.pkey(port, 0).ok_or("the port has no P_Key")?;
     if attr.lid == 0 {
-        return Err("the port has no LID yet: does a subnet manager run?".to_owned());
+        return Err(match attr.waits() || attr.active() {
+            true => "the port has no LID yet: does a subnet manager run?".to_owned(),
+            false => "the port is down, and has no LID yet".to_owned(),
+        });
     }
     let prefix = std::array::from_fn(|at| gid[at]);
     let node = Node::Lid {
@@ -205,9 +330,8 @@ fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identit
 /// The best GID of a port of RoCE: version 2 before 1, as routers and load balancing know it, and
 /// IPv4 first, as its subnet is known.
 fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<Identity, String> {
-    let table = u8::try_from(attr.gid_tbl_len).unwrap_or(u8::MAX);
     let mut best: Option<(u8, u8, [u8; 16])> = None;
-    for index in 0..table {
+    for index in 0..table_len(attr) {
         let Some(gid) = device.gid(port, index).filter(|gid| *gid != [0; 16]) else {
             continue;
         };
@@ -225,6 +349,11 @@ fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<I
         node => node,
     };
     Ok((index, gid, node))
+}
+
+/// Places in a port's table of GIDs, as far as they are looked at.
+fn table_len(attr: &PortAttr) -> u8 {
+    u8::try_from(attr.gid_tbl_len).unwrap_or(u8::MAX)
 }
 
 fn rank(gid: &[u8; 16], version_2: bool) -> u8 {

@@ -203,8 +203,8 @@ impl VerbsRx {
 
     /// Takes what the device tells of by itself.
     fn events(&mut self) {
-        while let Some(event) = self.shared.port.device.event() {
-            self.shared.note(Notice::Event(event));
+        while let Some((event, name)) = self.shared.port.device.event() {
+            self.shared.note(Notice::Event(event, name));
         }
     }
 }

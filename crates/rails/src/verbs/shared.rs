@@ -54,8 +54,8 @@ pub struct VerbsConfig {
 
 /// News for the sending half.
 pub(super) enum Notice {
-    /// The device tells of something by itself.
-    Event(VerbsEvent),
+    /// The device tells of something by itself, which has a name.
+    Event(VerbsEvent, &'static str),
     /// The pair of datagrams has failed, in this life of it.
     Failed(u32),
     /// A connection has failed: its queue pair, and the status of the completion.

@@ -1,5 +1,6 @@
 //! Sending half.
 
+mod events;
 mod groups;
 mod read;
 mod write;
@@ -15,7 +16,7 @@ use super::send_queue::Read;
 use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
 use crate::interfaces::InterfaceChoice;
-use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
+use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends};
 use crate::sys::Errno;
 use crate::{
     BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
@@ -125,7 +126,8 @@ impl VerbsTx {
         config: &VerbsConfig,
     ) -> Result<VerbsTx, Failure> {
         let failed = |errno| ("ibv_reg_mr", errno);
-        Ok(VerbsTx {
+        let up = shared.port.attr.active();
+        let mut tx = VerbsTx {
             links: VerbsLinks::new(shared.clone(), kind, config).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
             groups: OwnGroups::default(),
@@ -135,9 +137,13 @@ impl VerbsTx {
             chain: Sends::new(CONNECTION_SENDS as usize),
             staged: config.staged,
             silences: 0,
-            up: true,
+            up,
             dead: false,
-        })
+        };
+        if !up {
+            tx.down(libc::ENETDOWN);
+        }
+        Ok(tx)
     }
 
     /// Largest packet.
@@ -182,7 +188,7 @@ impl VerbsTx {
             }
         }
         self.free();
-        if failed {
+        if failed && !self.dead {
             self.renew();
         }
     }
@@ -288,46 +294,11 @@ impl VerbsTx {
                 self.links.failed(number, status);
             }
             Notice::Failed(life) => {
-                if life == self.shared.life.load(Relaxed) {
+                if life == self.shared.life.load(Relaxed) && !self.dead {
                     self.renew();
                 }
             }
-            Notice::Event(event) => self.on_event(event),
-        }
-    }
-
-    fn on_event(&mut self, event: VerbsEvent) {
-        let ours = self.shared.port.number;
-        match event {
-            VerbsEvent::Fatal => {
-                self.dead = true;
-                self.down(libc::EIO);
-            }
-            VerbsEvent::PortDown(port) if port == ours => self.down(libc::ENETDOWN),
-            VerbsEvent::PortUp(port) | VerbsEvent::PortChanged(port) if port == ours => {
-                self.look_at_port();
-            }
-            // Completions say which of them it is.
-            VerbsEvent::Broken
-            | VerbsEvent::PortDown(_)
-            | VerbsEvent::PortUp(_)
-            | VerbsEvent::PortChanged(_)
-            | VerbsEvent::Other => {}
-        }
-    }
-
-    /// The port may be up, and may be another than its address says.
-    fn look_at_port(&mut self) {
-        let port = &self.shared.port;
-        let active = port
-            .device
-            .port(port.number)
-            .is_ok_and(|attr| attr.active());
-        if !port.is_itself() {
-            self.down(libc::EADDRNOTAVAIL);
-        } else if active && !self.dead && !self.up {
-            self.up = true;
-            self.links.events.push_back(RailEvent::Fault(RailFault::Up));
+            Notice::Event(event, name) => self.on_event(event, name),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Devices and their ports.
 
-use super::layout::{AsyncEvent, Context, DeviceAttr, PortAttr};
+use super::layout::{AsyncEvent, Context, DeviceAttr, PortAttr, Qp};
 use super::library::{library, Library};
 use crate::sys::{errno, Errno};
 use std::ffi::{c_int, CStr};
@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 /// The state of a port that carries packets.
 const ACTIVE: i32 = 4;
+/// States of one whose link is up, which waits for a subnet manager.
+const INIT: i32 = 2;
+const ARMED: i32 = 3;
 
 /// Most reads that a connection has under way, each way. (What the peer's device answers at once is
 /// not asked: adapters have 16 or more.)
@@ -46,12 +49,42 @@ pub(crate) enum VerbsEvent {
     PortDown(u8),
     /// A port's identifiers or GIDs may have changed.
     PortChanged(u8),
-    /// The device is unusable for good.
+    /// The device, or a queue that all queue pairs of ours share, is unusable for good.
     Fatal,
-    /// Something of ours is in error: a queue pair or a completion queue.
-    Broken,
-    /// Nothing that concerns us.
+    /// A queue pair is in error, by its number; no completion need say so.
+    PairBroken(u32),
+    /// Nothing that changes anything here.
     Other,
+}
+
+/// Names of events by their numbers, as verbs have them behind `IBV_EVENT_`.
+const EVENTS: [&str; 20] = [
+    "CQ_ERR",
+    "QP_FATAL",
+    "QP_REQ_ERR",
+    "QP_ACCESS_ERR",
+    "COMM_EST",
+    "SQ_DRAINED",
+    "PATH_MIG",
+    "PATH_MIG_ERR",
+    "DEVICE_FATAL",
+    "PORT_ACTIVE",
+    "PORT_ERR",
+    "LID_CHANGE",
+    "PKEY_CHANGE",
+    "SM_CHANGE",
+    "SRQ_ERR",
+    "SRQ_LIMIT_REACHED",
+    "QP_LAST_WQE_REACHED",
+    "CLIENT_REREGISTER",
+    "GID_CHANGE",
+    "WQ_FATAL",
+];
+
+/// The name of an event.
+fn event_name(number: c_int) -> &'static str {
+    let known = usize::try_from(number).ok().and_then(|at| EVENTS.get(at));
+    known.copied().unwrap_or("an event that is not known")
 }
 
 /// Names of the devices there are, in the library's order; the error says why none can be used.
@@ -113,7 +146,11 @@ impl VerbsDevice {
         };
         if context.is_null() {
             let text = crate::sys::errno_text(errno);
-            return Err(format!("verbs device {name} does not open: {text}"));
+            let hint = match errno {
+                libc::EACCES | libc::EPERM => ": may you read and write /dev/infiniband/uverbs*?",
+                _ => "",
+            };
+            return Err(format!("verbs device {name} does not open: {text}{hint}"));
         }
         let mut device = VerbsDevice {
             library,
@@ -184,8 +221,8 @@ impl VerbsDevice {
         unsafe { (*self.context).async_fd }
     }
 
-    /// The next event, without waiting.
-    pub(crate) fn event(&self) -> Option<VerbsEvent> {
+    /// The next event and its name, without waiting. `docs/verbs.md` says why each is what it is.
+    pub(crate) fn event(&self) -> Option<(VerbsEvent, &'static str)> {
         let mut event = AsyncEvent {
             element: 0,
             event_type: 0,
@@ -197,17 +234,23 @@ impl VerbsDevice {
         }
         let port = event.element.to_ne_bytes()[0];
         let what = match event.event_type {
-            0..=3 | 14 => VerbsEvent::Broken,
-            8 => VerbsEvent::Fatal,
+            0 | 8 | 14 => VerbsEvent::Fatal,
+            1..=3 | 16 => {
+                let pair = event.element as *const Qp;
+                // SAFETY: of these events the element is a queue pair, which is not destroyed
+                // before the event is acknowledged.
+                VerbsEvent::PairBroken(unsafe { (*pair).qp_num })
+            }
             9 => VerbsEvent::PortUp(port),
             10 => VerbsEvent::PortDown(port),
             11 | 12 | 17 | 18 => VerbsEvent::PortChanged(port),
             _ => VerbsEvent::Other,
         };
+        let name = event_name(event.event_type);
         // SAFETY: the event was got above, and is acknowledged once: else objects that it speaks of
         // could not be destroyed.
         unsafe { (self.library.ack_async_event)(&mut event) };
-        Some(what)
+        Some((what, name))
     }
 }
 
@@ -222,6 +265,11 @@ impl PortAttr {
     /// It carries packets.
     pub(crate) fn active(&self) -> bool {
         self.state == ACTIVE
+    }
+
+    /// Its link is up, and it waits for a subnet manager.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.state, INIT | ARMED)
     }
 
     /// It is of Ethernet (RoCE), not of InfiniBand.

@@ -29,6 +29,14 @@ impl VerbsTx {
         }
     }
 
+    /// Ways to groups are made anew. (One that cannot be loses what is sent to it.)
+    #[cold]
+    pub(super) fn renew_groups(&mut self) {
+        let old = self.groups.iter_mut().flatten();
+        let old: Vec<_> = old.filter_map(|own| own.renew().ok()).collect();
+        old.into_iter().for_each(|handle| self.links.retire(handle));
+    }
+
     /// Posts packets that lie in a lent buffer.
     fn post_to_group(
         &mut self,

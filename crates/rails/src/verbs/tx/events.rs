@@ -1,0 +1,65 @@
+//! What the device tells of by itself, and its consequences.
+
+use super::{Notice, VerbsTx};
+use crate::sys::verbs::VerbsEvent;
+use crate::verbs::port::Itself;
+use crate::{RailEvent, RailFault};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl VerbsTx {
+    #[cold]
+    pub(super) fn on_event(&mut self, event: VerbsEvent, name: &'static str) {
+        self.links.events.push_back(RailEvent::Told(name));
+        let ours = self.shared.port.number;
+        match event {
+            VerbsEvent::Fatal => {
+                self.dead = true;
+                self.down(libc::EIO);
+            }
+            VerbsEvent::PortDown(port) if port == ours => self.down(libc::ENETDOWN),
+            VerbsEvent::PortUp(port) | VerbsEvent::PortChanged(port) if port == ours => {
+                self.look_at_port();
+            }
+            VerbsEvent::PairBroken(number) if number == self.shared.datagrams.number() => {
+                self.on_notice(Notice::Failed(self.shared.life.load(Relaxed)));
+            }
+            VerbsEvent::PairBroken(number) => {
+                self.links.pair_broken(number);
+                self.free();
+            }
+            VerbsEvent::PortDown(_)
+            | VerbsEvent::PortUp(_)
+            | VerbsEvent::PortChanged(_)
+            | VerbsEvent::Other => {}
+        }
+    }
+
+    /// The port may be up, and may be another than its address says.
+    fn look_at_port(&mut self) {
+        let port = &self.shared.port;
+        let now = port.device.port(port.number);
+        let active = now.is_ok_and(|attr| attr.active());
+        match port.look() {
+            Itself::Gone => {
+                self.down(libc::EADDRNOTAVAIL);
+                return self.end_links();
+            }
+            Itself::Moved => {
+                self.end_links();
+                self.renew_groups();
+            }
+            Itself::AsBefore => {}
+        }
+        if active && !self.dead && !self.up {
+            self.up = true;
+            self.links.events.push_back(RailEvent::Fault(RailFault::Up));
+        }
+    }
+
+    /// What names the old place of the GID works no more, and keeps the kernel from giving the
+    /// place away.
+    fn end_links(&mut self) {
+        self.links.end_all(libc::EADDRNOTAVAIL);
+        self.free();
+    }
+}

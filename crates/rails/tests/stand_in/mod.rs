@@ -1,0 +1,62 @@
+//! Runs a test with a stand-in for libibverbs (`verbs.c`), which is loaded where the library is:
+//! the test runs again in a process of its own, whose loader finds the stand-in first.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The folder of what the stand-in reads.
+const FOLDER: &str = "STAND_IN";
+
+/// The stand-in's devices, as a test sees them.
+pub struct StandIn {
+    folder: PathBuf,
+}
+
+impl StandIn {
+    /// Runs the test of this name, in a process where devices have these ports (`verbs.c` says
+    /// how), and gives nothing; in that process, the stand-in.
+    pub fn enter(name: &str, ports: &[&str]) -> Option<StandIn> {
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            let folder = PathBuf::from(folder);
+            return Some(StandIn { folder });
+        }
+        let folder = std::env::temp_dir().join(format!("marline-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stand_in/verbs.c");
+        let library = folder.join("libibverbs.so.1");
+        let compiled = Command::new("cc")
+            .args([
+                "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o",
+            ])
+            .args([library.as_os_str(), source.as_ref()])
+            .status();
+        assert!(
+            compiled.unwrap().success(),
+            "cc and libibverbs-dev: scripts/install-deps"
+        );
+        let stand_in = StandIn { folder };
+        stand_in.has(ports);
+        let test = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FOLDER, &stand_in.folder)
+            .env("LD_LIBRARY_PATH", &stand_in.folder)
+            .status();
+        std::fs::remove_dir_all(&stand_in.folder).unwrap();
+        assert!(test.unwrap().success());
+        None
+    }
+
+    /// Devices have these ports from now on.
+    pub fn has(&self, ports: &[&str]) {
+        let new = self.folder.join("new");
+        std::fs::write(&new, ports.join("\n")).unwrap();
+        std::fs::rename(new, self.folder.join("ports")).unwrap();
+    }
+
+    /// Devices tell of an event, by its number in verbs, at a port or a queue pair.
+    pub fn tells(&self, event: u32, which: u32) {
+        let events = self.folder.join("events");
+        let before = std::fs::read_to_string(&events).unwrap_or_default();
+        std::fs::write(events, format!("{before}{event} {which}\n")).unwrap();
+    }
+}

@@ -1,0 +1,421 @@
+//! Devices of several ports, and what devices tell of by themselves: on a stand-in for libibverbs,
+//! as no emulated device has the one, or tells of all of the other.
+
+mod stand_in;
+
+use marline_rails::{
+    choose_rails, open_rail, show_addr, AnyRx, AnyTx, DownReason, LinkId, Links, Rail, RailChoice,
+    RailEvent, RailFault, RailRx, RailTx, RailsConfig, SendOutcome,
+};
+use stand_in::StandIn;
+use std::sync::Arc;
+
+/// Events, by their numbers in verbs.
+const CQ_ERR: u32 = 0;
+const DEVICE_FATAL: u32 = 8;
+const PORT_ACTIVE: u32 = 9;
+const PORT_ERR: u32 = 10;
+const LID_CHANGE: u32 = 11;
+const PKEY_CHANGE: u32 = 12;
+const SRQ_ERR: u32 = 14;
+const GID_CHANGE: u32 = 18;
+/// Of a queue pair that is in error, and of what else the name says.
+const PAIR_ERRORS: [(u32, &str); 4] = [
+    (1, "QP_FATAL"),
+    (2, "QP_REQ_ERR"),
+    (3, "QP_ACCESS_ERR"),
+    (16, "QP_LAST_WQE_REACHED"),
+];
+/// Of a queue pair, or a port, and no matter.
+const IDLE: [(u32, &str); 9] = [
+    (4, "COMM_EST"),
+    (5, "SQ_DRAINED"),
+    (6, "PATH_MIG"),
+    (7, "PATH_MIG_ERR"),
+    (13, "SM_CHANGE"),
+    (15, "SRQ_LIMIT_REACHED"),
+    (17, "CLIENT_REREGISTER"),
+    (19, "WQ_FATAL"),
+    (99, "an event that is not known"),
+];
+
+/// Ports of InfiniBand.
+const IB_1: &str = "mlx5_0 1 4 1 17 ffff 0 fe800000000000000002c90300000001";
+const IB_2: &str = "mlx5_0 2 4 1 18 ffff 0 fe800000000000000002c90300000002";
+const IB_2_DOWN: &str = "mlx5_0 2 1 1 18 ffff 0 fe800000000000000002c90300000002";
+/// One that never was up.
+const IB_2_NEW: &str = "mlx5_0 2 1 1 0 ffff 0 fe800000000000000002c90300000002";
+/// A device that does not open.
+const SHUT: &str = "mlx5_1 1 0 1 0 ffff 0 00000000000000000000000000000000";
+/// A port of RoCE, with its GID elsewhere, and without.
+const ROCE: &str = "mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0001";
+const ROCE_ELSEWHERE: &str = "mlx5_2 1 4 2 0 ffff 3 00000000000000000000ffff0a4d0001";
+const ROCE_NO_GID: &str = "mlx5_2 1 4 2 0 ffff 1 00000000000000000000000000000000";
+
+fn chosen(name: &str) -> Result<Vec<RailChoice>, String> {
+    choose_rails(&[name.to_owned()])
+}
+
+/// Names of the rails that a name means.
+fn names(name: &str) -> Vec<String> {
+    let rails = chosen(name).unwrap();
+    rails.iter().map(RailChoice::name).collect()
+}
+
+/// One rail, and what it told.
+struct End {
+    tx: AnyTx,
+    rx: AnyRx,
+    events: Vec<RailEvent>,
+    packets: Vec<Vec<u8>>,
+}
+
+impl End {
+    fn open(name: &str) -> End {
+        let clock: marline_rails::Clock = Arc::new(|| 0);
+        let rail = open_rail(
+            0,
+            &chosen(name).unwrap()[0],
+            &RailsConfig::default(),
+            &clock,
+        );
+        let (tx, rx) = rail.unwrap().split();
+        End {
+            tx,
+            rx,
+            events: Vec::new(),
+            packets: Vec::new(),
+        }
+    }
+
+    /// The number of its pair of datagrams.
+    fn number(&self) -> u32 {
+        let shown = show_addr(&self.tx.local_addr());
+        shown.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// What it tells, having asked its device: but for what the device told.
+    fn news(&mut self) -> Vec<RailEvent> {
+        self.rx.arm();
+        self.rx
+            .recv(&mut |received| self.packets.push(received.bytes.to_vec()));
+        while let Some(event) = self.tx.poll_event() {
+            self.events.push(event);
+        }
+        let told = |event: &RailEvent| matches!(event, RailEvent::Told(_));
+        self.events
+            .iter()
+            .filter(|event| !told(event))
+            .copied()
+            .collect()
+    }
+
+    /// What its device told it.
+    fn told(&mut self) -> Vec<&'static str> {
+        self.news();
+        let told = |event: &RailEvent| match event {
+            RailEvent::Told(what) => Some(*what),
+            _ => None,
+        };
+        self.events.iter().filter_map(told).collect()
+    }
+
+    /// The fault that it tells, if it tells one and nothing else but that links are down.
+    fn fault(&mut self) -> Option<RailFault> {
+        let news = self.news();
+        self.events.clear();
+        let faults: Vec<_> = (news.iter())
+            .filter_map(|event| match event {
+                RailEvent::Fault(fault) => Some(*fault),
+                RailEvent::LinkDown(..) => None,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(faults.len() < 2, "{faults:?}");
+        faults.first().copied()
+    }
+}
+
+/// A link from `a` to `b` that is up. (The stand-in takes no time, but a thread finds the way.)
+fn link(a: &mut End, b: &mut End) -> LinkId {
+    a.events.clear();
+    let connected = a.tx.connect(&b.tx.local_addr());
+    while !connected.up && !a.events.contains(&RailEvent::LinkUp(connected.link)) {
+        let down = |event: &RailEvent| matches!(event, RailEvent::LinkDown(..));
+        assert!(!a.events.iter().any(down), "{:?}", a.events);
+        a.news();
+        b.news();
+        std::thread::yield_now();
+    }
+    (a.events, b.events) = (Vec::new(), Vec::new());
+    connected.link
+}
+
+/// What is sent on a link arrives.
+fn carries(a: &mut End, link: LinkId, b: &mut End) {
+    for len in [1, 1000] {
+        let bytes = vec![len as u8; len];
+        assert_eq!(a.tx.send(link, &bytes, len, 0), SendOutcome::Sent);
+        b.news();
+        assert_eq!(b.packets.pop(), Some(bytes));
+    }
+}
+
+#[test]
+fn ports_are_rails_by_their_names() {
+    let all = [IB_1, IB_2, SHUT, ROCE];
+    let Some(stand_in) = StandIn::enter("ports_are_rails_by_their_names", &all) else {
+        return;
+    };
+    assert_eq!(names("rc"), ["rc:mlx5_0:1", "rc:mlx5_0:2", "rc:mlx5_2"]);
+    assert_eq!(names("ud:mlx5_0"), ["ud:mlx5_0:1", "ud:mlx5_0:2"]);
+    assert_eq!(names("uc:mlx5_0:2"), ["uc:mlx5_0:2"]);
+    assert_eq!(names("rc:mlx5_2"), ["rc:mlx5_2"]);
+    let error = |name: &str| chosen(name).unwrap_err();
+    assert!(error("rc:mlx5_1").contains("mlx5_1 does not open: Permission denied"));
+    assert!(error("rc:mlx5_1").contains("/dev/infiniband"));
+    let no_such = "there is no such port of a verbs device (mlx5_0:1 up, mlx5_0:2 up, mlx5_2 up)";
+    for name in ["mlx5_0:3", "mlx5_2:2", "mlx5", "mlx5_0:"] {
+        assert_eq!(error(&format!("rc:{name}")), format!("{name}: {no_such}"));
+    }
+
+    // Without a port's name those that carry packets and have an address; with it, that one.
+    for down in [IB_2_DOWN, IB_2_NEW] {
+        stand_in.has(&[IB_1, down, ROCE_NO_GID]);
+        assert_eq!(names("rc"), ["rc:mlx5_0:1"]);
+        assert_eq!(names("rc:mlx5_0"), ["rc:mlx5_0:1"]);
+        let named = chosen("rc:mlx5_0:2").unwrap();
+        assert_eq!(named[0].name(), "rc:mlx5_0:2");
+    }
+    let complaint = |name: &str| chosen(name).unwrap()[0].complaint();
+    assert_eq!(complaint("rc:mlx5_0:1"), None);
+    assert!(complaint("rc:mlx5_0:2").unwrap().contains("no LID yet"));
+    assert!(complaint("rc:mlx5_2").unwrap().contains("no GID"));
+    stand_in.has(&[IB_2_DOWN, ROCE_NO_GID]);
+    assert_eq!(complaint("rc:mlx5_0:2").unwrap(), "its port is down");
+    for name in ["rc", "rc:mlx5_0"] {
+        let said = error(name);
+        assert!(said.contains("no port of"), "{said}");
+        assert!(said.contains("mlx5_0:2 down"), "{said}");
+    }
+}
+
+#[test]
+fn a_port_falls_and_comes_alone() {
+    let Some(stand_in) = StandIn::enter("a_port_falls_and_comes_alone", &[IB_1, IB_2]) else {
+        return;
+    };
+    for kind in ["ud", "uc", "rc"] {
+        let mut ends = ["1", "1", "2", "2"].map(|at| End::open(&format!("{kind}:mlx5_0:{at}")));
+        let [a, b, c, d] = &mut ends;
+        let (first, second) = (link(a, b), link(c, d));
+        stand_in.has(&[IB_1, IB_2_DOWN]);
+        stand_in.tells(PORT_ERR, 2);
+        assert_eq!(c.fault(), Some(RailFault::Down(libc::ENETDOWN)), "{kind}");
+        assert_eq!(a.fault(), None, "{kind}");
+        carries(a, first, b);
+        // One that begins on it is down, too, and comes with it.
+        let mut late = End::open(&format!("{kind}:mlx5_0:2"));
+        assert_eq!(
+            late.fault(),
+            Some(RailFault::Down(libc::ENETDOWN)),
+            "{kind}"
+        );
+        stand_in.has(&[IB_1, IB_2]);
+        stand_in.tells(PORT_ACTIVE, 2);
+        assert_eq!(late.fault(), Some(RailFault::Up), "{kind}");
+        assert_eq!(c.fault(), Some(RailFault::Up), "{kind}");
+        assert_eq!(a.fault(), None, "{kind}");
+        carries(a, first, b);
+        carries(c, second, d);
+        assert_eq!(a.told(), [] as [&str; 0], "cleared");
+    }
+}
+
+#[test]
+fn a_port_is_the_one_that_its_address_names() {
+    let all = [IB_1, IB_2];
+    let Some(stand_in) = StandIn::enter("a_port_is_the_one_that_its_address_names", &all) else {
+        return;
+    };
+    let (mut a, mut b) = (End::open("rc:mlx5_0:1"), End::open("rc:mlx5_0:2"));
+    let gone = Some(RailFault::Down(libc::EADDRNOTAVAIL));
+    for (event, other) in [
+        (
+            LID_CHANGE,
+            "mlx5_0 2 4 1 19 ffff 0 fe800000000000000002c90300000002",
+        ),
+        (
+            PKEY_CHANGE,
+            "mlx5_0 2 4 1 18 8001 0 fe800000000000000002c90300000002",
+        ),
+        (
+            GID_CHANGE,
+            "mlx5_0 2 4 1 18 ffff 0 fec00000000000000002c90300000002",
+        ),
+    ] {
+        stand_in.has(&[IB_1, other]);
+        stand_in.tells(event, 2);
+        assert_eq!(b.fault(), gone, "{other}");
+        stand_in.has(&[IB_1, IB_2]);
+        stand_in.tells(event, 2);
+        assert_eq!(b.fault(), Some(RailFault::Up), "{other}");
+        assert_eq!(a.fault(), None, "{other}");
+    }
+}
+
+#[test]
+fn a_gid_goes_and_comes_elsewhere_in_its_table() {
+    let name = "a_gid_goes_and_comes_elsewhere_in_its_table";
+    let Some(stand_in) = StandIn::enter(name, &[ROCE]) else {
+        return;
+    };
+    for kind in ["ud", "uc", "rc"] {
+        stand_in.has(&[ROCE]);
+        let mut ends = [(); 2].map(|()| End::open(&format!("{kind}:mlx5_2")));
+        let [a, b] = &mut ends;
+        let to_b = link(a, b);
+        carries(a, to_b, b);
+        stand_in.has(&[ROCE_NO_GID]);
+        stand_in.tells(GID_CHANGE, 1);
+        // What names the place in the table keeps the kernel from giving it to another.
+        let down =
+            |event: &RailEvent| matches!(event, RailEvent::LinkDown(link, _) if *link == to_b);
+        assert!(a.news().iter().any(down), "{kind}");
+        assert_eq!(
+            a.fault(),
+            Some(RailFault::Down(libc::EADDRNOTAVAIL)),
+            "{kind}"
+        );
+        a.tx.close(to_b);
+        assert_eq!(
+            b.fault(),
+            Some(RailFault::Down(libc::EADDRNOTAVAIL)),
+            "{kind}"
+        );
+        // Another GID is none of ours.
+        stand_in.has(&["mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0009"]);
+        stand_in.tells(GID_CHANGE, 1);
+        assert_eq!(
+            a.fault(),
+            Some(RailFault::Down(libc::EADDRNOTAVAIL)),
+            "{kind}"
+        );
+        stand_in.has(&[ROCE_ELSEWHERE]);
+        stand_in.tells(GID_CHANGE, 1);
+        assert_eq!(a.fault(), Some(RailFault::Up), "{kind}");
+        b.news();
+        let to_b = link(a, b);
+        carries(a, to_b, b);
+        // It was away for too short a time to be missed.
+        stand_in.has(&[ROCE]);
+        stand_in.tells(GID_CHANGE, 1);
+        assert!(a.news().iter().any(down), "{kind}");
+        assert_eq!(a.fault(), None, "{kind}");
+        a.tx.close(to_b);
+        b.news();
+        let to_b = link(a, b);
+        carries(a, to_b, b);
+    }
+}
+
+#[test]
+fn a_pair_in_error_ends_its_link_alone() {
+    let name = "a_pair_in_error_ends_its_link_alone";
+    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+        return;
+    };
+    for kind in ["uc", "rc"] {
+        for (event, word) in PAIR_ERRORS {
+            let mut ends = [(); 3].map(|()| End::open(&format!("{kind}:mlx5_0")));
+            let [a, b, c] = &mut ends;
+            let (to_b, to_c) = (link(a, b), link(a, c));
+            // Pairs are numbered as they are made: first those of datagrams.
+            stand_in.tells(event, a.number() + 3);
+            let down = RailEvent::LinkDown(to_b, DownReason::Broken(libc::EIO));
+            assert_eq!(a.news(), [down], "{kind} {word}");
+            assert_eq!(a.told(), [word], "{kind}");
+            a.tx.close(to_b);
+            assert!(b.told().is_empty() && c.told().is_empty(), "{kind} {word}");
+            carries(a, to_c, c);
+            let to_b = link(a, b);
+            carries(a, to_b, b);
+        }
+    }
+}
+
+#[test]
+fn a_pair_of_datagrams_in_error_begins_anew() {
+    let name = "a_pair_of_datagrams_in_error_begins_anew";
+    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+        return;
+    };
+    for kind in ["ud", "rc"] {
+        for (event, word) in PAIR_ERRORS {
+            let mut ends = [(); 2].map(|()| End::open(&format!("{kind}:mlx5_0")));
+            let [a, b] = &mut ends;
+            let number = a.number();
+            stand_in.tells(event, number);
+            assert_eq!(
+                (a.news(), a.told(), a.number()),
+                (vec![], vec![word], number)
+            );
+            let to_b = link(a, b);
+            carries(a, to_b, b);
+        }
+    }
+}
+
+#[test]
+fn a_queue_or_device_in_error_ends_the_rail() {
+    let name = "a_queue_or_device_in_error_ends_the_rail";
+    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+        return;
+    };
+    for kind in ["ud", "uc", "rc"] {
+        for event in [CQ_ERR, DEVICE_FATAL, SRQ_ERR] {
+            if (kind, event) == ("ud", SRQ_ERR) {
+                continue; // it has none
+            }
+            let mut a = End::open(&format!("{kind}:mlx5_0"));
+            stand_in.tells(event, 1);
+            let lost = Some(RailFault::Down(libc::EIO));
+            assert_eq!(a.fault(), lost, "{kind} {event}");
+            stand_in.tells(PORT_ACTIVE, 1);
+            for _ in 0..3 {
+                assert_eq!(a.fault(), None, "{kind} {event}: for good, and told once");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_events_are_told_and_change_nothing() {
+    let name = "other_events_are_told_and_change_nothing";
+    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+        return;
+    };
+    for kind in ["ud", "uc", "rc"] {
+        let mut ends = [(); 2].map(|()| End::open(&format!("{kind}:mlx5_0")));
+        let [a, b] = &mut ends;
+        let to_b = link(a, b);
+        for (event, word) in IDLE {
+            // Of the pair of datagrams, of a connection, or of a port.
+            for which in [a.number(), a.number() + 2, 1] {
+                stand_in.tells(event, which);
+            }
+            assert_eq!(a.news(), [], "{kind} {word}");
+            let told = a.told();
+            if (kind, word) == ("ud", "SRQ_LIMIT_REACHED") {
+                assert_eq!(told, [] as [&str; 0], "it has no such queue");
+                continue;
+            }
+            assert!(
+                !told.is_empty() && told.iter().all(|told| *told == word),
+                "{told:?}"
+            );
+            carries(a, to_b, b);
+            a.events.clear();
+        }
+    }
+}
