@@ -16,9 +16,9 @@ use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
-    choose_rails, open_rail, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceWatch,
-    Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig, UdpAddr, UdpConfig,
-    VerbsConfig,
+    choose_rails, open_rail, with_paths, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript,
+    InterfaceWatch, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig, UdpAddr,
+    UdpConfig, VerbsConfig,
 };
 use marline_wire::{RailKind, GRANULE};
 use std::net::IpAddr;
@@ -152,7 +152,8 @@ impl Settings {
             true => format!("FI_MARLINE_RAILS={}: {why}", self.rails.join(",")),
             false => why,
         };
-        let mut choices = choose_rails(&self.rails).map_err(named)?;
+        let choices = choose_rails(&self.rails).map_err(named)?;
+        let mut choices = with_paths(choices, self.verbs_paths).map_err(named)?;
         if self.shm && !self.rails.iter().any(|name| name == "shm") {
             choices.append(&mut choose_rails(&["shm".to_owned()])?);
         }

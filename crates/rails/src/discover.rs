@@ -21,6 +21,8 @@ struct Kind {
     /// The rails that some names mean; no names: all that are usable. Where they wait for an
     /// address it is one of this version.
     choose: fn(&[String], IpVersion) -> Result<Vec<InterfaceChoice>, String>,
+    /// There may be several rails on one interface.
+    paths: bool,
     /// Opens one of them.
     open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
 }
@@ -30,31 +32,37 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "udp",
         choose: choose_by,
+        paths: false,
         open: open_udp,
     },
     Kind {
         name: "tcp",
         choose: choose_by,
+        paths: false,
         open: open_tcp,
     },
     Kind {
         name: "shm",
         choose: choose_shm,
+        paths: false,
         open: open_shm,
     },
     Kind {
         name: "ud",
         choose: choose_verbs,
+        paths: true,
         open: open_verbs,
     },
     Kind {
         name: "rc",
         choose: choose_verbs,
+        paths: true,
         open: open_verbs,
     },
     Kind {
         name: "uc",
         choose: choose_verbs,
+        paths: true,
         open: open_verbs,
     },
 ];
@@ -68,18 +76,24 @@ pub struct RailChoice {
     implied: bool,
     /// It stands behind the rail before it.
     pub standby: bool,
+    /// Which it is of the rails on one port: 0 for the first, and wherever there is one.
+    at: usize,
     /// The interface that it uses.
     pub interface: InterfaceChoice,
 }
 
 impl RailChoice {
     /// Its name for people and in statistics: the interface's, behind the kind's where that is not
-    /// the default.
+    /// the default. The second rail on a port has `/2` behind that, and so on.
     pub fn name(&self) -> String {
-        match self.kind {
+        let name = match self.kind {
             0 => self.interface.name.clone(),
             kind if KINDS[kind].name == self.interface.name => self.interface.name.clone(),
             kind => format!("{}:{}", KINDS[kind].name, self.interface.name),
+        };
+        match self.at {
+            0 => name,
+            at => format!("{name}/{}", at + 1),
         }
     }
 
@@ -159,10 +173,32 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
             "no rail is there yet, and a job needs one to begin with: {}",
             names.join(",")
         )),
-        count if count > RAILS_MAX => Err(format!(
-            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
-        )),
+        count if count > RAILS_MAX => Err(too_many(count)),
         _ => Ok(chosen),
+    }
+}
+
+fn too_many(count: usize) -> String {
+    format!("{count} rails were named, {RAILS_MAX} are the most; name fewer")
+}
+
+/// As many rails on each port of a verbs device: each has queue pairs of its own, which routers
+/// tell apart.
+pub fn with_paths(choices: Vec<RailChoice>, paths: usize) -> Result<Vec<RailChoice>, String> {
+    let of_port = |choice: RailChoice| {
+        let count = match KINDS[choice.kind].paths {
+            true => paths,
+            false => 1,
+        };
+        (0..count).map(move |at| RailChoice {
+            at,
+            ..choice.clone()
+        })
+    };
+    let all: Vec<RailChoice> = choices.into_iter().flat_map(of_port).collect();
+    match all.len() {
+        count if count > RAILS_MAX => Err(too_many(count)),
+        _ => Ok(all),
     }
 }
 
@@ -194,6 +230,7 @@ fn choice(kind: usize, implied: bool, interface: InterfaceChoice) -> RailChoice 
         kind,
         implied,
         standby: false,
+        at: 0,
         interface,
     }
 }
@@ -313,7 +350,8 @@ fn choose_verbs(names: &[String], _: IpVersion) -> Result<Vec<InterfaceChoice>, 
 }
 
 fn open_verbs(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
-    let rail = VerbsRail::open(KINDS[choice.kind].name, &choice.interface, &config.verbs)?;
+    let (kind, port) = (KINDS[choice.kind].name, &choice.interface.name);
+    let rail = VerbsRail::open(kind, port, choice.at, &config.verbs)?;
     Ok(AnyRail::Verbs(Box::new(rail)))
 }
 
@@ -360,6 +398,28 @@ mod tests {
         assert_eq!(awaited(&["::1", "udp:later:not-here"]), (true, true));
         assert_eq!(awaited(&["::1", "lo", "later:not-here"]), (false, true));
         assert_eq!(awaited(&["shm", "tcp:later:not-here"]), (false, true));
+    }
+
+    #[test]
+    fn a_port_of_verbs_may_have_several_rails() {
+        let rc = KINDS.iter().position(|kind| kind.name == "rc").unwrap();
+        let port = |name: &str| choice(rc, false, InterfaceChoice::none(name));
+        let lo = choose_rails(&["lo".to_owned()]).unwrap();
+        let named = [port("mlx5_0"), lo[0].clone(), port("mlx5_1:2")].to_vec();
+        let names = |paths| {
+            let all = with_paths(named.clone(), paths)?;
+            Ok::<_, String>(all.iter().map(RailChoice::name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(1).unwrap(), ["rc:mlx5_0", "lo", "rc:mlx5_1:2"]);
+        let two = [
+            "rc:mlx5_0",
+            "rc:mlx5_0/2",
+            "lo",
+            "rc:mlx5_1:2",
+            "rc:mlx5_1:2/2",
+        ];
+        assert_eq!(names(2).unwrap(), two);
+        assert!(names(RAILS_MAX).unwrap_err().contains("name fewer"));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use addr::UdpAddr;
 pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
 pub use ask::{answer_to, ask, pauses, Unanswered};
 pub use caps::{Caps, GroupBounds};
-pub use discover::{choose_rails, open_rail, with_tcp_behind, RailChoice, RailsConfig};
+pub use discover::{choose_rails, open_rail, with_paths, with_tcp_behind, RailChoice, RailsConfig};
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};
 pub use interfaces::{

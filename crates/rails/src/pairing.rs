@@ -55,7 +55,8 @@ fn network(addr: &RailAddr) -> &[u8] {
 /// The pairs of a local rail and a remote one between which a path is worth trying, by their places
 /// in the two lists.
 ///
-/// Rails of one network are paired, each with each. A remote rail over IP without such a partner is
+/// Rails of one network are paired, each with each; but several on one port with several on another
+/// in their order, as each is another way from the one to the other already. A remote rail over IP without such a partner is
 /// reached from the local rail of its own index, as networks may be routed.
 ///
 /// An address that both sides have is no way to the other, if each side has some that the other has
@@ -71,6 +72,11 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
     // Those that wait for their interface do not count.
     let there: Vec<usize> = (0..locals.len()).filter(|&l| locals[l].is_some()).collect();
     let apart = remotes.iter().any(stranger) && locals.iter().any(|l| is_ip(l) && !theirs(l));
+    let in_order = |from: usize, to: usize| {
+        let (ours, theirs) = (among(locals, from), among(remotes, to));
+        let least = ours.1.min(theirs.1).max(1);
+        ours.0 % least == theirs.0 % least
+    };
     let mut pairs = Vec::new();
     for (to, remote) in remotes.iter().enumerate() {
         if apart && ours(remote) {
@@ -82,12 +88,19 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
             let routed = (is_ip(local) && is_ip(remote))
                 && reaches(local, remote)
                 && from == there[remote.index as usize % there.len()];
-            if near(local) || !paired && routed {
+            if near(local) && in_order(from, to) || !paired && routed {
                 pairs.push((from, to));
             }
         }
     }
     pairs
+}
+
+/// Of the rails on the port of one of them: its place, and how many there are.
+fn among(rails: &[RailAddr], at: usize) -> (usize, usize) {
+    let same = |rail: &&RailAddr| same_host(rail, &rails[at]);
+    let before = rails[..at].iter().filter(same).count();
+    (before, before + rails[at..].iter().filter(same).count())
 }
 
 /// An address for people.

@@ -39,6 +39,37 @@ fn rails_of_one_subnet_are_paired_each_with_each() {
     assert_eq!(pairs(&a, &b), [(1, 0), (0, 1)]);
 }
 
+/// Several on one port are several ways already, each with its own.
+#[test]
+fn rails_of_one_port_are_paired_in_their_order() {
+    let port = |host: u8, pair: u8, count: u8| {
+        let gid = std::array::from_fn::<u8, 16, _>(|at| if at == 15 { host } else { 1 });
+        let rail = |at: u8| RailAddr::new(RailKind::Rc, &[&gid[..], &[pair + at, 1, 0]].concat());
+        (0..count).map(rail).collect::<Vec<_>>()
+    };
+    let (a, b) = (port(1, 7, 2), port(2, 9, 2));
+    assert_eq!(pairs(&a, &b), [(0, 0), (1, 1)]);
+    assert_eq!(pairs(&a, &b[..1]), [(0, 0), (1, 0)]);
+    assert_eq!(pairs(&a, &port(2, 9, 3)), [(0, 0), (1, 1), (0, 2)]);
+    // Within one host, too; and two ports of each, each with each.
+    assert_eq!(pairs(&a, &port(1, 9, 2)), [(0, 0), (1, 1)]);
+    let two = |first: u8, pair| [port(first, pair, 2), port(first + 1, pair + 2, 2)].concat();
+    let met = pairs(&two(1, 7), &two(5, 9));
+    assert_eq!(
+        met,
+        [
+            (0, 0),
+            (2, 0),
+            (1, 1),
+            (3, 1),
+            (0, 2),
+            (2, 2),
+            (1, 3),
+            (3, 3)
+        ]
+    );
+}
+
 #[test]
 fn what_shares_no_subnet_is_reached_by_its_index() {
     let a = host(1, &["10.0.0.1/24", "10.0.1.1/24"]);

@@ -446,6 +446,10 @@ settings! {
     /// of InfiniBand or RoCE (`rc:`, `uc:`), whose packets are of the MTU and may be lost then; so
     /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
     verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
+    /// Rails on each port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`): each has queue pairs of its
+    /// own, which switches may send other ways, and memory as of a port of its own. The others of
+    /// rc:mlx5_0 are called rc:mlx5_0/2 and so on.
+    verbs_paths: usize = "1", Kind::Number { min: 1, max: 8 };
     /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
     /// and write them into such of the receiver (up to 1 MiB and with sums), on rails of InfiniBand
     /// or RoCE (`rc:`, `uc:`), instead of registering the program's memory for each.

@@ -34,7 +34,7 @@ pub use tx::VerbsTx;
 
 use crate::sys::errno_text;
 use crate::sys::verbs::QueueType;
-use crate::{InterfaceChoice, Rail};
+use crate::Rail;
 use port::Port;
 use shared::{Failure, Shared};
 use std::sync::Arc;
@@ -56,16 +56,18 @@ fn transport(kind: &str) -> Option<QueueType> {
 }
 
 impl VerbsRail {
-    /// Opens a rail on a port that [`choose`] gave, of a kind by its name in settings (rc, uc, ud);
-    /// the error says what to do.
+    /// Opens the rail number `at` on a port that [`choose`] gave, of a kind by its name in settings
+    /// (rc, uc, ud); the error says what to do. The first one has the port's groups.
     pub(crate) fn open(
         kind: &str,
-        port: &InterfaceChoice,
+        port: &str,
+        at: usize,
         config: &VerbsConfig,
     ) -> Result<VerbsRail, String> {
-        let name = format!("{kind}:{}", port.name);
+        let name = format!("{kind}:{port}");
         let transport = transport(kind).ok_or_else(|| format!("rail {name}: no such kind"))?;
-        let port = Port::open(&port.name).map_err(|why| format!("rail {name}: {why}"))?;
+        let mut port = Port::open(port).map_err(|why| format!("rail {name}: {why}"))?;
+        port.groups_on = port.groups_on.filter(|_| at == 0);
         VerbsRail::on(port, transport, config).map_err(|(step, errno)| {
             let hint = match (step, errno) {
                 ("ibv_reg_mr", libc::ENOMEM) => " (is `ulimit -l` too low?)",
