@@ -1,0 +1,101 @@
+"""Ports of verbs devices that come and go, in a guest with two soft-RoCE devices (scripts/guest): the
+address of one vanishes and comes back, and one of two ports of a device goes down.
+
+Soft-RoCE has one port a device; a library in the place of libibverbs (two_ports.c) shows both devices
+as the two ports of one.
+"""
+
+import re
+import subprocess
+
+import lab as labs
+import pytest
+from test_verbs import MPICH, assert_carried, assert_moved, in_guest, job, only_marline  # noqa: F401
+
+VERBS = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+EVENTS = f"{labs.MARLINE} events $FI_MARLINE_STATS_DIR"
+PAGES = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
+SIZE = ("--continue", 1, "--until", "/tmp/enough", "--max-size", 65536, "--report", 0.5)
+
+
+def disturbed(work, *steps):
+    """A job while things happen to it: each is a command, and what `marline events` says of it then;
+    the job gets on after each, and ends after the last. Then what it said."""
+    lines = [
+        "rm -f /tmp/enough; said=$(mktemp)",
+        f"({work}) >$said 2>&1 & work=$!",
+        "reports() { grep -c '^stress t=' $said; }",
+        "lives() { kill -0 $work 2>/dev/null; }",
+        "gets_on() { n=$(reports); while lives && [ $(reports) -lt $((n + 2)) ]; do sleep 0.2; done; }",
+        f"says() {{ while lives && ! {EVENTS} | grep -qE \"$1\"; do sleep 0.2; done; }}",
+        "gets_on",
+    ]
+    for command, event in steps:
+        lines.append(f"{command}; says '{event}'; gets_on")
+    shown = f"{EVENTS}; {labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
+    return [*lines, f"touch /tmp/enough; wait $work; ended=$?; cat $said; {shown}", "[ $ended = 0 ] || exit 1"]
+
+
+def assert_told_in_turn(said, *events):
+    """`marline events` has them, one after the other."""
+    at = 0
+    for event in events:
+        found = re.compile(event).search(said, at)
+        assert found, (event, said)
+        at = found.end()
+
+
+@pytest.mark.parametrize("kind", ["rc", *(pytest.param(k, marks=pytest.mark.soak) for k in ("uc", "ud"))])
+def test_an_address_goes_and_comes(kind):
+    """The address below a device vanishes, and with it the GID that the rail is reached by. The job goes
+    on by another rail, and by this one when the address is back, wherever in the device's table."""
+    rail = f"{kind}:rxe0"
+    said = in_guest(
+        PAGES,
+        *disturbed(
+            job(f"{rail},lo", MPICH, "stress", *SIZE),
+            ("ip addr del 10.77.0.1/24 dev va0", f"rail {rail} is down"),
+            ("ip addr add 10.77.0.1/24 dev va0", f"path {rail} .* is up again"),
+        ),
+    )
+    assert_carried(said, rail, "lo")
+    assert_moved(said, rail)
+    lost = f"rail {rail} is down: Cannot assign requested address"
+    assert_told_in_turn(said, lost, f"rail {rail} is up again", f"path {rail} .* is up again")
+    # By both processes, that it went and that it came.
+    told = [int(n) for n in re.findall(r"\btold=(\d+)", said)]
+    assert len(told) == 2 and min(told) >= 2, said
+
+
+@pytest.mark.soak
+def test_two_ports_of_one_device(tmp_path):
+    """Both are rails, under their names; what goes down with one is this one."""
+    # The real library is named by its path, as this one has its name.
+    build = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    real, both = tmp_path / "libreal.so", tmp_path / "libibverbs.so.1"
+    for command in (
+        [*build, f"-Wl,-soname,{VERBS}", "-o", real, "-x", "c", "/dev/null"],
+        [*build, f'-DLIBRARY="{VERBS}"', "-o", both, labs.ROOT / "tests/e2e/two_ports.c",
+         "-Wl,--no-as-needed", real],
+    ):  # fmt: skip
+        subprocess.run(command, check=True)
+    rails = ("rc:two0:1", "rc:two0:2")
+    work = disturbed(
+        job("rc,ud:two0:2", MPICH, "stress", *SIZE),
+        (f"ip link set va1 down; {labs.MARLINE} doctor", f"rail {rails[1]} is down"),
+        ("ip link set va1 up", f"path {rails[1]} .* is up again"),
+    )
+    said = in_guest(
+        f"export LD_LIBRARY_PATH={tmp_path}",
+        f"FI_MARLINE_RAILS=rc,ud:two0:2 {labs.MARLINE} doctor",
+        PAGES,
+        *work,
+    )
+    assert_carried(said, *rails, "ud:two0:2")
+    assert re.search(r"^  rc:two0:1\n  rc:two0:2\n  ud:two0:2$", said, re.M), said
+    for state in ("two0:1: RoCE, up, 10.77.0.1,", "two0:2: RoCE, up, 10.77.1.1,", "two0:2: RoCE, down,"):
+        assert f"\n  {state}" in said, (state, said)
+    for rail in (rails[1], "ud:two0:2"):
+        assert_told_in_turn(said, f"rail {rail} is down", f"rail {rail} is up again")
+    assert_moved(said, rails[1])
+    assert f"rail {rails[0]} is down" not in said and "1: RoCE, down" not in said, said
