@@ -94,7 +94,7 @@ impl End {
         shown.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// What it tells, having asked its device: but for what the device told.
+    /// All that it tells, having asked its device, but for what the device told.
     fn news(&mut self) -> Vec<RailEvent> {
         self.rx.arm();
         self.rx
@@ -110,7 +110,7 @@ impl End {
             .collect()
     }
 
-    /// What its device told it.
+    /// Names of what its device told it.
     fn told(&mut self) -> Vec<&'static str> {
         self.news();
         let told = |event: &RailEvent| match event {
@@ -151,7 +151,7 @@ fn link(a: &mut End, b: &mut End) -> LinkId {
     connected.link
 }
 
-/// What is sent on a link arrives.
+/// Packets that are sent on a link arrive.
 fn carries(a: &mut End, link: LinkId, b: &mut End) {
     for len in [1, 1000] {
         let bytes = vec![len as u8; len];

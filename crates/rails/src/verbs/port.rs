@@ -215,7 +215,7 @@ pub(crate) fn complaint(name: &str) -> Option<String> {
     }
 }
 
-/// What became of the identity of a port.
+/// The identity of a port, beside the one that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Itself {
     /// It is what it was.

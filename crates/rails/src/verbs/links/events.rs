@@ -1,4 +1,4 @@
-//! What the device tells of queue pairs and of the port, as far as it concerns links.
+//! Links that end as the device tells of their queue pair, or of the port.
 
 use super::VerbsLinks;
 use crate::link::{DownReason, LinkId};

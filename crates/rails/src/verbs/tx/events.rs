@@ -1,4 +1,4 @@
-//! What the device tells of by itself, and its consequences.
+//! Consequences of what the device tells of by itself.
 
 use super::{Notice, VerbsTx};
 use crate::sys::verbs::VerbsEvent;
@@ -56,8 +56,8 @@ impl VerbsTx {
         }
     }
 
-    /// What names the old place of the GID works no more, and keeps the kernel from giving the
-    /// place away.
+    /// Links end: they name the old place of the GID, work no more, and keep the kernel from
+    /// giving the place away.
     fn end_links(&mut self) {
         self.links.end_all(libc::EADDRNOTAVAIL);
         self.free();
