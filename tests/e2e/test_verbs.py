@@ -68,11 +68,11 @@ def mpi4py(rails, mpi, *args, native=False):
     return line(rails, mpi, words, native)
 
 
-def far_job(kind, program, *args):
+def far_job(kind, program, *args, wires=(0, 1)):
     """The same with MPICH, whose ranks use the devices at the two ends of the wires."""
     words = [MPICH.program(program), *args]
     ranks = [
-        ["-n", "1", "-env", "FI_MARLINE_RAILS", f"{kind}:{one}0,{kind}:{one}1", *words]
+        ["-n", "1", "-env", "FI_MARLINE_RAILS", ",".join(f"{kind}:{one}{at}" for at in wires), *words]
         for one in ("rxe", "far")
     ]
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec"]
@@ -146,6 +146,43 @@ def disturbed(how, *jobs):
     ]
 
 
+# Loses what one queue pair of rxe0 sends, the first of a type (RC, UC, UD), as a network loses one of
+# several ways. RoCE's source port follows from the numbers of the two pairs, of datagrams from a hash
+# of one (drivers/infiniband/sw/rxe).
+LOSE_PAIR = r"""
+lose_pair() {
+    local pair=($(rdma resource show qp link rxe0/1 type $1 | sort -t' ' -k4n | head -1))
+    local own=${pair[3]} far=${pair[5]} # link rxe0/1 lqpn OWN rqpn FAR type RC ...
+    local hash=$(((own * 0x61c88647 & 0xffffffff) >> 18)) label=$((own * far))
+    label=$(((label ^ label >> 20) & 0xfffff))
+    [ $1 = UD ] || hash=$(((label & 0x3fff) ^ label >> 14))
+    echo "LOST ${pair[*]} port $((0xc000 | hash))"
+    tc qdisc replace dev va0 root handle 1: prio
+    tc qdisc add dev va0 parent 1:3 handle 3: netem loss 100%
+    tc filter add dev va0 parent 1: protocol ip u32 match ip protocol 17 0xff \
+        match ip sport $((0xc000 | hash)) 0xffff flowid 1:3
+}
+"""
+
+
+def lost_pair(kind, pair, enough="[ $(reports) -gt $((before + 10)) ]"):
+    """A job over one wire, on which one queue pair of one end sends in vain from the middle on, until
+    it has seen enough: it goes on, if nothing else."""
+    size = ("--until", "/tmp/enough", "--max-size", 65536, "--report", 0.5)
+    going = "kill -0 $work 2>/dev/null"
+    return [
+        LOSE_PAIR,
+        "reports() { grep -c '^stress t=' /tmp/said; }",
+        "rm -f /tmp/enough /tmp/said; touch /tmp/said",
+        f"({far_job(kind, 'stress', *size, wires=(0,))}) >/tmp/said 2>&1 & work=$!",
+        f"until [ $(reports) -gt 0 ] || ! {going}; do sleep 0.2; done",
+        f"lose_pair {pair}; before=$(reports)",
+        f"until {enough} || ! {going}; do sleep 0.2; done",
+        "tc -s qdisc show dev va0 | grep -A1 netem; touch /tmp/enough",
+        "wait $work; ended=$?; tc qdisc del dev va0 root; cat /tmp/said; [ $ended = 0 ] || exit $ended",
+    ]
+
+
 def assert_dropped(said):
     """The wires dropped packets."""
     dropped = [int(n) for n in re.findall(r"\(dropped (\d+),", said)]
@@ -213,6 +250,22 @@ def test_links_begin_with_datagrams():
     # A link that was up by datagrams, and got a connection then: at both ends, of both jobs.
     woken = re.findall(r"woken[ :=]+(\d+)", said)
     assert len(woken) >= 4 and all(int(n) > 0 for n in woken), said
+
+
+def test_another_queue_pair_carries_on():
+    """A way through the network is gone that is one queue pair's. Of two rails on the port the other
+    one goes on with what was under way; datagrams of a rail alone leave by another pair."""
+    moved = "grep -q 'packets moved' /tmp/said"
+    two = ["export FI_MARLINE_VERBS_PATHS=2", *lost_pair("ud", "UD", moved), *lost_pair("rc", "RC", moved)]
+    said = in_guest(*lost_pair("ud", "UD"), *two, options=["--far"])
+    alone, *several = said.split("RAILS ")[1:]
+    assert len(several) == 2 and all(re.search(r"^stress ok ", one, re.M) for one in [alone, *several]), said
+    assert re.search(r"^ud:rxe0: another source port was tried", alone, re.M), said
+    for kind, one in zip(("ud", "rc"), several):
+        assert_carried(f"RAILS {one}", f"{kind}:rxe0", f"{kind}:rxe0/2", f"{kind}:far0/2")
+        assert_moved(one, f"{kind}:rxe0")
+    dropped = [int(n) for n in re.findall(r"\(dropped (\d+),", said)]
+    assert len(dropped) == 3 and all(dropped), said
 
 
 def test_long_messages_are_staged():

@@ -56,8 +56,9 @@ fn network(addr: &RailAddr) -> &[u8] {
 /// in the two lists.
 ///
 /// Rails of one network are paired, each with each; but several on one port with several on another
-/// in their order, as each is another way from the one to the other already. A remote rail over IP without such a partner is
-/// reached from the local rail of its own index, as networks may be routed.
+/// in their order, as each is another way from the one to the other already. A remote rail over IP
+/// without such a partner is reached from the local rail of its own index, as networks may be
+/// routed.
 ///
 /// An address that both sides have is no way to the other, if each side has some that the other has
 /// not: the bridges of container software have one address on every host. Otherwise both are

@@ -154,6 +154,7 @@ fn handle(shared: &Arc<Shared>, gid: [u8; 16]) -> Result<AddressHandle, Errno> {
         gid: Some(gid),
         lid: 0,
         hops: HOPS,
+        flow: 0,
     };
     AddressHandle::new(&shared.domain, &path)
 }

@@ -16,16 +16,18 @@
 //! Where there are too many connections, those that were sent on least lately rest ([`rest`]).
 
 mod events;
+mod flows;
 mod greet;
 mod rest;
 
 use super::addr::VerbsAddr;
 use super::connection::{Connection, CONNECTION_SENDS};
+use super::flows::{flow_of, Flows, Handles, Lane, To};
 use super::greeting::{End, Say};
 use super::held::Held;
 use super::resolver::Resolver;
 use super::send_queue::{Read, SendQueue};
-use super::shared::{Shared, VerbsConfig};
+use super::shared::{Shared, VerbsConfig, WayName};
 use super::voice::{Saying, Voice};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::verbs::{AddressHandle, Completion, Path, QueuePair, QueueType};
@@ -70,6 +72,7 @@ struct Link {
     /// Somebody has connected; else only the peer has asked.
     wanted: bool,
     handle: Option<AddressHandle>,
+    others: Handles,
     connection: Option<Connection>,
     /// Our end, of the connection that is there or was there last.
     own: Option<End>,
@@ -99,6 +102,7 @@ impl Link {
             state,
             wanted: false,
             handle: None,
+            others: Handles::default(),
             connection: None,
             own: None,
             peer: None,
@@ -124,21 +128,6 @@ impl Link {
     }
 }
 
-/// Where what is sent on a link goes.
-pub(super) enum To<'a> {
-    /// By the pair of datagrams, to this queue pair.
-    Datagrams(&'a AddressHandle, u32),
-    /// By a pair of its own.
-    Peer,
-}
-
-/// The queues that a link sends by.
-pub(super) struct Lane<'a> {
-    pub(super) pair: &'a QueuePair,
-    pub(super) queue: &'a mut SendQueue,
-    pub(super) to: To<'a>,
-}
-
 /// The links of a rail.
 pub(super) struct VerbsLinks {
     shared: Arc<Shared>,
@@ -148,6 +137,7 @@ pub(super) struct VerbsLinks {
     resolver: Resolver,
     last_name: u64,
     voice: Voice,
+    flows: Flows,
     /// Handles of links that were closed, which requests that are posted may still name.
     closed: Vec<AddressHandle>,
     pub(super) events: VecDeque<RailEvent>,
@@ -189,6 +179,7 @@ impl VerbsLinks {
             resolver: Resolver::new(shared.clone()),
             last_name: since.map_or(1, |since| since.as_micros() as u64),
             voice: Voice::new(shared.clone(), kind)?,
+            flows: Flows::default(),
             closed: Vec::new(),
             events: VecDeque::new(),
             over: Vec::new(),
@@ -235,7 +226,11 @@ impl VerbsLinks {
         self.last_name += 1;
         let name = self.last_name;
         let link = self.table.add(to, Link::new(name, State::Resolving));
-        self.resolver.ask(name, self.path(&to));
+        let path = Path {
+            flow: flow_of(self.shared.datagrams.number(), to.number),
+            ..self.path(&to)
+        };
+        self.resolver.ask((name, None), path);
         link
     }
 
@@ -263,19 +258,23 @@ impl VerbsLinks {
         self.end_connection(row.connection.take());
         self.held_bytes -= row.held.bytes();
         self.closed.extend(row.handle);
+        self.closed.extend(row.others.into_known());
     }
 
     fn end_connection(&mut self, connection: Option<Connection>) {
-        let Some(mut connection) = connection else {
-            return;
-        };
-        self.by_number.remove(&connection.pair.number());
+        if let Some(Connection { pair, queue, .. }) = connection {
+            self.by_number.remove(&pair.number());
+            self.end_pair(pair, queue);
+        }
+    }
+
+    fn end_pair(&mut self, pair: QueuePair, mut queue: SendQueue) {
         // It reads nothing after this; a pair that cannot be reset is destroyed, which does as
         // much.
-        let _ = connection.pair.reset();
-        connection.queue.reset();
-        drop(connection.pair);
-        while let Some((number, read)) = connection.queue.free() {
+        let _ = pair.reset();
+        queue.reset();
+        drop(pair);
+        while let Some((number, read)) = queue.free() {
             self.done = self.done.min(number);
             self.over.push(read);
         }
@@ -293,7 +292,7 @@ impl VerbsLinks {
 
     /// Handles go that were closed, once nothing is posted that may name them.
     pub(super) fn tidy(&mut self) {
-        if !self.closed.is_empty() && self.voice.queue.is_empty() {
+        if !self.closed.is_empty() && self.voice.queue.is_empty() && self.flows.are_empty() {
             self.closed.clear();
         }
     }
@@ -323,15 +322,15 @@ impl VerbsLinks {
                 queue: &mut connection.queue,
                 to: To::Peer,
             },
-            None => Lane {
-                pair: &self.shared.datagrams,
-                queue: &mut self.voice.queue,
-                to: To::Datagrams(row.handle.as_ref()?, number),
-            },
+            None => {
+                let own = (&self.shared.datagrams, &mut self.voice.queue);
+                let handles = (row.handle.as_ref()?, &row.others);
+                self.flows.lane(own, handles, number)
+            }
         })
     }
 
-    /// A completion of something that was sent has come; whether the pair of datagrams failed.
+    /// A completion of something that was sent has come; whether a pair of datagrams failed.
     #[inline]
     pub(super) fn completed(&mut self, completion: &Completion) -> bool {
         let number = completion.qp_num;
@@ -344,7 +343,10 @@ impl VerbsLinks {
         let queue = match (row.and_then(|row| row.connection.as_mut()), datagrams) {
             (Some(connection), _) => &mut connection.queue,
             (None, true) => &mut self.voice.queue,
-            (None, false) => return false, // of a pair that is no more
+            (None, false) => match self.flows.queue(number) {
+                Some(queue) => queue,
+                None => return false, // of a pair that is no more
+            },
         };
         let known = queue.completed(completion.wr_id);
         // (What a completion in error frees has failed, or was flushed.)
@@ -361,14 +363,15 @@ impl VerbsLinks {
         if failed && completion.status != Completion::FLUSHED {
             self.events.push_back(RailEvent::FailedCompletion);
         }
-        if failed && !datagrams {
+        if failed && link.is_some() {
             self.failed(number, completion.status);
         }
-        failed && datagrams
+        failed && link.is_none()
     }
 
     /// The pair of datagrams has begun a new life.
     pub(super) fn renewed(&mut self) {
+        self.end_flows();
         self.voice.queue.reset();
         while let Some((number, read)) = self.voice.queue.free() {
             self.done = self.done.min(number);
@@ -446,6 +449,7 @@ impl VerbsLinks {
         self.end_connection(ended.connection.take());
         self.held_bytes -= ended.held.bytes();
         self.closed.extend(ended.handle);
+        self.closed.extend(ended.others.into_known());
         self.events.push_back(RailEvent::LinkDown(link, why));
     }
 
@@ -464,18 +468,21 @@ impl VerbsLinks {
 
     /// The way to a peer was found, or not.
     #[cold]
-    pub(super) fn resolved(&mut self, name: u64, found: Result<AddressHandle, Errno>) {
+    pub(super) fn resolved(&mut self, name: WayName, found: Result<AddressHandle, Errno>) {
+        let (name, flow) = name;
         let named = (self.table.iter()).find(|(_, _, row)| row.name == name);
         let Some(link) = named.map(|(link, ..)| link) else {
             return;
         };
-        let Some(row) = self
-            .table
-            .get_mut(link)
-            .filter(|row| row.state == State::Resolving)
-        else {
+        let Some(row) = self.table.get_mut(link) else {
             return;
         };
+        if let Some(flow) = flow {
+            return row.others.found(flow, found);
+        }
+        if row.state != State::Resolving {
+            return;
+        }
         match found {
             Ok(handle) => row.handle = Some(handle),
             Err(errno) => return self.down(link, DownReason::Broken(errno)),
@@ -564,6 +571,7 @@ impl VerbsLinks {
             gid,
             lid,
             hops: HOPS,
+            flow: 0,
         }
     }
 }

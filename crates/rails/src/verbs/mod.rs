@@ -10,6 +10,7 @@
 mod addr;
 mod buffers;
 mod connection;
+mod flows;
 mod greeting;
 mod groups;
 mod held;

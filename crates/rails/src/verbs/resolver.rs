@@ -1,14 +1,14 @@
 //! Finds the ways to peers, on a thread of its own: over Ethernet the kernel asks for the address
 //! of a card and waits up to a second for an answer that a dead host does not give.
 
-use super::shared::{Notice, Shared};
+use super::shared::{Notice, Shared, WayName};
 use crate::sys::verbs::{AddressHandle, Path};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A question: the name that the answer bears, and the path.
-type Question = (u64, Path);
+type Question = (WayName, Path);
 
 /// The thread, begun when it is first asked.
 pub(super) struct Resolver {
@@ -23,7 +23,7 @@ impl Resolver {
     }
 
     /// Finds the way to a peer; a notice with this name tells of it.
-    pub(super) fn ask(&mut self, name: u64, path: Path) {
+    pub(super) fn ask(&mut self, name: WayName, path: Path) {
         if self.thread.is_none() {
             self.begin();
         }
@@ -49,7 +49,7 @@ impl Resolver {
     }
 }
 
-fn answer(shared: &Shared, name: u64, path: &Path) {
+fn answer(shared: &Shared, name: WayName, path: &Path) {
     let found = AddressHandle::new(&shared.domain, path);
     shared.note_and_wake(Notice::Resolved(name, found));
 }

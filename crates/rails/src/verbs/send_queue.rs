@@ -28,6 +28,8 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct SendQueue {
     depth: u64,
+    /// Requests of which one has a completion at least.
+    tell_after: u64,
     life: u16,
     posted: u64,
     done: u64,
@@ -42,11 +44,21 @@ impl SendQueue {
     pub(super) fn new(depth: u32, life: u16) -> SendQueue {
         SendQueue {
             depth: depth.into(),
+            tell_after: u64::from(depth) / 4,
             life,
             posted: 0,
             done: 0,
             told: 0,
             reads: VecDeque::new(),
+        }
+    }
+
+    /// The last request of each chain has a completion: the queue is known to be empty soon after
+    /// the last chain of all.
+    pub(super) fn telling_each(self) -> SendQueue {
+        SendQueue {
+            tell_after: 1,
+            ..self
         }
     }
 
@@ -83,7 +95,7 @@ impl SendQueue {
     /// would fill without any.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
-        self.posted + count as u64 - self.told >= self.depth / 4
+        self.posted + count as u64 - self.told >= self.tell_after
     }
 
     /// Notes that `count` requests were posted, which read `reads`; the last of them has a

@@ -20,6 +20,10 @@ pub(super) const QKEY: u32 = 0x4d41_524c;
 pub(super) const ROUTE_LEN: usize = 40;
 /// Sends that may be posted: several of the largest batches.
 pub(super) const SENDS: u32 = 1024;
+/// Other flows of datagrams.
+pub(super) const FLOWS: usize = 3;
+/// Sends that may be posted to the pair of one.
+pub(super) const FLOW_SENDS: u32 = 128;
 /// Datagrams that may wait to be received.
 pub(super) const RECEIVES: u32 = 2048;
 /// The same, where they are greetings and packets of groups.
@@ -52,6 +56,9 @@ pub struct VerbsConfig {
     pub staged: bool,
 }
 
+/// The name of a link, and the flow, if another one is meant.
+pub(super) type WayName = (u64, Option<usize>);
+
 /// News for the sending half.
 pub(super) enum Notice {
     /// The device tells of something by itself, which has a name.
@@ -63,7 +70,7 @@ pub(super) enum Notice {
     /// A peer says something of a link.
     Heard(Greeting),
     /// The way to a peer was found, or not, by the name that was given with the question.
-    Resolved(u64, Result<AddressHandle, Errno>),
+    Resolved(WayName, Result<AddressHandle, Errno>),
 }
 
 /// Queues that the connections of a rail share.
@@ -127,7 +134,7 @@ impl Shared {
         let connected = kind != QueueType::Ud;
         let (sends, receives) = match connected {
             true => (SEND_COMPLETIONS, RECEIVES + CONNECTED_RECEIVES),
-            false => (SENDS, RECEIVES),
+            false => (SENDS + FLOWS as u32 * FLOW_SENDS, RECEIVES),
         };
         let (send_queue, receive_queue) = (queue(sends)?, queue(receives)?);
         let connections = match connected {

@@ -8,10 +8,11 @@ mod write;
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
+use super::flows::{Lane, To};
 use super::groups::OwnGroups;
 use super::held::Waiting;
 use super::immediate;
-use super::links::{Lane, To, VerbsLinks};
+use super::links::VerbsLinks;
 use super::send_queue::Read;
 use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
@@ -458,7 +459,8 @@ impl RailTx for VerbsTx {
         addr
     }
 
-    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+        self.links.choose_flow(link, flow);
         if let Some(too_big) = self.too_big(segment.min(bytes.len())) {
             return too_big;
         }
@@ -511,9 +513,10 @@ impl TxBuffers for VerbsTx {
         buffer: BufId,
         len: usize,
         segment: usize,
-        _flow: u8,
+        flow: u8,
     ) -> SendOutcome {
         debug_assert!(len <= BUFFER_LEN);
+        self.links.choose_flow(link, flow);
         if let Some(too_big) = self.too_big(segment.min(len)) {
             self.buffers.free(buffer);
             return too_big;

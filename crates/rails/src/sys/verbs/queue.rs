@@ -222,6 +222,8 @@ pub(crate) struct Path {
     pub(crate) lid: u16,
     /// Routers that may pass packets on, and one more.
     pub(crate) hops: u8,
+    /// Tells routers which flow it is, as far as they look; 0: the device says it, if anyone.
+    pub(crate) flow: u32,
 }
 
 /// Halves of a GID, as the header's union of it has them.
@@ -241,6 +243,7 @@ impl Path {
             attr.dgid = halves(gid);
             attr.sgid_index = self.gid_index;
             attr.hop_limit = self.hops;
+            attr.flow_label = self.flow;
             attr.is_global = 1;
         }
         attr

@@ -20,7 +20,7 @@ impl VerbsTx {
             VerbsEvent::PortUp(port) | VerbsEvent::PortChanged(port) if port == ours => {
                 self.look_at_port();
             }
-            VerbsEvent::PairBroken(number) if number == self.shared.datagrams.number() => {
+            VerbsEvent::PairBroken(number) if self.links.is_of_datagrams(number) => {
                 self.on_notice(Notice::Failed(self.shared.life.load(Relaxed)));
             }
             VerbsEvent::PairBroken(number) => {

@@ -1,0 +1,53 @@
+//! Links whose datagrams leave by another flow.
+
+use super::VerbsLinks;
+use crate::link::LinkId;
+use crate::sys::verbs::Path;
+use crate::verbs::flows::flow_of;
+use crate::verbs::shared::FLOWS;
+
+impl VerbsLinks {
+    /// By this flow leaves what is sent next on the link: 0 is the rail's own pair.
+    #[inline]
+    pub(in crate::verbs) fn choose_flow(&mut self, link: LinkId, flow: u8) {
+        self.flows.choose_none();
+        if flow != 0 && self.shared.connections.is_none() {
+            self.choose_other(link, (flow as usize - 1) % FLOWS);
+        }
+    }
+
+    /// Its handle for the link is asked for, the first time.
+    #[cold]
+    fn choose_other(&mut self, link: LinkId, flow: usize) {
+        let chosen = self.flows.choose(&self.shared, flow);
+        let (Some(number), Some(to)) = (chosen, self.table.key(link)) else {
+            return;
+        };
+        let Some(row) = self.table.get_mut(link) else {
+            return;
+        };
+        if row.others.is_asked(flow) {
+            return;
+        }
+        let name = row.name;
+        let path = Path {
+            flow: flow_of(number, to.number),
+            ..self.path(&to)
+        };
+        self.resolver.ask((name, Some(flow)), path);
+    }
+
+    /// A pair of this number sends datagrams.
+    #[cold]
+    pub(in crate::verbs) fn is_of_datagrams(&mut self, number: u32) -> bool {
+        number == self.shared.datagrams.number() || self.flows.queue(number).is_some()
+    }
+
+    /// The pairs of other flows go, which read nothing after that.
+    #[cold]
+    pub(super) fn end_flows(&mut self) {
+        for (pair, queue) in self.flows.take() {
+            self.end_pair(pair, queue);
+        }
+    }
+}
