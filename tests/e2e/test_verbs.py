@@ -16,17 +16,19 @@ import pytest
 MPICH, OPENMPI = labs.MPIS["mpich"], labs.MPIS["openmpi"]
 # A busy machine leaves little to a guest, in which a process may not run for seconds: limits are for
 # what hangs.
-JOB_S, GUEST_S, BOOT_S = 300, 1200, 60
+JOB_S, LONG_JOB_S, GUEST_S, BOOT_S = 300, 1500, 1800, 60
 PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": "20000"}
 KINDS = ("ud", "rc", "uc")
-SIX = [(kind, native) for kind in KINDS for native in (False, True)]
+# Rails over two devices: each kind, reliable and native.
+SIX = [(f"{kind}:rxe0,{kind}:rxe1", native) for kind in KINDS for native in (False, True)]
 IMB = ("PingPong", "Sendrecv", "Exchange")
 # The longest is a rendezvous.
-SIZES = "printf '%d\\n' 0 1 8 1024 65536 >/run/sizes"
+SIZES = "printf '%d\\n' 0 8 65536 >/run/sizes"
 SOME_SIZES = ("-iter", 2, "-msglen", "/run/sizes")
-# Between both ranks, and not those two that exchange the most messages.
+# Between both ranks, and not those that go through all datatypes with the most messages.
 SOME_OF_MPI4PY = (
-    "-i", r"test_p2p_(buf|obj)\.py", "-k", "World.", "-x", "testPersistent", "-x", "testSendRecv",
+    "-i", r"test_p2p_(buf|obj)\.py", "-k", "World.",
+    "-x", "testPersistent", "-x", "testSendRecv", "-x", "testISendrecv",
 )  # fmt: skip
 
 
@@ -36,14 +38,14 @@ def only_marline(provider):
         pytest.skip("it is about Marline's rails")
 
 
-def line(rails, mpi, words, native=False, ranks=2, **env):
+def line(rails, mpi, words, native=False, ranks=2, limit=JOB_S, **env):
     """A line of a script: runs a program over some rails between two ranks. `native`: without
     reliability in software."""
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
     words = shlex.join(str(word) for word in [*marline, "-n", ranks, *words])
     env |= {"FI_MARLINE_RAILS": rails} | ({"FI_MARLINE_NATIVE": rails.split(":")[0]} if native else {})
     env = " ".join(f"{name}={value}" for name, value in env.items())
-    return f"{env} timeout {JOB_S} {words} || exit 1"
+    return f"{env} timeout {limit} {words} || exit 1"
 
 
 def job(rails, mpi, program, *args, **how):
@@ -57,7 +59,7 @@ def imb(rails, *args, native=False):
     return line(rails, MPICH, words, native, LD_LIBRARY_PATH=MPICH.library.parent)
 
 
-def mpi4py(rails, mpi, *args, native=False):
+def mpi4py(rails, mpi, *args, **how):
     """The same of mpi4py's tests. (What Python has compiled is kept for the next job. A search for what
     could be built in place, for which a second of each start would go by, is left out.)"""
     source = max(p for p in (labs.MPI_DIR / "src").glob("mpi4py-*") if p.is_dir())
@@ -65,7 +67,7 @@ def mpi4py(rails, mpi, *args, native=False):
     python = [labs.MPI_DIR / "tools" / "bin" / "python", source / "test" / "main.py", "--no-numpy", "--no-builddir"]
     # Through `env`, because Open MPI's launcher passes on only what it is told to.
     words = ["env", *(f"{name}={value}" for name, value in env.items()), *python, *args]
-    return line(rails, mpi, words, native)
+    return line(rails, mpi, words, **how)
 
 
 def far_job(kind, program, *args, wires=(0, 1)):
@@ -128,10 +130,10 @@ def assert_benchmarked(said, runs):
 
 
 def assert_tested(said, runs, least):
-    """mpi4py's tests were right in so many jobs, in each rank at least so many."""
-    ran = [int(n) for n in re.findall(r"^Ran (\d+) tests", said, re.M)]
+    """mpi4py's tests ran in so many jobs, in each rank at least so many. (One that is wrong ends the
+    script. Both ranks may write into one line.)"""
+    ran = [int(n) for n in re.findall(r"Ran (\d+) tests? in ", said)]
     assert len(ran) == 2 * runs and min(ran) >= least, said
-    assert len(re.findall(r"^OK\b", said, re.M)) == 2 * runs, said
 
 
 def disturbed(how, *jobs):
@@ -196,18 +198,17 @@ def test_kinds_carry_jobs(mpi):
     and long ones. With MPICH also over unreliable connections whose packets are lost, doubled and
     overtaken."""
     size = ("--iterations", 1, "--max-size", 65536)
-    lines = [job(kind, mpi, "stress", *size, native=native) for kind, native in SIX]
-    lines += [mpi4py(kind, mpi, *SOME_OF_MPI4PY, native=native) for kind, native in SIX]
-    rails = [f"{kind}:rxe{at}" for kind in KINDS for at in (0, 1)]
+    lines = [job(rails, mpi, "stress", *size, native=native) for rails, native in SIX]
+    lines += [mpi4py(rails, mpi, *SOME_OF_MPI4PY, native=native) for rails, native in SIX]
     if mpi is MPICH:
-        lines += [SIZES, *(imb(kind, *SOME_SIZES, native=native) for kind, native in SIX)]
+        lines += [SIZES, *(imb(rails, *SOME_SIZES, native=native) for rails, native in SIX)]
         how = "delay 1ms reorder 97% loss 0.5% duplicate 0.3%"
         lines += disturbed(how, far_job("uc", "stress", *size))
-        rails += ["uc:far0", "uc:far1"]
-    said = in_guest(*lines, options=["--far"])
-    assert_carried(said, *rails)
+    said = in_guest(*lines, options=["--far"] if mpi is MPICH else [])
+    assert_carried(said, *(f"{kind}:rxe{at}" for kind in KINDS for at in (0, 1)))
     assert_tested(said, len(SIX), 30)
     if mpi is MPICH:
+        assert_carried(said, "uc:far0", "uc:far1")
         assert_benchmarked(said, len(SIX))
         assert_dropped(said)
 
@@ -371,16 +372,18 @@ def test_each_kind_carries_long_messages(kind, mpi):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
 @pytest.mark.parametrize("native", [False, True], ids=["reliable", "native"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_imb_and_mpi4py(kind, native):
-    """IMB's point-to-point benchmarks and all of mpi4py's point-to-point tests, in one guest."""
-    said = in_guest(
-        imb(kind, "-iter", 5, "-msglog", "0:18", native=native),
-        *(mpi4py(kind, mpi, "-i", "test_p2p", native=native) for mpi in (MPICH, OPENMPI)),
-    )
-    assert_benchmarked(said, 1)
-    assert_tested(said, 2, 100)
+def test_imb_and_mpi4py(kind, native, mpi):
+    """All of mpi4py's point-to-point tests, and with MPICH IMB's benchmarks up to longer messages."""
+    lines = [mpi4py(kind, mpi, "-i", "test_p2p", native=native, limit=LONG_JOB_S)]
+    if mpi is MPICH:
+        lines.append(imb(kind, "-iter", 5, "-msglog", "0:18", native=native))
+    said = in_guest(*lines)
+    assert_tested(said, 1, 100)
+    if mpi is MPICH:
+        assert_benchmarked(said, 1)
 
 
 @pytest.mark.soak
