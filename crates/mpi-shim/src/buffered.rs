@@ -127,7 +127,7 @@ unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     }
 }
 
-/// What the pml says in MPI's words: its own errors are below zero.
+/// Puts what the pml says in MPI's words: its own errors are below zero.
 fn in_words_of_mpi(code: c_int) -> c_int {
     match code {
         OUT_OF_RESOURCE => ERR_NO_MEM,
@@ -252,9 +252,9 @@ mod tests {
     const NEW: usize = 0x20;
 
     static FREED: AtomicUsize = AtomicUsize::new(0);
-    /// What making a request returns.
+    /// The code that making a request returns.
     static MADE: AtomicI32 = AtomicI32::new(SUCCESS);
-    /// What the error handler was called with.
+    /// Communicators and codes that the error handler was called with.
     static TOLD: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
     unsafe extern "C" fn dup(datatype: Handle, own: *mut Handle) -> c_int {
