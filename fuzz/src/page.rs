@@ -1,6 +1,6 @@
 //! The reader of statistics pages, which anyone may have written.
 
-use marline_engine::stats::page::{at, GROUP_WORDS, MAGIC, VERSION};
+use marline_engine::stats::page::{at, peer_words, GROUP_WORDS, MAGIC, PEERS_AT, VERSION};
 use marline_engine::stats::reader::parse_page;
 use marline_engine::stats::report::{averages, report};
 use marline_engine::stats::summary::Summary;
@@ -18,8 +18,10 @@ pub fn stats_page(data: &[u8]) {
             u64::from_ne_bytes(word)
         })
         .collect();
-    words.resize(words.len().max(32), 0);
+    words.resize(words.len().max(PEERS_AT + peer_words(0)), 0);
     (words[at::MAGIC], words[at::VERSION]) = (MAGIC, VERSION);
+    // A page that lacks a part is read as far as it goes where its writer ended in the middle.
+    words[at::SEQUENCE] |= 1;
     for (word, count) in words[at::GROUPS..].iter_mut().zip(GROUP_WORDS) {
         *word = count as u64;
     }

@@ -4,6 +4,7 @@ jobs that a batch system starts, mistakes with the launchers."""
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -21,12 +22,16 @@ def only_marline(provider):
         pytest.skip("it is about Marline")
 
 
-def run(mpi, options, words, env=None, launcher="mpiexec", before=()):
+def run(*words, **options):
+    return start(*words, **options).wait(60)
+
+
+def start(mpi, options, words, env=None, launcher="mpiexec", before=()):
     """`marline run`, behind the words `before`, on this machine alone."""
     command = [*before, labs.MARLINE, "run", "--provider-dir", labs.PROVIDER_DIR, *options, "--"]
     command += [f"{mpi.mpiexec}/bin/{launcher}", *words]
     env = labs.clean_env({**mpi.env, **ROOT, "FI_MARLINE_RAILS": "lo", **(env or {})})
-    return labs.Running([str(word) for word in command], env).wait(60)
+    return labs.Running([str(word) for word in command], env)
 
 
 def verdict(result):
@@ -164,17 +169,35 @@ def test_a_job_of_a_batch_system_has_a_summary(stress, mpich, tmp_path):
 
 
 def test_jobs_in_one_directory_stay_apart(stress, mpi, tmp_path):
-    """Two jobs, one after the other, each one job of its two processes: also with Open MPI 5, which
-    opens two endpoints in a process and sends by the second."""
-    for _ in range(2):
-        result = run(mpi, ["--no-shm"], ["-n", 2, *stress(mpi, *RING)],
-                     env={"FI_MARLINE_STATS_DIR": tmp_path})
-        assert result.ok and verdict(result).startswith("Marline: 2 processes sent"), result.tail()
+    """Two jobs at once, each one of its two processes: also with Open MPI 5, which opens two endpoints
+    in a process and sends by the second. The longer one is killed, and it is told."""
+    kept = {"FI_MARLINE_STATS_DIR": tmp_path}
+    first = start(mpi, ["--no-shm"], ["-n", 2, *stress(mpi, "--continue", 60, "--report", 0.1)], kept)
+    assert first.wait_for("^stress t=", 60), first.output()
+    second = run(mpi, ["--no-shm"], ["-n", 2, *stress(mpi, *RING)], env=kept)
+    assert second.ok and verdict(second).startswith("Marline: 2 processes sent"), second.tail()
+    assert "MPI_Finalize" not in second.out, second.tail()
+    for pid in first.descendants(r"^\S*/stress\b"):
+        os.kill(pid, signal.SIGKILL)
+    first = first.wait(60)
+    assert first.code not in (0, None) and not first.timed_out, first.tail()
+    assert first.find("^Marline: 2 processes sent"), first.tail()
+    assert first.find(r"^Marline: rank 0 on \S+ and 1 more ended without MPI_Finalize"), first.tail()
     jobs = json.loads(stats("--json", tmp_path).stdout)["jobs"]
     assert [job["processes"] for job in jobs] == [2, 2], jobs
     assert [len(job["pages"]) for job in jobs] == [2, 2], jobs
     told = stats(tmp_path).stdout
     assert told.count("Marline: 2 processes sent") == 2 and "left no statistics" not in told, told
+    assert told.count("ended without MPI_Finalize") == 1, told
+
+
+def test_a_process_with_several_domains_counts_once(stress, mpich, tmp_path):
+    """MPICH opens one for each of its interfaces, and Marline a page."""
+    env = {"FI_MARLINE_STATS_DIR": tmp_path, "MPIR_CVAR_CH4_NUM_VCIS": 3}
+    result = run(mpich, ["--no-shm"], ["-n", 2, *stress(mpich, *RING)], env=env)
+    assert result.ok and verdict(result).startswith("Marline: 2 processes sent"), result.tail()
+    [job] = json.loads(stats("--json", tmp_path).stdout)["jobs"]
+    assert (job["processes"], job["processes_unused"]) == (2, 0) and len(job["pages"]) == 6, job
 
 
 def test_a_job_of_a_batch_system_that_sent_nothing(stress, mpich, tmp_path):

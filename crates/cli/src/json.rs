@@ -102,6 +102,7 @@ fn dead(dead: &DeadPeer) -> String {
         .option("rank", dead.rank)
         .option("host", dead.host.as_deref().map(string))
         .set("named_by", dead.named_by)
+        .set("gone", dead.gone)
         .end()
 }
 

@@ -203,8 +203,7 @@ pub fn start(
         let given = given.map(|(_, dir)| Path::new(dir));
         let given = given.filter(|dir| !dir.as_os_str().is_empty());
         let dir = StatsDir::open(given)?;
-        let path = dir.path().to_string_lossy().into_owned();
-        job.set.push((STATS_DIR.to_owned(), path));
+        job.set.extend(dir.variables());
         stats = Some(dir);
     }
     let mut carried = job.set.clone();

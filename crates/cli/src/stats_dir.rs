@@ -2,7 +2,8 @@
 
 use crate::tool;
 use marline_engine::owned;
-use marline_engine::stats::{page, reader};
+use marline_engine::stats::page;
+use marline_engine::stats::reader::{self, JobPage};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,14 @@ pub struct StatsDir {
     /// The user's own: kept, with what is in it of earlier jobs.
     kept: bool,
     earlier: BTreeSet<PathBuf>,
+    /// What the run's ranks are told, and write onto their pages: other jobs may leave theirs in
+    /// the same directory.
+    run: u64,
+}
+
+/// A number that no other run has.
+fn number() -> u64 {
+    since_epoch().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(22)
 }
 
 impl StatsDir {
@@ -59,6 +68,7 @@ impl StatsDir {
             path,
             kept: true,
             earlier,
+            run: number(),
         })
     }
 
@@ -96,6 +106,7 @@ impl StatsDir {
             path,
             kept: false,
             earlier: BTreeSet::new(),
+            run: number(),
         };
         dir.room()?;
         Ok(dir)
@@ -127,6 +138,20 @@ impl StatsDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Variables for the ranks.
+    pub fn variables(&self) -> [(String, String); 2] {
+        let path = self.path.to_string_lossy().into_owned();
+        [
+            (STATS_DIR.to_owned(), path),
+            (page::RUN.to_owned(), self.run.to_string()),
+        ]
+    }
+
+    /// True unless the page is of another run. (What a launcher does not pass on nobody writes.)
+    pub fn may_be_ours(&self, page: &JobPage) -> bool {
+        page.run.is_none_or(|run| run == self.run)
     }
 
     /// Pages that were not there when it was opened.
@@ -172,12 +197,6 @@ pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     let mut dirs: Vec<_> = entries.filter(named).map(|e| e.path()).collect();
     dirs.sort();
     dirs
-}
-
-/// True if a run made the directory for itself: all in it is one job.
-pub fn is_of_run(dir: &Path) -> bool {
-    let name = dir.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(OF_RUN))
 }
 
 /// Space, number and start of the process that made a directory, as its name says.

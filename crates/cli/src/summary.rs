@@ -3,11 +3,12 @@
 use crate::json::{self, Object};
 use crate::mpi::{Kind, Mpi};
 use crate::outcome::EXIT_REFUSED;
+use crate::stats::events::process;
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
-use marline_engine::stats::report::{averages, is_well, report, wrap};
+use marline_engine::stats::report::{averages, is_well, plural, report, wrap};
 use marline_engine::stats::summary::Summary;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -46,6 +47,7 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     let mut pages = Vec::new();
     for path in dir.new_pages() {
         match reader::read_page(&path) {
+            Ok(page) if !dir.may_be_ours(&page) => {}
             Ok(page) => pages.push(page),
             Err(error) => tool::say(&error),
         }
@@ -134,6 +136,11 @@ fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
         ran.mpi.describe()
     );
     let alone = format!("it was one process, or {foreign}, so that each rank ran alone");
+    let had_opened = plural(
+        opened as u64,
+        "process had opened it",
+        "processes had opened it",
+    );
     match (opened, own_memory) {
         (0, _) => {
             let shared = if own_memory {
@@ -147,16 +154,35 @@ fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
                  FI_MARLINE_SUMMARY=on, or {STATS_DIR} to a directory that all hosts share)."
             )
         }
-        (_, true) => format!("{opened} processes had opened it: {shared}; or {alone}."),
+        (_, true) => format!("{had_opened}: {shared}; or {alone}."),
         (_, false) => {
-            format!("{opened} processes had opened it and had nobody to send to: {alone}.")
+            format!("{had_opened} and had nobody to send to: {alone}.")
         }
     }
 }
 
 /// Lines about what the table lacks, and about hosts that do not understand each other.
 pub fn remarks(pages: &[JobPage]) -> String {
-    said_of_versions(pages) + &said_of_absent(pages) + &said_of_sums(pages)
+    said_of_left(pages) + &said_of_versions(pages) + &said_of_absent(pages) + &said_of_sums(pages)
+}
+
+/// A line about processes that were killed, or left without a word.
+fn said_of_left(pages: &[JobPage]) -> String {
+    let left = pages.iter().filter(|page| page.is_left_behind());
+    let mut ranks: Vec<String> = left.map(process).collect();
+    ranks.dedup();
+    match &ranks[..] {
+        [] => String::new(),
+        [first, others @ ..] => {
+            let more = match others.len() {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            wrap(&format!(
+                "Marline: {first}{more} ended without MPI_Finalize, as if killed"
+            ))
+        }
+    }
 }
 
 /// A line about peers, or their paths, that pages had no room for. Peers that are gone, as those of

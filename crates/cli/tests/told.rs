@@ -31,9 +31,15 @@ const HYDRA: &str = "HYDRA build details: Version:  5.0.2";
 
 /// Writes the page that a rank leaves: of an endpoint, in touch with a peer unless that is 0.
 fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
+    leave_page_of(dir, None, endpoint, peer)
+}
+
+/// The same of a rank that the run of this number started.
+fn leave_page_of(dir: &Path, run: Option<u64>, endpoint: u64, peer: u64) -> PathBuf {
     let info = PageInfo {
         dir: dir.to_str().unwrap(),
         rank: Some(endpoint as u32),
+        run,
         ..PageInfo::default()
     };
     let mut page = Page::open(&info).unwrap();
@@ -148,6 +154,43 @@ fn the_verdict_is_first_and_quiet_says_only_what_is_wrong() {
     assert_eq!(succeed(&mut run(&dir, &["--quiet"], &["true"])), "");
     let idle = workshop("quiet", HYDRA);
     assert!(succeed(&mut run(&idle, &["--quiet"], &["true"])).contains("NOT USED"));
+}
+
+/// Two jobs may leave their pages in one directory at the same time.
+#[test]
+fn pages_of_another_run_are_not_summed_up() {
+    let dir = workshop("others", HYDRA);
+    let pages = dir.0.join("pages");
+    leave_page(&pages, 1, 2);
+    leave_page(&pages, 2, 1);
+    leave_page_of(&pages, Some(7), 3, 4);
+    let (_, said) = outcome(&mut run(&dir, &[], &["true"]));
+    assert!(said.starts_with("Marline: 2 processes sent"), "{said}");
+    let (_, said) = outcome(marline(&dir.0).arg("stats").arg(&pages));
+    assert_eq!(said.matches("job of process").count(), 2, "{said}");
+}
+
+#[test]
+fn what_is_no_whole_page_is_named_and_the_others_are_told() {
+    let dir = Dir::new("damaged");
+    let stats = || {
+        let done = marline(&dir.0).arg("stats").arg(&dir.0).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    };
+    let (status, _, said) = stats();
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("no job has left any there"), "{said}");
+    leave_page(&dir.0, 1, 2);
+    let whole = std::fs::read(leave_page(&dir.0, 2, 1)).unwrap();
+    std::fs::write(dir.0.join("marline-h-1-0.page"), &whole[..20_000]).unwrap();
+    let (status, told, said) = stats();
+    assert_eq!(status, Some(1), "{said}");
+    assert!(
+        said.contains("marline-h-1-0.page is cut off or damaged"),
+        "{said}"
+    );
+    assert!(told.starts_with("Marline: 2 processes sent"), "{told}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn as_text(jobs: &[Job]) -> String {
 }
 
 /// A process as people name it.
-fn process(page: &JobPage) -> String {
+pub fn process(page: &JobPage) -> String {
     match page.rank {
         Some(rank) => format!("rank {rank} on {}", page.host),
         None => format!("process {} on {}", page.pid, page.host),

@@ -1,7 +1,6 @@
 //! Which pages are of one job: those whose processes were in touch with each other.
 
-use crate::stats_dir;
-use marline_engine::stats::reader::JobPage;
+use marline_engine::stats::reader::{JobPage, ProcessKey};
 use marline_engine::stats::summary::Summary;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,7 +26,8 @@ impl Job {
 
     /// A heading.
     pub fn title(&self) -> String {
-        let ended = self.pages.iter().all(|(_, page)| page.closed);
+        let over = |page: &JobPage| page.closed || page.is_left_behind();
+        let ended = self.pages.iter().all(|(_, page)| over(page));
         let state = if ended { ", ended" } else { "" };
         let host = self.pages.first().map_or("?", |(_, page)| &page.host);
         format!("job of process {} on {host}{state}", self.id())
@@ -36,21 +36,23 @@ impl Job {
 
 /// The mark by which two pages are known to be of one job.
 #[derive(PartialEq, Eq, Hash)]
-enum Mark {
+enum Mark<'a> {
     /// An endpoint: a page's own, or a peer.
     Endpoint(u64),
-    /// A directory that a run made for itself.
-    Run(PathBuf),
+    /// The `marline run` that started it.
+    Run(u64),
+    /// Its process.
+    Process(ProcessKey<'a>),
 }
 
-fn marks(path: &std::path::Path, page: &JobPage) -> Vec<Mark> {
+fn marks(page: &JobPage) -> Vec<Mark<'_>> {
     let peers = page.peers.iter().map(|peer| peer.endpoint);
     let endpoints = peers
         .chain(page.endpoints.iter().copied())
         .filter(|&endpoint| endpoint != 0);
     let mut marks: Vec<Mark> = endpoints.map(Mark::Endpoint).collect();
-    let dir = path.parent().filter(|dir| stats_dir::is_of_run(dir));
-    marks.extend(dir.map(|dir| Mark::Run(dir.to_owned())));
+    marks.extend(page.run.map(Mark::Run));
+    marks.extend(page.process_key().map(Mark::Process));
     marks
 }
 
@@ -58,8 +60,8 @@ fn marks(path: &std::path::Path, page: &JobPage) -> Vec<Mark> {
 pub fn group(pages: Vec<(PathBuf, JobPage)>) -> Vec<Job> {
     let mut of: Vec<usize> = (0..pages.len()).collect();
     let mut known: HashMap<Mark, usize> = HashMap::new();
-    for (n, (path, page)) in pages.iter().enumerate() {
-        for mark in marks(path, page) {
+    for (n, (_, page)) in pages.iter().enumerate() {
+        for mark in marks(page) {
             let other = *known.entry(mark).or_insert(n);
             let (a, b) = (root(&mut of, n), root(&mut of, other));
             of[a] = b;
@@ -150,11 +152,27 @@ mod tests {
     }
 
     #[test]
-    fn all_in_the_directory_of_a_run_is_one_job() {
-        let mut all = vec![page(1, &[10], &[]), page(2, &[20], &[])];
-        for (path, _) in &mut all {
-            *path = PathBuf::from("/dev/shm/marline-stats-1-2-3-4").join(path.file_name().unwrap());
+    fn all_that_one_run_started_is_one_job() {
+        let mut all = [1, 2, 3]
+            .map(|pid| page(pid, &[u64::from(pid)], &[]))
+            .to_vec();
+        for ((_, page), run) in all.iter_mut().zip([7, 7, 8]) {
+            page.run = Some(run);
         }
-        assert_eq!(group(all).len(), 1);
+        assert_eq!(group(all).len(), 2);
+    }
+
+    #[test]
+    fn the_domains_of_a_process_are_of_one_job() {
+        let all = vec![
+            page(1, &[10], &[20]),
+            page(1, &[11], &[21]),
+            page(2, &[20], &[10]),
+            page(2, &[21], &[11]),
+        ];
+        let [job] = &group(all)[..] else {
+            panic!("one job");
+        };
+        assert_eq!(job.summary.processes, 2);
     }
 }

@@ -14,7 +14,7 @@ use crate::tool;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
-use marline_engine::stats::report::{averages, report};
+use marline_engine::stats::report::{averages, plural, report};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -69,12 +69,7 @@ fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>
     let places = places(paths);
     let files = files(&places, status);
     if files.is_empty() && *status == 0 {
-        let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
-        return Err(format!(
-            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
-             otherwise for it",
-            looked.join(", ")
-        ));
+        return Err(none_in(&places, paths.is_empty()));
     }
     let mut pages = Vec::new();
     for path in files {
@@ -94,6 +89,29 @@ fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>
         }
     }
     Ok(jobs)
+}
+
+/// Why there may be none.
+fn none_in(places: &[PathBuf], everywhere: bool) -> String {
+    let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+    let looked = looked.join(", ");
+    let foreign: usize = places.iter().map(|p| reader::count_foreign(p)).sum();
+    if foreign > 0 {
+        return format!(
+            "no statistics of yours in {looked}: {foreign} pages there are of other users, whom \
+             only they and root can ask about"
+        );
+    }
+    match everywhere && std::env::var_os(STATS_DIR).is_none_or(|dir| dir.is_empty()) {
+        true => format!(
+            "no statistics in {looked}: nothing runs over Marline on this host, or {STATS_DIR} \
+             says otherwise for it"
+        ),
+        false => format!(
+            "no statistics in {looked}: no job has left any there, as one does that is started \
+             with {STATS_DIR} set to that directory"
+        ),
+    }
 }
 
 fn raw_page((path, page): &(PathBuf, reader::JobPage)) -> String {
@@ -157,9 +175,12 @@ fn tables(jobs: &[Job]) -> String {
     }
     let processes: usize = idle.iter().map(|job| job.summary.idle).sum();
     if processes > 0 {
-        out += &format!(
-            "Marline: {processes} processes have opened it and are in touch with no other\n"
+        let have = plural(
+            processes as u64,
+            "process has opened it and is",
+            "processes have opened it and are",
         );
+        out += &format!("Marline: {have} in touch with no other\n");
     }
     out
 }
@@ -177,6 +198,7 @@ fn as_json(jobs: &[Job]) -> String {
                 .set("endpoints", json::array(page.endpoints.iter().map(number)))
                 .set("endpoints_beyond", page.endpoints_beyond)
                 .set("closed", page.closed)
+                .set("left_behind", page.is_left_behind())
                 .end()
         };
         json::summary(&job.summary)

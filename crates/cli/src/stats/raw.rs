@@ -23,6 +23,7 @@ pub fn show(path: &Path, page: &JobPage) -> String {
     let _ = write!(out, ", {:.1} s", page.elapsed_ns() as f64 / 1e9);
     out += &match page.closed {
         true => ", closed\n".to_owned(),
+        false if page.is_left_behind() => ", its process ended without closing it\n".to_owned(),
         false => format!(", written {:.1} s ago\n", age_s(page.published_unix_ns)),
     };
     if page.torn {

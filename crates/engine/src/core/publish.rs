@@ -10,8 +10,8 @@ use crate::state::pairing::show_address;
 use crate::stats::events::Recorder;
 use crate::stats::lacks::Lacks;
 use crate::stats::page::{
-    rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
-    DEFAULT_DIR,
+    rank_from_env, run_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo,
+    PeerState, RailInfo, DEFAULT_DIR,
 };
 use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::read_page;
@@ -61,6 +61,7 @@ impl Publisher {
         let info = PageInfo {
             dir: if there { &settings.stats_dir } else { "" },
             rank: rank_from_env(),
+            run: run_from_env(),
             lacks: Lacks::from(settings),
         };
         if !there {

@@ -17,7 +17,8 @@ pub use marline_wire::RAILS_MAX;
 
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
-/// Version of the layout (the counts of words are checked besides).
+/// Version of the layout (the counts of words are checked besides). The words of the header that say
+/// whose a page is stay where they are: what a killed process left is removed by any later version.
 pub const VERSION: u64 = 3;
 /// Endpoints of the engine that a page names: those opened first, by which its peers know it. (Open
 /// MPI 5 opens two, an application of libfabric as many as it likes.)
@@ -76,8 +77,12 @@ pub mod at {
     pub const OUTAGES: usize = 28;
     /// Records written so far to the ring of doubts.
     pub const DOUBTS: usize = 29;
+    /// The number of the `marline run` that started the process; 0: none did.
+    pub const RUN: usize = 30;
 }
 
+/// The first version whose header says whose a page is where this one does.
+pub const OWNER_SINCE: u64 = 2;
 /// Words of the header, with room for more.
 pub const HEADER_WORDS: usize = 32;
 /// Words of a host's name.

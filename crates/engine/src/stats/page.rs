@@ -72,6 +72,8 @@ pub struct PageInfo<'a> {
     pub dir: &'a str,
     /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
     pub rank: Option<u32>,
+    /// Number of the `marline run` that started the process (see [`run_from_env`]).
+    pub run: Option<u64>,
     /// Protection that the settings leave off.
     pub lacks: Lacks,
 }
@@ -130,6 +132,14 @@ pub fn rank_from_env() -> Option<u32> {
     ];
     let texts = names.iter().filter_map(|name| std::env::var(name).ok());
     texts.filter_map(|text| text.parse().ok()).next()
+}
+
+/// The variable by which `marline run` tells its ranks its number, so that it knows their pages.
+pub const RUN: &str = "MARLINE_RUN";
+
+/// That number.
+pub fn run_from_env() -> Option<u64> {
+    std::env::var(RUN).ok()?.parse().ok()
 }
 
 /// The page of one engine.
@@ -350,6 +360,7 @@ fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
     set(at::PID_START, pid_start(pid).unwrap_or(0));
     set(at::PID_SPACE, pid_space());
     set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
+    set(at::RUN, info.run.unwrap_or(0));
     set(at::LACKS, info.lacks.word());
     set(at::OPENED, unix_ns());
     set(at::PUBLISHED, unix_ns());

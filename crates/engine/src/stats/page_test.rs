@@ -338,22 +338,26 @@ fn only_pages_of_ended_processes_are_removed() {
         file.write_all_at(&word.to_ne_bytes(), at as u64 * 8)
             .unwrap();
     };
-    let [alive, ended, reused, elsewhere, garbage] = [(); 5].map(|()| dir.open());
+    let [alive, ended, reused, elsewhere, garbage, older, newer] = [(); 7].map(|()| dir.open());
     let path = |page: &Page| page.path().to_owned();
     set(&path(&ended), at::PID, u64::from(u32::MAX)); // no process has this number
     set(&path(&reused), at::PID_START, 1); // the kernel started before
     set(&path(&elsewhere), at::PID_SPACE, 1);
     set(&path(&elsewhere), at::PID, u64::from(u32::MAX));
     set(&path(&garbage), at::MAGIC, 1);
+    for (page, version) in [(&older, VERSION - 1), (&newer, VERSION + 1)] {
+        set(&path(page), at::PID, u64::from(u32::MAX));
+        set(&path(page), at::VERSION, version);
+    }
     let host = host_name();
     remove_stale(&dir.0, "marline-other-", &host);
     assert_eq!(
         list_pages(&dir.0).len(),
-        5,
+        7,
         "names of others are not touched"
     );
     remove_stale(&dir.0, &format!("marline-{host}-"), &host);
-    let mut left = vec![path(&alive), path(&elsewhere), path(&garbage)];
+    let mut left = [&alive, &elsewhere, &garbage, &newer].map(path);
     left.sort();
     assert_eq!(list_pages(&dir.0), left);
     assert_eq!(read_owner(alive.path()).unwrap().pid, std::process::id());
@@ -438,10 +442,17 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
         }
         read
     };
-    for len in (0..good.len()).step_by(61) {
+    for len in (0..PEERS_AT * 8).step_by(61) {
         let read = check(&good[..len]);
-        assert_eq!(read.is_ok(), len >= HEADER_WORDS * 8, "{len}");
+        let error = read.map(drop).unwrap_err();
+        let why = match len < HEADER_WORDS * 8 {
+            true => "is not a statistics page",
+            false => "is cut off or damaged",
+        };
+        assert!(error.contains(why), "{len}: {error}");
     }
+    let rows = PEERS_AT + 2 * peer_words(2);
+    assert!(check(&good[..rows * 8 - 1]).is_err() && check(&good[..rows * 8]).is_ok());
     let mut state = 1u64; // xorshift: any fixed seed will do
     let mut random = || {
         state ^= state << 13;
@@ -463,7 +474,7 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
         bad[..at::SEQUENCE * 8].copy_from_slice(&good[..at::SEQUENCE * 8]);
         let groups = at::GROUPS * 8..HEADER_WORDS * 8;
         bad[groups.clone()].copy_from_slice(&good[groups]);
-        assert!(check(&bad).is_ok());
+        let _ = check(&bad);
     }
     assert!(read_page(&dir.0).is_err(), "a directory is not a page");
 }

@@ -7,6 +7,7 @@ use super::ring::SLOT_WORDS;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::platform::owned;
 use std::cmp::Ordering;
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -43,13 +44,22 @@ pub struct PeerRow {
     pub paths: Vec<PathRow>,
 }
 
+/// Host, name space, number, start and rank of a process.
+pub type ProcessKey<'a> = (&'a str, u64, u32, u64, Option<u32>);
+
 /// One engine's page.
 #[derive(Clone, Debug, Default)]
 pub struct JobPage {
     /// Process number on its host.
     pub pid: u32,
+    /// When the process started, in ticks since boot.
+    pub pid_start: u64,
+    /// Inode of the name space of process numbers.
+    pub pid_space: u64,
     /// Host.
     pub host: String,
+    /// Number of the `marline run` that started it.
+    pub run: Option<u64>,
     /// Rank in `MPI_COMM_WORLD`, where known.
     pub rank: Option<u32>,
     /// Random numbers of its endpoints, closed ones included, by which peers name it.
@@ -86,6 +96,22 @@ impl JobPage {
     /// The number of its first endpoint; 0: it opened none.
     pub fn endpoint(&self) -> u64 {
         self.endpoints.first().copied().unwrap_or(0)
+    }
+
+    /// What tells its process from all others, if it is known: a process has a page for each
+    /// libfabric domain.
+    pub fn process_key(&self) -> Option<ProcessKey<'_>> {
+        let Self {
+            host, pid, rank, ..
+        } = self;
+        (*pid != 0).then_some((host, self.pid_space, *pid, self.pid_start, *rank))
+    }
+
+    /// True if its process has ended and did not close it, as far as can be seen from here.
+    pub fn is_left_behind(&self) -> bool {
+        let seen = self.pid_space != 0 && self.pid_space == page::pid_space();
+        let here = seen && self.host == page::host_name();
+        !self.closed && here && page::pid_start(self.pid) != Some(self.pid_start)
     }
 
     /// Peers with the "others".
@@ -148,6 +174,17 @@ pub struct Owner {
 /// name of one but is no file, or another user's, is none: anybody may put it into /dev/shm. Nor is
 /// a name with what a terminal would obey.
 pub fn list_pages(dir: &Path) -> Vec<PathBuf> {
+    let mut pages = named_as_pages(dir, owned::readable);
+    pages.sort();
+    pages
+}
+
+/// How many pages of other users, which this one may not read, are there by their names.
+pub fn count_foreign(dir: &Path) -> usize {
+    named_as_pages(dir, |found| found.is_file() && !owned::readable(found)).len()
+}
+
+fn named_as_pages(dir: &Path, good: impl Fn(&Metadata) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let is_page = |entry: &std::fs::DirEntry| {
         let name = entry.file_name();
@@ -156,17 +193,18 @@ pub fn list_pages(dir: &Path) -> Vec<PathBuf> {
             whole && name.bytes().all(|b| b.is_ascii_graphic())
         };
         // Not followed, where it is a link.
-        name.to_str().is_some_and(named) && entry.metadata().is_ok_and(|m| owned::readable(&m))
+        name.to_str().is_some_and(named) && entry.metadata().is_ok_and(|m| good(&m))
     };
-    let mut pages: Vec<PathBuf> = entries.filter(is_page).map(|e| e.path()).collect();
-    pages.sort();
-    pages
+    entries.filter(is_page).map(|e| e.path()).collect()
 }
 
-/// Reads only the beginning of a page.
+/// Reads only the beginning of a page, of this version or an earlier one.
 pub fn read_owner(path: &Path) -> Result<Owner, String> {
     let words = Words(read_words(path, page::HEADER_WORDS)?);
-    words.check_header(path)?;
+    match (page::OWNER_SINCE..page::VERSION).contains(&words.get(at::VERSION)) {
+        true => words.check_magic(path)?,
+        false => words.check_header(path)?,
+    }
     Ok(Owner {
         pid: words.get(at::PID) as u32,
         pid_start: words.get(at::PID_START),
@@ -184,13 +222,9 @@ pub fn read_page(path: &Path) -> Result<JobPage, String> {
         Ok(words)
     };
     let (words, torn) = super::sequence::consistent(TRIES, || sequence(path), read)?;
-    let page = words.parse();
+    let page = words.parse(path, torn)?;
     let events = read_events(path)?;
-    Ok(JobPage {
-        torn,
-        events,
-        ..page
-    })
+    Ok(JobPage { events, ..page })
 }
 
 /// Reads the events of a page alone.
@@ -226,7 +260,7 @@ pub fn parse_page(path: &Path, bytes: &[u8]) -> Result<JobPage, String> {
     let Ok(events) = Events::read(load);
     Ok(JobPage {
         events,
-        ..words.parse()
+        ..words.parse(path, words.get(at::SEQUENCE) % 2 == 1)?
     })
 }
 
@@ -284,11 +318,19 @@ impl Words {
         text.chars().map(shown).collect()
     }
 
-    fn check_header(&self, path: &Path) -> Result<(), String> {
-        let path = path.display();
-        if self.0.len() < page::HEADER_WORDS || self.get(at::MAGIC) != page::MAGIC {
-            return Err(format!("{path} is not a statistics page of Marline"));
+    fn check_magic(&self, path: &Path) -> Result<(), String> {
+        match self.0.len() >= page::HEADER_WORDS && self.get(at::MAGIC) == page::MAGIC {
+            true => Ok(()),
+            false => Err(format!(
+                "{} is not a statistics page of Marline",
+                path.display()
+            )),
         }
+    }
+
+    fn check_header(&self, path: &Path) -> Result<(), String> {
+        self.check_magic(path)?;
+        let path = path.display();
         let groups = page::GROUP_WORDS.map(|words| words as u64);
         let same = self.slice(at::GROUPS, groups.len()) == groups;
         let than_ours = match self.get(at::VERSION).cmp(&page::VERSION) {
@@ -302,11 +344,22 @@ impl Words {
         ))
     }
 
-    fn parse(&self) -> JobPage {
+    /// What the page says. One that lacks a part is refused: its sums would be too small, and nobody
+    /// could tell. Only where its process ended while it wrote (`torn`) they are taken as they are.
+    fn parse(&self, path: &Path, torn: bool) -> Result<JobPage, String> {
+        let (peers, all) = self.peers();
+        let others = self.peer(page::OTHERS_AT);
+        let fits = self.0.len() >= page::PEERS_AT && self.get(at::RAILS) <= page::RAILS_MAX as u64;
+        if !(torn || all && fits && others.is_some()) {
+            return Err(format!("{} is cut off or damaged", path.display()));
+        }
         let rank = self.get(at::RANK).checked_sub(1);
         let rails = self.get(at::RAILS).min(page::RAILS_MAX as u64) as usize;
-        JobPage {
+        Ok(JobPage {
             pid: self.get(at::PID) as u32,
+            pid_start: self.get(at::PID_START),
+            pid_space: self.get(at::PID_SPACE),
+            run: Some(self.get(at::RUN)).filter(|&number| number != 0),
             host: self.text(at::HOST, page::HOST_WORDS),
             rank: rank.and_then(|rank| u32::try_from(rank).ok()),
             endpoints: self.endpoints(),
@@ -317,15 +370,15 @@ impl Words {
             published_unix_ns: self.get(at::PUBLISHED),
             closed: self.get(at::CLOSED) == 1,
             lacks: Lacks::from_word(self.get(at::LACKS)),
-            torn: false,
+            torn,
             process: self.counters(page::PROCESS_AT),
             rails: (0..rails).map(|n| self.rail(n)).collect(),
-            peers: self.peers(),
-            others: self.peer(page::OTHERS_AT),
+            peers,
+            others: others.unwrap_or_default(),
             peers_beyond: self.get(at::PEERS_BEYOND),
             peers_summed: self.get(at::PEERS_SUMMED),
             events: Events::default(),
-        }
+        })
     }
 
     fn endpoints(&self) -> Vec<u64> {
@@ -346,35 +399,36 @@ impl Words {
         }
     }
 
-    /// The rows behind one another, as far as there are words for them.
-    fn peers(&self) -> Vec<PeerRow> {
-        let count = self.get(at::PEERS).min(page::PEERS_MAX as u64);
+    /// The rows behind one another, as far as there are words for them, and if those are all.
+    fn peers(&self) -> (Vec<PeerRow>, bool) {
         let (mut row, mut peers) = (page::PEERS_AT, Vec::new());
-        for _ in 0..count {
-            if row + page::peer_words(0) > self.0.len() {
-                break;
-            }
-            let peer = self.peer(row);
+        let count = self.get(at::PEERS);
+        for _ in 0..count.min(page::PEERS_MAX as u64) {
+            let Some(peer) = self.peer(row) else { break };
             row += page::peer_words(peer.paths.len());
             peers.push(peer);
         }
-        peers
+        let all = peers.len() as u64 == count;
+        (peers, all)
     }
 
-    fn peer(&self, row: usize) -> PeerRow {
+    fn peer(&self, row: usize) -> Option<PeerRow> {
         let at = row + 1 + page::ADDRESS_WORDS;
         let checksum = self.get(at) >> page::CHECKSUM_SHIFT;
         let state = self.get(at) & ((1 << page::CHECKSUM_SHIFT) - 1);
-        let paths = self.get(at + 1).min(page::PATHS_MAX as u64) as usize;
+        let paths = usize::try_from(self.get(at + 1)).ok()?;
+        if paths > page::PATHS_MAX || row + page::peer_words(paths) > self.0.len() {
+            return None;
+        }
         let path = |n| self.path(row + page::PEER_PATHS_AT + n * page::PATH_WORDS);
-        PeerRow {
+        Some(PeerRow {
             endpoint: self.get(row),
             address: self.text(row + 1, page::ADDRESS_WORDS),
             state: PeerState::from_word(state),
             checksum: checksum.checked_sub(1).and_then(|n| u8::try_from(n).ok()),
             counters: self.counters(row + page::PEER_HEAD_WORDS),
             paths: (0..paths).map(path).collect(),
-        }
+        })
     }
 
     fn path(&self, row: usize) -> PathRow {

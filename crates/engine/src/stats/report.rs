@@ -53,7 +53,8 @@ pub fn wrap(text: &str) -> String {
     out
 }
 
-fn plural(count: u64, one: &str, more: &str) -> String {
+/// `1 packet`, `2 packets`.
+pub fn plural(count: u64, one: &str, more: &str) -> String {
     format!(
         "{} {}",
         format_count(count),
@@ -104,8 +105,12 @@ fn dead(dead: &[DeadPeer]) -> String {
     if !others.is_empty() {
         name += &format!(" and {} more", others.len());
     }
+    let why = match first.gone {
+        true => "its process is gone",
+        false => "it answered on no rail",
+    };
     wrap(&format!(
-        "Marline: PEER DEAD: {name} answered on no rail; operations with it failed"
+        "Marline: PEER DEAD: {name}: {why}; operations with it failed"
     ))
 }
 

@@ -90,6 +90,7 @@ fn a_dead_peer_is_the_verdict() {
     let text = of(&page);
     assert!(first(&text).starts_with("Marline: PEER DEAD: peer 00000000000000ab (10.0.0.2:4000)"));
     assert!(text.contains("\nMarline: 2 processes sent"), "{text}");
+    assert!(text.contains("it answered on no"), "{text}");
     assert!(!is_well(&Summary::of(&[page])));
 }
 

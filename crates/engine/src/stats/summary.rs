@@ -1,10 +1,12 @@
 //! The sum of many processes' pages. (Its text: [`super::report`].)
 
+use super::events::{Event, Kind, Reason};
 use super::outages::{outages, Outage};
 use super::page::PeerState;
-use super::reader::JobPage;
+use super::reader::{JobPage, ProcessKey};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
+use std::collections::BTreeSet;
 
 /// One rail of a job: all rails of that name, on all hosts.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +75,8 @@ pub struct DeadPeer {
     pub host: Option<String>,
     /// Processes that gave it up.
     pub named_by: usize,
+    /// Its host said that its process is gone.
+    pub gone: bool,
 }
 
 /// Processes whose messages lack a protection, because their settings say so.
@@ -91,9 +95,9 @@ pub struct Unprotected {
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Pages (engines; one per process for an MPI job) that were in touch with others.
+    /// Processes that were in touch with others. (One has a page for each libfabric domain.)
     pub processes: usize,
-    /// Pages of engines that never were in touch with another.
+    /// Processes that never were.
     pub idle: usize,
     /// The only rank, if it is one process.
     pub rank: Option<u32>,
@@ -148,13 +152,19 @@ impl Summary {
     /// Puts pages together. Engines that never were in touch with another are only counted.
     pub fn of(pages: &[JobPage]) -> Summary {
         let mut summary = Summary::default();
-        for page in pages {
-            match page.is_used() {
-                true => summary.add(page),
-                false => summary.idle += 1,
-            }
+        let mut known = BTreeSet::new();
+        let (used, idle): (Vec<_>, Vec<_>) = pages.iter().partition(|page| page.is_used());
+        for page in used {
+            summary.processes += usize::from(is_new(page, &mut known));
+            summary.add(page);
+        }
+        for page in idle {
+            summary.idle += usize::from(is_new(page, &mut known));
         }
         for dead in &mut summary.dead {
+            let gone =
+                |page: &JobPage| page.events.list.iter().any(|event| tells_gone(event, dead));
+            dead.gone = pages.iter().any(gone);
             let own = pages
                 .iter()
                 .find(|page| page.endpoints.contains(&dead.endpoint));
@@ -170,7 +180,6 @@ impl Summary {
 
     fn add(&mut self, page: &JobPage) {
         let peers = page.peer_totals();
-        self.processes += 1;
         self.rank = page.rank.filter(|_| self.processes == 1);
         self.process.merge(&page.process);
         self.peers.merge(&peers);
@@ -239,6 +248,17 @@ impl Summary {
         });
         &mut self.rails[n]
     }
+}
+
+/// True for the first page of a process.
+fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
+    page.process_key().is_none_or(|key| known.insert(key))
+}
+
+/// The event says that the process of this peer is gone.
+fn tells_gone(event: &Event, dead: &DeadPeer) -> bool {
+    let of_peer = event.kind == Kind::PeerDead && event.peer == dead.endpoint;
+    of_peer && event.reason == Reason::Refused
 }
 
 impl Means {
@@ -345,6 +365,18 @@ mod test {
         assert_eq!(summary.process.reliability_bytes_max, 3000);
     }
 
+    /// As of MPICH with several communication interfaces, which opens a domain for each.
+    #[test]
+    fn pages_of_one_process_are_one_process() {
+        let mut pages = [page(10), page(30), page(10), JobPage::default()];
+        for (page, pid) in pages.iter_mut().zip([7, 8, 7, 8]) {
+            page.pid = pid;
+        }
+        let summary = Summary::of(&pages);
+        assert_eq!((summary.processes, summary.idle), (2, 0));
+        assert_eq!(summary.mean.messages_per_s, 12.5);
+    }
+
     #[test]
     fn needless_is_what_neither_loss_nor_failover_asked_for() {
         let mut page = page(10);
@@ -377,6 +409,14 @@ mod test {
         let dead = Summary::of(&pages).dead;
         assert_eq!(dead.len(), 1);
         assert_eq!((dead[0].rank, dead[0].named_by), (Some(2), 2));
+        assert!(!dead[0].gone, "it was silent");
+        pages[1].events.list.push(Event {
+            kind: Kind::PeerDead,
+            reason: Reason::Refused,
+            peer: 2,
+            ..Event::default()
+        });
+        assert!(Summary::of(&pages).dead[0].gone);
         let dead = Summary::of(&pages[..1]).dead;
         assert_eq!((dead[0].rank, dead[0].named_by), (None, 1));
     }
