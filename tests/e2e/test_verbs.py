@@ -193,21 +193,24 @@ def assert_dropped(said):
 
 @pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
 def test_kinds_carry_jobs(mpi):
-    """The verifying stress over two rails: each kind, with reliability in software and without; some of
-    mpi4py's point-to-point tests, and with MPICH, whose ABI they want, IMB's benchmarks, short messages
-    and long ones. With MPICH also over unreliable connections whose packets are lost, doubled and
-    overtaken."""
+    """The verifying stress over two rails: each kind, with reliability in software and without. With
+    MPICH, whose ABI they want, IMB's benchmarks of short messages and long ones, and with Open MPI some
+    of mpi4py's point-to-point tests: a Python that starts by emulation is most of their time, so that
+    MPICH has them in `test_imb_and_mpi4py` only. With MPICH also over unreliable connections whose
+    packets are lost, doubled and overtaken."""
     size = ("--iterations", 1, "--max-size", 65536)
     lines = [job(rails, mpi, "stress", *size, native=native) for rails, native in SIX]
-    lines += [mpi4py(rails, mpi, *SOME_OF_MPI4PY, native=native) for rails, native in SIX]
-    if mpi is MPICH:
+    if mpi is OPENMPI:
+        lines += [mpi4py(rails, mpi, *SOME_OF_MPI4PY, native=native) for rails, native in SIX]
+    else:
         lines += [SIZES, *(imb(rails, *SOME_SIZES, native=native) for rails, native in SIX)]
         how = "delay 1ms reorder 97% loss 0.5% duplicate 0.3%"
         lines += disturbed(how, far_job("uc", "stress", *size))
     said = in_guest(*lines, options=["--far"] if mpi is MPICH else [])
     assert_carried(said, *(f"{kind}:rxe{at}" for kind in KINDS for at in (0, 1)))
-    assert_tested(said, len(SIX), 30)
-    if mpi is MPICH:
+    if mpi is OPENMPI:
+        assert_tested(said, len(SIX), 30)
+    else:
         assert_carried(said, "uc:far0", "uc:far1")
         assert_benchmarked(said, len(SIX))
         assert_dropped(said)
