@@ -40,7 +40,7 @@ pub struct StatsDir {
     /// The user's own: kept, with what is in it of earlier jobs.
     kept: bool,
     earlier: BTreeSet<PathBuf>,
-    /// What the run's ranks are told, and write onto their pages: other jobs may leave theirs in
+    /// Told to the run's ranks, which write it onto their pages: other jobs may leave theirs in
     /// the same directory.
     run: u64,
 }
@@ -197,6 +197,14 @@ pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     let mut dirs: Vec<_> = entries.filter(named).map(|e| e.path()).collect();
     dirs.sort();
     dirs
+}
+
+/// A process as people name it.
+pub fn process(page: &JobPage) -> String {
+    match page.rank {
+        Some(rank) => format!("rank {rank} on {}", page.host),
+        None => format!("process {} on {}", page.pid, page.host),
+    }
 }
 
 /// Space, number and start of the process that made a directory, as its name says.

@@ -3,8 +3,7 @@
 use crate::json::{self, Object};
 use crate::mpi::{Kind, Mpi};
 use crate::outcome::EXIT_REFUSED;
-use crate::stats::events::process;
-use crate::stats_dir::{StatsDir, STATS_DIR};
+use crate::stats_dir::{process, StatsDir, STATS_DIR};
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};

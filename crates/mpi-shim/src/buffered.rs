@@ -127,7 +127,7 @@ unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     }
 }
 
-/// Puts what the pml says in MPI's words: its own errors are below zero.
+/// An error of the pml in MPI's words: its own errors are below zero.
 fn in_words_of_mpi(code: c_int) -> c_int {
     match code {
         OUT_OF_RESOURCE => ERR_NO_MEM,
@@ -252,9 +252,9 @@ mod tests {
     const NEW: usize = 0x20;
 
     static FREED: AtomicUsize = AtomicUsize::new(0);
-    /// The code that making a request returns.
+    /// Returned when a request is made.
     static MADE: AtomicI32 = AtomicI32::new(SUCCESS);
-    /// Communicators and codes that the error handler was called with.
+    /// The communicators and errors of the handler's calls.
     static TOLD: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
     unsafe extern "C" fn dup(datatype: Handle, own: *mut Handle) -> c_int {

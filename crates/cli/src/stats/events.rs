@@ -3,6 +3,7 @@
 use super::jobs::Job;
 use super::load;
 use crate::json::{self, Object};
+use crate::stats_dir::process;
 use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};
@@ -86,14 +87,6 @@ fn as_text(jobs: &[Job]) -> String {
         out += "no process is in touch with another over Marline\n";
     }
     out
-}
-
-/// A process as people name it.
-pub fn process(page: &JobPage) -> String {
-    match page.rank {
-        Some(rank) => format!("rank {rank} on {}", page.host),
-        None => format!("process {} on {}", page.pid, page.host),
-    }
 }
 
 /// Why it happened. `number`: of an error, if there is one.

@@ -17,8 +17,8 @@ pub use marline_wire::RAILS_MAX;
 
 /// First word of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
-/// Version of the layout (the counts of words are checked besides). The words of the header that say
-/// whose a page is stay where they are: what a killed process left is removed by any later version.
+/// Version of the layout (the counts of words are checked besides). The words of the header that
+/// say whose a page is stay where they are: later versions remove what killed processes left.
 pub const VERSION: u64 = 3;
 /// Endpoints of the engine that a page names: those opened first, by which its peers know it. (Open
 /// MPI 5 opens two, an application of libfabric as many as it likes.)

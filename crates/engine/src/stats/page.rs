@@ -137,7 +137,7 @@ pub fn rank_from_env() -> Option<u32> {
 /// The variable by which `marline run` tells its ranks its number, so that it knows their pages.
 pub const RUN: &str = "MARLINE_RUN";
 
-/// That number.
+/// The number of the run that started this process.
 pub fn run_from_env() -> Option<u64> {
     std::env::var(RUN).ok()?.parse().ok()
 }

@@ -98,7 +98,7 @@ impl JobPage {
         self.endpoints.first().copied().unwrap_or(0)
     }
 
-    /// What tells its process from all others, if it is known: a process has a page for each
+    /// Its process, told from all others, if it is known: a process has a page for each
     /// libfabric domain.
     pub fn process_key(&self) -> Option<ProcessKey<'_>> {
         let Self {
@@ -344,8 +344,8 @@ impl Words {
         ))
     }
 
-    /// What the page says. One that lacks a part is refused: its sums would be too small, and nobody
-    /// could tell. Only where its process ended while it wrote (`torn`) they are taken as they are.
+    /// The page, unless a part is missing: its sums would be too small, and nobody would know.
+    /// Only where its process ended while it wrote (`torn`) they are taken as they are.
     fn parse(&self, path: &Path, torn: bool) -> Result<JobPage, String> {
         let (peers, all) = self.peers();
         let others = self.peer(page::OTHERS_AT);
