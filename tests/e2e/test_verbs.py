@@ -60,8 +60,8 @@ def imb(rails, *args, native=False):
 
 
 def mpi4py(rails, mpi, *args, **how):
-    """The same of mpi4py's tests. (What Python has compiled is kept for the next job. A search for what
-    could be built in place, for which a second of each start would go by, is left out.)"""
+    """The same of mpi4py's tests. (What Python has compiled is kept for the next job. Without a search for
+    what could be built in place, which imports much at each start.)"""
     source = max(p for p in (labs.MPI_DIR / "src").glob("mpi4py-*") if p.is_dir())
     env = {"MPI4PY_LIBMPI": mpi.library, "LD_LIBRARY_PATH": mpi.library.parent, "PYTHONDONTWRITEBYTECODE": ""}
     python = [labs.MPI_DIR / "tools" / "bin" / "python", source / "test" / "main.py", "--no-numpy", "--no-builddir"]
