@@ -153,9 +153,14 @@ fn link(a: &mut End, b: &mut End) -> LinkId {
 
 /// Packets that are sent on a link arrive.
 fn carries(a: &mut End, link: LinkId, b: &mut End) {
+    carries_by(0, a, link, b);
+}
+
+/// The same by one of a rail's flows.
+fn carries_by(flow: u8, a: &mut End, link: LinkId, b: &mut End) {
     for len in [1, 1000] {
         let bytes = vec![len as u8; len];
-        assert_eq!(a.tx.send(link, &bytes, len, 0), SendOutcome::Sent);
+        assert_eq!(a.tx.send(link, &bytes, len, flow), SendOutcome::Sent);
         b.news();
         assert_eq!(b.packets.pop(), Some(bytes));
     }
@@ -363,6 +368,25 @@ fn a_pair_of_datagrams_in_error_begins_anew() {
             let to_b = link(a, b);
             carries(a, to_b, b);
         }
+    }
+}
+
+#[test]
+fn a_pair_of_another_flow_in_error_is_replaced() {
+    let name = "a_pair_of_another_flow_in_error_is_replaced";
+    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+        return;
+    };
+    for (event, word) in PAIR_ERRORS {
+        let mut ends = [(); 2].map(|()| End::open("ud:mlx5_0"));
+        let [a, b] = &mut ends;
+        let to_b = link(a, b);
+        carries_by(1, a, to_b, b);
+        // Pairs are numbered as they are made: first those of the rails.
+        stand_in.tells(event, b.number() + 1);
+        assert_eq!((a.news(), a.told()), (vec![], vec![word]));
+        carries_by(1, a, to_b, b);
+        carries(a, to_b, b);
     }
 }
 

@@ -49,6 +49,7 @@ struct pair {
     struct receives *receives;
     uint32_t peer;
     uint8_t port;
+    int failed; /* in error: nothing leaves or lands, and no completion says so */
 };
 
 struct port {
@@ -192,7 +193,7 @@ static void land(struct pair *from, struct pair *to, const struct ibv_send_wr *w
 {
     struct receives *slots = to->receives;
     unsigned route = to->verbs.qp_type == IBV_QPT_UD ? 40 : 0;
-    if (slots->head == slots->tail)
+    if (to->failed || slots->head == slots->tail)
         return;
     unsigned slot = slots->head++ % DEPTH, len = wr->num_sge ? wr->sg_list->length : 0;
     if (len)
@@ -207,7 +208,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     struct pair *from = (struct pair *)qp;
     (void)bad;
     pthread_mutex_lock(&lock);
-    for (; wr; wr = wr->next) {
+    for (; wr && !from->failed; wr = wr->next) {
         int datagram = qp->qp_type == IBV_QPT_UD;
         struct pair *to = pair_of(datagram ? wr->wr.ud.remote_qpn : from->peer);
         if (to)
@@ -310,8 +311,11 @@ static int is_of(struct open_device *open, unsigned type, unsigned which,
     case IBV_EVENT_QP_FATAL ... IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED: {
         struct pair *pair = pair_of(which);
+        if (!pair || pair->verbs.context != &open->verbs)
+            return 0;
         event->element.qp = &pair->verbs;
-        return pair && pair->verbs.context == &open->verbs;
+        pair->failed |= type <= IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_QP_LAST_WQE_REACHED;
+        return 1;
     }
     case IBV_EVENT_DEVICE_FATAL:
         open->broken = 1;
@@ -439,6 +443,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->port = attr->port_num;
     if (mask & IBV_QP_DEST_QPN)
         pair->peer = attr->dest_qp_num;
+    if (attr->qp_state == IBV_QPS_RESET)
+        pair->failed = 0;
     if (attr->qp_state == IBV_QPS_RESET && !qp->srq)
         pair->receives->head = pair->receives->tail;
     pthread_mutex_unlock(&lock);
