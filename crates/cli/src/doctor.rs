@@ -1,7 +1,9 @@
 //! `marline doctor`: which rails this machine has, and why others are not there.
 
+use marline_engine::settings::Settings;
 use marline_rails::{
-    choose_interfaces, choose_rails, receive_buffer, unused_interfaces, verbs_ports, RailChoice,
+    choose_interfaces, choose_rails, receive_buffer, unused_interfaces, verbs_ports, with_paths,
+    RailChoice,
 };
 
 /// Prints the report; the exit status is 0, as missing adapters are no fault.
@@ -21,7 +23,9 @@ fn meaning(named: &str) -> String {
     }
     let mut text = format!("{RAILS}={named} means\n");
     let names: Vec<String> = named.split(',').map(str::to_owned).collect();
-    match choose_rails(&names) {
+    // (A setting that is malformed is told by whatever starts a job.)
+    let paths = Settings::from_env().map_or(1, |settings| settings.verbs_paths);
+    match choose_rails(&names).and_then(|rails| with_paths(rails, paths)) {
         Ok(rails) => rails
             .iter()
             .for_each(|rail| text += &format!("  {}\n", state(rail))),

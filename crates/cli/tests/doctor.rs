@@ -26,11 +26,17 @@ fn doctor(dir: &Dir, ports: &[&str], rails: &str) -> String {
 }
 
 fn run(dir: &Dir, rails: &str) -> String {
+    run_with(dir, rails, "1")
+}
+
+/// The same with so many rails on each port.
+fn run_with(dir: &Dir, rails: &str, paths: &str) -> String {
     let output = marline(&dir.0)
         .arg("doctor")
         .env("LD_LIBRARY_PATH", &dir.0)
         .env("STAND_IN", &dir.0)
         .env("FI_MARLINE_RAILS", rails)
+        .env("FI_MARLINE_VERBS_PATHS", paths)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -54,6 +60,9 @@ fn it_says_what_each_port_lacks() {
         ],
         "rc,ud:mlx5_0:2,ud:mlx5_3,ud:mlx5_4:1",
     );
+    let twice = run_with(&dir, "rc", "2");
+    let rails = "means\n  rc:mlx5_0:1\n  rc:mlx5_0:1/2\n  rc:mlx5_2:2\n  rc:mlx5_2:2/2\n";
+    assert!(twice.ends_with(rails), "{twice}");
     for line in [
         "  mlx5_0:1: InfiniBand, up, LID 17, GID 0, MTU 4096, 100000 Mbit/s, ",
         "  mlx5_0:2: InfiniBand, down, LID 18, ",
