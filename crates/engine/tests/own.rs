@@ -15,7 +15,6 @@ struct Own {
     ep: EpId,
 }
 
-/// A completion is wanted.
 fn content(number: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i * 31 + number * 7 + i / 251) as u8)
