@@ -392,10 +392,20 @@ fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
 
 /// When a process started, in ticks since boot; none when there is no such process.
 pub fn pid_start(pid: u32) -> Option<u64> {
+    stat_field(pid, 19)?.parse().ok()
+}
+
+/// True if a process has ended, and its parent has not asked for its status yet.
+pub fn is_zombie(pid: u32) -> bool {
+    stat_field(pid, 0).is_some_and(|state| state == "Z")
+}
+
+/// A field of `/proc/PID/stat` behind the name, counted from 0 (proc(5)).
+fn stat_field(pid: u32, at: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything; the 20th field after it is the start.
+    // The name, in brackets, may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    fields.split_whitespace().nth(at).map(str::to_owned)
 }
 
 /// The name space of process numbers; 0 when it cannot be known.

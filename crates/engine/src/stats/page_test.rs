@@ -1,7 +1,7 @@
 use super::*;
 use crate::stats::events::{Event, Kind};
 use crate::stats::peer_rows::PeerRows;
-use crate::stats::reader::{list_pages, read_owner, read_page};
+use crate::stats::reader::{list_pages, read_owner, read_page, JobPage};
 use crate::stats::stale::remove_stale;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
@@ -494,4 +494,26 @@ fn states_survive_and_nonsense_becomes_the_first() {
         PeerState::from_word(PeerState::Dead as u64),
         PeerState::Dead
     );
+}
+
+#[test]
+fn a_process_that_nobody_has_waited_for_left_its_page_behind() {
+    let dir = Dir::new("zombie");
+    let mut page = dir.open();
+    page.publish(|w| fill(w, 5, 0));
+    let read = read_page(page.path()).unwrap();
+    assert!(!read.is_left_behind());
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    while !is_zombie(child.id()) {
+        std::thread::yield_now();
+    }
+    let pid_start = pid_start(child.id()).unwrap();
+    let dead = JobPage {
+        pid: child.id(),
+        pid_start,
+        ..read
+    };
+    assert!(dead.is_left_behind());
+    child.wait().unwrap();
+    assert!(dead.is_left_behind());
 }

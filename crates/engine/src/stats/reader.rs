@@ -111,7 +111,8 @@ impl JobPage {
     pub fn is_left_behind(&self) -> bool {
         let seen = self.pid_space != 0 && self.pid_space == page::pid_space();
         let here = seen && self.host == page::host_name();
-        !self.closed && here && page::pid_start(self.pid) != Some(self.pid_start)
+        let ended = || page::pid_start(self.pid) != Some(self.pid_start);
+        !self.closed && here && (ended() || page::is_zombie(self.pid))
     }
 
     /// Peers with the "others".
