@@ -3,6 +3,8 @@ SHELL := bash
 MARLINE_MPI_DIR ?= $(CURDIR)/.mpi
 export MARLINE_MPI_DIR
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# `make build PROFILE=quick` compiles changed crates alone, for editing and testing.
+PROFILE ?= release
 # Two tests at once: most of them wait for a fault to begin or to end.
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
@@ -15,11 +17,11 @@ deps:
 	scripts/install-deps
 
 build:
-	cargo build --release --locked
+	cargo build --profile $(PROFILE) --locked
 	mkdir -p build/provider
-	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
-	install -m 755 $(TARGET)/release/libmarline_mpi.so build/provider/libmarline-mpi.so
-	install -m 755 $(TARGET)/release/libmarline_collectives.so build/provider/libmarline-collectives.so
+	install -m 755 $(TARGET)/$(PROFILE)/libmarline_fi.so build/provider/libmarline-fi.so
+	install -m 755 $(TARGET)/$(PROFILE)/libmarline_mpi.so build/provider/libmarline-mpi.so
+	install -m 755 $(TARGET)/$(PROFILE)/libmarline_collectives.so build/provider/libmarline-collectives.so
 	echo plain > build/provider/how
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
@@ -52,7 +54,7 @@ staged:
 
 # The simulator notices each deliberate mistake (table in docs/simulator.md).
 mutations:
-	cargo test --release --locked -p marline-sim --features mutation \
+	cargo test --profile quick --locked -p marline-sim --features mutation \
 		--test mutations --test writes --test failover --test verbs
 	cargo test --locked -p marline-proto --features mutation --test pair --test partial
 
