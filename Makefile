@@ -10,7 +10,7 @@ PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini 
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
-	detect mutations soak-seeds lint fuzz clean staged \
+	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -46,17 +46,14 @@ test: test-cargo test-e2e
 
 test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
-	$(MAKE) staged mutations
+	$(MAKE) mutations
 
-# The super-pipeline, played on a model of a machine.
-staged:
-	cargo test --locked -p marline-sim --features staged --test pipeline
-
-# The simulator notices each deliberate mistake (table in docs/simulator.md).
+# The simulator notices each deliberate mistake (table in docs/simulator.md), and plays the
+# super-pipeline on a model of a machine: one build with the features of both.
 mutations:
-	cargo test --profile quick --locked -p marline-sim --features mutation \
-		--test mutations --test writes --test failover --test verbs
-	cargo test --locked -p marline-proto --features mutation --test pair --test partial
+	cargo test --profile quick --locked -p marline-sim -p marline-proto \
+		--features marline-sim/mutation,marline-sim/staged --test mutations --test writes \
+		--test failover --test verbs --test moments --test pipeline --test pair --test partial
 
 # Everything compiles for aarch64, without warnings.
 check-aarch64:
