@@ -2,22 +2,18 @@
 IMB and mpi4py in every test run, some of them over a network that loses packets or a device that goes;
 more of these programs, longer messages and more faults in `make soak`.
 
-Each test boots the guest once and runs one script in it, since booting is most of the time.
+Each test runs one script in a guest, on devices that are made for it.
 """
 
-import os
 import re
 import shlex
 import subprocess
 
 import lab as labs
 import pytest
+from guest import JOB_S, LONG_JOB_S, in_guest
 
 MPICH, OPENMPI = labs.MPIS["mpich"], labs.MPIS["openmpi"]
-# A busy machine leaves little to a guest, in which a process may not run for seconds: limits are for
-# what hangs.
-JOB_S, LONG_JOB_S, GUEST_S, BOOT_S = 300, 1500, 1800, 60
-PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": "20000"}
 KINDS = ("ud", "rc", "uc")
 # Rails over two devices: each kind, reliable and native.
 SIX = [(f"{kind}:rxe0,{kind}:rxe1", native) for kind in KINDS for native in (False, True)]
@@ -89,20 +85,6 @@ def wired_job(kind, program, *args):
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--"]
     line = shlex.join(str(word) for word in [*marline, *words, *args])
     return f"echo RAILS {kind}; FI_MARLINE_RAILS={kind} timeout {JOB_S} {line} || exit 1"
-
-
-def in_guest(*lines, options=()):
-    """What a script says that runs in a guest; it has to end well."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(labs.FOREIGN)}
-    env["MARLINE_PROVIDER_DIR"] = str(labs.PROVIDER_DIR)
-    env |= PATIENT | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [labs.ROOT / "scripts" / "guest", "--seconds", str(GUEST_S), *options]
-    done = subprocess.run(
-        [*command, "bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True,
-        timeout=GUEST_S + BOOT_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout
 
 
 def assert_carried(said, *rails, least=100):

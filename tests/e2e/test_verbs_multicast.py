@@ -9,7 +9,8 @@ import re
 import shlex
 
 import lab as labs
-from test_verbs import JOB_S, MPICH, OPENMPI, assert_dropped, disturbed, in_guest, only_marline  # noqa: F401
+from guest import JOB_S, in_guest
+from test_verbs import MPICH, OPENMPI, assert_dropped, disturbed, only_marline  # noqa: F401
 
 # Packets that left for groups, and that came from them, since the guest began.
 COUNTS = (

@@ -10,7 +10,8 @@ import subprocess
 
 import lab as labs
 import pytest
-from test_verbs import MPICH, assert_carried, assert_moved, in_guest, job, only_marline  # noqa: F401
+from guest import in_guest
+from test_verbs import MPICH, assert_carried, assert_moved, job, only_marline  # noqa: F401
 
 VERBS = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 EVENTS = f"{labs.MARLINE} events $FI_MARLINE_STATS_DIR"
