@@ -48,7 +48,7 @@ test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
 	$(MAKE) mutations
 
-# The simulator notices each deliberate mistake (table in docs/simulator.md), and plays the
+# The simulator notices each deliberate mistake, and plays the
 # super-pipeline on a model of a machine: one build with the features of both.
 mutations:
 	cargo test --profile quick --locked -p marline-sim -p marline-proto \
