@@ -158,7 +158,12 @@ def test_records_are_judged_together():
     assert re.search(r"marline / best peer \(.+\), 4 MiB GB/s: [\d.]+ \([\d.]+ to [\d.]+, \d+ rounds\)"
                      r"   target: at least 1\.1  .*reached", done.stdout), done.stdout
     # Of another processor.
-    other = sorted((labs.ROOT / "bench" / "record").glob("*-run.csv"))[0]
-    done = subprocess.run([*line.split(), str(other)], cwd=labs.ROOT, capture_output=True, text=True)
+    other = "bench/record/2026-11-27-1329-run.csv"
+    done = subprocess.run([*line.split(), other], cwd=labs.ROOT, capture_output=True, text=True)
     assert done.returncode != 0
     assert "cannot be judged together" in done.stderr
+
+
+def test_the_tables_of_the_page_on_speed_are_those_of_the_records():
+    done = subprocess.run(["bench/tables", "--check"], cwd=labs.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
