@@ -257,9 +257,13 @@ fn document_group<C: Counters>(title: &str) -> String {
     out
 }
 
-/// The text of `docs/statistics.md`.
+/// The text of `docs/statistics.md`: what is written there before the tables, and the tables.
 pub fn document() -> String {
-    let mut out = String::from(include_str!("about.md"));
+    let stored = include_str!("../../../../docs/statistics.md");
+    let (mut out, first) = (String::new(), "\n## Per process\n");
+    out += stored
+        .split_once(first)
+        .map_or(stored, |(written, _)| written);
     out += &document_group::<ProcessCounters>("Per process");
     out += &document_group::<RailCounters>("Per rail");
     out += &document_group::<PeerCounters>("Per peer");
