@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod circles;
+mod documents;
 mod english;
 mod imports;
 mod limits;
@@ -37,6 +38,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     };
     imports::check(&sources, &mut report);
     map::check(&sources, &mut report);
+    documents::check(&sources, &mut report);
     for source in &sources {
         rules::check(source, &mut report);
     }
@@ -49,4 +51,9 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
 /// The circles of files that import each other, crate by crate, with what ties them.
 pub fn circles(root: &Path) -> Result<String, String> {
     Ok(circles::describe(&read_all(root)?))
+}
+
+/// Every source file whose path begins with `under`, with the first sentence of its description.
+pub fn map(root: &Path, under: &str) -> Result<String, String> {
+    Ok(map::describe(&read_all(root)?, under))
 }

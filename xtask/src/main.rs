@@ -1,23 +1,27 @@
-//! `cargo xtask tidy` checks the house rules; `cargo xtask circles` shows imports that go round.
+//! `cargo xtask tidy` checks the house rules, `cargo xtask map` lists the source files, and
+//! `cargo xtask circles` shows imports that go round.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.join(" ").as_str() {
-        "tidy" => tidy(),
-        "circles" => circles(),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["tidy"] => tidy(),
+        ["map"] => print(xtask::map(&xtask::root(), "")),
+        ["map", under] => print(xtask::map(&xtask::root(), under)),
+        ["circles"] => print(xtask::circles(&xtask::root())),
         _ => {
-            eprintln!("usage: cargo xtask tidy | circles");
+            eprintln!("usage: cargo xtask tidy | map [PATH] | circles");
             ExitCode::from(2)
         }
     }
 }
 
-/// Prints the circles of files that import each other.
-fn circles() -> ExitCode {
-    match xtask::circles(&xtask::root()) {
+/// Prints what was asked for.
+fn print(text: Result<String, String>) -> ExitCode {
+    match text {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS

@@ -1,3 +1,5 @@
+//! Settings, allowed and refused, and the document that is made of them.
+
 use super::*;
 
 fn with(name: &'static str, value: &'static str) -> Result<Settings, String> {

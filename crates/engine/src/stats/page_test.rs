@@ -1,3 +1,5 @@
+//! Pages of statistics as they are written and read.
+
 use super::*;
 use crate::stats::events::{Event, Kind};
 use crate::stats::peer_rows::PeerRows;

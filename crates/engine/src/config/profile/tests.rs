@@ -1,3 +1,5 @@
+//! Profiles of machines, whole, damaged, and of other machines.
+
 use super::*;
 use crate::config::settings::Settings;
 use crate::LogLevel;

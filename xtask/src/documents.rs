@@ -1,0 +1,131 @@
+//! Documents against the code: `ARCHITECTURE.md` quotes names that exist, and the glossary files.
+
+use crate::sources::{Report, Source};
+use std::collections::BTreeSet;
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const GLOSSARY: &str = concat!("docs/", "glossary.md");
+
+/// Checks the names of `ARCHITECTURE.md` and of the glossary.
+pub(crate) fn check(sources: &[Source], report: &mut Report) {
+    match sources.iter().find(|s| s.path == ARCHITECTURE) {
+        Some(document) => {
+            names(document, sources, report);
+            folders(document, sources, report);
+        }
+        None => (report.complaints).push(format!("{ARCHITECTURE} is missing")),
+    }
+    let there: BTreeSet<&str> = sources.iter().map(|s| &*s.path).collect();
+    glossary(sources, &there, report);
+}
+
+fn glossary(sources: &[Source], there: &BTreeSet<&str>, report: &mut Report) {
+    for source in sources.iter().filter(|s| s.path == GLOSSARY) {
+        for (at, line) in source.text.lines().enumerate() {
+            let is_there = |p: &String| there.contains(&*format!("{p}.rs")) || is_folder(there, p);
+            for place in places(line).filter(|p| !is_there(p)) {
+                let text = format!("{GLOSSARY}:{}: there is no {place}", at + 1);
+                report.complaints.push(text);
+            }
+        }
+    }
+}
+
+/// Some of the files lie in `folder`.
+fn is_folder(there: &BTreeSet<&str>, folder: &str) -> bool {
+    let inside = format!("{folder}/");
+    let mut next = there.range(&*inside..);
+    next.next().is_some_and(|path| path.starts_with(&inside))
+}
+
+/// Files and folders of the code that a line of the glossary quotes as `crate/path`, without `.rs`.
+fn places(line: &str) -> impl Iterator<Item = String> + '_ {
+    let quoted = line.split('`').skip(1).step_by(2);
+    quoted.filter_map(|quoted| {
+        let (of, path) = quoted.split_once('/')?;
+        Some(format!("crates/{of}/src/{path}"))
+    })
+}
+
+fn names(document: &Source, sources: &[Source], report: &mut Report) {
+    let code = sources.iter().filter(|s| !s.path.ends_with(".md"));
+    let words: BTreeSet<&str> = code.flat_map(|s| s.text.split(is_no_word)).collect();
+    for (at, line) in document.text.lines().enumerate() {
+        for name in quoted_names(line).filter(|n| !words.contains(n)) {
+            let text = format!("{ARCHITECTURE}:{}: no `{name}` in the code", at + 1);
+            report.complaints.push(text);
+        }
+    }
+}
+
+/// Rows "| `crate` | `folder/` … |" name the folders that there are in the crate.
+fn folders(document: &Source, sources: &[Source], report: &mut Report) {
+    for (at, line) in document.text.lines().enumerate() {
+        let Some((of, row)) = line.strip_prefix("| `").and_then(|l| l.split_once("` |")) else {
+            continue;
+        };
+        let quoted = row.split('`').skip(1).step_by(2);
+        let named: BTreeSet<&str> = quoted.filter_map(|q| q.strip_suffix('/')).collect();
+        let src = format!("crates/{of}/src/");
+        let inside = sources.iter().filter_map(|s| s.path.strip_prefix(&*src));
+        let there: BTreeSet<&str> = inside.filter_map(|p| Some(p.split_once('/')?.0)).collect();
+        // A row without folders is one of another table.
+        if !named.is_empty() {
+            for folder in named.symmetric_difference(&there) {
+                let text = format!("{ARCHITECTURE}:{}: {src}{folder} is in one of both", at + 1);
+                report.complaints.push(text);
+            }
+        }
+    }
+}
+
+fn is_no_word(c: char) -> bool {
+    !(c.is_alphanumeric() || c == '_')
+}
+
+/// Last parts of what a line quotes in backticks, as far as that looks like a name of the code.
+fn quoted_names(line: &str) -> impl Iterator<Item = &str> {
+    let quoted = line.split('`').skip(1).step_by(2);
+    quoted.filter_map(|q| {
+        let name = q.rsplit("::").next()?.trim_end_matches("()");
+        let starts = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
+        (starts && !name.contains(is_no_word)).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(path: &str, text: &str) -> Vec<String> {
+        let source = |path: &str, text: &str| Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let mut sources = vec![
+            source("crates/a/src/b.rs", "fn there() {}"),
+            source(&format!("docs/{}", "design/c.md"), ""),
+        ];
+        sources.push(source(path, text));
+        if path != ARCHITECTURE {
+            sources.push(source(ARCHITECTURE, ""));
+        }
+        let mut report = Report::default();
+        check(&sources, &mut report);
+        report.complaints
+    }
+
+    #[test]
+    fn names_are_held_against_the_code() {
+        assert!(complaints(ARCHITECTURE, "`Any::there`, `x y`, `there()`").is_empty());
+        assert_eq!(complaints(ARCHITECTURE, "`gone`").len(), 1);
+        assert_eq!(complaints(ARCHITECTURE, "| `there` | things |").len(), 0);
+        assert_eq!(complaints(ARCHITECTURE, "| `there` | `c/` |").len(), 1);
+    }
+
+    #[test]
+    fn the_glossary_names_files_and_folders() {
+        assert!(complaints(GLOSSARY, "`a/b`, `word`").is_empty());
+        assert_eq!(complaints(GLOSSARY, "`a/c`, `a/b`").len(), 1);
+    }
+}
