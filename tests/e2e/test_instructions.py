@@ -15,7 +15,7 @@ import lab as labs
 EAGER = labs.TARGET / "release" / "examples" / "eager"
 
 # What was counted, and for other compilers and processors a thirtieth more, or a tenth of what is
-# copied in long pieces, by ways that differ with the processor; docs/decisions/0183 has the
+# copied in long pieces, by ways that differ with the processor; docs/design/performance.md has the
 # counts and their reasons. A change that needs more says why there; one that needs less lowers it.
 BUDGETS = [
     # Bytes, window, messages that are counted, instructions of a message.

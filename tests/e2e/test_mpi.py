@@ -162,7 +162,7 @@ def mpi4py(lab, mpi, *words, **how):
 
 
 def test_mpi4py(lab, mpi, provider):
-    # It takes minutes where others compute (docs/decisions/0298). An empty selection would pass as well.
+    # It takes minutes where others compute (docs/design/lab.md). An empty selection would pass as well.
     assert mpi4py(lab, mpi, provider=provider, timeout=900) > 1000
 
 

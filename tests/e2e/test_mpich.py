@@ -53,7 +53,7 @@ def test_stress(lab, stress, mpich, provider, chosen):
 @pytest.mark.parametrize("chosen", ["threshold-16384", "threshold-100000"])
 def test_answers_to_synchronous_sends(lab, mpich, provider, chosen):
     """MPICH answers these in the order of their completions, and takes that for the order of the
-    messages (docs/decisions/0287)."""
+    messages (docs/design/libfabric.md)."""
     result = lab.run(mpich, [mpich.program("answers")], env=SETTINGS[chosen], provider=provider)
     assert result.ok and result.find("^answers ok"), result.tail()
 

@@ -1,5 +1,5 @@
 //! Comments read like a manual page: doc comments are sentences that begin with their subject or
-//! their verb, and measurements stand in `docs/decisions`, not beside the code.
+//! their verb, and measurements stand in `docs/design`, not beside the code.
 
 use crate::limits::one;
 use crate::sources::{Report, Source};
@@ -33,7 +33,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
     let what = "doc comments that open with \"What\", \"Whether\", \"Who\", \"So many\", \"That\"";
     hold(report, RIDDLES, &riddles, what);
-    let what = "comments with measurements, which belong in docs/decisions";
+    let what = "comments with measurements, which belong in docs/design";
     hold(report, FIGURES, &figures, what);
 }
 

@@ -1,6 +1,6 @@
 //! Choices that differ between processors with the same instructions.
 //!
-//! They are made by maker, as was measured (docs/decisions/0141-copies-by-maker.md); `marline tune`
+//! They are made by maker, as was measured (docs/design/checksums.md); `marline tune`
 //! measures the rest.
 
 use std::sync::atomic::{AtomicU8, Ordering};

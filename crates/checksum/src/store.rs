@@ -23,12 +23,12 @@ pub(crate) trait Store {
     const PAIRS: bool = false;
     /// The source is in no near cache: the kernels of 256 bits for the strong sums ask for it
     /// [`FAR_BYTES`] before they read it. The kernels of 512 bits are faster without
-    /// (docs/decisions/0140-prefetching-of-sums.md).
+    /// (docs/design/checksums.md).
     const FAR: bool = false;
 }
 
 /// The distance in bytes by which [`Store::FAR`] asks ahead of the loads
-/// (docs/decisions/0140-prefetching-of-sums.md).
+/// (docs/design/checksums.md).
 pub(crate) const FAR_BYTES: usize = 2048;
 
 /// Only sums.

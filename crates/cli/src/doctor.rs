@@ -100,7 +100,7 @@ fn buffers(given: Option<usize>) -> String {
 }
 
 /// Bytes that a process may lock for a rail of InfiniBand, at least, or it does not start
-/// (docs/decisions/0254).
+/// (docs/design/verbs-memory.md).
 const LOCKED: u64 = 11_000_000;
 
 /// The limit on locked memory, of the kernel's table of a process's limits, and what to do where it

@@ -354,7 +354,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         Kind::OpenMpi5 => {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
-            // Windows: without it their bytes go by btl/tcp, past Marline (docs/decisions/0286).
+            // Windows: without it their bytes go by btl/tcp, past Marline (docs/design/mpi.md).
             vars.push(prefer(BTL, "ofi,sm,self"));
             vars.push(prefer("FI_MARLINE_RMA", "on"));
             vars
@@ -387,7 +387,7 @@ fn for_own_matching(no_shm: bool) -> Vec<Var> {
 }
 
 /// Open MPI 5 whose ranks go on without those that they lost. Its pml/cm, which leaves matching to
-/// libfabric, knows nothing of that (docs/decisions/0285).
+/// libfabric, knows nothing of that (docs/design/mpi.md).
 fn for_survivors(no_shm: bool) -> Vec<Var> {
     let mut vars = for_own_matching(no_shm);
     // Its coll/han ends a collective that lost a rank without an error, and with wrong values,

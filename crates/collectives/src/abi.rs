@@ -22,7 +22,7 @@ const VERSION_ROOM: usize = 16_384;
 pub struct Constants {
     /// Handles are `int`s.
     pub ints: bool,
-    /// Its own short collective calls are quick (docs/decisions/0263).
+    /// Its own short collective calls are quick (docs/design/collectives.md).
     pub quick: bool,
     pub world: Handle,
     pub own: Handle,

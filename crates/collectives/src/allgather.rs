@@ -1,5 +1,5 @@
 //! `MPI_Allgather` of few bytes: each rank broadcasts what it has, all at once, and everything
-//! arrives where it belongs (docs/decisions/0263).
+//! arrives where it belongs (docs/design/collectives.md).
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};

@@ -1,6 +1,6 @@
 //! `MPI_Allreduce` of few bytes: each rank broadcasts what it has, all at once, and each reduces
-//! what all have, in the order of the ranks (docs/decisions/0262). So it takes one way through the
-//! network, and all ranks have the same bits.
+//! what all have, in the order of the ranks (docs/design/collectives.md). So it takes one way
+//! through the network, and all ranks have the same bits.
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};

@@ -1,4 +1,4 @@
-//! `MPI_Barrier`: a byte of each rank's for all others, all at once (docs/decisions/0263).
+//! `MPI_Barrier`: a byte of each rank's for all others, all at once (docs/design/collectives.md).
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};

@@ -33,7 +33,7 @@ impl Call {
 }
 
 /// Returns whether the user asked for multicast. If not, it has to pay without being noticed
-/// (docs/decisions/0325).
+/// (docs/design/collectives.md).
 pub fn are_asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var_os(UNASKED).is_none())

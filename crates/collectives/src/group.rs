@@ -21,7 +21,7 @@ const PROBE_TIME: Duration = Duration::from_millis(80);
 /// counts: the other ranks may be as crowded, and not have been heard for that alone.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 /// Longest all the same: processors that are so crowded, or stand still for so long, are no place
-/// to measure a network (docs/decisions/0328).
+/// to measure a network (docs/design/collectives.md).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Each rank lets itself be heard so often at least, as any packet may be lost.
 const PROBES_MIN: u32 = 4;
@@ -35,7 +35,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 const CALLS_BEFORE: usize = 1_000;
 
 /// Where nobody asked for multicast, it begins after so many broadcasts of a communicator that are
-/// long enough, on so many ranks, each of which has a host of its own (docs/decisions/0325).
+/// long enough, on so many ranks, each of which has a host of its own (docs/design/collectives.md).
 const BCASTS_BEFORE: usize = 100;
 /// See [`BCASTS_BEFORE`]; bytes.
 const LONG_MIN: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! `MPI_Bcast_init`: broadcasts that are started again and again (docs/decisions/0227).
+//! `MPI_Bcast_init`: broadcasts that are started again and again (docs/design/collectives.md).
 //!
 //! The request that the program has is one of the MPI's, for a receive of nothing from oneself, on
 //! a communicator that nothing else uses. To start it is to start that receive and to post the

@@ -1,6 +1,6 @@
 //! How a rank waits for a broadcast: by looking again and again; where it has no processor of its
 //! own, it offers the one that it has to others after each look, or sleeps for a millisecond if
-//! the broadcast is long (docs/decisions/0223) and so is what may be under way (0302).
+//! the broadcast is long (docs/design/multicast.md) and so is what may be under way.
 
 use crate::mpi::Mpi;
 use crate::provider::Provider;

@@ -1,6 +1,6 @@
 //! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which sends what was left
 //! of the first message when such a request is started again. Here each start but the first has a
-//! request of its own in the place of the old one (docs/decisions/0326).
+//! request of its own in the place of the old one (docs/design/mpi.md).
 
 use marline_symbols::{function, next, ErrorFn};
 use std::collections::HashMap;

@@ -6,13 +6,13 @@
 //! A program that waits is right to offer the processor; one that has something to do is not. So
 //! the provider tells this library when a poll found something, and the thread's next yield is left
 //! out, until it polls again. The gain is measured in
-//! `docs/decisions/0142-yields-left-out-of-mpich.md`.
+//! `docs/design/progress.md`.
 //!
 //! Open MPI offers the processor only if it is told to (`mpi_yield_when_idle`). Without that
 //! threads of one process wait for each other in loops, each until the end of its time slice, and
 //! with it a program of one thread yields after each empty poll, as if the engine did not do so
 //! when it is due. So `marline run` tells it to, and here the yields after polls are left out of
-//! programs in which one thread calls MPI (`docs/decisions/0210-threads-of-open-mpi-yield.md`).
+//! programs in which one thread calls MPI (`docs/design/progress.md`).
 //!
 //! All other yields happen: the engine's own, those of other threads, and of programs without
 //! Marline.

@@ -1,7 +1,7 @@
 //! Messages that a probe matched (`MPI_Mprobe`), received into data in pieces. Open MPI's pml/cm
 //! receives such data into a buffer of its own and forgets to take them out; here they go into a
 //! buffer of this library, and from there to their places
-//! (docs/decisions/0315-matched-messages-in-pieces.md).
+//! (docs/design/mpi.md).
 //!
 //! Open MPI's Fortran functions call the profiling interface, so that is taken over as well. All
 //! other MPIs, and Open MPI's other ways, get their calls as they are.

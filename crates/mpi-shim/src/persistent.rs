@@ -1,7 +1,7 @@
 //! Persistent sends of Open MPI 4.1, and what its collectives make of them. For data without gaps
 //! that begin behind their buffer's start (a block of an array, by `MPI_Type_create_subarray`) its
 //! pml/cm sends what is at the start, over any provider. Here they are sent as data that begin at
-//! the start of a buffer (docs/decisions/0326-persistent-sends-of-open-mpi-4.md).
+//! the start of a buffer (docs/design/mpi.md).
 //!
 //! Its collectives call the pml by its table of functions and not by MPI's names. So the function
 //! is replaced there, once `MPI_Init` has made the table.

@@ -1,4 +1,4 @@
-//! Rails whose address changes while peers talk (docs/decisions/0209).
+//! Rails whose address changes while peers talk (docs/design/moving-addresses.md).
 
 mod face;
 

@@ -185,7 +185,7 @@ fn deaf_for_ms(delivery: Delivery) -> u64 {
 }
 
 /// A network that carries one direction only breaks connections that lose nothing. One that stands
-/// is slow, so that its peer has three timeouts (docs/decisions/0284).
+/// is slow, so that its peer has three timeouts (docs/design/peer-failure.md).
 #[test]
 fn who_is_heard_on_a_connection_that_stands_has_three_timeouts() {
     let timeout_ms = TIMEOUT_NS / MS;

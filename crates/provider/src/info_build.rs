@@ -242,7 +242,7 @@ fn rx_attr(side: &Side) -> Result<*mut fi_rx_attr, Errno> {
 }
 
 /// Bytes of an operation up to which atomics are quicker than messages that MPICH makes of them
-/// (docs/decisions/0278).
+/// (docs/design/one-sided.md).
 const ORDERED: usize = 8 << 10;
 
 fn ep_attr(grant: &Grant) -> Result<*mut fi_ep_attr, Errno> {

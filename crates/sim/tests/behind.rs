@@ -1,4 +1,4 @@
-//! A rail that stands behind another, as TCP does behind UDP (docs/decisions/0304).
+//! A rail that stands behind another, as TCP does behind UDP (docs/design/peer-failure.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup, Work};

@@ -1,6 +1,6 @@
 //! All rails of all hosts fail in turn, and each time their kernels ask for their neighbours'
 //! addresses anew, a second later: nothing passes for as long as that goes on
-//! (docs/decisions/0306).
+//! (docs/design/peer-failure.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup, Work};

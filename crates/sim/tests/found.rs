@@ -269,7 +269,7 @@ fn only_rails_that_moved_at_once_part_for_good() {
 }
 
 /// A killed process whose host answers nothing was sent one lone frame again by each of sixteen
-/// paths, all on the best of them, more often than may wait there (docs/decisions/0319).
+/// paths, all on the best of them, more often than may wait there (docs/design/loss.md).
 #[test]
 fn a_silent_peer_is_not_sent_thousands_of_copies() {
     let mut setup = Setup::draw(220_106_187_017_154, Profile::Swarm, 0, 0);

@@ -1,5 +1,5 @@
 //! A process of a host that is killed while it and another get to know each other by shared memory
-//! (docs/decisions/0323).
+//! (docs/design/shm.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup};

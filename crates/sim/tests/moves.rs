@@ -1,4 +1,4 @@
-//! Rails whose addresses change in mid-run (docs/decisions/0209, 0213, 0214).
+//! Rails whose addresses change in mid-run (docs/design/moving-addresses.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Setup, Topology, Work};

@@ -1,6 +1,6 @@
 //! A host whose reliable connections carry next to nothing: what is sent to it waits for longer
-//! than a silent peer is waited for, behind long messages (docs/decisions/0284); and its device is
-//! not taken for one that stands still (0318).
+//! than a silent peer is waited for, behind long messages (docs/design/peer-failure.md); and its
+//! device is not taken for one that stands still (docs/design/verbs.md).
 
 use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Trouble, Verbs, Work};
 
@@ -47,7 +47,7 @@ fn nobody_is_dead_who_is_heard_and_slow() {
         assert_eq!(failure, None, "{seed}");
         let worked_ms = outcome.worked_ns / MS;
         assert!(worked_ms > 15_000, "over at {worked_ms} ms");
-        // Before (0318) it was drained for its slowness: 99 to 251 connections each.
+        // Before that it was drained for its slowness: 99 to 251 connections each.
         let ends = (outcome.drained, outcome.net.connected);
         assert_eq!(ends, (0, 6), "{seed}");
     }

@@ -109,7 +109,7 @@ pub(crate) fn reads_only(req: &AtomicReq<'_>) -> bool {
 }
 
 /// Most elements of `size` bytes in one atomic operation: the same for all kinds, since Intel MPI
-/// takes the least of them for all (docs/decisions/0274).
+/// takes the least of them for all (docs/design/mpi.md).
 pub fn atomic_max(_: AtomicKind, size: usize) -> usize {
     BYTES_MAX / size
 }

@@ -1,5 +1,5 @@
 //! Eager sends that leave from the memory of their caller, and what ends them early
-//! (docs/decisions/0185).
+//! (docs/design/eager.md).
 
 use crate::api::{Completion, IoVec, SendReq, BORROW_ABOVE};
 use crate::core::submit::{gather, total};

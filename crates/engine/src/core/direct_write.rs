@@ -2,9 +2,9 @@
 //!
 //! The bytes may be summed before they leave or after the kernel has read them. Machines differ in
 //! which is faster, so both are timed and the faster is kept (`memory/autotune.rs`,
-//! docs/decisions/0122). The packet that announces a write goes in front of its own bytes if they
-//! are summed before; else in front of the next write's, or, when there is none, after them
-//! (docs/decisions/0184).
+//! docs/design/direct-writes.md). The packet that announces a write goes in front of its own bytes
+//! if they are summed before; else in front of the next write's, or, when there is none, after
+//! them.
 
 use crate::platform::system::System;
 use crate::state::core::Core;

@@ -16,10 +16,10 @@ const RESERVE_MAX: usize = 64;
 
 /// After the copy of this many bytes into the log the rails are looked at, polls or not: what waits
 /// for room would stay until the application polls, however much it posts
-/// (docs/decisions/0124).
+/// (docs/design/eager.md).
 const GLANCE_BYTES: usize = 128 << 10;
 
-/// Messages of so many bytes are copied into the log after they have left (docs/decisions/0180).
+/// Messages of so many bytes are copied into the log after they have left (docs/design/eager.md).
 /// Copies of shorter ones take no time worth the steps between.
 const LATE_MIN: usize = 1_024;
 

@@ -1,5 +1,5 @@
 //! Eager sends that leave from the memory of their caller, in the order in which they were posted
-//! (docs/decisions/0185).
+//! (docs/design/eager.md).
 
 use std::collections::VecDeque;
 

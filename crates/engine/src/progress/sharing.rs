@@ -16,7 +16,7 @@ const BLINK_MAX_NS: u64 = 200_000;
 
 impl<S: System> Shared<S> {
     /// The offer that fits who makes it. What ends a nap is a packet; what comes in the MPI's own
-    /// shared memory does not (docs/decisions/0314).
+    /// shared memory does not (docs/design/progress.md).
     pub(crate) fn fit(&self, receivers: &Receivers<S::Rx>, offer: CpuOffer) -> CpuOffer {
         match offer {
             CpuOffer::Nap if !self.lock().awaits_packets() => receivers.offers.of_no_packets(offer),
@@ -68,7 +68,7 @@ impl<S: System> Shared<S> {
 
     /// If no packet waits: sleeps until something is due or another thread calls, and at most
     /// [`NAP_MAX_NS`]. What comes by UDP meanwhile does not end it, as rails are not armed: many
-    /// packets are taken at once then (docs/decisions/0223).
+    /// packets are taken at once then (docs/design/multicast.md).
     pub(crate) fn doze(&self) {
         let mut receivers = self.receivers();
         let mut held = None;

@@ -2,16 +2,16 @@
 //!
 //! Collected sends must not be stranded by an application that computes next. An alarm of the
 //! progress thread sees to that; but setting it is expensive where the timer interrupt is virtual
-//! (docs/decisions/0124). So it is set only as long as the application has not proved that it polls
-//! soon after its bursts. An application that did, and then computes, has its collected sends leave
-//! at the thread's next tick, once: after that the alarm is set again.
+//! (docs/design/eager.md). So it is set only as long as the application has not proved that it
+//! polls soon after its bursts. An application that did, and then computes, has its collected sends
+//! leave at the thread's next tick, once: after that the alarm is set again.
 
-/// Messages collected before a burst is flushed: four packets' worth (docs/decisions/0124).
+/// Messages collected before a burst is flushed: four packets' worth (docs/design/eager.md).
 const MESSAGES_MAX: usize = 128;
 /// Bytes of such messages: half a super-packet is worth a system call of its own.
 const BYTES_MAX: usize = 32 << 10;
 /// Bytes that a message counts for of which only a request leaves: eight of them are worth a packet
-/// (docs/decisions/0124).
+/// (docs/design/eager.md).
 const REQUEST_BYTES: usize = 4 << 10;
 /// Requests of a burst that leave at once: one that has no more neighbours than that overlaps their
 /// exchange with computation, and an alarm costs as much as they do.

@@ -5,7 +5,7 @@ use crate::base::pipeline::Pipeline;
 use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
 /// Questions on a path that brings no answer come at least so often, and so many of them within the
-/// time after which a silent peer is dead (docs/decisions/0229).
+/// time after which a silent peer is dead (docs/design/peer-failure.md).
 const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
 const ASKS_PER_TIMEOUT: u64 = 50;
 
@@ -250,7 +250,8 @@ impl Config {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
     }
 
-    /// A rail that was up for so long could ask where its neighbours are (docs/decisions/0306).
+    /// A rail that was up for so long could ask where its neighbours are
+    /// (docs/design/peer-failure.md).
     pub(crate) fn asks_ns(&self) -> u64 {
         ASKS_NS.min(self.silence_ns())
     }

@@ -14,7 +14,7 @@
 //!
 //! Where copying is no faster than the network there is nothing to grow for: chunks of one size. A
 //! plan is for rails that write into registered memory, from staging buffers; rails of packets copy
-//! packet by packet (see ARCHITECTURE.md, what changed). There the receiver copies nothing: what it
+//! packet by packet (docs/design/rendezvous.md). There the receiver copies nothing: what it
 //! does behind a write is the sum, and the sub-blocks are writes of their own.
 
 use marline_wire::GRANULE;

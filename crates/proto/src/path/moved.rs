@@ -1,9 +1,9 @@
-//! Rails whose address changes while they are in use (docs/decisions/0209).
+//! Rails whose address changes while they are in use (docs/design/moving-addresses.md).
 //!
 //! HELLO is said again, with the rails as they are now and a revision. A peer that gets a newer one
 //! than it has makes the links of that rail's paths anew and asks these paths; one that came late
 //! changes nothing, and libraries that know no revisions go on by the other rails. A rail that
-//! waits for its interface (docs/decisions/0215) has no address before that.
+//! waits for its interface (docs/design/moving-addresses.md) has no address before that.
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;

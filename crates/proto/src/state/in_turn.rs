@@ -1,5 +1,5 @@
 //! Messages that are whole and not told yet: of two that one receive could have taken, the earlier
-//! is told first (docs/decisions/0287).
+//! is told first (docs/design/libfabric.md).
 
 use crate::base::slab::Key;
 use crate::base::types::PeerId;

@@ -1,4 +1,4 @@
-//! A rail that is back tells its neighbours where it is (docs/decisions/0307).
+//! A rail that is back tells its neighbours where it is (docs/design/udp.md).
 //!
 //! With its carrier a host forgets the addresses of its neighbours' cards. If it sends before the
 //! carrier is back its kernel asks for them in vain, and asks again after a second. But every

@@ -3,7 +3,7 @@
 //! Two copies through a ring that stays in the caches are faster than one by the kernel, if both
 //! ends run and each makes one of them. Where they share a processor it is the other way round:
 //! each ring's length costs a change of processes. What tells them apart is whether the other end
-//! reads while this one writes (docs/decisions/0320).
+//! reads while this one writes (docs/design/shm.md).
 
 use super::ring::Memory;
 use crate::sys::Ring;

@@ -2,7 +2,7 @@
 //! and connected sockets for those that get most packets.
 //!
 //! A send on a connected socket finds its route already looked up and no address to copy
-//! (docs/decisions/0091). The sockets are only sent on: their ports are ephemeral, and peers answer
+//! (docs/design/udp.md). The sockets are only sent on: their ports are ephemeral, and peers answer
 //! to the rail's own port. Each is a cache of what the unconnected socket does, so that dropping
 //! one is always right.
 

@@ -34,8 +34,8 @@ pub struct UdpConfig {
     /// than the rail's. Off, all of flow 0 leaves by `port`, as a strict packet filter may want.
     pub connect: bool,
     /// Ask for each datagram's source, for the segment length of a GRO batch and for the count of
-    /// drops. Off, most polls are done by a cheaper call that tells none of these (record 0146):
-    /// [`crate::Received::segment`] is 0.
+    /// drops. Off, most polls are done by a cheaper call that tells none of these
+    /// (docs/design/udp.md): [`crate::Received::segment`] is 0.
     pub cmsg: bool,
     /// Take direct writes of peers into registered memory, and write into theirs, where the kernel
     /// passes super-packets on whole.

@@ -1,8 +1,8 @@
 //! Endpoints that know others by host and port only: they ask who is there
-//! (docs/decisions/0282), over all rails that are plain datagrams, and work when they have been
-//! told of all. Peers may die, be born again or move meanwhile; what comes late comes to another
-//! question. Held against the truth: who tells an address tells its own, whoever is taken for the
-//! one at a place was there, and without faults everybody answers.
+//! (docs/design/addresses.md), over all rails that are plain datagrams, and work when they have
+//! been told of all. Peers may die, be born again or move meanwhile; what comes late comes to
+//! another question. Held against the truth: who tells an address tells its own, whoever is taken
+//! for the one at a place was there, and without faults everybody answers.
 
 use crate::machine::host::index_of;
 use crate::machine::out::Out;

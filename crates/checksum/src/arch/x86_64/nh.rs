@@ -17,7 +17,7 @@ use std::arch::x86_64::*;
 const LINE: usize = 64;
 /// Copies of this length and more are aligned where many lines are stored at a time, as those of
 /// CRCs are from a similar length on. Where two lines are stored at a time, aligning only costs
-/// (docs/decisions/0141-copies-by-maker.md).
+/// (docs/design/checksums.md).
 const ALIGN_MIN_BYTES: usize = 2 * BLOCK;
 
 /// Four lanes per register.

@@ -190,7 +190,7 @@ impl TcpLinks {
 
     /// Both ends of a link may have connected at once, and each would send on its own connection:
     /// what comes on one is then acknowledged by packets that carry nothing else
-    /// (docs/decisions/0327). So the rail of the lower address asks the other one to send on this
+    /// (docs/design/tcp.md). So the rail of the lower address asks the other one to send on this
     /// link's connection, too, instead of on its own of this token.
     pub(super) fn join(&mut self, id: LinkId, token: u64) {
         let lower = self
