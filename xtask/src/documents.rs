@@ -1,4 +1,5 @@
-//! Documents against the code: `ARCHITECTURE.md` quotes names that exist, and the glossary files.
+//! Documents against the code: `ARCHITECTURE.md` quotes names that exist, the glossary files, and
+//! every document that a file or a link names is there.
 
 use crate::sources::{Report, Source};
 use std::collections::BTreeSet;
@@ -6,7 +7,7 @@ use std::collections::BTreeSet;
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const GLOSSARY: &str = concat!("docs/", "glossary.md");
 
-/// Checks the names of `ARCHITECTURE.md` and of the glossary.
+/// Checks the names of `ARCHITECTURE.md` and the glossary, and what files and links refer to.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     match sources.iter().find(|s| s.path == ARCHITECTURE) {
         Some(document) => {
@@ -17,6 +18,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
     let there: BTreeSet<&str> = sources.iter().map(|s| &*s.path).collect();
     glossary(sources, &there, report);
+    references(sources, &there, report);
 }
 
 fn glossary(sources: &[Source], there: &BTreeSet<&str>, report: &mut Report) {
@@ -25,6 +27,19 @@ fn glossary(sources: &[Source], there: &BTreeSet<&str>, report: &mut Report) {
             let is_there = |p: &String| there.contains(&*format!("{p}.rs")) || is_folder(there, p);
             for place in places(line).filter(|p| !is_there(p)) {
                 let text = format!("{GLOSSARY}:{}: there is no {place}", at + 1);
+                report.complaints.push(text);
+            }
+        }
+    }
+}
+
+fn references(sources: &[Source], there: &BTreeSet<&str>, report: &mut Report) {
+    let is_there = |p: &String| there.contains(&**p) || is_folder(there, p);
+    for source in sources {
+        for (at, line) in source.text.lines().enumerate() {
+            let named = named_documents(line).map(str::to_owned);
+            for path in named.chain(links(source, line)).filter(|p| !is_there(p)) {
+                let text = format!("{}:{}: there is no {path}", source.path, at + 1);
                 report.complaints.push(text);
             }
         }
@@ -93,6 +108,52 @@ fn quoted_names(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Documents and folders of them that a line names from the root of the repository, as
+/// `docs/rails.md`.
+fn named_documents(line: &str) -> impl Iterator<Item = &str> {
+    line.match_indices("docs/").filter_map(|(at, _)| {
+        // Behind a slash it is a path from elsewhere.
+        if line[..at].ends_with(|c: char| c == '/' || !is_no_word(c)) {
+            return None;
+        }
+        let is_path = |c: char| !is_no_word(c) || "/-.".contains(c);
+        let end = line[at..]
+            .find(|c| !is_path(c))
+            .map_or(line.len(), |n| at + n);
+        let path = line[at..end].trim_end_matches(['.', '/']);
+        path.contains('/').then_some(path)
+    })
+}
+
+/// Files that the links of a document's line lead to, from the root of the repository.
+fn links(source: &Source, line: &str) -> Vec<String> {
+    if !source.path.ends_with(".md") {
+        return Vec::new();
+    }
+    let folder = source
+        .path
+        .rsplit_once('/')
+        .map_or("", |(folder, _)| folder);
+    let targets = line.match_indices("](").filter_map(|(at, _)| {
+        let target = line[at + 2..].split([')', '#']).next()?;
+        let is_file = target.ends_with(".md") && !target.contains(':');
+        is_file.then(|| joined(folder, target))
+    });
+    targets.collect()
+}
+
+/// `target` as seen from `folder`.
+fn joined(folder: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +188,20 @@ mod tests {
     fn the_glossary_names_files_and_folders() {
         assert!(complaints(GLOSSARY, "`a/b`, `word`").is_empty());
         assert_eq!(complaints(GLOSSARY, "`a/c`, `a/b`").len(), 1);
+    }
+
+    #[test]
+    fn documents_that_are_named_have_to_be_there() {
+        let docs = |text: &str| text.replace('~', "docs/");
+        let there = docs("(~design/c.md), /../~x.md, my~x.md, ~design, ~design/");
+        assert!(complaints("crates/a/src/d.rs", &there).is_empty());
+        assert_eq!(
+            complaints("crates/a/src/d.rs", &docs("see ~x.md, ~x")).len(),
+            2
+        );
+        let links = "[a](design/c.md#b) [c](https://x.org/y.md)";
+        assert!(complaints(&docs("~d.md"), links).is_empty());
+        let links = "[a](../c.md), [b](c.md)";
+        assert_eq!(complaints(&docs("~design/d.md"), links).len(), 1);
     }
 }
