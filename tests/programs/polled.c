@@ -1,0 +1,119 @@
+/* A reader that polls its window, and stores there once it has seen the last word of a put.
+ *
+ *   polled [--puts N] [--bytes N] [--skew N]
+ *
+ * Rank 0 puts `bytes` bytes, `skew` bytes from the start of rank 1's window, and flushes. Rank 1 polls
+ * the word that is written last (in every second put without any call of MPI), checks that the
+ * bytes before it are there, and stores its own value in all of them; when rank 0 has flushed they must
+ * still be there. Prints
+ *
+ *   polled puts=N bytes=N early=N comebacks=N
+ *
+ * early: puts whose last word was there before others of their bytes; comebacks: puts that stored
+ * something after that. */
+#include "pattern.h"
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLLS_TO_YIELD = 64, OWN = 0xee };
+
+static int rank, count = 300;
+static size_t bytes = 65536, skew = 0;
+
+/* The word that holds the last byte, as far as it is of the put. */
+static size_t last_word(size_t address)
+{
+    size_t word = (address + bytes - 1) & ~(size_t)7;
+    return word > address ? word - address : 0;
+}
+
+static int seen(const volatile unsigned char *at, const unsigned char *wanted, size_t from)
+{
+    for (size_t i = bytes; i > from; i--)
+        if (at[i - 1] != wanted[i - 1])
+            return 0;
+    return 1;
+}
+
+static void poll(const unsigned char *at, const unsigned char *wanted, int calls)
+{
+    size_t from = last_word((size_t)at);
+    for (long n = 1; !seen(at, wanted, from); n++) {
+        int flag;
+        if (calls)
+            MPI_Iprobe(0, 1, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+        if (n % POLLS_TO_YIELD == 0)
+            sched_yield();
+    }
+    __sync_synchronize();
+}
+
+static int differs(const unsigned char *at, int value)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] != value)
+            return 1;
+    return 0;
+}
+
+static void write_all(MPI_Win win, unsigned char *from)
+{
+    for (int i = 0; i < count; i++) {
+        pattern_fill(from, bytes, pattern_key(0, 1, i, 1));
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Put(from, bytes, MPI_BYTE, 1, skew, bytes, MPI_BYTE, win);
+        MPI_Win_flush(1, win);
+        MPI_Send(NULL, 0, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+    }
+}
+
+static void read_all(unsigned char *window, unsigned char *wanted)
+{
+    int early = 0, comebacks = 0;
+    unsigned char *at = window + skew;
+    for (int i = 0; i < count; i++) {
+        memset(at, 0, bytes);
+        __sync_synchronize();
+        pattern_fill(wanted, bytes, pattern_key(0, 1, i, 1));
+        MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+        poll(at, wanted, i % 2);
+        early += memcmp(at, wanted, bytes) != 0;
+        memset(at, OWN, bytes);
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        comebacks += differs(at, OWN);
+    }
+    printf("polled puts=%d bytes=%zu early=%d comebacks=%d\n", count, bytes, early, comebacks);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Win win;
+    unsigned char *window, *other;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--puts"))
+            count = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--bytes"))
+            bytes = strtoull(argv[i + 1], NULL, 10);
+        else if (!strcmp(argv[i], "--skew"))
+            skew = strtoull(argv[i + 1], NULL, 10);
+    }
+    other = malloc(bytes);
+    MPI_Win_allocate(bytes + skew, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+    MPI_Win_lock_all(0, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        write_all(win, other);
+    else if (rank == 1)
+        read_all(window, other);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    free(other);
+    MPI_Finalize();
+    return 0;
+}
