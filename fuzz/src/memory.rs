@@ -1,7 +1,7 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload, RecvSpec, Source, WriteCheck, WrittenSum};
+use marline_proto::{Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
 
 /// The receive that takes a claimed message.
@@ -22,6 +22,8 @@ pub(crate) struct Buffer {
     pub bytes: Vec<u8>,
     /// Bytes that it may take.
     pub capacity: u64,
+    /// Bytes that a program has seen, of a remote write.
+    pub shown: Vec<bool>,
     /// Nothing may be written any more.
     pub done: bool,
 }
@@ -77,6 +79,12 @@ impl Memories {
         let Some(inbound) = inbound else { return };
         let bytes = self.bounces.remove(&inbound);
         assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
+    }
+
+    /// Stores the end of a remote write.
+    pub fn show_end(&mut self, end: &PutEnd) {
+        self.free_bounce(Some(end.inbound), end.len);
+        self.show(end.handle, end.offset, &vec![0; end.len as usize], true);
     }
 
     /// Grants memory for an inbound message.
@@ -139,6 +147,24 @@ impl Memory for Memories {
             self.write(landing, payload.bytes);
         }
         right
+    }
+
+    fn show(&mut self, handle: u32, offset: u64, bytes: &[u8], _: bool) {
+        let buffer = self
+            .buffers
+            .get_mut(&handle)
+            .expect("shows what was posted");
+        assert!(!buffer.done, "shown in finished operation {handle}");
+        let (from, to) = (offset as usize, offset as usize + bytes.len());
+        assert!(to as u64 <= buffer.capacity, "shown behind the buffer");
+        let len = buffer.shown.len().max(to);
+        buffer.shown.resize(len, false);
+        let shown = &mut buffer.shown[from..to];
+        assert!(
+            !shown.contains(&true),
+            "stored twice: {from}..{to} of {handle}"
+        );
+        shown.fill(true);
     }
 
     fn written(&mut self, landing: &Landing, written: &WrittenSum) -> WriteCheck {

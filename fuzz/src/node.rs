@@ -366,6 +366,7 @@ impl Bench {
                         self.memory.end(handle);
                     }
                 }
+                Event::PutEnd(end) => self.memory.show_end(&end),
                 Event::BounceFree { inbound } => drop(self.memory.bounces.remove(&inbound)),
                 Event::ReadAsked {
                     peer,
@@ -394,8 +395,7 @@ impl Bench {
                 Event::Called { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
                 #[rustfmt::skip]
                 Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
-                | Event::PeerOver { .. } | Event::PeerDead { .. }
-                | Event::PathChanged { .. }
+                | Event::PeerOver { .. } | Event::PeerDead { .. } | Event::PathChanged { .. }
                 | Event::PathDoubted { .. }
                 | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }

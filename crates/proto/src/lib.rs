@@ -38,7 +38,8 @@ pub use base::pipeline::{Chunk, Chunks, Pipeline};
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
-    Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WrittenSum,
+    Payload, PeerId, PutEnd, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck,
+    WrittenSum,
 };
 pub use message::call::CALL_MAX;
 pub use message::post::Peeked;

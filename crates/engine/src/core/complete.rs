@@ -4,9 +4,10 @@ use crate::api::{flag, Completion, Counted, EpId, OpError, ADDR_UNSPEC};
 use crate::memory::copy::copy;
 use crate::memory::op_table::{Role, SendOp};
 use crate::memory::sums::Owner;
+use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
 use crate::state::core::Core;
-use marline_proto::{Event, Mutation, PeerId};
+use marline_proto::{Event, Mutation, PeerId, PutEnd};
 use marline_wire::{MsgHead, FLAG_CQ_DATA, FLAG_PART};
 
 impl<S: System> Core<S> {
@@ -46,6 +47,7 @@ impl<S: System> Core<S> {
             } => {
                 self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
             }
+            Event::PutEnd(end) => self.show_end(ep, &end),
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),
             Event::RegistrationWanted {
@@ -244,6 +246,18 @@ impl<S: System> Core<S> {
         if let (Some(from), Some(to)) = (self.ops.sends.get(send), self.ops.recvs.get(recv)) {
             copy(&from.pieces, &to.pieces, offset, len);
         }
+    }
+
+    /// Stores the end of a remote write, which came before the rest.
+    fn show_end(&mut self, ep: EpId, end: &PutEnd) {
+        let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, end.inbound)) else {
+            return;
+        };
+        if let Some(op) = self.ops.recvs.get(end.handle) {
+            let bytes = &buffer.bytes()[..end.len as usize];
+            show(&op.pieces, end.offset, bytes, true);
+        }
+        self.buffers.pool.give(buffer);
     }
 
     /// Moves an unexpected message from its bounce buffer to where it was wanted.

@@ -6,6 +6,7 @@ use crate::core::atomic::call_max;
 use crate::core::submit::gather;
 use crate::memory::atomic::{apply, is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
+use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
 use crate::state::calls::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use crate::state::core::Core;
@@ -111,14 +112,7 @@ impl<S: System> Core<S> {
             self.watch.event(&endpoint.node, &asked);
         }
         let place = self.place_of((key, addr, len), (false, true))?;
-        let mut at = 0;
-        place.for_range(0, payload.len(), |base, n| {
-            // SAFETY: `place_of` found the range inside of memory that is registered, and stays
-            // there until `mr_close`, which needs the engine's lock as this does. Whoever else
-            // works on it meanwhile breaks the rules of the memory's users.
-            unsafe { std::ptr::copy(payload[at..at + n].as_ptr(), base, n) };
-            at += n;
-        });
+        show(&place, 0, payload, true);
         Some(())
     }
 
@@ -193,7 +187,9 @@ impl<S: System> Core<S> {
 /// in several pieces, whose elements may lie in two.
 fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
     if let Some(base) = place.whole(0, len).and_then(NonNull::new) {
-        // SAFETY: as in `write_here`; no other reference to it is alive.
+        // SAFETY: `place_of` found the range inside of memory that is registered, and stays there
+        // until `mr_close`, which needs the engine's lock as this does; no other reference to it is
+        // alive. Whoever else works on it meanwhile breaks the rules of the memory's users.
         return work(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) });
     }
     let mut copy = vec![0; len];
@@ -201,7 +197,7 @@ fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
     work(&mut copy);
     let mut at = 0;
     place.for_range(0, len, |base, n| {
-        // SAFETY: as in `write_here`.
+        // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(copy[at..at + n].as_ptr(), base, n) };
         at += n;
     });

@@ -3,6 +3,7 @@
 use crate::memory::copy::{place, scatter, sum_of};
 use crate::memory::op_table::{OpTable, RecvOp};
 use crate::memory::sums::{Owner, Part};
+use crate::memory::visible::show;
 use crate::state::buffers::Buffers;
 use crate::state::rails::Rails;
 use marline_checksum::{copy_and_sum, sum, Algorithm};
@@ -59,6 +60,12 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
             Landing::Discard => return false,
         };
         found == payload.sum
+    }
+
+    fn show(&mut self, handle: u32, offset: u64, bytes: &[u8], last: bool) {
+        if let Some(op) = self.recvs.get(handle) {
+            show(&op.pieces, offset, bytes, last);
+        }
     }
 
     fn written(&mut self, landing: &Landing, written: &WrittenSum) -> WriteCheck {

@@ -10,3 +10,4 @@ pub(crate) mod pack;
 pub(crate) mod pool;
 pub(crate) mod sum_slots;
 pub(crate) mod sums;
+pub(crate) mod visible;

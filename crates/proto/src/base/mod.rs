@@ -3,6 +3,7 @@
 pub(crate) mod beside;
 pub(crate) mod config;
 pub(crate) mod granules;
+pub(crate) mod memory;
 pub(crate) mod mutation;
 pub(crate) mod pairing;
 pub(crate) mod pipeline;

@@ -50,6 +50,14 @@ pub enum Mutation {
     ReadLate,
     /// Good bytes are written over before the sum is known.
     WriteUnchecked,
+    /// Bytes of a remote write are stored before their sum is known.
+    ShowUnverified,
+    /// Bytes of a remote write are stored again when they come again.
+    ShowAgain,
+    /// The end of a remote write is stored when it comes.
+    ShowEndEarly,
+    /// Rails write past the packets into memory that its program sees.
+    OpenVisible,
     /// A receive completes one granule early.
     CompleteEarly,
     /// The granted budget does not come back.
@@ -161,7 +169,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 60] = [
+    pub const ALL: [Mutation; 64] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -185,6 +193,10 @@ impl Mutation {
         Mutation::TrustHeads,
         Mutation::ReadLate,
         Mutation::WriteUnchecked,
+        Mutation::ShowUnverified,
+        Mutation::ShowAgain,
+        Mutation::ShowEndEarly,
+        Mutation::OpenVisible,
         Mutation::CompleteEarly,
         Mutation::LeakGrants,
         Mutation::KeepCredit,

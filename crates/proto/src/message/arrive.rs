@@ -88,6 +88,9 @@ impl Node {
         if inbound.total != f.total || ungranted {
             return Err(inbound.no_place());
         }
+        if inbound.is_put() {
+            return self.take_visible(now, (peer, at), key, &f, memory);
+        }
         match inbound.set.covered(start, n) {
             Covered::All if !self.cfg.errs(Mutation::ForgetFragments) => {
                 self.on_duplicate(peer, at);
@@ -217,7 +220,7 @@ impl Node {
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
-        inbound.offer = offer;
+        inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
         self.charge(cost);
         // The credit of a bare request comes back at once while memory is plentiful, so that

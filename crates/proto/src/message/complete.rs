@@ -77,6 +77,7 @@ impl Node {
                 if !in_turn && self.ops.in_turn.hold(at) {
                     return;
                 }
+                self.show_end(key, (handle, base));
                 self.drop_inbound(key);
                 self.return_credit(peer, credit);
                 if reply {
@@ -101,6 +102,11 @@ impl Node {
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.ops.inbounds.remove(key) {
             self.end_keys(key, &inbound.keys);
+            if inbound.holds_end {
+                self.events.push_back(Event::BounceFree {
+                    inbound: key.name(),
+                });
+            }
             if !inbound.reply {
                 self.ops.in_turn.leave((inbound.peer, inbound.number));
             }

@@ -332,7 +332,9 @@ impl Node {
             return;
         };
         let (peer, total) = (inbound.peer, inbound.total);
-        let fits = total >= self.cfg.write_min && total <= capacity && inbound.own.is_none();
+        let fits = total >= self.cfg.write_min && total <= capacity;
+        let visible = inbound.is_put() && !self.cfg.errs(Mutation::OpenVisible);
+        let fits = fits && inbound.own.is_none() && !visible;
         let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
         let ours = |local: u8| self.local.rails[local as usize].addr.writes();
         let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));

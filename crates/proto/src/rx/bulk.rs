@@ -77,6 +77,7 @@ impl Node {
         }?;
         let inbound = self.ops.inbounds.get(key)?;
         let end = match inbound.rendezvous {
+            true if inbound.is_put() => inbound.granted.min(inbound.end_at()),
             true => inbound.granted.min(inbound.total),
             false => inbound.total,
         };
@@ -128,7 +129,11 @@ impl Node {
                 verify_first: false,
             };
             let landing = inbound.landing(expected.key, offset, len as u64);
-            if !(whole && (memory.land(&landing, &payload) || trusts)) {
+            let mut landed = || match inbound.is_put() {
+                true => self.show_payload(&landing, &payload, memory),
+                false => memory.land(&landing, &payload),
+            };
+            if !(whole && (landed() || trusts)) {
                 break;
             }
             taken += 1;

@@ -95,6 +95,8 @@ pub struct Inbound {
     pub reply: bool,
     /// Some of it is in a bounce buffer (then all of it goes there).
     pub bounced: bool,
+    /// The end of a remote write is in a bounce buffer, as it came before the rest.
+    pub holds_end: bool,
     pub set: GranuleSet,
     /// Rendezvous: bytes wanted, granted.
     pub wanted: u64,
@@ -145,6 +147,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         own: None,
         reply: false,
         bounced: false,
+        holds_end: false,
         set: GranuleSet::default(),
         wanted: total,
         granted: 0,

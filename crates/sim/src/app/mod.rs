@@ -9,5 +9,6 @@ pub(crate) mod ops;
 pub(crate) mod patterns;
 pub(crate) mod pieces;
 pub(crate) mod puts;
+pub(crate) mod readers;
 pub(crate) mod turns;
 pub(crate) mod windows;

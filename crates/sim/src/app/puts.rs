@@ -292,7 +292,7 @@ impl World {
         let buffer = &self.eps[dst as usize].ops[put.window as usize].buffer;
         let (from, to) = (put.at as usize, (put.at + msg.len) as usize);
         let bytes = buffer.get(from, to).ok_or("beyond the window")?;
-        match self.content.differs(msg.base, bytes) {
+        match self.place_differs(msg, &put, bytes) {
             Some(at) => Err(format!("put of message {uid}: wrong byte at {at}")),
             None => Ok(()),
         }

@@ -291,10 +291,12 @@ impl World {
             edges.extend([place.from, place.to]);
             if let Within::User(User::Put(uid)) = place.what {
                 let msg = &self.truth.msgs[uid as usize];
-                let loose = msg.put.is_none_or(|put| put.loose);
+                let Some(put) = msg.put.filter(|put| !put.loose) else {
+                    continue;
+                };
                 let bytes = buffer.get(place.from as usize, place.to as usize);
-                let wrong = self.content.differs(msg.base, bytes.unwrap_or_default());
-                if let (Some(at), Some(true), false) = (wrong, msg.send_done, loose) {
+                let wrong = self.place_differs(msg, &put, bytes.unwrap_or_default());
+                if let (Some(at), Some(true)) = (wrong, msg.send_done) {
                     return Err(format!("what message {uid} wrote is gone, at {at}"));
                 }
             }
@@ -352,11 +354,14 @@ impl World {
         if stray {
             *self.troubles.entry("late put in a new window").or_default() += 1;
         }
+        let polled = entered.is_some_and(|(window, at)| self.nothing_at(e, window, (at, len)));
+        let polled = polled && src != e;
         let msg = &mut self.truth.msgs[uid as usize];
         let mut put = put;
         (put.asked, put.bad, put.open) = (true, entered.is_none(), entered.is_some());
         if let Some((window, at)) = entered {
             (put.window, put.at) = (window, at);
+            put.polled = polled;
             if src == e {
                 msg.land(0, len);
             }

@@ -253,6 +253,7 @@ impl World {
         log.clear();
         self.log = log;
         self.settle_overwritten(e);
+        self.poll_windows(e);
         self.check_cells(e);
         let ep = &mut self.eps[e as usize];
         if ep.machine.take_alarm() {
@@ -411,9 +412,14 @@ impl World {
                 0 => algorithm,
                 _ => Algorithm::None,
             };
+            let call = msg.call.is_some();
+            if msg.put.is_some() && !call {
+                self.check_shown(e, uid, (offset, payload.len() as u64));
+            }
             if want != Some(sum(algorithm, seed, payload)) {
                 continue;
             }
+            let msg = &mut self.truth.msgs[uid as usize];
             let right = match &msg.call {
                 Some(call) => call.has(offset, payload),
                 None => self.content.slice(msg.base, offset, payload.len()) == payload,

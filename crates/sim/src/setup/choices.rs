@@ -342,6 +342,8 @@ pub struct Setup {
     pub remote: bool,
     /// Some of them name several pieces of memory.
     pub segments: bool,
+    /// Readers poll the memory that others write.
+    pub polled: bool,
     /// Endpoints know each other by host and port, and ask who is there.
     pub by_place: bool,
 }

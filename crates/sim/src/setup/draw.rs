@@ -72,13 +72,13 @@ impl Setup {
             calls: !Rng::new(seed, 18).one_in(4),
             remote: Rng::new(seed, 19).one_in(3),
             segments: Rng::new(seed, 31).one_in(2),
+            polled: Rng::new(seed, 46).one_in(2),
             by_place: profile != Profile::Calm && Rng::new(seed, 43).one_in(4),
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
-        draw_near(&mut setup);
-        draw_behind(&mut setup);
-        draw_pattern(&mut setup);
+        let draws = [draw_near, draw_behind, draw_pattern];
+        draws.iter().for_each(|draw| draw(&mut setup));
         setup
     }
 

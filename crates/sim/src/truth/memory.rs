@@ -12,7 +12,7 @@ use std::cell::RefCell;
 const GUARD: usize = 32;
 const GUARD_BYTE: u8 = 0xee;
 /// The bytes of a receive buffer before anything came, at least its first and its last.
-const FILLER: u8 = 0xc3;
+pub(crate) const FILLER: u8 = 0xc3;
 const FILLED: usize = 8_192;
 const FILLED_AT_END: usize = 1_024;
 /// The byte that the application writes over a buffer once it has it back: all over its first and
@@ -188,6 +188,14 @@ impl Buffer {
         }
         self.block[GUARD + at..GUARD + end].copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// The byte that a reader of the memory stores.
+    pub(crate) const KEPT: u8 = 0x3d;
+
+    /// A reader stores something in a range.
+    pub(crate) fn keep(&mut self, (from, to): (usize, usize)) {
+        self.block[GUARD + from..GUARD + to].fill(Buffer::KEPT);
     }
 
     /// The engine is done with this range: the application uses it for something else.

@@ -26,6 +26,10 @@ pub struct Put {
     pub bad: bool,
     /// Another writes where it does.
     pub loose: bool,
+    /// Nothing was there when it was let in, so that its reader sees what comes.
+    pub polled: bool,
+    /// The part of it, from and to, in which its reader has stored something else.
+    pub kept: Option<(u64, u64)>,
     /// For the queue of its target, in this message.
     pub data: Option<u64>,
     /// Bytes of the write that the data follows.
@@ -46,6 +50,8 @@ impl Put {
             open: false,
             bad: false,
             loose: false,
+            polled: false,
+            kept: None,
             data,
             trails: 0,
             alone: false,

@@ -1,0 +1,163 @@
+//! Bytes of remote writes in memory that its program sees while they arrive, and may poll.
+//!
+//! - A byte is stored only when its sum was right, and once: the program may have stored something
+//!   else there since it became visible. So a fragment is summed where it was received, and copied
+//!   from there; of one that came in part before, only the rest is.
+//! - The last byte becomes visible last: whoever sees it may store anywhere in the memory that was
+//!   written. The last granule waits in a bounce buffer while others are missing.
+//! - No rail writes into such memory past the packets: nothing there is known before it is seen,
+//!   and what a connection that breaks has left there would come again. (Reads bring bytes into the
+//!   memory of an operation that is not over, of which nothing is promised.)
+
+use crate::base::granules::Covered;
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{DropReason, Event, Landing, Memory, Payload, PeerId, PutEnd};
+use crate::node::Node;
+use crate::rx::fragment::Fragment;
+use crate::state::transfer::{Inbound, InboundState};
+use core::ops::Range;
+use marline_wire::{granules, GRANULE};
+
+impl Inbound {
+    /// Offset of the last granule.
+    pub(crate) fn end_at(&self) -> u64 {
+        granules(self.total).saturating_sub(1) * GRANULE
+    }
+}
+
+/// A payload that is known to be right, or a part of one.
+fn unsummed(bytes: &[u8]) -> Payload<'_> {
+    Payload {
+        bytes,
+        sum: 0,
+        seed: 0,
+        algorithm: 0,
+        verify_first: false,
+    }
+}
+
+impl Node {
+    /// Takes a fragment of a remote write that was granted.
+    pub(crate) fn take_visible(
+        &mut self,
+        now: u64,
+        (peer, at): (PeerId, usize),
+        key: Key,
+        f: &Fragment<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
+            return Ok(());
+        };
+        let len = f.payload.bytes.len() as u64;
+        let (start, n) = (f.offset / GRANULE, granules(len));
+        let again = self.cfg.errs(Mutation::ShowAgain);
+        if inbound.set.covered(start, n) == Covered::All {
+            if again {
+                let landing = inbound.landing(key, f.offset, len);
+                self.show_payload(&landing, &f.payload, memory);
+            }
+            self.on_duplicate(peer, at);
+            return Ok(());
+        }
+        let right = memory.land(&Landing::Discard, &f.payload);
+        let trusts = right || self.cfg.errs(Mutation::IgnoreSum);
+        if trusts || self.cfg.errs(Mutation::ShowUnverified) {
+            self.show_missing(key, (f.offset, f.payload.bytes), memory);
+        }
+        if !trusts {
+            return Err(DropReason::CorruptPayload);
+        }
+        self.commit(now, key, start, n, len);
+        Ok(())
+    }
+
+    /// Stores a payload, if its sum is right: whether it is.
+    pub(crate) fn show_payload(
+        &self,
+        landing: &Landing,
+        payload: &Payload<'_>,
+        memory: &mut impl Memory,
+    ) -> bool {
+        let right = memory.land(&Landing::Discard, payload);
+        let shows = right || self.cfg.errs(Mutation::ShowUnverified);
+        if let (true, &Landing::Posted { handle, offset, .. }) = (shows, landing) {
+            memory.show(handle, offset, payload.bytes, false);
+        }
+        right
+    }
+
+    /// Stores those bytes of a fragment that are not there yet; the end, if it comes before others,
+    /// where it waits for them.
+    fn show_missing(&mut self, key: Key, (offset, bytes): (u64, &[u8]), memory: &mut impl Memory) {
+        let again = self.cfg.errs(Mutation::ShowAgain);
+        let Some(inbound) = self.ops.inbounds.get(key) else {
+            return;
+        };
+        let InboundState::Bound { handle, base, .. } = inbound.state else {
+            return;
+        };
+        let (first, last) = (offset / GRANULE, inbound.end_at() / GRANULE);
+        let all = first..first + granules(bytes.len() as u64);
+        let part = |granules: &Range<u64>| {
+            let at = |granule: u64| ((granule - first) * GRANULE) as usize;
+            &bytes[at(granules.start)..at(granules.end).min(bytes.len())]
+        };
+        let (mut next, end) = (all.start, all.end.min(last));
+        let mut others = inbound.set.count();
+        while next < end {
+            let free = match again {
+                true => end - next,
+                false => inbound.set.free_from(next, end - next),
+            };
+            if free > 0 {
+                let run = next..next + free;
+                memory.show(handle, base + next * GRANULE, part(&run), false);
+            }
+            (next, others) = (next + free + 1, others + free);
+        }
+        if all.end <= last || inbound.set.contains(last) {
+            return;
+        }
+        let tail = part(&(last..all.end));
+        if others == last || self.cfg.errs(Mutation::ShowEndEarly) {
+            memory.show(handle, base + inbound.end_at(), tail, true);
+        } else {
+            self.hold_end(key, tail, memory);
+        }
+    }
+
+    fn hold_end(&mut self, key: Key, tail: &[u8], memory: &mut impl Memory) {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+            return;
+        };
+        let len = tail.len() as u64;
+        inbound.holds_end = true;
+        inbound.charged += len;
+        self.charge(len);
+        let landing = Landing::Bounce {
+            inbound: key.name(),
+            total: len,
+            offset: 0,
+        };
+        memory.land(&landing, &unsummed(tail));
+    }
+
+    /// All of a remote write is there: its end is stored, if it waited for the rest.
+    pub(crate) fn show_end(&mut self, key: Key, (handle, base): (u32, u64)) {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+            return;
+        };
+        if core::mem::take(&mut inbound.holds_end) {
+            let end = inbound.end_at();
+            let end = PutEnd {
+                handle,
+                inbound: key.name(),
+                offset: base + end,
+                len: inbound.total - end,
+            };
+            self.events.push_back(Event::PutEnd(end));
+        }
+    }
+}
