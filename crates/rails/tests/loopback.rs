@@ -5,8 +5,9 @@ mod common;
 use common::{open, port_of, receive, Random, SendTo};
 use marline_rails::{
     choose_interfaces, choose_rails, open_rail, Clock, FaultScript, Links, Rail, RailEvent, RailRx,
-    RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail,
+    RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
+use marline_wire::RailAddr;
 
 /// Sends random batches and compares what arrives.
 fn bit_for_bit(address: &str, config: &UdpConfig, seed: u64) {
@@ -176,12 +177,22 @@ fn source_address_is_where_the_answer_goes() {
     assert_eq!(receive(&mut a_rx, 1), [b"pong"]);
 }
 
+/// The port from which something arrives that is sent by a flow.
+fn source_port_of(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, flow: u8) -> u16 {
+    assert_eq!(tx.send_to(to, b"where from?", 11, flow), SendOutcome::Sent);
+    let mut from = None;
+    while from.is_none() {
+        rx.recv(&mut |r| from = Some(port_of(&r.from)));
+    }
+    from.unwrap()
+}
+
 #[test]
 fn other_flows_leave_by_other_ports_and_refuse_data() {
     let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
     let (mut b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
     let mut ports = Vec::new();
-    for flow in 0..6 {
+    for flow in 0..8 {
         assert_eq!(
             a.send_to(&b.local_addr(), &[flow], 1, flow),
             SendOutcome::Sent
@@ -191,12 +202,18 @@ fn other_flows_leave_by_other_ports_and_refuse_data() {
         }
     }
     assert_eq!(ports[0], port_of(&a.local_addr()));
-    assert_eq!(ports[5], ports[1], "four extra ports at most");
+    assert_eq!(ports[5], ports[0], "now and then it is the rail's again");
     let mut distinct = ports.clone();
     distinct.sort_unstable();
     distinct.dedup();
-    assert_eq!(distinct.len(), 5);
-    let flow_addr = UdpAddr::new([127, 0, 0, 1].into(), ports[1]).rail();
+    assert_eq!(
+        distinct.len(),
+        7,
+        "a flow that is new has a port that is new"
+    );
+    let again = source_port_of(&mut a, &b.local_addr(), &mut b_rx, 1);
+    assert_eq!(again, ports[6], "flows that are older have the newest port");
+    let flow_addr = UdpAddr::new([127, 0, 0, 1].into(), ports[6]).rail();
     assert_eq!(
         b.send_to(&flow_addr, b"nobody reads this", 17, 0),
         SendOutcome::Sent

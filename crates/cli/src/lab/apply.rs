@@ -8,6 +8,7 @@
 
 use super::enter::{run_in, Place};
 use super::fault::{Active, Dir, Effect, Ports};
+use super::forget;
 use super::names::{port_name, rail_address};
 use super::state::{rail_name, Lab};
 use std::fmt::Write as _;
@@ -37,13 +38,13 @@ fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
     if old == new {
         return Ok(());
     }
-    run_in(
-        lab,
-        Place::Switch,
-        &["nft", "-f", "-"],
-        &nft_script(&old, &new),
-    )
-    .map(drop)
+    let mut script = nft_script(&old, &new);
+    for fault in new.iter().filter(|f| !old.contains(f)) {
+        if let Effect::Forget(_) = fault.effect {
+            forget::elements(lab, fault, &mut script)?;
+        }
+    }
+    run_in(lab, Place::Switch, &["nft", "-f", "-"], &script).map(drop)
 }
 
 /// One transaction: rules are made anew, counters of faults that stay keep counting.
@@ -53,6 +54,9 @@ fn nft_script(old: &[&Active], new: &[&Active]) -> String {
         let id = fault.id();
         if let Effect::Corrupt(_) = fault.effect {
             let _ = writeln!(s, "delete chain netdev marline {id}");
+        }
+        if let Effect::Forget(_) = fault.effect {
+            forget::delete_sets(&mut s, &id);
         }
         let _ = writeln!(s, "delete counter netdev marline {id}");
     }
@@ -91,6 +95,10 @@ fn chance(ppm: u32) -> String {
 fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     let id = fault.id();
     let verdict = match fault.effect {
+        Effect::Forget(_) => {
+            forget::add_sets(s, &id);
+            format!("counter name {id} drop")
+        }
         Effect::Blackhole | Effect::Mtu(_) => format!("counter name {id} drop"),
         Effect::Drop(ppm) => {
             format!("{CARRIES_DATA} {}counter name {id} drop", chance(ppm))
@@ -105,24 +113,25 @@ fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     let time = fault.span.map_or(String::new(), |(from, until)| {
         format!("meta time >= {from} meta time < {until} ")
     });
-    for longer in lengths(fault.effect) {
+    for what in kinds(fault.effect, &id) {
         for ports in port_matches(fault.ports) {
-            let what = format!("{time}{longer}{ports}{verdict}");
+            let what = format!("{time}{what}{ports}{verdict}");
             let _ = writeln!(s, "add rule netdev marline {chain} {what}");
         }
     }
 }
 
-/// Matches packets of the lengths that a fault is about: of an MTU those above it, by what they say
-/// themselves. (`meta length` counts an Ethernet header in one direction only; IPv6's length
+/// Matches packets that a fault is about: what was forgotten, or what is longer than an MTU by what
+/// it says itself. (`meta length` counts an Ethernet header in one direction only; IPv6's length
 /// leaves out its own header.)
-fn lengths(effect: Effect) -> Vec<String> {
+fn kinds(effect: Effect, id: &str) -> Vec<String> {
     const IPV6_HEADER: u32 = 40;
     match effect {
         Effect::Mtu(bytes) => vec![
             format!("meta protocol ip ip length > {bytes} "),
             format!("meta protocol ip6 ip6 length > {} ", bytes - IPV6_HEADER),
         ],
+        Effect::Forget(_) => forget::matches(id).to_vec(),
         _ => vec![String::new()],
     }
 }

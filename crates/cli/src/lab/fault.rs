@@ -11,6 +11,9 @@ FAULT:  down              cable out: the host sees the carrier go
         blackhole         every packet is lost, silently
         corrupt=P         one payload byte is changed, unseen by TCP and UDP
                           checksums
+        forget            what a host sends on the TCP connections and from the
+                          UDP ports that it has now is lost, silently; what is
+                          new passes
         mtu=1200          longer IP packets are lost, silently (needs
                           offload=off)
         rate=400mbit      rate limit
@@ -19,9 +22,9 @@ FAULT:  down              cable out: the host sees the carrier go
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
         port=LO-HI        only TCP and UDP packets from or to these ports
-        for=SECONDS       drop, blackhole, corrupt, mtu: begins by itself at the
-                          next full second but one of the clock, and ends by
-                          itself; says when
+        for=SECONDS       drop, blackhole, corrupt, forget, mtu: begins by itself
+                          at the next full second but one of the clock, and ends
+                          by itself; says when
 
 Examples:
   marline lab fault h0:1 down              pull the cable of h0's rail1
@@ -31,6 +34,7 @@ Examples:
   marline lab fault 0 blackhole for=3      silence for three seconds
   marline lab fault h1:1 blackhole in      h1 hears nothing and is heard
   marline lab fault 0 corrupt=0.002        two packets in a thousand
+  marline lab fault 0 forget               a firewall that restarts
   marline lab fault 0 mtu=1200             a switch with a smaller MTU
   marline lab fault h0:0 rate=400mbit out  slow only from h0
   marline lab fault 1 delay=1ms            a longer way
@@ -70,6 +74,9 @@ pub enum Effect {
     Blackhole,
     /// Packets of a million that get one payload byte changed.
     Corrupt(u32),
+    /// Packets of the connections and source ports that a host had when this was ordered (the last
+    /// of so many times) vanish.
+    Forget(u32),
     /// IP packets above so many bytes vanish, and nobody is told.
     Mtu(u32),
     /// Bits per second.
@@ -87,6 +94,7 @@ impl Effect {
             Effect::Drop(_) => "drop",
             Effect::Blackhole => "blackhole",
             Effect::Corrupt(_) => "corrupt",
+            Effect::Forget(_) => "forget",
             Effect::Mtu(_) => "mtu",
             Effect::Rate(_) => "rate",
             Effect::Delay(_) => "delay",
@@ -97,7 +105,7 @@ impl Effect {
     fn value(self) -> u64 {
         match self {
             Effect::Down | Effect::IfDown | Effect::Blackhole => 0,
-            Effect::Drop(n) | Effect::Corrupt(n) | Effect::Mtu(n) => n.into(),
+            Effect::Drop(n) | Effect::Corrupt(n) | Effect::Forget(n) | Effect::Mtu(n) => n.into(),
             Effect::Rate(v) | Effect::Delay(v) => v,
         }
     }
@@ -109,6 +117,7 @@ impl Effect {
             "drop" => Effect::Drop(value.try_into().ok()?),
             "blackhole" => Effect::Blackhole,
             "corrupt" => Effect::Corrupt(value.try_into().ok()?),
+            "forget" => Effect::Forget(value.try_into().ok()?),
             "mtu" => Effect::Mtu(value.try_into().ok()?),
             "rate" => Effect::Rate(value),
             "delay" => Effect::Delay(value),
@@ -125,7 +134,11 @@ impl Effect {
     pub fn by_packet(self) -> bool {
         matches!(
             self,
-            Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_) | Effect::Mtu(_)
+            Effect::Drop(_)
+                | Effect::Blackhole
+                | Effect::Corrupt(_)
+                | Effect::Forget(_)
+                | Effect::Mtu(_)
         )
     }
 
@@ -307,6 +320,10 @@ fn check_order(order: &Order) -> Result<(), String> {
             "`{}` takes the whole link; for one direction or port range use `blackhole`",
             e.word()
         )),
+        Action::Set(Effect::Forget(_)) if directed => Err(
+            "`forget` is about all that a host sends: it takes neither a direction nor ports"
+                .into(),
+        ),
         Action::Up | Action::Offload(_) if directed => {
             Err("`up` and `offload` take neither a direction nor ports".into())
         }
@@ -316,7 +333,8 @@ fn check_order(order: &Order) -> Result<(), String> {
         Action::Clear if order.ports.is_some() => Err("`clear` takes no port range".into()),
         Action::Set(e) if e.by_packet() => Ok(()),
         _ if order.for_s.is_some() => Err(
-            "`for` goes with `drop`, `blackhole`, `corrupt` and `mtu`: the others are states"
+            "`for` goes with `drop`, `blackhole`, `corrupt`, `forget` and `mtu`: the others are \
+             states"
                 .into(),
         ),
         _ => Ok(()),
@@ -337,6 +355,7 @@ fn parse_action(word: &str) -> Result<Action, String> {
         ("ifdown", None) => Effect::IfDown,
         ("blackhole", None) => Effect::Blackhole,
         ("drop", Some(p)) => Effect::Drop(parse_ppm(p)?),
+        ("forget", None) => Effect::Forget(1),
         ("corrupt", Some(p)) => Effect::Corrupt(parse_ppm(p)?),
         ("mtu", Some(bytes)) => Effect::Mtu(parse_mtu(bytes)?),
         ("rate", Some(r)) => Effect::Rate(parse_rate(r)?),
@@ -344,7 +363,7 @@ fn parse_action(word: &str) -> Result<Action, String> {
         _ => {
             return Err(format!(
                 "`{word}` is no fault; there are down, ifdown, up, drop=P, blackhole, corrupt=P, \
-                 mtu=1200, rate=400mbit, delay=1ms, offload=on|off, clear"
+                 forget, mtu=1200, rate=400mbit, delay=1ms, offload=on|off, clear"
             ))
         }
     };

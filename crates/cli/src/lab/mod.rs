@@ -9,6 +9,7 @@
 mod apply;
 pub mod enter;
 mod fault;
+mod forget;
 pub mod holder;
 mod names;
 mod net;

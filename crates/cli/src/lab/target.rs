@@ -33,6 +33,7 @@ pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
 pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
     let dirs: &[Dir] = match (effect, order.dir, target.host) {
         (e, ..) if e.is_link() => &[Dir::Out],
+        (Effect::Forget(_), ..) => &[Dir::Out],
         (_, Some(Dir::In), _) => &[Dir::In],
         (_, Some(Dir::Out), _) => &[Dir::Out],
         (Effect::Rate(_), None, _) | (_, None, Some(_)) => &[Dir::In, Dir::Out],
@@ -49,9 +50,21 @@ pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Sp
             host,
             rail: target.rail,
             dir,
-            effect,
+            effect: once_more(lab, (host, target.rail), effect),
             ports: order.ports,
             span,
         })
         .collect()
+}
+
+/// An effect that is ordered for a rail of a host, where it may be in force.
+fn once_more(lab: &Lab, at: (usize, usize), effect: Effect) -> Effect {
+    let before = lab.faults.iter().find_map(|fault| match fault.effect {
+        Effect::Forget(times) if (fault.host, fault.rail) == at => Some(times),
+        _ => None,
+    });
+    match effect {
+        Effect::Forget(times) => Effect::Forget(before.unwrap_or(0) + times),
+        other => other,
+    }
 }

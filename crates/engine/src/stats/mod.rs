@@ -199,7 +199,7 @@ counters! {
         corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";
-        reroutes: Sum, "times", "Times another source port was tried: the only path was silent.";
+        reroutes: Sum, "times", "Times another port or connection was tried: no path carried.";
         downs: Sum, "times", "Times the path was given up (failovers).";
         corrupt_downs: Sum, "times", "Those of them because what left on it arrived damaged.";
         ups: Sum, "times", "Times it was taken back.";

@@ -160,6 +160,8 @@ pub enum Mutation {
     CloseEarly,
     /// A rail whose writes and reads do not end is waited for without end.
     WaitOn,
+    /// A silent path is left to others, however silent these are.
+    LeaveToSilent,
 }
 
 impl Mutation {
@@ -169,7 +171,7 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 64] = [
+    pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -234,5 +236,6 @@ impl Mutation {
         Mutation::CountAnywhere,
         Mutation::AnyAnswer,
         Mutation::AnswerUnused,
+        Mutation::LeaveToSilent,
     ];
 }

@@ -167,7 +167,7 @@ pub enum Dest {
     Link {
         /// The rail's number of the link; `u32::MAX`: there is none.
         link: u32,
-        /// Source-port flow.
+        /// Source-port flow: one that comes later than all before has another port than these.
         flow: u8,
     },
     /// To all other members of a group that the rail has joined, by its number there. Packets of
@@ -348,7 +348,7 @@ pub enum Event {
         /// [`PathReason::Size`], or of a silent connection [`PathReason::Unanswered`].
         why: PathReason,
     },
-    /// A path is silent, and there is no other: another source port or connection is tried.
+    /// A path is silent, and no other carries: another source port or connection is tried.
     PathRerouted {
         /// Whose path.
         peer: PeerId,

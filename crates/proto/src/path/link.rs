@@ -9,9 +9,8 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
-use crate::path::duel::has_rivals;
 use crate::state::conn::Conn;
-use crate::state::link::{Links, FLOWS};
+use crate::state::link::Links;
 use crate::state::path::Path;
 use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
@@ -70,7 +69,7 @@ impl Links {
     /// after a loss. (On a native path that would lose what is under way, for good.)
     pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize) {
         let (peer, path) = (conn.peer, &mut conn.paths[at]);
-        path.flow = (path.flow + 1) % FLOWS;
+        path.flow = path.flow.wrapping_add(1);
         let policy = &path.policy;
         if !policy.lossy || !policy.unordered && !policy.native {
             path.link.reroute = true;
@@ -148,8 +147,8 @@ impl Node {
     /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            // A path that is down beside others is probed by other ways, too.
-            if !has_rivals(conn, at) {
+            // A path that is down beside one that carries is probed by other ways, too.
+            if conn.paths[at].usable() || !node.carries_beside(conn, at) {
                 node.tell_rerouted(conn, at);
             }
         });

@@ -42,7 +42,7 @@ impl Node {
         self.events.push_back(event);
     }
 
-    /// Another source port or connection is tried for path `at`, which is silent and has no rivals.
+    /// Another source port or connection is tried for path `at`: it is silent, as all others are.
     #[cold]
     pub(crate) fn tell_rerouted(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];

@@ -14,7 +14,6 @@ use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::link::FLOWS;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
@@ -40,7 +39,7 @@ impl Path {
         }
         if waits {
             self.quarantine.clean = 0;
-            self.flow = (self.flow + 1) % FLOWS;
+            self.flow = self.flow.wrapping_add(1);
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
             self.probe_every = (2 * self.probe_every)
                 .min(QUARANTINE_PROBE_CAP_NS)

@@ -7,7 +7,6 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::state::conn::Conn;
-use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
 use crate::state::sizes::DATAGRAM_BASE;
@@ -64,7 +63,7 @@ impl Node {
 /// Questions on a path that holds nothing else get lost so often before it is suspect.
 const PINGS_MAX: u16 = 4;
 
-/// Expired repair timers after which another way is tried where there is no other path.
+/// Expired repair timers after which another way is tried where no other path carries.
 pub(crate) const REHASH_AFTER: u16 = 3;
 /// Those after which a connection that loses packets is made anew, also beside others: all may be
 /// stuck at once, and a peer that is off its processor for a moment should not cost them.
@@ -129,7 +128,7 @@ impl Node {
         path.back_off();
         path.stats.repairs += 1;
         if conn.is_mute(at, &self.cfg) {
-            return self.ask_again(conn, at, others);
+            return self.ask_again(conn, at);
         }
         let path = &mut conn.paths[at];
         path.repaired = Some(number);
@@ -145,7 +144,7 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        self.go_another_way(conn, at, others);
+        self.go_another_way(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
             self.one_packet(&mut frames);
@@ -173,16 +172,16 @@ impl Node {
     /// A repair timer expired, and for long nothing was heard on any path: sent again, what waits
     /// on each of them would only wait once more on another. So it is asked, as all are, and an
     /// answer on one brings the repairs of all at once.
-    fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize, others: bool) {
+    fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         (path.want_ping, path.repaired) = (true, None);
         path.window.renew();
-        self.go_another_way(conn, at, others);
+        self.go_another_way(conn, at);
         self.agenda.mark_ready(conn);
     }
 
-    fn go_another_way(&mut self, conn: &mut Conn, at: usize, others: bool) {
-        if !wants_another_way(&conn.paths[at], others) {
+    fn go_another_way(&mut self, conn: &mut Conn, at: usize) {
+        if !self.wants_another_way(conn, at) {
             return;
         }
         self.links.try_another_way(conn, at);
@@ -191,6 +190,26 @@ impl Node {
             self.tell_rerouted(conn, at);
         }
     }
+
+    /// Returns whether a path was silent for so long that another way through the network is tried:
+    /// on each path by itself, as all of them may have been cut for the same reason, and each needs
+    /// another way of its own.
+    fn wants_another_way(&self, conn: &Conn, at: usize) -> bool {
+        let path = &conn.paths[at];
+        match path.policy.lossy && !path.policy.unordered {
+            true => path.backoff >= REMAKE_AFTER,
+            false => path.backoff >= REHASH_AFTER && !self.carries_beside(conn, at),
+        }
+    }
+
+    /// Returns whether another path carries, as far as is known: what is silent here is left to it.
+    pub(crate) fn carries_beside(&self, conn: &Conn, at: usize) -> bool {
+        if self.cfg.errs(Mutation::LeaveToSilent) {
+            return has_rivals(conn, at);
+        }
+        let mut paths = conn.paths.iter().enumerate();
+        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
+    }
 }
 
 impl Conn {
@@ -198,13 +217,5 @@ impl Conn {
     /// been tried by then.
     fn is_mute(&self, at: usize, cfg: &Config) -> bool {
         self.lacks_contact() && self.paths[at].is_slowed(cfg, &self.life)
-    }
-}
-
-/// True if a path was silent for so long that another way through the network is tried.
-fn wants_another_way(path: &Path, others: bool) -> bool {
-    match path.policy.lossy && !path.policy.unordered {
-        true => path.backoff >= REMAKE_AFTER,
-        false => path.backoff >= REHASH_AFTER && !others,
     }
 }

@@ -9,6 +9,7 @@
 //! come late. Only a duel that lasts longer than the rail's own repairs gives the path up.
 
 use crate::base::config::Config;
+use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::recovery::absence::Expiry;
@@ -155,7 +156,11 @@ impl Node {
         let rounds = path.backoff / REHASH_AFTER;
         // Ever later: what a connection repeats takes its time, and the peer may be silent.
         let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        if again && !others {
+        // A peer that is off its processor costs no connection: its kernel acknowledges what was
+        // sent, and then the rail makes no other.
+        let trusts = self.cfg.errs(Mutation::LeaveToSilent);
+        let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
+        if again && nowhere {
             self.links.try_another_way(conn, at);
         }
         let path = &mut conn.paths[at];

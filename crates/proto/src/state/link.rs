@@ -15,9 +15,6 @@ const WORKS_EVERY_NS: u64 = 100_000_000;
 /// Unit of times that are kept in few bits.
 const UNIT_NS: u64 = 1 << 20;
 
-/// Flows of a path, each with a source port of its own where the rail has no connections.
-pub const FLOWS: u8 = 4;
-
 /// Questions about links that the engine is to be asked.
 #[derive(Debug, Default)]
 pub struct Links {

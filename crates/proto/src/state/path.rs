@@ -131,6 +131,8 @@ pub struct Path {
     /// While a path of a lower tier works this one carries nothing for its peer.
     pub tier: u8,
     pub to: RailAddr,
+    /// By which what is sent leaves: each number has a source port of its own where the rail has no
+    /// connections, and after the last one the first follows.
     pub flow: u8,
     pub write_luck: WriteLuck,
     pub state: PathState,

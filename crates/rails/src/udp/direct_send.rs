@@ -1,7 +1,7 @@
 //! Direct writes, sending half: memory as one super-packet, behind a head that names its place.
 
 use super::shared::{is_busy, is_drop, SUPER_PACKET_MAX};
-use super::tx::{port_of, UdpTx};
+use super::tx::UdpTx;
 use crate::sys::Errno;
 use crate::{DirectWrite, LinkId, RemoteWrite, SendOutcome, Write};
 use marline_wire::DIRECT_HEAD_LEN;
@@ -101,7 +101,8 @@ impl UdpTx {
         };
         lead[..DIRECT_HEAD_LEN].copy_from_slice(&head.write());
         lead[DIRECT_HEAD_LEN..][..packet.len()].copy_from_slice(packet);
-        match self.direct_by(link, lead, write, segment as u16, port_of(flow)) {
+        let flow = self.choose(link, flow);
+        match self.direct_by(link, lead, write, segment as u16, flow) {
             Ok(()) => SendOutcome::Sent,
             Err(errno) if is_busy(errno) => SendOutcome::Busy,
             Err(libc::EMSGSIZE) => self.failure(link, segment, libc::EMSGSIZE),

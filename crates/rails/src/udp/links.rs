@@ -38,10 +38,44 @@ pub(super) struct Link {
     /// The kernel's form of it; `None`: of another IP version than the rail, so that no way leads
     /// there.
     pub(super) name: Option<SockName>,
-    /// By flow: the place of its socket.
+    /// By lane: the place of its socket.
     sockets: [u8; LANES],
-    /// By flow: sends seen while it had no socket; negative while none is wanted.
+    /// By lane: sends seen while it had no socket; negative while none is wanted.
     sends: [i32; LANES],
+    newest: Newest,
+}
+
+/// By lane: the newest flow that left by it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newest([u8; LANES]);
+
+impl Newest {
+    /// Those that lanes begin with.
+    pub(super) fn first() -> Newest {
+        Newest(std::array::from_fn(|lane| lane as u8))
+    }
+
+    /// A flow leaves now; whether it is newer than all that left by its lane. (Numbers go in a
+    /// circle; flows of which some are in use at a time are less than half of it apart.)
+    #[inline]
+    pub(super) fn note(&mut self, flow: u8) -> bool {
+        let newest = &mut self.0[lane_of(flow) as usize];
+        let newer = (flow.wrapping_sub(*newest) as i8) > 0;
+        if newer {
+            *newest = flow;
+        }
+        newer
+    }
+}
+
+/// The lane by which a flow leaves: 0 is the rail's own port, and the destination's connected
+/// socket.
+#[inline]
+pub(super) fn lane_of(flow: u8) -> u8 {
+    match flow {
+        0 => 0,
+        flow => flow % LANES as u8,
+    }
 }
 
 /// A connected socket, and whose it is.
@@ -86,6 +120,7 @@ impl UdpLinks {
             name,
             sockets: [NO_SOCKET; LANES],
             sends: [0; LANES],
+            newest: Newest::first(),
         })
     }
 
@@ -120,6 +155,20 @@ impl UdpLinks {
     pub(super) fn rename(&mut self, name: impl Fn(&UdpAddr) -> Option<SockName>) {
         for link in self.table.iter_mut() {
             link.name = name(&link.to);
+        }
+    }
+
+    /// A link's packets leave by a flow. What is new to its lane gets a socket of its own, with
+    /// another port: what is between here and there may have forgotten those before.
+    #[inline]
+    pub(super) fn choose(&mut self, link: LinkId, flow: u8) {
+        let lane = lane_of(flow) as usize;
+        let Some(row) = self.table.get_mut(link) else {
+            return;
+        };
+        if row.newest.note(flow) {
+            let at = row.sockets[lane] as usize;
+            self.drop_slot(at);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Sending half: batches out, errors in.
 
 use super::host_share::OwnGroup;
-use super::links::{UdpLinks, FLOWS_MAX};
+use super::links::{lane_of, Newest, UdpLinks, FLOWS_MAX};
 use super::shared::{
     is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
     SUPER_PACKET_MAX,
@@ -44,6 +44,8 @@ pub struct UdpTx {
     buffers: PlainBuffers,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     pub(super) flows_tried: u8,
+    /// Of all links.
+    newest: Newest,
     pub(super) events: VecDeque<RailEvent>,
     pub(super) drops_told: u64,
     polls: u32,
@@ -117,7 +119,7 @@ impl RailTx for UdpTx {
     #[inline]
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
-        let flow = port_of(flow);
+        let flow = self.choose(link, flow);
         if flow != 0 {
             self.count(link, flow); // the port that is tried is to be the one that is kept
         }
@@ -151,14 +153,6 @@ impl RailTx for UdpTx {
     }
 }
 
-/// The source port of a flow, by number: 0 is the rail's, of others there are so many.
-pub(super) fn port_of(flow: u8) -> u8 {
-    match flow {
-        0 => 0,
-        flow => (flow - 1) % FLOWS_MAX as u8 + 1,
-    }
-}
-
 impl UdpTx {
     pub(super) fn new(
         shared: Arc<Shared>,
@@ -180,6 +174,7 @@ impl UdpTx {
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
+            newest: Newest::first(),
             events: VecDeque::new(),
             drops_told: 0,
             polls: 0,
@@ -297,6 +292,22 @@ impl UdpTx {
             }
             sent => Ok(sent),
         }
+    }
+
+    /// The lane by which a link's packets leave now, of sockets with another port if the flow is
+    /// new.
+    #[inline]
+    pub(super) fn choose(&mut self, link: LinkId, flow: u8) -> u8 {
+        let lane = lane_of(flow);
+        if flow != lane {
+            self.links.choose(link, flow);
+            if self.newest.note(flow) && lane != 0 {
+                let at = lane as usize - 1;
+                self.flows[at] = None;
+                self.flows_tried &= !(1 << at);
+            }
+        }
+        lane
     }
 
     /// Opens the socket of a flow when it is first used. Nobody reads it, so that it takes no

@@ -7,12 +7,14 @@ use crate::verbs::flows::flow_of;
 use crate::verbs::shared::FLOWS;
 
 impl VerbsLinks {
-    /// By this flow leaves what is sent next on the link: 0 is the rail's own pair.
+    /// By this flow leaves what is sent next on the link: 0 is the rail's own pair, and numbers
+    /// beyond the last flow begin with it again.
     #[inline]
     pub(in crate::verbs) fn choose_flow(&mut self, link: LinkId, flow: u8) {
         self.flows.choose_none();
-        if flow != 0 && self.shared.connections.is_none() {
-            self.choose_other(link, (flow as usize - 1) % FLOWS);
+        let other = (flow as usize % (FLOWS + 1)).checked_sub(1);
+        if let Some(other) = other.filter(|_| self.shared.connections.is_none()) {
+            self.choose_other(link, other);
         }
     }
 
