@@ -121,8 +121,12 @@ impl<S: System> Core<S> {
         };
         let from = state.tx.local_addr();
         let Some(addr) = state.tx.move_to(to) else {
-            let text = format!("rail {} cannot go on at {}", state.name, to.ip);
-            self.say(LogLevel::Info, &text);
+            let text = format!(
+                "rail {} has lost its address and cannot go on at {}: it stays down until there \
+                 is another address, or its own again",
+                state.name, to.ip
+            );
+            self.say(LogLevel::Warn, &text);
             return false;
         };
         // A rail that waited for one of several interfaces has the name of that one now.

@@ -46,6 +46,8 @@ struct Watched {
     state: RailFault,
     /// The interface and its address that were told of last since its own is gone.
     told: Option<(String, IpAddr)>,
+    /// Addresses at which it could not go on, since the last change.
+    declined: Vec<IpAddr>,
     /// It has come back, and its neighbours are to be told.
     telling: Option<Telling>,
 }
@@ -68,6 +70,7 @@ impl InterfaceWatch {
             first: choice.ip,
             state: RailFault::Up,
             told: None,
+            declined: Vec::new(),
             telling: None,
         };
         let rails = rails.iter().map(watched).collect();
@@ -89,6 +92,7 @@ impl InterfaceWatch {
     /// now and then what neighbours of a rail that came back are told.
     pub fn poll(&mut self) -> Option<(usize, InterfaceChange)> {
         if self.found.is_empty() && self.changes.drain() {
+            self.rails.iter_mut().for_each(|r| r.declined.clear());
             self.look();
         }
         for rail in &mut self.rails {
@@ -115,17 +119,20 @@ impl InterfaceWatch {
         if let Some(rail) = self.rails.get_mut(rail) {
             (rail.interface, rail.index) = (Some(to.name.clone()), 0);
             (rail.ip, rail.told) = (to.ip, None);
+            rail.declined.clear();
             rail.state = RailFault::Down(libc::EADDRNOTAVAIL);
         }
         self.look();
     }
 
-    /// The rail at this position did not go on at the address that it was told of. It is told of it
-    /// again when something changes.
+    /// The rail at this position did not go on at the address that it was told of. It is told of
+    /// another one, if there is any, and of that one again when something changes.
     pub fn decline(&mut self, rail: usize) {
         if let Some(rail) = self.rails.get_mut(rail) {
-            rail.told = None;
+            let declined = rail.told.take().map(|(_, ip)| ip);
+            rail.declined.extend(declined);
         }
+        self.look();
     }
 
     fn look(&mut self) {
@@ -165,7 +172,8 @@ impl InterfaceWatch {
         let interface = rail.here(all)?;
         let taken = |ip: &IpAddr| {
             let mut others = self.rails.iter().filter(|r| r.first != rail.first);
-            others.any(|r| r.interface == rail.interface && r.ip == *ip)
+            let elsewhere = others.any(|r| r.interface == rail.interface && r.ip == *ip);
+            elsewhere || rail.declined.contains(ip)
         };
         choose_best(interface, |a| is_alike(&a.ip, &rail.ip) && !taken(&a.ip))
     }
@@ -186,7 +194,10 @@ impl InterfaceWatch {
             None => !self.rails.iter().any(|other| has(other, &i.name)),
         };
         let mut fitting = all.iter().filter(free);
-        fitting.find_map(|i| wanted.take(i, &rail.first))
+        fitting.find_map(|i| {
+            let choice = wanted.take(i, &rail.first)?;
+            (!rail.declined.contains(&choice.ip)).then_some(choice)
+        })
     }
 }
 

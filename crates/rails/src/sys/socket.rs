@@ -90,7 +90,8 @@ impl Socket {
         Socket { fd, v6 }
     }
 
-    pub(super) fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
+    /// Opens a socket that has no address.
+    pub fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
         let v6 = options.ip.is_ipv6();
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;

@@ -45,6 +45,14 @@ enum State {
     Parking,
 }
 
+/// The source of a parked socket at an address.
+pub(super) fn nowhere(local: &UdpAddr) -> UdpAddr {
+    UdpAddr {
+        port: NOWHERE,
+        ..*local
+    }
+}
+
 /// The socket, and which source it is for.
 pub(super) struct Hot {
     pub(super) socket: Arc<Socket>,
@@ -78,10 +86,7 @@ impl Hot {
             socket.enable_gro()?;
         }
         let _ = socket.enable_drop_count(); // as with the main one
-        let nowhere = UdpAddr {
-            port: NOWHERE,
-            ..*local
-        };
+        let nowhere = nowhere(local);
         socket.connect(&nowhere, options.scope_id)?;
         Ok(Hot {
             socket: Arc::new(socket),

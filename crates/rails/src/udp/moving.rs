@@ -4,6 +4,7 @@
 //! whoever reads them, or sleeps on them, has the same numbers as before. What waited in the old
 //! ones is lost, as are packets that were on their way to an address that is gone.
 
+use super::hot::nowhere;
 use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
@@ -44,8 +45,11 @@ impl UdpTx {
         let mut local = main.local_addr()?;
         local.prefix_len = here.prefix_len;
         if let Some(hot) = &shared.hot {
-            // Where this fails everything comes by the main socket.
-            let _ = self.move_hot(hot, (&main, &local), &here);
+            if self.move_hot(hot, (&main, &local), &here).is_err() {
+                // Then everything comes by the main socket. The old address and port have to be
+                // free nevertheless: the rail may come back to them.
+                hot.replace(Socket::unbound(&options(&here, &config)).map_err(|e| e.1)?)?;
+            }
         }
         shared.socket.replace(main)?;
         shared.joined.change(|_| ()); // the receiving half looks anew what it sleeps on
@@ -74,13 +78,14 @@ impl UdpTx {
     }
 
     /// The socket for a frequent source, too, connected as before: the receiving half knows that.
+    /// (Not where something has ended its connection meanwhile.)
     fn move_hot(
         &self,
         hot: &Socket,
         (main, local): (&Socket, &UdpAddr),
         here: &InterfaceChoice,
     ) -> Result<(), Errno> {
-        let source = hot.peer_addr()?;
+        let source = hot.peer_addr().unwrap_or_else(|_| nowhere(local));
         let config = UdpConfig {
             port: local.port,
             rcvbuf_bytes: (hot.buffer_sizes().receive / 2).max(FLOW_RCVBUF),
