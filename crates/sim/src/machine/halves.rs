@@ -66,15 +66,16 @@ impl Links for SimTx {
     }
 
     fn works(&mut self, _: LinkId) {}
-    /// As verbs rails do it.
+    /// As rails of TCP and of unreliable connections do it.
     fn reroute(&mut self, link: LinkId) -> bool {
         let now = self.machine.peek_now();
         let since = self.links.get(link).copied().flatten();
         let old = since.is_some_and(|since| now - since >= YOUNG_NS);
-        let Some(to) = self.links.key(link).filter(|_| old && self.is_uc()) else {
+        let connects = self.caps.connected;
+        let Some(to) = self.links.key(link).filter(|_| old && connects) else {
             return false;
         };
-        self.remade += 1;
+        self.remade += u32::from(self.is_uc());
         self.machine.wires().remakes.push((self.rail, to));
         self.machine.stir();
         true
@@ -187,7 +188,7 @@ impl RailTx for SimTx {
         self.addr
     }
 
-    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         let at = self.machine.peek_now();
         let wires = &mut *self.machine.wires();
         let port = &mut wires.ports[self.rail];
@@ -215,6 +216,7 @@ impl RailTx for SimTx {
             to,
             segment: segment.max(1),
             bytes: spare::copy(bytes),
+            flow,
             at,
             write: None,
             direct: false,

@@ -14,6 +14,8 @@ pub struct Out {
     pub segment: usize,
     /// The packets.
     pub bytes: Vec<u8>,
+    /// The flow that they leave by.
+    pub flow: u8,
     /// Local time.
     pub at: u64,
     /// The write that the packet tells of.

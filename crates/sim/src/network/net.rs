@@ -64,6 +64,8 @@ pub struct NetStats {
     pub nobody: u64,
     /// Refused by a firewall.
     pub refused: u64,
+    /// Of flows and connections that the network had forgotten.
+    pub forgotten: u64,
     /// Given to streams.
     pub streamed: u64,
     /// Lost with a stream that broke.
@@ -126,6 +128,7 @@ impl NetStats {
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;
         self.refused += o.refused;
+        self.forgotten += o.forgotten;
         self.streamed += o.streamed;
         self.broken += o.broken;
         self.direct += o.direct;

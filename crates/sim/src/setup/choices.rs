@@ -110,6 +110,9 @@ pub enum Trouble {
     },
     /// Sends on this rail find no room: its queue does not move.
     Hung { host: usize, rail: usize },
+    /// The network forgets what passes this rail: flows and connections that there are carry
+    /// nothing any more.
+    Forget { host: usize, rail: usize },
     /// A firewall says to whoever sends to this rail that nobody listens.
     Refuse { host: usize, rail: usize },
     /// `ppm` of a million packets of this rail are damaged.
@@ -146,6 +149,7 @@ impl Trouble {
             Trouble::Leak { .. } => "loss one way",
             Trouble::Slow { .. } => "slow rail",
             Trouble::Hung { .. } => "queue hangs",
+            Trouble::Forget { .. } => "flows forgotten",
             Trouble::Refuse { .. } => "rail refuses",
             Trouble::Corrupt { .. } => "rail corrupts",
             Trouble::Lies { .. } => "lies of writes",
@@ -185,6 +189,7 @@ impl Trouble {
             | Trouble::Leak { rail, .. }
             | Trouble::Slow { rail, .. }
             | Trouble::Hung { rail, .. }
+            | Trouble::Forget { rail, .. }
             | Trouble::Refuse { rail, .. }
             | Trouble::Corrupt { rail, .. }
             | Trouble::Lies { rail, .. }

@@ -81,6 +81,7 @@ fn of_rail((host, rail): (usize, usize), words: &[&str]) -> Result<Trouble, Stri
             to: site(to)?,
         },
         [("hung", "")] => Trouble::Hung { host, rail },
+        [("forgets", "")] => Trouble::Forget { host, rail },
         [("refuses", "")] => Trouble::Refuse { host, rail },
         [("blackhole", ""), way] => Trouble::Blackhole {
             host,
@@ -231,6 +232,7 @@ mod tests {
             1ms 2ms 0:0 hung
             1ms 2ms 0:0 moves=3
             1ms 2ms 0:0 refuses
+            1ms 2ms 0:0 forgets
             1ms 2ms 0:0 mtu=1400
             1ms 2ms 0:0 mtu=1400 told
             1ms 2ms 0:0 lies late=300us
@@ -242,7 +244,7 @@ mod tests {
             1ms 2ms 1 clock=600ms
             1ms 2ms all partition=1";
         let faults = parse(text, 2, 2).unwrap();
-        assert_eq!(faults.len(), 19);
+        assert_eq!(faults.len(), 20);
         let Fault {
             from_ns,
             to_ns,

@@ -138,6 +138,11 @@ impl World {
     /// A trouble of the network starts or ends; all connections of a rail that goes down break.
     pub(crate) fn trouble(&mut self, what: &Trouble, starts: bool) {
         self.net.trouble(what, starts);
+        if let Trouble::Forget { host, rail } = *what {
+            if starts {
+                self.forget((host, rail));
+            }
+        }
         if let Trouble::Move { host, rail, to } = *what {
             self.send_elsewhere((host, rail), to, starts);
         }

@@ -1,6 +1,7 @@
 //! Rails and connections in the world: they dial, write, read, move and fail.
 
 pub(crate) mod dials;
+pub(crate) mod forget;
 pub(crate) mod moves;
 pub(crate) mod packets;
 pub(crate) mod reach;

@@ -29,6 +29,11 @@ impl World {
         let gone = self.eps[e as usize].sites.is_gone(out.rail);
         if gone || !out.light && self.is_stuck(e, start, target) {
             self.net.stats.swallowed += 1;
+            self.net.stats.forgotten += u64::from(self.setup.renews(out.rail));
+            return spare::give(bytes);
+        }
+        if self.is_forgotten(e, out) {
+            self.net.stats.forgotten += 1;
             return spare::give(bytes);
         }
         let immediate = out.write.as_ref().and_then(OutWrite::told);

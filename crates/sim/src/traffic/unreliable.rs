@@ -98,8 +98,15 @@ impl World {
 
     /// An end makes its connection anew.
     pub(crate) fn remake(&mut self, e: u32, rail: usize, to: RailAddr) {
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
+        if !self.setup.is_uc(rail) {
+            return match self.setup.renews(rail) {
+                true => self.replace(e, start, target),
+                false => (),
+            };
+        }
         self.net.stats.remade += 1;
-        self.snap((self.eps[e as usize].host, rail), target_of(&to));
+        self.snap(start, target);
         self.hear(&end_of(e, rail, &to));
     }
 }
