@@ -126,6 +126,7 @@ forward! {
     impl Links for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
     mut fn works(self, link: LinkId);
+    mut fn silent(self, link: LinkId);
     mut fn reroute(self, link: LinkId) -> bool;
     mut fn close(self, link: LinkId);
 }

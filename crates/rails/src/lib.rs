@@ -39,7 +39,7 @@ pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};
 pub use interfaces::{
     card_of, choose_interfaces, unused_interfaces, Card, InterfaceChange, InterfaceChoice,
-    InterfaceWatch,
+    InterfaceWatch, Silence,
 };
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use outcome::{RailFault, SendOutcome};

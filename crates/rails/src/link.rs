@@ -56,6 +56,11 @@ pub trait Links {
     /// it that there is no need: the question would have to be answered on the same link.
     fn works(&mut self, link: LinkId);
 
+    /// Nothing that was sent on the link is acknowledged, as is said again and again while that
+    /// lasts. A rail whose neighbours may wait for their kernels to ask for its card's address
+    /// tells them that (docs/decisions/0307).
+    fn silent(&mut self, link: LinkId);
+
     /// Nothing that was sent on the link was acknowledged for long: another way through the network
     /// may be tried, by a connection with another source port for example. A rail without
     /// connections is given another flow instead. Returns whether another way is tried.
@@ -200,6 +205,7 @@ macro_rules! addr_links {
                 $crate::Connected { link, up: true }
             }
             fn works(&mut self, _: $crate::LinkId) {}
+            fn silent(&mut self, _: $crate::LinkId) {}
             fn reroute(&mut self, _: $crate::LinkId) -> bool {
                 false
             }

@@ -1,13 +1,14 @@
-//! Rails whose address goes while other things go wrong, too.
+//! Rails whose address or link goes while other things go wrong, too.
 
 mod common;
 
 use common::{ip, join, open_default, receive, wait_readable, Namespace, SendTo};
 use marline_rails::{
     choose_interfaces, InterfaceChange, InterfaceChoice, InterfaceWatch, Rail, RailRx, RailTx,
-    SendOutcome, UdpConfig, UdpRail, UdpRx, UdpTx,
+    SendOutcome, TcpConfig, TcpRail, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
-use std::time::Instant;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Datagrams of one source after which it has a socket of its own.
 const ENOUGH: u32 = 300;
@@ -53,7 +54,10 @@ fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
     a.enter();
     let (mut watch, mut tx, mut rx) = watched("10.1.0.1");
     for _ in 0..ENOUGH {
-        assert_eq!(peer.send_to(&tx.local_addr(), b"to you", 6, 0), SendOutcome::Sent);
+        assert_eq!(
+            peer.send_to(&tx.local_addr(), b"to you", 6, 0),
+            SendOutcome::Sent
+        );
         assert_eq!(receive(&mut rx, 1), [b"to you"]);
     }
     assert_eq!(rx.sockets().len(), 2, "the source has a socket");
@@ -62,12 +66,19 @@ fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
         ip(&format!("addr del 10.1.0.{from}/24 dev rail0"));
         ip(&format!("addr add 10.1.0.{to}/24 dev rail0"));
         let other = next_address(&mut watch);
-        assert!(tx.move_to(&other).is_some(), "it cannot go on at {}", other.ip);
+        assert!(
+            tx.move_to(&other).is_some(),
+            "it cannot go on at {}",
+            other.ip
+        );
         watch.follow(0, &other);
         let (start, here) = (Instant::now(), tx.local_addr());
         let mut came = 0;
         while came == 0 {
-            assert!(start.elapsed().as_secs() < 30, "nothing comes to 10.1.0.{to}");
+            assert!(
+                start.elapsed().as_secs() < 30,
+                "nothing comes to 10.1.0.{to}"
+            );
             peer.send_to(&here, b"there", 5, 0);
             came = rx.recv(&mut |_| ()) + rx.recv_rest(&mut |_| ());
         }
@@ -96,4 +107,56 @@ fn another_address_is_told_where_a_rail_cannot_go_on_at_the_first() {
     // A change may make one usable.
     ip("addr add 10.1.7.1/24 dev rail0");
     next_address(&mut watch);
+}
+
+/// The state of the entry that this namespace has for its neighbour on `rail0`.
+fn neighbour() -> String {
+    let shown = Command::new("ip")
+        .args(["neigh", "show", "dev", "rail0"])
+        .output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let of = shown.lines().find(|line| line.starts_with("10.1.0.2"));
+    let state = of.and_then(|line| line.split_whitespace().last());
+    state.unwrap_or("NONE").to_owned()
+}
+
+/// A kernel whose link is back has asked for a neighbour in vain, and asks again after a second
+/// (here: a minute). The neighbour's rails, whose peer is silent, tell where they are.
+fn is_told_by<T: RailTx>(open: impl Fn(&str) -> T) {
+    let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
+    join(&a, &b, "rail0", 1);
+    b.enter();
+    let mut there = open("10.1.0.2");
+    a.enter();
+    ip("ntable change name arp_cache dev rail0 retrans 60000");
+    let (mut tx, _rx) = open_default("10.1.0.1");
+    let to = UdpAddr::new([10, 1, 0, 2].into(), 9).rail();
+    b.ip("link set rail0 down");
+    a.enter();
+    tx.send_to(&to, b"lost", 4, 0);
+    assert_eq!(neighbour(), "INCOMPLETE");
+    b.ip("link set rail0 up");
+    let silent = there.connect(&tx.local_addr()).link;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        a.enter();
+        if neighbour() != "INCOMPLETE" {
+            return;
+        }
+        b.enter();
+        assert!(Instant::now() < end, "nobody tells it");
+        there.silent(silent);
+    }
+}
+
+#[test]
+fn a_silent_peer_is_told_where_its_neighbours_are() {
+    is_told_by(|name| open_default(name).0);
+    is_told_by(|name| {
+        let choice = choose_interfaces(&[name.to_owned()]).unwrap();
+        TcpRail::open(&choice[0], &TcpConfig::default())
+            .unwrap()
+            .split()
+            .0
+    });
 }

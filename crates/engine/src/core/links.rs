@@ -40,6 +40,11 @@ impl<S: System> Core<S> {
                         state.tx.works(LinkId(link));
                     }
                 }
+                Some(LinkAsk::Silent { rail, link }) => {
+                    if let Some(state) = self.rails.list.get_mut(rail) {
+                        state.tx.silent(LinkId(link));
+                    }
+                }
                 Some(LinkAsk::Reroute { rail, link }) => {
                     if let Some(state) = self.rails.list.get_mut(rail) {
                         if state.tx.reroute(LinkId(link)) {

@@ -128,6 +128,7 @@ impl Links for Stream {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn silent(&mut self, _: LinkId) {}
     fn reroute(&mut self, _: LinkId) -> bool {
         false
     }

@@ -160,6 +160,8 @@ pub enum Mutation {
     CloseEarly,
     /// A rail whose writes and reads do not end is waited for without end.
     WaitOn,
+    /// Rails are not told that their peers are silent.
+    HideSilence,
     /// A silent path is left to others, however silent these are.
     LeaveToSilent,
 }
@@ -170,7 +172,8 @@ impl Mutation {
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
-    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator).
+    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator);
+    /// nor `HideSilence`, which costs a second in seeds (`neighbours.rs` of the simulator).
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -37,6 +37,13 @@ pub enum LinkAsk {
         /// Number of the link there.
         link: u32,
     },
+    /// Nothing that is sent on a path is acknowledged, again and again: the rail is told.
+    Silent {
+        /// Local rail.
+        rail: usize,
+        /// Number of the link there.
+        link: u32,
+    },
     /// A path is silent: its rail may try another way through the network, and if it does,
     /// [`Node::on_rerouted`] is to hear of it.
     Reroute {
@@ -60,6 +67,15 @@ impl Links {
         let link = &mut conn.paths[at].link;
         if link.retry_at().is_some_and(|due| due <= now) {
             link.wanted = true;
+            self.wanted.push(conn.peer);
+        }
+    }
+
+    /// A path that has worked is silent: its rail is told.
+    pub(crate) fn tell_silent(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        if path.is_proven() && !path.rail_down {
+            path.link.silent = true;
             self.wanted.push(conn.peer);
         }
     }
@@ -101,9 +117,13 @@ impl Node {
             return Some(LinkAsk::Close { rail, link });
         }
         let leaves = self.cfg.errs(Mutation::LeaveStuck);
+        let hides = self.cfg.errs(Mutation::HideSilence);
         while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
-            let asks = |p: &Path| p.link.wanted || p.link.works || p.link.reroute;
+            let asks = |p: &Path| {
+                let link = &p.link;
+                link.wanted || link.works || link.silent || link.reroute
+            };
             let wanting = paths.and_then(|mut p| p.position(|p| asks(p)));
             let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
                 self.links.wanted.pop();
@@ -114,6 +134,10 @@ impl Node {
             let works = core::mem::take(&mut found.link.works);
             if let Some(link) = found.link.id.filter(|_| works) {
                 return Some(LinkAsk::Works { rail, link });
+            }
+            let silent = core::mem::take(&mut found.link.silent);
+            if let Some(link) = found.link.id.filter(|_| silent && !hides) {
+                return Some(LinkAsk::Silent { rail, link });
             }
             let reroute = core::mem::take(&mut found.link.reroute);
             if let Some(link) = found.link.id.filter(|_| reroute && !leaves) {

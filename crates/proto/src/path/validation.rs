@@ -66,6 +66,7 @@ impl Node {
             self.cfg.asks_every_ns()
         };
         path.probe_every = (path.probe_every * 2).min(cap);
+        self.links.tell_silent(conn, at);
         self.links.try_another_way(conn, at);
         let path = &mut conn.paths[at];
         if path.rail_down {

@@ -181,6 +181,9 @@ impl Node {
     }
 
     fn go_another_way(&mut self, conn: &mut Conn, at: usize) {
+        if conn.paths[at].backoff >= REHASH_AFTER {
+            self.links.tell_silent(conn, at);
+        }
         if !self.wants_another_way(conn, at) {
             return;
         }

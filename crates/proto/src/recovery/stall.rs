@@ -163,6 +163,9 @@ impl Node {
         if again && nowhere {
             self.links.try_another_way(conn, at);
         }
+        if conn.paths[at].backoff >= 2 {
+            self.links.tell_silent(conn, at);
+        }
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others && path.duel.is_none() {

@@ -36,6 +36,8 @@ pub struct PathLink {
     /// Its rail is to be told that packets arrive, and when it was last.
     pub works: bool,
     /// Its rail is to be told that nothing is acknowledged.
+    pub silent: bool,
+    /// Its rail is to try another way, as nothing is acknowledged.
     pub reroute: bool,
     told: u32,
     /// When it went down after it was up, the last time; 0: never. As `told` in units of
@@ -54,6 +56,7 @@ impl PathLink {
             up: !connected,
             wanted: true,
             works: false,
+            silent: false,
             reroute: false,
             told: 0,
             fell: 0,

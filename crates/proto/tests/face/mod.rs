@@ -118,7 +118,7 @@ pub fn link(node: &mut Node, now: u64) {
                 node.on_linked(now, peer, path, to.index.into(), true);
             }
             LinkAsk::Reroute { rail, link } => node.on_rerouted(now, rail, link),
-            LinkAsk::Works { .. } | LinkAsk::Close { .. } => {}
+            LinkAsk::Works { .. } | LinkAsk::Silent { .. } | LinkAsk::Close { .. } => {}
         }
     }
 }

@@ -336,6 +336,10 @@ impl<T: RailTx> Links for FaultyTx<T> {
         self.inner.works(link);
     }
 
+    fn silent(&mut self, link: LinkId) {
+        self.inner.silent(link);
+    }
+
     fn reroute(&mut self, link: LinkId) -> bool {
         self.inner.reroute(link)
     }

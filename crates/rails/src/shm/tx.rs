@@ -58,6 +58,7 @@ impl Links for ShmTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn silent(&mut self, _: LinkId) {}
     fn reroute(&mut self, _: LinkId) -> bool {
         false
     }

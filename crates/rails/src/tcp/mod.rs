@@ -58,7 +58,7 @@ impl TcpRail {
             false => shared.local().rail(interface.prefix_len),
         };
         let rx = TcpRx::new(shared.clone());
-        let tx = TcpTx::new(shared, local, key, interface.bytes_per_s, config.standby);
+        let tx = TcpTx::new(shared, (local, interface), key, config.standby);
         Ok(TcpRail { tx, rx })
     }
 }

@@ -4,7 +4,7 @@ use super::greeting::TcpAddr;
 use super::links::{Sent, TcpLinks};
 use super::shared::Shared;
 use crate::addr::UdpAddr;
-use crate::interfaces::InterfaceChoice;
+use crate::interfaces::{InterfaceChoice, SilentPeers};
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,
     SendOutcome, Write, BUFFER_LEN,
@@ -30,14 +30,15 @@ pub struct TcpTx {
     standby: bool,
     /// The next key: none is given twice, and the first is not to be guessed.
     key: u64,
+    interface: String,
+    silent: SilentPeers,
 }
 
 impl TcpTx {
     pub(super) fn new(
         shared: Arc<Shared>,
-        local: RailAddr,
+        (local, interface): (RailAddr, &InterfaceChoice),
         key: u64,
-        bytes_per_s: u64,
         standby: bool,
     ) -> TcpTx {
         TcpTx {
@@ -45,9 +46,11 @@ impl TcpTx {
             shared,
             buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
             local,
-            bytes_per_s,
+            bytes_per_s: interface.bytes_per_s,
             standby,
             key,
+            interface: interface.name.clone(),
+            silent: SilentPeers::none(),
         }
     }
 }
@@ -73,7 +76,12 @@ impl RailTx for TcpTx {
         let local = self.shared.listen_at(to.ip, to.scope_id).ok()?;
         self.links.part_from_all();
         self.local = local.rail(to.prefix_len);
+        self.interface.clone_from(&to.name);
         Some(self.local)
+    }
+
+    fn renamed(&mut self, interface: &str) {
+        interface.clone_into(&mut self.interface);
     }
 
     fn local_addr(&self) -> RailAddr {
@@ -110,6 +118,10 @@ impl Links for TcpTx {
 
     // What the kernel acknowledges confirms its neighbours.
     fn works(&mut self, _: LinkId) {}
+
+    fn silent(&mut self, _: LinkId) {
+        self.silent.note(self.shared.local().ip, &self.interface);
+    }
 
     fn reroute(&mut self, link: LinkId) -> bool {
         self.links.reroute(link)

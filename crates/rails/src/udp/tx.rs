@@ -7,7 +7,7 @@ use super::shared::{
     SUPER_PACKET_MAX,
 };
 use crate::addr::UdpAddr;
-use crate::interfaces::InterfaceChoice;
+use crate::interfaces::{InterfaceChoice, SilentPeers};
 use crate::plain_buffers::PlainBuffers;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
 use crate::tx_buf::BUFFER_LEN;
@@ -50,6 +50,7 @@ pub struct UdpTx {
     pub(super) drops_told: u64,
     polls: u32,
     pub(super) faulty: bool,
+    silent: SilentPeers,
     /// How many direct writes were damaged lately.
     pub(super) doubts: u32,
     /// Keys so far, and the hash that makes them differ from those of other lives.
@@ -81,6 +82,10 @@ impl Links for UdpTx {
         if let Some(name) = self.links.get(link).and_then(|link| link.name) {
             self.shared.socket.confirm(&name);
         }
+    }
+
+    fn silent(&mut self, _: LinkId) {
+        self.silent.note(self.interface.ip, &self.interface.name);
     }
 
     // The next flow has another source port.
@@ -179,6 +184,7 @@ impl UdpTx {
             drops_told: 0,
             polls: 0,
             faulty: false,
+            silent: SilentPeers::none(),
             doubts: 0,
             registered: 0,
             random: RandomState::new(),

@@ -556,6 +556,7 @@ impl Links for VerbsTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn silent(&mut self, _: LinkId) {}
 
     /// Some devices take nothing on an unreliable connection that lost a part of a message.
     fn reroute(&mut self, link: LinkId) -> bool {

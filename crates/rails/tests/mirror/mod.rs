@@ -86,6 +86,7 @@ impl Links for Mirror {
         Connected { link, up: true }
     }
     fn works(&mut self, _: LinkId) {}
+    fn silent(&mut self, _: LinkId) {}
     fn reroute(&mut self, _: LinkId) -> bool {
         false
     }

@@ -4,7 +4,6 @@
 
 use crate::base::rng::Rng;
 use crate::machine::reading::Reading;
-use crate::traffic::forget::Flows;
 use marline_rails::immediate::Landed;
 use marline_rails::DownReason;
 use marline_wire::RailAddr;
@@ -48,8 +47,6 @@ pub(crate) struct Connections {
     pub landed: BTreeMap<(u32, usize), Landed>,
     /// Unreliable ones that take nothing any more, and how often they had broken before.
     pub stuck: BTreeMap<Way, u32>,
-    /// Flows of datagrams.
-    pub flows: Flows,
     /// Those that rest.
     pub rest: Rest,
     /// Reads on their way, by the order of the event of their next step.

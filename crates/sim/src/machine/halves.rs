@@ -9,7 +9,7 @@ use crate::machine::port::{TRUESIZE, UC_MTU, WIRE_BYTES};
 use marline_rails::{
     Armed, BufId, Caps, Connected, DirectWrite, DownReason, InterfaceChoice, LinkId, LinkTable,
     Links, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
-    RemoteWrites, SendOutcome, TxBuffers, Write,
+    RemoteWrites, SendOutcome, Silence, TxBuffers, Write,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
@@ -29,6 +29,7 @@ pub struct SimTx {
     calls: u32,
     /// Connections made anew; after two nothing leaves in more than one part.
     remade: u32,
+    silence: Silence,
     buffers: SimBuffers,
 }
 
@@ -43,6 +44,7 @@ impl SimTx {
             links: LinkTable::default(),
             calls: 0,
             remade: 0,
+            silence: Silence::default(),
             buffers: SimBuffers::new(&caps),
         }
     }
@@ -66,6 +68,14 @@ impl Links for SimTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+
+    fn silent(&mut self, _: LinkId) {
+        if self.silence.note(self.machine.peek_now()) {
+            self.machine.wires().tells.push(self.rail);
+            self.machine.stir();
+        }
+    }
+
     /// As rails of TCP and of unreliable connections do it.
     fn reroute(&mut self, link: LinkId) -> bool {
         let now = self.machine.peek_now();

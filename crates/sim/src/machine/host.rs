@@ -39,6 +39,8 @@ pub struct Wires {
     pub dials: Vec<(usize, RailAddr)>,
     /// Connections that are to be made anew: rail and address.
     pub remakes: Vec<(usize, RailAddr)>,
+    /// Rails that tell their neighbours where they are.
+    pub tells: Vec<usize>,
 }
 
 impl Wires {
@@ -78,6 +80,7 @@ impl Machine {
                 pulls: Vec::new(),
                 dials: Vec::new(),
                 remakes: Vec::new(),
+                tells: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),

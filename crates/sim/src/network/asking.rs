@@ -1,6 +1,8 @@
-//! Questions that are under way, of endpoints that know others by host and port.
+//! Questions that are under way: of endpoints that know others by host and port, and of kernels for
+//! the addresses of neighbours.
 
 use crate::base::rng::Rng;
+use crate::machine::connections::Way;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -46,4 +48,13 @@ impl Asks {
             rng: Rng::new(seed, 44),
         }
     }
+}
+
+/// Something that is due with the address of a neighbour's card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Neighbour {
+    /// A kernel asks for it.
+    Asks(Way),
+    /// A rail of a host tells its neighbours.
+    Tells(usize, usize),
 }

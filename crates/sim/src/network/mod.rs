@@ -1,6 +1,7 @@
 //! The virtual network: what becomes of a packet between two rails.
 
 pub(crate) mod asking;
+pub(crate) mod flows;
 pub(crate) mod forge;
 pub(crate) mod hurt;
 pub(crate) mod net;

@@ -2,10 +2,11 @@
 
 use crate::base::queue::Queue;
 use crate::base::rng::Rng;
+use crate::machine::connections::Way;
 use crate::machine::port::WIRE_BYTES;
 use crate::network::forge::Damage;
 use crate::setup::choices::{Lie, Setup, Trouble, Weather};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Above so many rails in all, packets of one pair are not kept in order by a table (large runs
 /// have no jitter, so that they stay in order anyway).
@@ -66,6 +67,8 @@ pub struct NetStats {
     pub refused: u64,
     /// Of flows and connections that the network had forgotten.
     pub forgotten: u64,
+    /// Kernels that asked for an address and were told it by a rail.
+    pub told: u64,
     /// Given to streams.
     pub streamed: u64,
     /// Lost with a stream that broke.
@@ -129,6 +132,7 @@ impl NetStats {
         self.nobody += o.nobody;
         self.refused += o.refused;
         self.forgotten += o.forgotten;
+        self.told += o.told;
         self.streamed += o.streamed;
         self.broken += o.broken;
         self.direct += o.direct;
@@ -193,6 +197,9 @@ pub struct Net {
     queue_ns: u64,
     /// Faults of packets.
     pub weather: Weather,
+    /// From a rail to another: its kernel asks for that one's address, and nothing leaves until
+    /// then.
+    pub(crate) unknown: BTreeSet<Way>,
     /// Streams between two ports that broke alone.
     severed: BTreeMap<(usize, usize), u32>,
     pub(crate) rng: Rng,
@@ -220,6 +227,7 @@ impl Net {
             rate: setup.rate.clone(),
             queue_ns: setup.queue_ns,
             weather: setup.weather,
+            unknown: BTreeSet::new(),
             severed: BTreeMap::new(),
             rng: Rng::new(setup.seed, 2),
             stats: NetStats::default(),
@@ -297,7 +305,7 @@ impl Net {
         let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
         let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
         let (a, b) = (port(from), port(to));
-        parted || a.down + b.down + a.mute + b.deaf > 0
+        parted || a.down + b.down + a.mute + b.deaf > 0 || self.unknown.contains(&(from, to))
     }
 
     /// True if a firewall refuses what comes to a rail.

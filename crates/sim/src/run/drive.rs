@@ -265,7 +265,9 @@ impl World {
         let dials = std::mem::take(&mut wires.dials);
         let remakes = std::mem::take(&mut wires.remakes);
         let pulls = std::mem::take(&mut wires.pulls);
-        let none = dials.is_empty() && remakes.is_empty() && pulls.is_empty();
+        let tells = std::mem::take(&mut wires.tells);
+        let asks = dials.is_empty() && remakes.is_empty() && pulls.is_empty();
+        let none = asks && tells.is_empty();
         if wires.outbox.is_empty() && none {
             return;
         }
@@ -277,6 +279,10 @@ impl World {
         remakes
             .into_iter()
             .for_each(|(rail, to)| self.remake(e, rail, to));
+        let host = self.eps[e as usize].host;
+        for rail in tells {
+            self.tell_neighbours((host, rail));
+        }
         for read in pulls {
             self.launch_read(e, read);
         }

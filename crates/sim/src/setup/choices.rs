@@ -279,6 +279,8 @@ pub struct Setup {
     /// A connection over which the network carries nothing is silent for so long, and then it
     /// breaks; what it held before that arrives when the network carries it again.
     pub silent_ns: u64,
+    /// A kernel that has asked for a neighbour in vain asks again so much later; 0: it knows all.
+    pub asks_ns: u64,
     /// Rails that write into registered memory; streams among them in order with their packets.
     /// They reach only each other.
     pub writes: Vec<bool>,

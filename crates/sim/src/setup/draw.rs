@@ -3,7 +3,7 @@
 use crate::base::rng::Rng;
 use crate::machine::connections::Rests;
 use crate::setup::choices::{Setup, Topology, Weather, Work};
-use crate::setup::faults::{draw_behind, draw_faults, draw_near, draw_pattern};
+use crate::setup::faults::{draw_behind, draw_faults, draw_near, draw_neighbours, draw_pattern};
 use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
@@ -38,6 +38,7 @@ impl Setup {
             sticks: false,
             rests: Rests::default(),
             silent_ns: 0,
+            asks_ns: 0,
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
@@ -77,9 +78,15 @@ impl Setup {
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
-        let draws = [draw_near, draw_behind, draw_pattern];
-        draws.iter().for_each(|draw| draw(&mut setup));
+        setup.draw_rest();
         setup
+    }
+
+    fn draw_rest(&mut self) {
+        draw_near(self);
+        draw_neighbours(self);
+        draw_behind(self);
+        draw_pattern(self);
     }
 
     /// A cluster without faults whose rails are datagrams: what tests start from.
@@ -90,6 +97,7 @@ impl Setup {
         setup.verbs.fill(None);
         setup.writes.fill(false);
         (setup.near, setup.behind, setup.silent_ns) = (None, None, 0);
+        setup.asks_ns = 0;
         setup
     }
 
@@ -132,6 +140,7 @@ impl Setup {
             next.faults.retain(|f| !self.outlasts_connections(f));
         }
         next.fit_behind();
+        draw_neighbours(&mut next);
         next
     }
 }

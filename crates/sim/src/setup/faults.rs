@@ -338,7 +338,22 @@ fn draw_moves(setup: &mut Setup) {
     }
 }
 
-/// What passes rails is forgotten: of one of them, or of all of a host at once.
+/// In half of the seeds kernels ask for neighbours once a second, as they do; where peers are
+/// waited for longer than that, and no rail carries one direction alone for so long: an answer
+/// would never come by it.
+pub(crate) fn draw_neighbours(setup: &mut Setup) {
+    const ASKS_NS: u64 = 1_000_000_000;
+    let mut faults = setup.faults.iter();
+    let one_way = |f: &Fault| matches!(f.what, Trouble::Blackhole { .. });
+    let mute = faults.any(|f| one_way(f) && setup.outlasts_connections(f));
+    let asks = Rng::new(setup.seed, 47).one_in(2) && !mute;
+    setup.asks_ns = match asks && setup.node.peer_timeout_ns > ASKS_NS {
+        true => ASKS_NS,
+        false => 0,
+    };
+}
+
+/// Flows and connections are forgotten: of one rail, or of all of a host at once.
 fn draw_forgotten(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 46);
     if !rng.one_in(6) {

@@ -26,7 +26,7 @@ impl World {
             self.connections.silent.remove(&(start, target));
             return self.snap(start, target);
         }
-        if self.step_of_rest(order) || self.step_of_read(order) {
+        if self.meet_neighbours(order) || self.step_of_rest(order) || self.step_of_read(order) {
             return;
         }
         let deaf = self
@@ -145,6 +145,14 @@ impl World {
         }
         if let Trouble::Move { host, rail, to } = *what {
             self.send_elsewhere((host, rail), to, starts);
+        }
+        if let Trouble::RailDown {
+            host,
+            rail,
+            told: true,
+        } = *what
+        {
+            self.carrier((host, rail), starts);
         }
         if let Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } = *what {
             self.break_where(|from, to| from == (host, rail) || to == (host, rail));

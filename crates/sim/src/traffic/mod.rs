@@ -3,6 +3,7 @@
 pub(crate) mod dials;
 pub(crate) mod forget;
 pub(crate) mod moves;
+pub(crate) mod neighbours;
 pub(crate) mod packets;
 pub(crate) mod reach;
 pub(crate) mod reads;

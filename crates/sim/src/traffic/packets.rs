@@ -26,14 +26,7 @@ impl World {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
-        let gone = self.eps[e as usize].sites.is_gone(out.rail);
-        if gone || !out.light && self.is_stuck(e, start, target) {
-            self.net.stats.swallowed += 1;
-            self.net.stats.forgotten += u64::from(self.setup.renews(out.rail));
-            return spare::give(bytes);
-        }
-        if self.is_forgotten(e, out) {
-            self.net.stats.forgotten += 1;
+        if self.is_swallowed(e, out, start, target) {
             return spare::give(bytes);
         }
         let immediate = out.write.as_ref().and_then(OutWrite::told);
@@ -86,6 +79,26 @@ impl World {
             self.push(at, Next::Arrive(slot));
         }
         spare::give(bytes);
+    }
+
+    /// Packets leave into nothing: their address is gone, their connection takes nothing any more,
+    /// or the network has forgotten it.
+    fn is_swallowed(
+        &mut self,
+        e: u32,
+        out: &Out,
+        start: (usize, usize),
+        target: (usize, usize),
+    ) -> bool {
+        let gone = self.eps[e as usize].sites.is_gone(out.rail);
+        if gone || !out.light && self.is_stuck(e, start, target) {
+            self.net.stats.swallowed += 1;
+            self.net.stats.forgotten += u64::from(!gone && self.setup.renews(out.rail));
+            return true;
+        }
+        let forgotten = self.is_forgotten(e, out);
+        self.net.stats.forgotten += u64::from(forgotten);
+        forgotten
     }
 
     pub(crate) fn arrive(&mut self, slot: u32) {

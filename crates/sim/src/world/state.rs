@@ -7,7 +7,8 @@ use crate::machine::connections::{Connections, Way};
 use crate::machine::log::Log;
 use crate::machine::out::Out;
 use crate::machine::port::PortSpec;
-use crate::network::asking::Asks;
+use crate::network::asking::{Asks, Neighbour};
+use crate::network::flows::Flows;
 use crate::network::hurt::Hurt;
 use crate::network::net::Net;
 use crate::setup::choices::Setup;
@@ -136,6 +137,10 @@ pub struct World {
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
     pub(crate) asks: Asks,
+    /// Flows of datagrams.
+    pub(crate) flows: Flows,
+    /// Questions for neighbours that are due, by the order of their events.
+    pub(crate) neighbours: BTreeMap<u64, Neighbour>,
 }
 
 impl World {
@@ -171,6 +176,8 @@ impl World {
             rounds: Rounds::default(),
             connections: Connections::default(),
             asks: Asks::new(setup.seed),
+            flows: Flows::default(),
+            neighbours: BTreeMap::new(),
             setup,
         };
         for host in 0..world.setup.hosts {
