@@ -58,7 +58,7 @@ pub trait Links {
 
     /// Nothing that was sent on the link is acknowledged, as is said again and again while that
     /// lasts. A rail whose neighbours may wait for their kernels to ask for its card's address
-    /// tells them that (docs/decisions/0307).
+    /// tells them that.
     fn silent(&mut self, link: LinkId);
 
     /// Nothing that was sent on the link was acknowledged for long: another way through the network

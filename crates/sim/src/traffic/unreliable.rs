@@ -100,10 +100,10 @@ impl World {
     pub(crate) fn remake(&mut self, e: u32, rail: usize, to: RailAddr) {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
         if !self.setup.is_uc(rail) {
-            return match self.setup.renews(rail) {
-                true => self.replace(e, start, target),
-                false => (),
-            };
+            if self.setup.renews(rail) {
+                self.replace(e, start, target);
+            }
+            return;
         }
         self.net.stats.remade += 1;
         self.snap(start, target);
