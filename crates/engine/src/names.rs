@@ -1,23 +1,32 @@
 //! Addresses as people read and write them:
 //!
 //! ```text
-//! fi_marline://HOST:PORT/BLOB    whole: BLOB is the address blob in hexadecimal digits
+//! fi_marline://HOST:PORT/BLOB    whole: BLOB is the address blob in base64url (RFC 4648, unpadded)
 //! fi_marline://HOST:PORT         a place: whoever has opened it there first
 //! ```
 //!
 //! `HOST:PORT` of a whole address is that of its first rail over IP; it is left out where there is
-//! none. A host of IPv6 stands in brackets. The host of a place may be a name.
+//! none, and where the text would be longer than [`TEXT_LEN_MAX`]. A host of IPv6 stands in
+//! brackets. The host of a place may be a name.
 
 use crate::platform::random::random;
 use marline_rails::UdpAddr;
 pub use marline_rails::Unanswered;
 use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How the text of an address begins.
 pub const SCHEME: &str = "fi_marline://";
+
+/// Bytes of the longest text, without its zero: callers that have room for 128 bytes of a text
+/// and its zero get all of it.
+pub const TEXT_LEN_MAX: usize = 126;
+
+/// Digits of base64url (RFC 4648): each stands for 6 bits, and none parts a URI.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// Digits of the longest blob.
+const BLOB_DIGITS_MAX: usize = (ADDRESS_LEN_MAX * 8).div_ceil(6);
 
 /// The endpoint or the place that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +43,35 @@ pub fn text_of(blob: &[u8]) -> Option<String> {
     if is_place(&address) {
         return Some(format!("{SCHEME}{}", place_of(&address)));
     }
-    let mut text = format!("{SCHEME}{}/", place_of(&address));
     let (bytes, len) = address.encode();
-    for byte in &bytes[..len] {
-        let _ = write!(text, "{byte:02x}");
+    let digits = digits_of(&bytes[..len]);
+    Some(format!(
+        "{SCHEME}{}/{digits}",
+        place_before(&address, &digits)
+    ))
+}
+
+/// A blob of at most `len` bytes for the same endpoint, with those of its rails that have room.
+pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_MAX] {
+    let Ok(address) = Address::decode(blob) else {
+        return *blob;
+    };
+    let mut rails: Vec<RailAddr> = address.rails().iter().collect();
+    loop {
+        let short = Address::new(address.id, address.token, &rails).encode();
+        if short.1 <= len || rails.pop().is_none() {
+            return short.0;
+        }
     }
-    Some(text)
+}
+
+/// The place that the text of a whole address has in front of these digits.
+fn place_before(address: &Address, digits: &str) -> String {
+    let place = place_of(address);
+    match SCHEME.len() + place.len() + 1 + digits.len() > TEXT_LEN_MAX {
+        true => String::new(),
+        false => place,
+    }
 }
 
 /// The host and the port of an address's first rail over IP; empty without one.
@@ -102,11 +134,13 @@ pub fn read(text: &str) -> Result<Named, String> {
         return Ok(Named::Place(host.to_owned(), port));
     };
     let bytes = bytes_of(digits).ok_or_else(|| {
-        format!("\"{text}\": behind the port come up to 128 hexadecimal digits, two for each byte")
+        format!("\"{text}\": behind the port come up to {BLOB_DIGITS_MAX} digits of base64url")
     })?;
     let address = Address::decode(&bytes).map_err(|why| format!("\"{text}\": {why}"))?;
-    let of = place_of(&address);
-    if 2 * address.encode().1 != digits.len() {
+    let (encoded, len) = address.encode();
+    let canonical = digits_of(&encoded[..len]);
+    let of = place_before(&address, &canonical);
+    if canonical != digits {
         return Err(format!(
             "\"{text}\": it is cut off, or something follows it"
         ));
@@ -132,15 +166,32 @@ fn split_place(place: &str) -> Result<(&str, u16), &'static str> {
     }
 }
 
+/// The digits of a blob: three bytes are four of them, and the last ones fewer.
+fn digits_of(bytes: &[u8]) -> String {
+    let digits = bytes.chunks(3).flat_map(|three| {
+        let mut word = [0; 4];
+        word[1..=three.len()].copy_from_slice(three);
+        let word = u32::from_be_bytes(word);
+        let digit = move |at: u32| DIGITS[(word >> (18 - 6 * at)) as usize & 63] as char;
+        (0..=three.len() as u32).map(digit)
+    });
+    digits.collect()
+}
+
 /// The bytes of a blob, filled up with zeros.
 fn bytes_of(digits: &str) -> Option<[u8; ADDRESS_LEN_MAX]> {
     let mut bytes = [0; ADDRESS_LEN_MAX];
-    let fits = digits.len() % 2 == 0 && digits.len() <= 2 * ADDRESS_LEN_MAX;
-    if !fits || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+    if digits.len() > BLOB_DIGITS_MAX || digits.len() % 4 == 1 {
         return None;
     }
-    for (at, byte) in bytes[..digits.len() / 2].iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+    for (room, four) in bytes.chunks_mut(3).zip(digits.as_bytes().chunks(4)) {
+        let mut word = 0;
+        for (at, digit) in four.iter().enumerate() {
+            let value = DIGITS.iter().position(|d| d == digit)? as u32;
+            word |= value << (18 - 6 * at);
+        }
+        let three = word.to_be_bytes();
+        room.copy_from_slice(&three[1..=room.len()]);
     }
     Some(bytes)
 }
@@ -229,9 +280,10 @@ mod tests {
             ("fi_marline://:7471", "host is missing"),
             ("fi_marline://[::1:7471", "bracket is missing"),
             ("fi_marline://::1:7471", "in brackets"),
-            ("fi_marline://node1:1/xyz", "hexadecimal"),
-            ("fi_marline://node1:1/+1", "hexadecimal"),
-            ("fi_marline://node1:1/ée", "hexadecimal"),
+            ("fi_marline://node1:1/xyz.", "base64url"),
+            ("fi_marline://node1:1/+1", "base64url"),
+            ("fi_marline://node1:1/ée", "base64url"),
+            ("fi_marline://node1:1/abcde", "base64url"),
             ("fi_marline://node1:1/00", "no address of Marline"),
             (cut, "cut off"),
             (&format!("{whole}00"), "something follows"),
@@ -241,6 +293,58 @@ mod tests {
             assert!(said.contains(why), "{text}: {said}");
         }
         assert_eq!(text_of(&[0; 64]), None);
+    }
+
+    #[test]
+    fn the_longest_text_has_room_in_128_bytes() {
+        let v4: Vec<RailAddr> = (0..4)
+            .map(|n| udp(&format!("210.211.212.21{n}"), 65_535))
+            .collect();
+        let v6 = |n: u16| {
+            udp(
+                &format!("2001:1db8:1234:5678:9abc:def0:1234:{:x}", 0xf000 + n),
+                65_535,
+            )
+        };
+        for (rails, starts) in [
+            (v4, "fi_marline://210.211.212.210:65535/"),
+            (vec![v6(0), v6(1)], "fi_marline:///"),
+            (
+                vec![v6(0)],
+                "fi_marline://[2001:1db8:1234:5678:9abc:def0:1234:f000]:65535/",
+            ),
+        ] {
+            let blob = blob(&rails);
+            let text = text_of(&blob).unwrap();
+            assert!(text.len() <= TEXT_LEN_MAX, "{} bytes: {text}", text.len());
+            assert!(text.starts_with(starts), "{text}");
+            assert_eq!(read(&text), Ok(Named::Whole(blob)));
+        }
+    }
+
+    #[test]
+    fn a_short_blob_names_the_first_rails() {
+        let v4 = |n: u16| udp("10.1.0.1", 4_000 + n);
+        let v6 = |n: u16| udp("fd00::7", 4_000 + n);
+        for (rails, kept) in [
+            (vec![v4(0), v4(1), v4(2), v4(3)], 2),
+            (vec![v4(0), v6(1)], 1),
+            (vec![v6(0), v6(1)], 1),
+            (vec![RailAddr::new(RailKind::Ud, &[1; 24])], 1),
+        ] {
+            let long = blob(&rails);
+            assert_eq!(shortened(&long, ADDRESS_LEN_MAX), long);
+            let short = shortened(&long, 48);
+            assert_eq!(short[48..], [0; 16]);
+            let [short, long] = [short, long].map(|blob| Address::decode(&blob).unwrap());
+            assert_eq!((short.id, short.token), (long.id, long.token));
+            assert!(short.rails().iter().eq(long.rails().iter().take(kept)));
+        }
+        assert_eq!(
+            shortened(&[7; 64], 48),
+            [7; 64],
+            "no address stays what it is"
+        );
     }
 
     /// Any change of a character makes another address or an error, never a panic.

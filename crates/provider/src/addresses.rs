@@ -2,12 +2,13 @@
 //! (`FI_ADDR_STR`).
 
 use crate::boundary::Errno;
+use crate::caller_memory;
 use crate::log;
 use crate::resolve;
 use crate::settings;
 use crate::sys::*;
 use marline_engine::names::{self, Named, Unanswered};
-use std::ffi::{c_char, c_void, CStr, CString};
+use std::ffi::{c_void, CStr, CString};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,21 +16,30 @@ use std::time::Duration;
 pub(crate) const ADDRESS_LEN: usize = 64;
 
 /// How the addresses of a domain are passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Blobs, padded to one size, since libfabric passes arrays of them without saying how long
-    /// each is.
-    #[default]
-    Opaque,
-    /// Text; arrays are of pointers to C strings.
+    /// Blobs, padded to so many bytes, since libfabric passes arrays of them without saying how
+    /// long each is.
+    Opaque(usize),
+    /// Text. libfabric's manual has arrays of pointers to C strings; other providers take, and
+    /// applications pass, the strings themselves, each behind the zero of the one before.
     Text,
 }
+
+impl Default for Form {
+    fn default() -> Form {
+        Form::Opaque(ADDRESS_LEN)
+    }
+}
+
+/// Bytes of a text that are looked at: more than any has, and than the name of any host.
+const TEXT_ROOM: usize = 512;
 
 impl Form {
     /// The form that an address format stands for.
     pub(crate) fn of(addr_format: u32) -> Option<Form> {
         match addr_format {
-            FI_FORMAT_UNSPEC => Some(Form::Opaque),
+            FI_FORMAT_UNSPEC => Some(Form::Opaque(settings::address_bytes())),
             FI_ADDR_STR => Some(Form::Text),
             _ => None,
         }
@@ -47,8 +57,11 @@ impl Form {
         out_len: *mut usize,
     ) -> bool {
         match self {
-            // SAFETY: the caller's promise.
-            Form::Opaque => unsafe { copy(blob, out.cast(), out_len) },
+            Form::Opaque(len) => {
+                let blob = names::shortened(blob, len);
+                // SAFETY: the caller's promise.
+                unsafe { copy(&blob[..len], out.cast(), out_len) }
+            }
             Form::Text => {
                 let text = text_of(blob);
                 // SAFETY: the caller's promise.
@@ -63,9 +76,9 @@ impl Form {
     /// `at` has so many bytes.
     pub(crate) unsafe fn own(self, at: *const c_void, len: usize) -> Option<[u8; ADDRESS_LEN]> {
         match self {
-            Form::Opaque => {
-                // SAFETY: the length was checked; bytes are never out of line.
-                let blob = (len == ADDRESS_LEN).then(|| unsafe { *at.cast::<[u8; ADDRESS_LEN]>() });
+            Form::Opaque(own) => {
+                // SAFETY: the length was checked.
+                let blob = (len == own).then(|| unsafe { padded(at.cast(), len) });
                 blob.filter(|blob| names::text_of(blob).is_some())
             }
             Form::Text => {
@@ -86,7 +99,7 @@ impl Form {
     /// An address as an `fi_info` has it, with its bytes.
     pub(crate) fn bytes(self, blob: &[u8; ADDRESS_LEN]) -> Vec<u8> {
         match self {
-            Form::Opaque => blob.to_vec(),
+            Form::Opaque(len) => names::shortened(blob, len)[..len].to_vec(),
             Form::Text => [text_of(blob).as_bytes(), &[0]].concat(),
         }
     }
@@ -101,28 +114,72 @@ impl Form {
         at: usize,
     ) -> Result<[u8; ADDRESS_LEN], Errno> {
         match self {
-            Form::Opaque => {
-                // SAFETY: the caller's promise; bytes are never out of line.
-                Ok(unsafe { *addresses.cast::<[u8; ADDRESS_LEN]>().add(at) })
+            Form::Opaque(len) => {
+                // SAFETY: the caller's promise.
+                Ok(unsafe { padded(addresses.cast::<u8>().add(at * len), len) })
             }
-            Form::Text => {
-                // SAFETY: the caller's promise: a pointer, which is null or to a C string.
-                let text = unsafe { text_at(*addresses.cast::<*const c_char>().add(at))? };
-                blob_of(text)
-            }
+            // SAFETY: the caller's promise.
+            Form::Text => blob_of(&text_of_array(unsafe { nth_text(addresses, at) })?),
+        }
+    }
+
+    /// The text of an address of this form.
+    ///
+    /// # Safety
+    /// `at` is an address of this form, or text and so much memory as it has.
+    pub(crate) unsafe fn text(self, at: *const c_void) -> String {
+        match self {
+            // SAFETY: the caller's promise.
+            Form::Opaque(len) => text_of(&unsafe { padded(at.cast(), len) }),
+            // SAFETY: the caller's promise.
+            Form::Text => unsafe { CStr::from_ptr(at.cast()) }
+                .to_string_lossy()
+                .into(),
         }
     }
 }
 
+/// A blob of so many bytes, filled up with zeros.
+///
 /// # Safety
-/// `text` is null or a C string that lives as long as the answer.
-unsafe fn text_at<'a>(text: *const c_char) -> Result<&'a str, Errno> {
-    if text.is_null() {
-        return Err(Errno::INVAL);
+/// `at` has so many bytes.
+unsafe fn padded(at: *const u8, len: usize) -> [u8; ADDRESS_LEN] {
+    let mut blob = [0; ADDRESS_LEN];
+    let len = len.min(ADDRESS_LEN);
+    // SAFETY: the caller's promise, and no more than the blob has.
+    unsafe { std::ptr::copy_nonoverlapping(at, blob.as_mut_ptr(), len) };
+    blob
+}
+
+/// The bytes of the text `at` of an array: of pointers, or of the strings themselves, which begin
+/// as no pointer does. `None`: they cannot be read.
+///
+/// # Safety
+/// As for [`Form::read`], but that what the array says need not be true.
+unsafe fn nth_text(addresses: *const c_void, at: usize) -> Option<Vec<u8>> {
+    let scheme = names::SCHEME.as_bytes();
+    let text = |from: *const u8| caller_memory::text(from, TEXT_ROOM);
+    let begins = caller_memory::read(addresses.cast(), size_of::<usize>())?;
+    if !scheme.starts_with(&begins) {
+        let slot = addresses.cast::<usize>().wrapping_add(at).cast();
+        let pointer = caller_memory::read(slot, size_of::<usize>())?;
+        let pointer = usize::from_ne_bytes(pointer.try_into().ok()?);
+        return text(pointer as *const u8);
     }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| {
-        log::warn("an address is no text of UTF-8");
+    let mut from = addresses.cast::<u8>();
+    for _ in 0..at {
+        from = from.wrapping_add(text(from)?.len() + 1);
+    }
+    text(from)
+}
+
+fn text_of_array(bytes: Option<Vec<u8>>) -> Result<String, Errno> {
+    let text = bytes.map(String::from_utf8);
+    text.and_then(Result::ok).ok_or_else(|| {
+        log::warn(
+            "fi_av_insert: an address is no text of UTF-8, nor a pointer to one \
+             (FI_ADDR_STR: an array of pointers to strings, or strings)",
+        );
         Errno::INVAL
     })
 }

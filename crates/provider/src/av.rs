@@ -1,13 +1,13 @@
 //! `fid_av`: the address vector.
 
-use crate::addresses::{self, Form, ADDRESS_LEN};
+use crate::addresses::{self, ADDRESS_LEN};
 use crate::boundary::{guard, guard_free, Errno};
 use crate::domain::DomainShared;
 use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
 use marline_engine::AvId;
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 #[repr(C)]
@@ -160,10 +160,7 @@ pub(crate) unsafe extern "C" fn straddr(
         }
         // SAFETY: ours, an address of its form, and a buffer of `*len` bytes.
         unsafe {
-            let text = match object::of::<Av>(av).shared.form {
-                Form::Opaque => addresses::text_of(&*address.cast::<[u8; ADDRESS_LEN]>()),
-                Form::Text => CStr::from_ptr(address.cast()).to_string_lossy().into(),
-            };
+            let text = object::of::<Av>(av).shared.form.text(address);
             addresses::copy_text(&text, buf.cast(), len);
         }
         Ok(buf.cast_const())

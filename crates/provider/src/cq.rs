@@ -225,11 +225,9 @@ impl Cq {
         // SAFETY: the caller's promise; a buffer of the application has the size that it says.
         unsafe {
             let room = if sized { (*out).err_data_size } else { 0 };
-            let len = match (&stranger, room) {
-                (None, _) => 0,
-                (Some(_), 0) => ADDRESS_LEN,
-                (Some(_), room) => room.min(ADDRESS_LEN),
-            };
+            let stranger = stranger.map(|blob| self.shared.form.bytes(&blob));
+            let whole = stranger.as_ref().map_or(0, Vec::len);
+            let len = if room == 0 { whole } else { whole.min(room) };
             if let Some(address) = stranger {
                 if room == 0 {
                     (*out).err_data = ours.as_mut_ptr().cast();

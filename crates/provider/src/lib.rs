@@ -16,6 +16,7 @@ mod av;
 mod av_names;
 mod av_open;
 mod boundary;
+mod caller_memory;
 mod cntr;
 mod collectives;
 mod cq;

@@ -55,3 +55,10 @@ pub(crate) fn borrows() -> bool {
 pub(crate) fn offers_remote() -> bool {
     Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.rma)
 }
+
+/// Bytes of an address of an application that did not ask for text.
+pub(crate) fn address_bytes() -> usize {
+    Settings::from_lookup(host::param_get)
+        .unwrap_or_default()
+        .address_bytes
+}

@@ -62,6 +62,68 @@ fn insert(p: &Pair, texts: &[Option<&CStr>]) -> (c_int, Vec<fi_addr_t>, Vec<c_in
     (n, found, errors)
 }
 
+/// Inserts what `at` points to, as so many addresses; as [`insert`].
+fn insert_at(p: &Pair, at: *const c_void, count: usize) -> (c_int, Vec<fi_addr_t>, Vec<c_int>) {
+    let (mut found, mut errors) = (vec![7; count], vec![7; count]);
+    let (to, told) = (found.as_mut_ptr(), errors.as_mut_ptr().cast());
+    // SAFETY: room for as many answers; what `at` points to is for the provider to find out.
+    let n = unsafe { ((*(*p.av).ops).insert)(p.av, at, count, to, FI_SYNC_ERR, told) };
+    (n, found, errors)
+}
+
+/// As Mercury does: a buffer of 128 bytes for the name, which it passes itself.
+#[test]
+fn a_text_itself_is_as_good_as_a_pointer_to_it() {
+    let p = with_text();
+    let mut buffer = [0x7e_u8; 128];
+    let mut len = buffer.len();
+    // SAFETY: a buffer of this size.
+    unsafe {
+        let getname = (*(*p.ep[1]).cm).getname;
+        assert_eq!(
+            getname(p.ep[1].cast(), buffer.as_mut_ptr().cast(), &mut len),
+            0
+        );
+    }
+    assert!(len < buffer.len());
+    assert_eq!(
+        insert_at(&p, buffer.as_ptr().cast(), 1),
+        (1, vec![0], vec![0])
+    );
+    talk(&p, 0);
+    // Several, one behind the other, as libfabric's shm takes them; the second is no address.
+    let names = [name(&p, 0), c"fi_marline://no".to_owned(), name(&p, 1)];
+    let row: Vec<u8> = names
+        .iter()
+        .flat_map(|n| n.as_bytes_with_nul().to_vec())
+        .collect();
+    let (none, bad) = (FI_ADDR_UNSPEC, libc::EINVAL);
+    let all = (2, vec![1, none, 2], vec![0, bad, 0]);
+    assert_eq!(insert_at(&p, row.as_ptr().cast(), 3), all);
+    talk(&p, 2);
+    p.close();
+}
+
+/// Bytes that are neither a text of ours nor pointers: an error, and no end of the process.
+#[test]
+fn what_points_nowhere_is_refused() {
+    let p = with_text();
+    let (none, bad) = (FI_ADDR_UNSPEC, libc::EINVAL);
+    let refused = (0, vec![none], vec![bad]);
+    let foreign = c"fi_sockaddr_in://127.0.0.1:4000";
+    assert_eq!(insert_at(&p, foreign.as_ptr().cast(), 1), refused);
+    let numbers = [1_usize, 4_096, usize::MAX, 0x7f31_0000_0000_0000, 0];
+    for number in &numbers {
+        let at: *const usize = number;
+        assert_eq!(insert_at(&p, at.cast(), 1), refused, "{number:#x}");
+        let nowhere = *number as *const c_void;
+        if !nowhere.is_null() {
+            assert_eq!(insert_at(&p, nowhere, 1), refused, "{number:#x}");
+        }
+    }
+    p.close();
+}
+
 /// Sends from the first endpoint to the second, which `to` names for it.
 fn talk(p: &Pair, to: fi_addr_t) {
     let mut buf = [0u8; 5];

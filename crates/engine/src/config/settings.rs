@@ -404,6 +404,10 @@ settings! {
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
     /// set, what the profile says.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
+    /// Bytes of the addresses that libfabric's callers exchange (not of text): 64 name up to four
+    /// rails over IPv4 for the first contact or two over IPv6, 48 two or one. The same on all
+    /// hosts; for programs that have no room for 64.
+    address_bytes: usize = "64", Kind::Number { min: 48, max: 64 };
     /// The thread that answers peers while the application computes.
     progress_thread: bool = "on", Kind::Switch;
     /// Milliseconds without a progress call after which the progress thread takes over (1 where an
