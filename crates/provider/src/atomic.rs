@@ -4,7 +4,7 @@ use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, Ep, Outgoing};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::{IOV_LIMIT, RMA_IOV_LIMIT};
+use crate::wish::{IOV_TAKEN, RMA_IOV_LIMIT};
 use marline_engine::atomic::{is_valid, size_of_type};
 use marline_engine::{atomic_max, AtomicKind, AtomicReq, IoVec};
 use std::ffi::{c_int, c_void};
@@ -27,9 +27,9 @@ pub(crate) static OPS: fi_ops_atomic = fi_ops_atomic {
     compwritevalid,
 };
 
-/// Up to [`IOV_LIMIT`] pieces, in bytes.
+/// Up to [`IOV_TAKEN`] pieces, in bytes.
 struct Bytes {
-    pieces: [IoVec; IOV_LIMIT],
+    pieces: [IoVec; IOV_TAKEN],
     count: usize,
 }
 
@@ -41,8 +41,8 @@ impl Bytes {
             base: std::ptr::null_mut(),
             len: 0,
         };
-        let mut pieces = [none; IOV_LIMIT];
-        if count > IOV_LIMIT || (ioc.is_null() && count > 0) {
+        let mut pieces = [none; IOV_TAKEN];
+        if count > IOV_TAKEN || (ioc.is_null() && count > 0) {
             return Err(Errno::INVAL);
         }
         for (i, piece) in pieces[..count].iter_mut().enumerate() {
@@ -176,7 +176,7 @@ fn lone(addr: *const c_void, count: usize) -> fi_ioc {
 /// # Safety
 /// `ioc` has `count` entries.
 unsafe fn elements(ioc: *const fi_ioc, count: usize) -> usize {
-    if ioc.is_null() || count > IOV_LIMIT {
+    if ioc.is_null() || count > IOV_TAKEN {
         return 0;
     }
     // SAFETY: the caller's promise.

@@ -11,7 +11,7 @@ use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::IOV_LIMIT;
+use crate::wish::IOV_TAKEN;
 use crate::{av, cntr, cq};
 use marline_engine::{Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};
@@ -144,7 +144,7 @@ unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> Result<&'a [IoVec
     if count == 0 {
         return Ok(&[]);
     }
-    if count > IOV_LIMIT || iov.is_null() {
+    if count > IOV_TAKEN || iov.is_null() {
         return Err(Errno::INVAL);
     }
     // SAFETY: the caller's promise, and one layout (asserted in sys_sizes.rs).

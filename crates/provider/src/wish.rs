@@ -4,12 +4,18 @@ use crate::addresses::{Form, ADDRESS_LEN};
 use crate::sys::*;
 use std::ffi::c_int;
 
-/// Our wire protocol's number: the high bit marks numbers that libfabric did not assign.
-pub(crate) const PROTOCOL: u32 = 0x8000_4d4c;
+/// Our wire protocol's number, "ML" above the numbers that libfabric assigns. Its top bit is not
+/// set, though that marks numbers of providers (FI_PROV_SPECIFIC): callers hold it in an `int`, and
+/// take negative ones for protocols that their libfabric does not know.
+pub(crate) const PROTOCOL: u32 = 0x4d4c_0000;
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
-/// iovec entries per message: MPICH clamps to 32, the MPIs were seen to use 3.
-pub(crate) const IOV_LIMIT: usize = 8;
+/// iovec entries per message: the MPIs want 4, and use 3. Tools take the 4 or 5 that all providers
+/// have for granted: libfabric's own cut their test sizes into so many pieces.
+pub(crate) const IOV_LIMIT: usize = 4;
+/// iovec entries that are taken, and granted where they are asked for: Intel MPI passes as many
+/// pieces of its own memory with a remote write as it may name of the peer's.
+pub(crate) const IOV_TAKEN: usize = RMA_IOV_LIMIT;
 /// Pieces of a peer's memory in one remote read or write.
 pub(crate) const RMA_IOV_LIMIT: usize = marline_engine::REMOTE_PIECES_MAX;
 /// Pieces of one registered region.
@@ -288,7 +294,7 @@ fn grant_side(
     if wished.msg_order & !ORDERS != 0 || wished.comp_order != 0 {
         return Err("an order that we do not keep");
     }
-    if wished.iov_limit > IOV_LIMIT || wished.size > QUEUE_SIZE_MAX {
+    if wished.iov_limit > IOV_TAKEN || wished.size > QUEUE_SIZE_MAX {
         return Err("more iovec entries or operations in flight");
     }
     if wished.inject_size > inject_max {
@@ -304,7 +310,7 @@ fn grant_side(
         msg_order: wished.msg_order | FI_ORDER_SAS,
         comp_order: 0,
         size: wished.size.max(QUEUE_SIZE),
-        iov_limit: IOV_LIMIT,
+        iov_limit: wished.iov_limit.max(IOV_LIMIT),
         inject_size: inject_max,
         rma_iov_limit: RMA_IOV_LIMIT,
         buffered: 0,

@@ -265,3 +265,21 @@ fn an_error_entry_is_as_long_as_its_reader_knows() {
         p.close();
     }
 }
+
+/// Four pieces are offered, and up to eight granted to whoever asks for more.
+#[test]
+fn so_many_pieces_as_are_asked_for() {
+    let library = Library::open();
+    for (wished, granted) in [(0, Some(4)), (4, Some(4)), (8, Some(8)), (9, None)] {
+        let mut hints = Hints::new();
+        hints.tx.iov_limit = wished;
+        let info = library.getinfo(API, hints.info());
+        // SAFETY: a reply has all of them.
+        let found = info.map(|info| unsafe {
+            let limit = (*(*info).tx_attr).iov_limit;
+            common::free_info(info);
+            limit
+        });
+        assert_eq!(found.ok(), granted);
+    }
+}

@@ -88,7 +88,9 @@ fn null_hints_get_one_complete_answer() {
             assert_eq!((domain.max_ep_tx_ctx, domain.max_ep_rx_ctx), (1, 1));
             assert!(!domain.name.is_null() && !fabric.name.is_null());
             assert!(fabric.prov_name.is_null(), "libfabric's core fills it in");
-            assert!((*(*info).tx_attr).iov_limit >= 4);
+            let sides = ((*(*info).tx_attr).iov_limit, (*(*info).rx_attr).iov_limit);
+            assert_eq!(sides, (4, 4));
+            assert!((*(*info).ep_attr).protocol as c_int > 0);
             common::free_info(info);
         }
     }
