@@ -52,6 +52,26 @@ def test_they_are_used_without_a_setting(lab, name, tmp_path):
     assert counted["calls"] > 0 and counted["reads"] >= 40 * 64, "it went over messages"
 
 
+@pytest.mark.parametrize("name", MPICHS)
+def test_short_operations_travel_together(lab, name, tmp_path):
+    """A write for each element of a strided target, then puts and accumulates of one element each."""
+    mpi, elements = labs.MPIS[name], 3000
+    env = {**ON, "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1, "FI_MARLINE_STATS_DIR": tmp_path}
+    program = [mpi.program("strided"), "--elements", elements]
+    result = lab.run(mpi, program, env=env, n=2, timeout=90)
+    assert result.ok and result.find(r"^strided ok"), result.tail()
+    counted = labs.counters(tmp_path)
+    assert counted["calls"] >= 2 * 2 * elements, f"it went over messages: {counted}"
+    assert counted["packets_sent"] <= counted["calls"] / 4, counted
+
+
+def test_windows_that_ranks_share_go_over_messages(lab, mpi, provider):
+    """Intel MPI has no keys of them, whatever provider it is that carries them."""
+    program = [mpi.program("strided"), "--shared"]
+    result = lab.run(mpi, program, provider=provider, n=4, options=["--no-shm"], timeout=90)
+    assert result.ok and result.find(r"^strided ok"), result.tail()
+
+
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
 def test_on_a_rail_that_loses_or_damages(lab, mpi, provider, fault):
     """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""

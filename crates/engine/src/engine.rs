@@ -356,7 +356,8 @@ impl<S: System> Engine<S> {
     pub fn read(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.read(ep, req)?;
-        core.flush(self.shared.clock.now_ns());
+        let leaves = core.posted_remote((ep, req.dest), req.iov, false);
+        self.shared.flush_or_collect(core, leaves, None);
         Ok(())
     }
 
@@ -365,7 +366,8 @@ impl<S: System> Engine<S> {
         let mut core = self.shared.usable()?;
         let now = self.shared.clock.now_ns();
         core.put(now, ep, req)?;
-        core.flush(now);
+        let leaves = core.posted_remote((ep, req.dest), req.iov, true);
+        self.shared.flush_or_collect(core, leaves, Some(now));
         Ok(())
     }
 
@@ -374,7 +376,8 @@ impl<S: System> Engine<S> {
         let mut core = self.shared.usable()?;
         let now = self.shared.clock.now_ns();
         core.atomic(now, ep, req)?;
-        core.flush(now);
+        let leaves = core.posted_remote((ep, req.dest), req.operands, true);
+        self.shared.flush_or_collect(core, leaves, Some(now));
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use crate::api::{
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
 use crate::state::core::Core;
+use crate::state::directory::Endpoint;
 use crate::state::fast_path;
 use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
@@ -106,6 +107,25 @@ impl<S: System> Core<S> {
             self.log_posted();
         }
         Ok((now_please, now))
+    }
+
+    /// Counts a remote operation that was posted among the sends of its burst; `writes`: it carries
+    /// its bytes, where they are few. `true`: flush now.
+    pub(crate) fn posted_remote(
+        &mut self,
+        (ep, dest): (EpId, FiAddr),
+        iov: &[IoVec],
+        writes: bool,
+    ) -> bool {
+        let (len, at_once) = (total(iov), self.cfg.aggregate_after);
+        let peer = self.dir.peer_of(ep, dest);
+        let endpoint = self.dir.ep(ep);
+        let unsent = |(endpoint, peer): (&mut Endpoint, PeerId)| endpoint.node.unsent_heads(peer);
+        let waiting = endpoint.zip(peer).map_or(0, unsent);
+        match writes && self.is_short(len) {
+            true => self.coalescer.posted(len, waiting, at_once),
+            false => self.coalescer.asked(len, waiting, at_once),
+        }
     }
 
     /// Posts a message: of one that is `matched` only a request leaves, and of one that `stays` in

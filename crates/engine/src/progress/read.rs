@@ -58,6 +58,19 @@ impl<S: System> Shared<S> {
         taken
     }
 
+    /// Has what was posted leave now, or collects it.
+    pub(crate) fn flush_or_collect(
+        &self,
+        mut core: MutexGuard<'_, Core<S>>,
+        leaves: bool,
+        now: Option<u64>,
+    ) {
+        match leaves || !self.threaded {
+            true => core.flush(now.unwrap_or_else(|| self.clock.now_ns())),
+            false => self.collect(core),
+        }
+    }
+
     /// Leaves a send to be collected with later ones. The first that is left sets the thread's
     /// alarm, for the application may compute before it calls again.
     pub(crate) fn collect(&self, mut core: MutexGuard<'_, Core<S>>) {

@@ -13,6 +13,9 @@ const BYTES_MAX: usize = 32 << 10;
 /// Bytes that a message counts for of which only a request leaves: eight of them are worth a packet
 /// (docs/design/eager.md).
 const REQUEST_BYTES: usize = 4 << 10;
+/// Bytes that a request counts for at least which is no message: nothing counts how many wait, and
+/// there shall be no more of them than of messages.
+const ASKED_BYTES: usize = BYTES_MAX / MESSAGES_MAX;
 /// Requests of a burst that leave at once: one that has no more neighbours than that overlaps their
 /// exchange with computation, and an alarm costs as much as they do.
 const REQUESTS_AT_ONCE: u32 = 8;
@@ -66,6 +69,11 @@ impl Coalescer {
             waiting,
             at_once.max(REQUESTS_AT_ONCE),
         )
+    }
+
+    /// [`Coalescer::posted`] for a request that is no message: a read, or a long remote write.
+    pub(crate) fn asked(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
+        self.posted(len.clamp(ASKED_BYTES, REQUEST_BYTES), waiting, at_once)
     }
 
     /// A send was left to be collected. `true`: set the alarm.
