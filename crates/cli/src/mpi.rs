@@ -309,7 +309,7 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
                 must("FI_PROVIDER", "marline"),
             ];
             vars.extend(match matching {
-                Matching::Marlines => for_marline(kind),
+                Matching::Marlines => for_marline(kind, no_shm),
                 Matching::Own => for_own_matching(no_shm),
                 Matching::OwnWithoutLostRanks => for_survivors(no_shm),
             });
@@ -324,11 +324,15 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
     vars
 }
 
-fn for_marline(kind: Kind) -> Vec<Var> {
+fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
+    // Intel MPI does not exchange the keys of windows that ranks share, but uses what it has in
+    // their place, over any provider: its windows go over messages where such ranks do not use the
+    // memory itself.
+    let keyless = no_shm && kind == Kind::Intel;
     let one_sided = |atomics| {
         [
             prefer("FI_MARLINE_RMA", "on"),
-            prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1"),
+            prefer(ONE_SIDED, if keyless { "0" } else { "1" }),
             prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", atomics),
         ]
     };
@@ -405,6 +409,9 @@ pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 pub fn yields(kind: Kind) -> Option<Var> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then(|| prefer(YIELD_WHEN_IDLE, "1"))
 }
+
+/// The choice of MPICH and Intel MPI between what a provider offers to windows, and messages.
+const ONE_SIDED: &str = "MPIR_CVAR_CH4_OFI_ENABLE_RMA";
 
 /// MPICH's choice of what follows its own handshake.
 const RENDEZVOUS: &str = "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL";

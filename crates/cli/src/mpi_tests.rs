@@ -110,6 +110,17 @@ fn every_kind_is_pointed_at_marline() {
     assert!(names(Kind::Mpich, &marline, true).contains(&"MPIR_CVAR_NOLOCAL=1".into()));
     assert!(names(Kind::Intel, &marline, true).contains(&"I_MPI_FABRICS=ofi".into()));
     assert!(!names(Kind::Intel, &marline, false).contains(&"I_MPI_FABRICS=ofi".into()));
+    for (kind, no_shm, used) in [
+        (Kind::Intel, true, 0),
+        (Kind::Intel, false, 1),
+        (Kind::Mpich, true, 1),
+    ] {
+        let one_sided = format!("MPIR_CVAR_CH4_OFI_ENABLE_RMA={used}");
+        assert!(
+            names(kind, &marline, no_shm).contains(&one_sided),
+            "{kind:?}"
+        );
+    }
     assert!(names(Kind::OpenMpi4, &marline, false).contains(&"OMPI_MCA_osc=pt2pt".into()));
     assert!(names(Kind::OpenMpi5, &marline, false).contains(&"OMPI_MCA_btl=ofi,sm,self".into()));
 }
