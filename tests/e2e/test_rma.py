@@ -65,6 +65,13 @@ def test_short_operations_travel_together(lab, name, tmp_path):
     assert counted["packets_sent"] <= counted["calls"] / 4, counted
 
 
+def test_threads_that_put_and_flush_in_turn(lab, mpich, provider):
+    """The target waits in a barrier meanwhile, and serves all of them."""
+    program = [mpich.program("strided"), "--threads", 4, "--elements", 300]
+    result = lab.run(mpich, program, provider=provider, n=2, timeout=90)
+    assert result.ok and result.find(r"^strided ok"), result.tail()
+
+
 def test_windows_that_ranks_share_go_over_messages(lab, mpi, provider):
     """Intel MPI has no keys of them, whatever provider it is that carries them."""
     program = [mpi.program("strided"), "--shared"]

@@ -1,17 +1,22 @@
 /* Remote writes of 4 bytes each, and windows that ranks share, as one-sided tests of MPIs have them
  *
- *   strided [--elements N] [--shared]
+ *   strided [--elements N] [--shared | --threads T]
  *
  * Each rank writes into every other element of the next rank's window: N elements with one put whose
  * target is a vector, N puts of one element with one flush, and N accumulates of one element with one
  * flush. --shared: the window is one that ranks share (MPI_Win_allocate_shared, among the ranks that
- * can); rows are put and got with a type of indices, under a lock each. Every element is checked. */
+ * can); rows are put and got with a type of indices, under a lock each. --threads: T threads of rank 0 put
+ * one element each into a window of their own at rank 1 and flush it, N times in turn, while rank 1 waits
+ * in a barrier; the mean time of a put with its flush is printed. Every element is checked. */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, ranks, elements = 1000, shared;
+enum { THREADS_MAX = 16 };
+static int rank, ranks, elements = 1000, shared, threads;
+static MPI_Win wins[THREADS_MAX];
 
 static void check(const char *what, int at, int got, int wanted)
 {
@@ -124,22 +129,64 @@ static void shared_rows(void)
     MPI_Comm_free(&near);
 }
 
+static void *puts_and_flushes(void *which)
+{
+    int thread = (int)(long)which;
+    for (int i = 0; i < elements; i++) {
+        int number = value(thread, i, 0);
+        MPI_Put(&number, 1, MPI_INT, 1, i, 1, MPI_INT, wins[thread]);
+        MPI_Win_flush(1, wins[thread]);
+    }
+    return NULL;
+}
+
+static void in_threads(void)
+{
+    int *memory[THREADS_MAX];
+    pthread_t running[THREADS_MAX];
+    for (int t = 0; t < threads; t++) {
+        MPI_Win_allocate(elements * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory[t], &wins[t]);
+        MPI_Win_lock_all(0, wins[t]);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (int t = 0; t < threads && rank == 0; t++)
+        pthread_create(&running[t], NULL, puts_and_flushes, (void *)(long)t);
+    for (int t = 0; t < threads && rank == 0; t++)
+        pthread_join(running[t], NULL);
+    double took = MPI_Wtime() - start;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int t = 0; t < threads; t++) {
+        MPI_Win_unlock_all(wins[t]);
+        for (int i = 0; i < elements && rank == 1; i++)
+            check("what a thread put", i, memory[t][i], value(t, i, 0));
+        MPI_Win_free(&wins[t]);
+    }
+    if (rank == 0)
+        printf("strided flush_us=%.1f\n", took / elements / threads * 1e6);
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--shared"))
             shared = 1;
+        else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
+            threads = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--elements") && i + 1 < argc)
             elements = atoi(argv[++i]);
         else
-            return fprintf(stderr, "usage: strided [--elements N] [--shared]\n"), 2;
+            return fprintf(stderr, "usage: strided [--elements N] [--shared | --threads T]\n"), 2;
     }
-    MPI_Init(&argc, &argv);
+    int provided;
+    MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks < 2 || elements < 1)
-        return fprintf(stderr, "strided: two ranks or more, one element or more\n"), 2;
-    if (shared)
+    if (ranks < 2 || elements < 1 || threads < 0 || threads > THREADS_MAX)
+        return fprintf(stderr, "strided: two ranks or more, one element or more, at most 16 threads\n"), 2;
+    if (threads)
+        in_threads();
+    else if (shared)
         shared_rows();
     else
         strides();

@@ -3,7 +3,8 @@
 #[path = "stand_in/counted.rs"]
 mod counted;
 
-use counted::side;
+use counted::{side, Side};
+use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpFlags, RemoteReq, SubmitError};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A window of long messages for which the receiver has given no credit: only requests leave, and
@@ -20,4 +21,59 @@ fn requests_of_a_burst_share_packets() {
         side.post(&mut bytes).unwrap();
     }
     assert_eq!(side.sent.load(Relaxed), 8 + 64 / 8);
+}
+
+/// A remote operation on eight bytes at so many, of each kind.
+fn operate(side: &Side, kind: &str, addr: u64) -> Result<(), SubmitError> {
+    let mut bytes = [7u8; 8];
+    let iov = [IoVec {
+        base: bytes.as_mut_ptr(),
+        len: 8,
+    }];
+    let (dest, remote, context, flags) = (0, &[(addr, 8, 1)], 1, OpFlags::COMPLETION);
+    let req = RemoteReq {
+        dest,
+        iov: &iov,
+        remote,
+        data: None,
+        context,
+        flags,
+    };
+    match kind {
+        "put" => side.engine.put(side.ep, &req),
+        "get" => side.engine.read(side.ep, &req),
+        _ => {
+            let (kind, datatype, op) = (AtomicKind::Plain, 6, 2);
+            let atomic = AtomicReq {
+                dest,
+                kind,
+                datatype,
+                op,
+                operands: &iov,
+                compare: &[],
+                result: &[],
+                remote: &[(addr, 1, 1)],
+                context,
+                flags,
+            };
+            side.engine.atomic(side.ep, &atomic)
+        }
+    }
+}
+
+/// Short operations on a peer's memory were sent in a packet each.
+#[test]
+fn remote_operations_of_a_burst_share_packets() {
+    for kind in ["put", "get", "atomic"] {
+        let side = side(2);
+        let post = |n: u64| (0..n).for_each(|n| operate(&side, kind, 8 * n).unwrap());
+        let sent = || side.sent.load(Relaxed);
+        post(3);
+        assert_eq!(sent(), 2, "{kind}: the first leave at once");
+        let _ = side.engine.cq_read(side.cq, &mut [Completion::empty(); 1]);
+        assert_eq!(sent(), 3, "{kind}: later ones with a poll");
+        post(2 + 128);
+        let collected = sent() - (3 + 2);
+        assert!((1..=128 / 4).contains(&collected), "{kind}: {collected}");
+    }
 }
