@@ -7,8 +7,8 @@ use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_engine::ByKind;
 use marline_proto::{
-    Claim, Config, Delivery, Event, LinkAsk, Memory as _, Node, PeerId, RailPolicy, RailSpec,
-    RecvSpec, SendSpec, Source, Spans,
+    Claim, Config, Delivery, Event, LinkAsk, LinkEnd, Memory as _, Node, PeerId, RailPolicy,
+    RailSpec, RecvSpec, SendSpec, Source, Spans,
 };
 use marline_rails::UdpAddr;
 use marline_wire::{
@@ -168,7 +168,7 @@ impl Bench {
             2 => self.node.set_full(input.below(4) as u32),
             3 => self.node.on_full(now, input.below(2) as usize, input.any()),
             5 => self.node.on_link_up(now, rail, link),
-            6 => self.node.on_link_down(now, rail, link, false, 0),
+            6 => self.node.on_link_down(now, rail, link, LinkEnd::Closed, 0),
             _ => self.node.on_refused(now, rail, link),
         }
     }

@@ -57,6 +57,26 @@ pub fn matching(kind: Kind, args: &[String], variables: &[(String, String)]) -> 
     }
 }
 
+/// True if the job goes on without ranks that it lost, so that it gains from hearing of a silent
+/// one soon: under ULFM, or where the launcher is told to leave the others alone.
+pub fn outlives_ranks(kind: Kind, args: &[String], variables: &[(String, String)]) -> bool {
+    let on = |name: &str| variables.iter().any(|(n, v)| n == name && is_on(v));
+    let said = |words: &[&str]| {
+        let options = args.iter().filter(|arg| arg.starts_with('-'));
+        let mut options = options.map(|arg| arg.trim_start_matches('-'));
+        options.any(|option| words.contains(&option))
+    };
+    let of_launcher = match kind {
+        Kind::Mpich | Kind::Intel => said(&["disable-auto-cleanup"]),
+        Kind::OpenMpi5 | Kind::OpenMpi4 => {
+            said(&["enable-recovery", "continuous"])
+                || on("PRTE_MCA_state_base_recoverable")
+                || on("OMPI_MCA_orte_enable_recovery")
+        }
+    };
+    of_launcher || matching(kind, args, variables) == Matching::OwnWithoutLostRanks
+}
+
 /// Open MPI's choice whether its ranks go on without those that they lost.
 const SURVIVES: &str = "OMPI_MCA_mpi_ft_enable";
 
@@ -69,6 +89,25 @@ fn is_on(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_that_go_on_without_lost_ranks_are_known() {
+        let of = |kind: Kind, text: &str, variables: &[(&str, &str)]| {
+            let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let variables: Vec<_> = variables.iter().map(owned).collect();
+            outlives_ranks(kind, &args, &variables)
+        };
+        assert!(of(Kind::Mpich, "-disable-auto-cleanup -n 4 ./app", &[]));
+        assert!(of(Kind::Intel, "-disable-auto-cleanup -n 4 ./app", &[]));
+        assert!(of(Kind::OpenMpi5, "-n 4 --with-ft ulfm ./app", &[]));
+        assert!(of(Kind::OpenMpi4, "-n 4 --enable-recovery ./app", &[]));
+        let recoverable = [("PRTE_MCA_state_base_recoverable", "1")];
+        assert!(of(Kind::OpenMpi5, "-n 4 ./app", &recoverable));
+        for kind in [Kind::Mpich, Kind::Intel, Kind::OpenMpi5, Kind::OpenMpi4] {
+            assert!(!of(kind, "-n 4 ./app", &[]), "{kind:?}");
+        }
+    }
 
     #[test]
     fn open_mpi_5_has_its_own_matching_where_it_is_asked_for() {

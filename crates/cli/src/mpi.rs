@@ -308,6 +308,8 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
                 must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
                 must("FI_PROVIDER", "marline"),
             ];
+            // What a user waits for is told.
+            vars.push(prefer("FI_MARLINE_SAY_WAITS", "on"));
             vars.extend(match matching {
                 Matching::Marlines => for_marline(kind, no_shm),
                 Matching::Own => for_own_matching(no_shm),
@@ -398,6 +400,11 @@ fn for_survivors(no_shm: bool) -> Vec<Var> {
     // over any network.
     vars.push(prefer("OMPI_MCA_coll", "^han"));
     vars
+}
+
+/// How soon silence alone ends a peer in a job that goes on without it.
+pub fn told_soon() -> Var {
+    prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")
 }
 
 /// Open MPI's choice whether a thread whose look for messages found nothing offers the processor.

@@ -11,7 +11,8 @@ use std::process::Command;
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
-              FI_MARLINE_STATS_DIR*,
+              FI_MARLINE_SAY_WAITS* FI_MARLINE_STATS_DIR*,
+              where the job goes on without lost ranks (ULFM) FI_MARLINE_PEER_TIMEOUT_MS*,
               but with --no-multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS
               MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
@@ -119,6 +120,9 @@ pub fn variables(
     let Fabric::Marline(dir) = fabric else {
         return set;
     };
+    if asked::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
+        set.extend(effective(&[mpi::told_soon()], environment));
+    }
     let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
     let own = (!common.no_preload).then(|| preload::library(kind, dir));
     if let Some(lost) = own

@@ -12,6 +12,7 @@ use crate::platform::sync::Mutex;
 use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
 use crate::progress::sum_workers::SumWorkers;
+use crate::progress::waits::Waits;
 use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
@@ -72,6 +73,7 @@ impl Shared<Process> {
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,
+            waits: Waits::new(settings.say_waits),
             workers: workers.filter(|_| settings.progress_thread),
             next_ns: 0,
             publish_ns: 0,
@@ -228,7 +230,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         one_copy: settings.one_copy,
     };
     let tcp = TcpConfig {
-        user_timeout_ms: u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+        user_timeout_ms: u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
         connections_max: settings.tcp_connections,
         ..TcpConfig::default()
     };
@@ -237,7 +239,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         datagrams_first: settings.verbs_datagrams,
         staged: settings.verbs_staged,
         patience_ms: match settings.native.has(RailKinds::RELIABLE_CONNECTIONS) {
-            true => u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+            true => u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
             false => 0,
         },
     };
@@ -263,6 +265,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         unexpected_bytes: s.unexpected_bytes as u64,
         any_source_fails: s.any_source_fails,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
+        rail_timeout_ns: s.rail_timeout_ms() * 1_000_000,
         repair_floor_ns: s.repair_floor_us * 1_000,
         repair_cap_ns: s.repair_cap_ms * 1_000_000,
         ack_delay_ns: s.ack_delay_us * 1_000,

@@ -31,6 +31,7 @@ pub use base::beside::{OfferOut, WriteOut};
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD, PATHS_MAX,
 };
+pub use base::evidence::Evidence;
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
@@ -44,7 +45,8 @@ pub use base::types::{
 pub use message::call::CALL_MAX;
 pub use message::post::Peeked;
 pub use node::{Held, Node};
-pub use path::link::LinkAsk;
+pub use path::link::{LinkAsk, LinkEnd};
+pub use peer::waiting::Silence;
 pub use rma::remote_write::DIRECT_PACKET_MAX;
 pub use state::pending::UNKEPT_MAX;
 pub use state::recv_window::RecvWindow;

@@ -3,7 +3,7 @@
 mod face;
 
 use face::{done, output, take, Pair};
-use marline_proto::{Config, Delivery, Event, Landing, Memory, Payload, RailPolicy};
+use marline_proto::{Config, Delivery, Event, Landing, LinkEnd, Memory, Payload, RailPolicy};
 use marline_wire::Packet;
 
 const MS: u64 = 1_000_000;
@@ -67,7 +67,7 @@ fn what_a_broken_connection_lost_ends_the_conversation() {
         pair.message(3, 2_000);
         pair.alone(); // lost
         assert!(done(&mut pair.a, 3));
-        pair.a.on_link_down(pair.now, 0, 0, false, 0);
+        pair.a.on_link_down(pair.now, 0, 0, LinkEnd::Broken, 0);
         assert!(ends(&mut pair, 2_000 * MS));
     }
 }
@@ -79,8 +79,8 @@ fn a_connection_that_broke_when_all_had_arrived_lost_nothing() {
         pair.message(3, 2_000);
         let packets = pair.alone();
         take(&mut pair.b, pair.now, &packets);
-        pair.a.on_link_down(pair.now, 0, 0, false, 0);
-        pair.b.on_link_down(pair.now, 0, 0, false, 0);
+        pair.a.on_link_down(pair.now, 0, 0, LinkEnd::Broken, 0);
+        pair.b.on_link_down(pair.now, 0, 0, LinkEnd::Broken, 0);
         assert!(!ends(&mut pair, 2_000 * MS));
         pair.message(4, 2_000);
         pair.settle();

@@ -3,7 +3,7 @@
 mod face;
 
 use face::{backed, done, node_of, node_with, output, specs, take, Flying, Pair};
-use marline_proto::{Config, Delivery, Event, Node, RecvSpec, SendSpec, Source};
+use marline_proto::{Config, Delivery, Event, Evidence, LinkEnd, Node, RecvSpec, SendSpec, Source};
 use marline_wire::{Packet, RailKind};
 
 const MS: u64 = 1_000_000;
@@ -17,8 +17,8 @@ fn refuse(node: &mut Node, now: u64, packets: &[Flying], rails: &[usize]) {
     }
 }
 
-/// Whom a node took for dead: whether for refusals.
-fn deaths(node: &mut Node) -> Vec<bool> {
+/// Whom a node took for dead: for which evidence, `None`: for silence.
+fn deaths(node: &mut Node) -> Vec<Option<Evidence>> {
     let events = std::iter::from_fn(|| node.poll_event());
     let refused = |e| match e {
         Event::PeerDead { refused, .. } => Some(refused),
@@ -28,7 +28,7 @@ fn deaths(node: &mut Node) -> Vec<bool> {
 }
 
 /// The receiver is stopped, or gone: nothing is heard of it for so long. Who it was dead for.
-fn silence(pair: &mut Pair, ns: u64, refusing: &[usize]) -> Vec<bool> {
+fn silence(pair: &mut Pair, ns: u64, refusing: &[usize]) -> Vec<Option<Evidence>> {
     let end = pair.now + ns;
     let mut dead = Vec::new();
     while pair.now < end && dead.is_empty() {
@@ -51,16 +51,90 @@ fn arrives(pair: &mut Pair, handle: u32) -> bool {
     false
 }
 
+/// For silence nobody is dead within these tests.
+fn waiting_long() -> Config {
+    Config {
+        peer_timeout_ns: 120_000 * MS,
+        ..Config::default()
+    }
+}
+
+/// Refusals of one kind prove the end of a process when they last; where silence ends a peer
+/// sooner, they need not last longer.
 #[test]
-fn a_peer_whose_every_path_is_refused_is_gone() {
+fn a_peer_whose_every_path_is_refused_for_long_is_gone() {
+    for (timeout_ms, least_ms) in [(120_000, 10_000), (5_000, 5_000)] {
+        for rails in 1..=2 {
+            let config = Config {
+                peer_timeout_ns: timeout_ms * MS,
+                ..Config::default()
+            };
+            let mut pair = Pair::with(config, rails, true);
+            pair.send(2, 100);
+            let before = pair.now;
+            let dead = silence(&mut pair, 12_000 * MS, &[0, 1]);
+            let took = (pair.now - before) / MS;
+            assert_eq!(dead.len(), 1, "{timeout_ms}");
+            assert!(timeout_ms < 10_000 || dead == [Some(Evidence::Packets)]);
+            let bound = least_ms..least_ms + 1_000;
+            assert!(bound.contains(&took), "{took} ms with {rails} rails");
+        }
+    }
+}
+
+/// A filter refuses all datagrams for three seconds, and passes them again.
+#[test]
+fn a_filter_that_refuses_packets_for_seconds_is_no_death() {
     for rails in 1..=2 {
-        let mut pair = Pair::new(rails, true);
+        let mut pair = Pair::with(waiting_long(), rails, true);
+        pair.send(2, 100);
+        assert_eq!(silence(&mut pair, 3_000 * MS, &[0, 1]), []);
+        assert!(arrives(&mut pair, 2), "it goes on");
+    }
+}
+
+/// A filter resets all connections and refuses new ones for three seconds. It is told apart from
+/// the end of a process by how connections end, and what lasts counts all the same.
+#[test]
+fn connections_that_are_reset_and_refused_count_when_that_lasts() {
+    for rails in [&[Delivery::STREAM][..], &[Delivery::STREAM; 2]] {
+        let streams: Vec<usize> = (0..rails.len()).collect();
+        let mut pair = Pair::of_rails(waiting_long(), rails);
         pair.send(2, 100);
         let before = pair.now;
-        assert_eq!(silence(&mut pair, 5_500 * MS, &[0, 1]), [true]);
-        let took = pair.now - before;
-        assert!(took < 300 * MS, "{took} ns with {rails} rails");
+        let resets = (LinkEnd::Broken, &streams[..]);
+        assert_eq!(ended(&mut pair, 3_000 * MS, resets, &streams), []);
+        let dead = ended(&mut pair, 12_000 * MS, resets, &streams);
+        assert_eq!(dead, [Some(Evidence::Connections)]);
+        let took = (pair.now - before) / MS;
+        assert!((10_000..11_500).contains(&took), "{took} ms");
     }
+}
+
+/// Packets and connections at once are refused by few filters.
+#[test]
+fn refusals_of_both_kinds_count_soon() {
+    let rails = [Delivery::DATAGRAMS, Delivery::STREAM];
+    let mut pair = Pair::of_rails(waiting_long(), &rails);
+    pair.send(2, 100);
+    let before = pair.now;
+    let resets = (LinkEnd::Broken, &[1][..]);
+    let dead = ended(&mut pair, 5_000 * MS, resets, &[0, 1]);
+    assert_eq!(dead, [Some(Evidence::Both)]);
+    let took = (pair.now - before) / MS;
+    assert!((400..1_000).contains(&took), "{took} ms");
+}
+
+/// Two hiccups of a filter, and a network that is silent in between, are no long refusal.
+#[test]
+fn refusals_far_apart_do_not_last() {
+    let mut pair = Pair::with(waiting_long(), 1, true);
+    pair.send(2, 100);
+    for _ in 0..3 {
+        assert_eq!(silence(&mut pair, 200 * MS, &[0]), []);
+        assert_eq!(silence(&mut pair, 8_000 * MS, &[]), []);
+    }
+    assert!(arrives(&mut pair, 2), "it goes on");
 }
 
 /// A firewall rejects what comes by one rail, while the process is stopped for less long than it
@@ -91,7 +165,7 @@ fn a_silent_path_beside_one_that_refuses_dies_of_silence() {
     let mut pair = Pair::new(2, true);
     pair.send(2, 100);
     let before = pair.now;
-    assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [false]);
+    assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [None]);
     let took = pair.now - before;
     assert!(took >= 5_000 * MS, "{took} ns");
 }
@@ -123,16 +197,34 @@ fn one_rail_that_refuses_hears_no_bye() {
 /// The receiver is silent for so long, and its connections have ended: each that is asked for is
 /// refused on `refusing` rails, and does not come about on others. Packets on rails of datagrams
 /// are refused, if they refuse. Who it was dead for.
-fn unlinked(pair: &mut Pair, ns: u64, streams: &[usize], refusing: &[usize]) -> Vec<bool> {
+fn unlinked(
+    pair: &mut Pair,
+    ns: u64,
+    streams: &[usize],
+    refusing: &[usize],
+) -> Vec<Option<Evidence>> {
+    ended(pair, ns, (LinkEnd::Closed, streams), refusing)
+}
+
+/// The same of connections that ended in this way.
+fn ended(
+    pair: &mut Pair,
+    ns: u64,
+    (how, streams): (LinkEnd, &[usize]),
+    refusing: &[usize],
+) -> Vec<Option<Evidence>> {
     let datagrams: Vec<usize> = (refusing.iter().copied())
         .filter(|rail| !streams.contains(rail))
         .collect();
     let (end, mut first, mut dead) = (pair.now + ns, true, Vec::new());
     while pair.now < end && dead.is_empty() {
         for rail in streams {
-            let refused = !first && refusing.contains(rail);
-            pair.a
-                .on_link_down(pair.now, *rail, *rail as u32, refused, 0);
+            let end = match (first, refusing.contains(rail)) {
+                (true, _) => how,
+                (_, true) => LinkEnd::Refused,
+                (_, false) => LinkEnd::Broken,
+            };
+            pair.a.on_link_down(pair.now, *rail, *rail as u32, end, 0);
         }
         first = false;
         let sent = pair.alone();
@@ -178,7 +270,8 @@ fn who_was_killed_inside_a_host_before_it_answered_is_gone_by_refusals() {
             pair.send(2, 100);
             let before = pair.now;
             let dead = unlinked(&mut pair, 4_000 * MS, &[0], &[0]);
-            assert_eq!(dead, if near { vec![true] } else { vec![] });
+            let gone = vec![Some(Evidence::NoSuchName)];
+            assert_eq!(dead, if near { gone } else { vec![] });
             let took = pair.now - before;
             assert!(!near || took < 300 * MS, "{took} ns, heard: {heard}");
         }
@@ -198,7 +291,8 @@ fn a_peer_whose_connections_are_refused_is_gone() {
         let mut pair = Pair::of_rails(Config::default(), rails);
         pair.send(2, 100);
         let before = pair.now;
-        assert_eq!(unlinked(&mut pair, 8_000 * MS, streams, &[0, 1]), [true]);
+        let dead = unlinked(&mut pair, 8_000 * MS, streams, &[0, 1]);
+        assert_eq!(dead, [Some(Evidence::Ended)]);
         let took = pair.now - before;
         assert!(took < 1_000 * MS, "{took} ns, streams {streams:?}");
     }
@@ -211,17 +305,14 @@ fn a_peer_whose_connections_are_refused_is_gone() {
 }
 
 /// A process that is killed before anything was heard by one of its rails: the end of that one's
-/// connection is no evidence, but a reason to ask on the others, where nothing is under way.
+/// connection, which may be anybody's, is no evidence, but a reason to ask on other rails, where
+/// nothing is under way.
 #[test]
 fn the_end_of_a_connection_that_carried_nothing_yet_asks_on_other_rails() {
-    let config = Config {
-        peer_timeout_ns: 120_000 * MS,
-        ..Config::default()
-    };
     let nodes = [1, 2].map(|host| {
         let mut rails = specs(host, 2, 1_472);
         (rails[1].connected, rails[1].delivery) = (true, Delivery::STREAM);
-        node_of(config, host, rails)
+        node_of(waiting_long(), host, rails)
     });
     let mut pair = Pair::of(nodes, false);
     pair.message(1, 2_000);
@@ -238,10 +329,11 @@ fn the_end_of_a_connection_that_carried_nothing_yet_asks_on_other_rails() {
     };
     pair.a.post_recv(&receive, pair.now);
     let began = pair.now;
-    pair.a.on_link_down(pair.now, 1, 1, false, 0);
-    assert_eq!(silence(&mut pair, 20_000 * MS, &[0]), [true]);
+    pair.a.on_link_down(pair.now, 1, 1, LinkEnd::Closed, 0);
+    let dead = silence(&mut pair, 20_000 * MS, &[0]);
+    assert_eq!(dead, [Some(Evidence::Packets)]);
     let took = pair.now - began;
-    assert!(took < 3_000 * MS, "{took} ns");
+    assert!(took < 13_000 * MS, "{took} ns");
 }
 
 /// A connection that ends, and cannot be made because nobody answers, is no death.
@@ -250,7 +342,7 @@ fn connections_that_only_end_are_no_death() {
     let mut pair = Pair::of_rails(Config::default(), &[Delivery::STREAM]);
     pair.send(2, 100);
     let before = pair.now;
-    assert_eq!(unlinked(&mut pair, 8_000 * MS, &[0], &[]), [false]);
+    assert_eq!(unlinked(&mut pair, 8_000 * MS, &[0], &[]), [None]);
     assert!(pair.now - before >= 5_000 * MS, "of silence");
 }
 
@@ -300,9 +392,9 @@ fn a_peer_is_gone_when_the_rail_behind_is_refused_as_well() {
     let mut pair = backed_pair();
     let before = pair.now;
     let dead = unlinked(&mut pair, 4_000 * MS, &[1], &[0, 1]);
-    assert_eq!(dead, [true]);
+    assert_eq!(dead, [Some(Evidence::Both)]);
     let took = pair.now - before;
-    assert!(took < 300 * MS, "{took} ns");
+    assert!(took < 1_000 * MS, "{took} ns");
 }
 
 /// Nobody answers for the rail behind: that may be a filter, and the peer may live.
@@ -310,7 +402,7 @@ fn a_peer_is_gone_when_the_rail_behind_is_refused_as_well() {
 fn a_rail_behind_that_says_nothing_leaves_it_to_silence() {
     let mut pair = backed_pair();
     let before = pair.now;
-    assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [false]);
+    assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [None]);
     let took = pair.now - before;
     assert!(took >= 5_000 * MS, "{took} ns");
     assert!(has_path_behind(&pair.a), "it was asked");
@@ -320,7 +412,11 @@ fn a_rail_behind_that_says_nothing_leaves_it_to_silence() {
 /// that was mended since, and is read first.
 #[test]
 fn refusals_after_an_absence_wait_until_all_is_read() {
-    let mut pair = Pair::new(1, true);
+    let config = Config {
+        peer_timeout_ns: 2_000 * MS,
+        ..Config::default()
+    };
+    let mut pair = Pair::with(config, 1, true);
     pair.send(2, 100);
     let sent = pair.alone();
     refuse(&mut pair.a, pair.now, &sent, &[0]);
@@ -333,5 +429,5 @@ fn refusals_after_an_absence_wait_until_all_is_read() {
     // Nothing waited, and the next refusal is one of now.
     pair.a.caught_up();
     pair.a.on_refused(pair.now, 0, 0);
-    assert_eq!(deaths(&mut pair.a), [true]);
+    assert_eq!(deaths(&mut pair.a), [Some(Evidence::Packets)]);
 }

@@ -195,3 +195,87 @@ fn who_is_heard_on_a_connection_that_stands_has_three_timeouts() {
     let bound = 3 * timeout_ms..3 * timeout_ms + timeout_ms / 4;
     assert!(bound.contains(&standing), "{standing}");
 }
+
+/// For how many ms this side waits until the other is dead for it, both rails of this side being
+/// down for `down_ms` meanwhile.
+fn waits_ms(down_ms: u64) -> u64 {
+    let mut pair = pair();
+    let start = pair.now;
+    for down in [true, false] {
+        for rail in 0..2 {
+            pair.a.on_rail(pair.now, rail, down);
+        }
+        let until = pair.now + if down { down_ms * MS } else { 20_000 * MS };
+        while pair.now < until {
+            pair.alone();
+            let died = |e: Event| matches!(e, Event::PeerDead { .. });
+            if std::iter::from_fn(|| pair.a.poll_event()).any(died) {
+                return (pair.now - start) / MS;
+            }
+            pair.now += 200_000;
+        }
+    }
+    panic!("nobody died");
+}
+
+/// A peer is not to blame for what this host's own rails do not carry. A device that fails for good
+/// ends the wait all the same.
+#[test]
+fn time_without_a_rail_of_our_own_is_no_silence() {
+    let timeout_ms = TIMEOUT_NS / MS;
+    for down_ms in [700, 3_000, 7_000] {
+        let waited = waits_ms(down_ms);
+        // (A rail that has just come back is given time to ask for its neighbours.)
+        let bound = down_ms + timeout_ms * 8 / 10..down_ms + 4 * timeout_ms;
+        assert!(bound.contains(&waited), "{waited} of {down_ms} ms");
+    }
+    let waited = waits_ms(60_000);
+    assert!(
+        (10 * timeout_ms..12 * timeout_ms).contains(&waited),
+        "{waited}"
+    );
+}
+
+/// The owner is told of whom it waits for, and for how long, with the time in which its own rails
+/// were down.
+#[test]
+fn who_is_silent_is_told_before_that_is_a_death() {
+    let config = Config {
+        peer_timeout_ns: 120_000 * MS,
+        ..Config::default()
+    };
+    let mut pair = Pair::with(config, 2, false);
+    let silent = |pair: &Pair, least_ms: u64| {
+        let mut found = Vec::new();
+        let tell = |s: &marline_proto::Silence| found.push((s.silent_ns / MS, s.stranger, s.rails));
+        pair.a.for_each_silent(pair.now, least_ms * MS, tell);
+        found
+    };
+    assert_eq!(silent(&pair, 0), [], "nobody owes anything");
+    pair.send(40, 50);
+    let start = pair.now;
+    let wait = |pair: &mut Pair, ms: u64| {
+        while pair.now < start + ms * MS {
+            pair.alone();
+        }
+    };
+    wait(&mut pair, 1_000);
+    assert_eq!(silent(&pair, 2_000), []);
+    for rail in 0..2 {
+        pair.a.on_rail(pair.now, rail, true);
+    }
+    wait(&mut pair, 3_000);
+    for rail in 0..2 {
+        pair.a.on_rail(pair.now, rail, false);
+    }
+    wait(&mut pair, 4_000);
+    let found = silent(&pair, 2_000);
+    assert!(
+        matches!(found[..], [(3_900..=4_100, false, 3)]),
+        "{found:?}"
+    );
+    while !face::done(&mut pair.a, 40) {
+        pair.step();
+    }
+    assert_eq!(silent(&pair, 0), [], "it answers");
+}

@@ -5,7 +5,7 @@ mod face;
 
 use face::{done, node_of, output, specs, take, Flying, Pair};
 use marline_proto::{
-    Config, Delivery, DropReason, Event, Landing, Memory, PathState, PathStats, Payload,
+    Config, Delivery, DropReason, Event, Landing, LinkEnd, Memory, PathState, PathStats, Payload,
 };
 use marline_wire::{Packet, RailWrites};
 
@@ -245,7 +245,7 @@ fn a_send_ends_though_its_link_never_comes_back() {
     let mut pair = Pair::of_rails(config, &[Delivery::STREAM]);
     pair.send(2, 100);
     let packets = pair.alone();
-    pair.a.on_link_down(pair.now, 0, 0, false, 0);
+    pair.a.on_link_down(pair.now, 0, 0, LinkEnd::Broken, 0);
     pair.answer(&packets, 0);
     let end = pair.now + 3_000 * MS;
     while !std::iter::from_fn(|| pair.a.poll_event()).any(|e| matches!(e, Event::PeerDead { .. })) {

@@ -218,7 +218,7 @@ pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno>
         log::warn("fi_av_insert: port 0 is nobody's");
         return Err(Errno::INVAL);
     }
-    let silent_ms = settings::lookup().map_or(0, |settings| settings.peer_timeout_ms);
+    let silent_ms = settings::lookup().map_or(0, |settings| settings.rail_timeout_ms());
     names::ask(&places, Duration::from_millis(silent_ms)).map_err(|why| {
         let (why, errno) = match why {
             Unanswered::NoWay => ("no way leads there", Errno::HOSTUNREACH),

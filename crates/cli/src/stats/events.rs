@@ -110,7 +110,8 @@ fn because(reason: Reason, number: u32) -> String {
         Reason::Size => "no packets pass that are long enough for data",
         Reason::NoBetter => "no other is better",
         Reason::System => "so says the system",
-        Reason::Refused => "its process is gone",
+        Reason::Gone => "its process is gone",
+        Reason::Refused => "its host refuses what is sent to it",
         Reason::Silent => "silent on every path",
         Reason::Deaf => "it is heard, but nothing arrives at it",
         Reason::Moved => "the peer's rail has another address",
@@ -171,6 +172,7 @@ impl Told<'_> {
             Kind::PeerDead => {
                 format!("{} is dead: {why}, silent for {gap}", self.peer_name())
             }
+            Kind::PeerAwaited => format!("waits for {}: {why}, for {gap}", self.awaited()),
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
             Kind::RailMoved => match event.detail.0 {
@@ -193,6 +195,15 @@ impl Told<'_> {
             ),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
+        }
+    }
+
+    /// The silent peers of a host.
+    fn awaited(&self) -> String {
+        let first = self.peer_name();
+        match self.event.moved {
+            0 | 1 => first,
+            peers => format!("{first} and {} more of its host", peers - 1),
         }
     }
 

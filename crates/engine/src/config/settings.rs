@@ -413,8 +413,14 @@ settings! {
     /// Milliseconds without a progress call after which the progress thread takes over (1 where an
     /// application is often without its processor).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
-    /// Milliseconds of silence until a peer is dead (up to thrice: links flap, connections crawl).
-    peer_timeout_ms: u64 = "5000", Kind::Number { min: 50, max: 3_600_000 };
+    /// Milliseconds of silence until a peer is dead for it (and 10 s more: links flap, connections
+    /// crawl). Time in which no rail of this host is up does not count. Evidence that a process is
+    /// gone ends it sooner, and refusals of its host that last for 10 s, or for this time where it
+    /// is shorter. `marline run` sets 5000 for jobs that go on without ranks that they lost.
+    peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
+    /// Say on standard error, too, for which hosts one waits that are silent for 10 s, again each
+    /// 10 s. `marline run` and `marline env` switch it on.
+    say_waits: bool = "off", Kind::Switch;
     /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
     /// one. `marline run` and `marline env` switch it on.
     any_source_fails: bool = "off", Kind::Switch;
@@ -521,6 +527,16 @@ impl Settings {
         self.given & bit(name) != 0
     }
 
+    /// Milliseconds after which a connection on which nothing is acknowledged is made anew, and
+    /// somebody who was never heard is not expected any more: 5 s, or as long as a peer may be
+    /// silent, if the user has said that. A peer survives its connections.
+    pub fn rail_timeout_ms(&self) -> u64 {
+        match self.was_given("peer_timeout_ms") {
+            true => self.peer_timeout_ms,
+            false => self.peer_timeout_ms.min(RAIL_TIMEOUT_MS),
+        }
+    }
+
     /// Takes these rails, whatever the user gave.
     pub fn replace_rails(&mut self, rails: Vec<String>) {
         self.given &= !bit("rails");
@@ -539,6 +555,9 @@ impl Settings {
         out
     }
 }
+
+/// See [`Settings::rail_timeout_ms`].
+const RAIL_TIMEOUT_MS: u64 = 5_000;
 
 /// The bit of a row in [`Settings::given`].
 fn bit(name: &str) -> u64 {

@@ -5,7 +5,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::link_of;
 use crate::stats::events::Reason;
-use marline_proto::LinkAsk;
+use marline_proto::{LinkAsk, LinkEnd};
 use marline_rails::{DownReason, LinkId, Links};
 
 impl<S: System> Core<S> {
@@ -95,10 +95,17 @@ impl<S: System> Core<S> {
 
     /// A link is down for good.
     pub(crate) fn on_link_down(&mut self, now: u64, rail: usize, link: LinkId, why: DownReason) {
-        let (refused, word) = (why == DownReason::Refused, Reason::end_of_link(why));
-        self.rails[rail].counters.icmp_errors += u64::from(refused);
+        let end = match why {
+            DownReason::Refused => LinkEnd::Refused,
+            DownReason::Closed => LinkEnd::Closed,
+            DownReason::Unanswered | DownReason::Broken(_) | DownReason::Completion(_) => {
+                LinkEnd::Broken
+            }
+        };
+        let word = Reason::end_of_link(why);
+        self.rails[rail].counters.icmp_errors += u64::from(end == LinkEnd::Refused);
         for node in self.dir.nodes() {
-            node.on_link_down(now, rail, link.0, refused, word);
+            node.on_link_down(now, rail, link.0, end, word);
         }
         for index in 0..self.dir.eps.len() {
             self.settle_links(now, index);

@@ -3,6 +3,7 @@
 
 mod ask;
 pub(crate) mod atomic;
+pub(crate) mod awaited;
 mod backpressure;
 mod borrow;
 pub(crate) mod call;

@@ -141,7 +141,8 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     };
     let reason = match (lost, refused, heard) {
         (true, ..) => Reason::Lost,
-        (_, true, _) => Reason::Refused,
+        (_, Some(evidence), _) if evidence.is_certain() => Reason::Gone,
+        (_, Some(_), _) => Reason::Refused,
         (.., true) => Reason::Deaf,
         _ => Reason::Silent,
     };

@@ -5,7 +5,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
-use marline_proto::{Event, PathReason, PeerId};
+use marline_proto::{Event, Evidence, PathReason, PeerId};
 
 /// Most peers that are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
@@ -29,10 +29,8 @@ impl<S: System> Core<S> {
             "something was lost on a rail without software reliability (FI_MARLINE_NATIVE), where \
              nobody can send it again"
                 .to_owned()
-        } else if refused {
-            format!(
-                "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
-            )
+        } else if let Some(evidence) = refused {
+            why_gone(evidence, silent_ms)
         } else if heard {
             format!(
                 "it is heard, but nothing that is sent arrives on any rail, for {silent_ms} ms \
@@ -144,6 +142,23 @@ impl<S: System> Core<S> {
             Some(a) => format!("{:016x} at {}", a.id, show_address(a)),
             None => "?".to_owned(),
         }
+    }
+}
+
+/// The evidence of a peer's end in words, and no more than is known.
+fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
+    let what = match evidence {
+        Evidence::NoSuchName => "its process is gone (nobody on this host has its name",
+        Evidence::Ended => {
+            "its process is gone (its host ended its connections and refuses new ones"
+        }
+        Evidence::Both => "its host refuses packets and connections",
+        Evidence::Packets => "its host refuses packets",
+        Evidence::Connections => "its host refuses connections",
+    };
+    match evidence.is_certain() {
+        true => format!("{what}, nothing heard for {silent_ms} ms)"),
+        false => format!("{what}, and nothing was heard for {silent_ms} ms"),
     }
 }
 

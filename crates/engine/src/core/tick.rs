@@ -157,6 +157,9 @@ impl<S: System> Core<S> {
         };
         if state.up != up {
             state.up = up;
+            if !up {
+                state.down_ns = now;
+            }
             let waits = !state.tx.local_addr().is_some();
             state.counters.downs += u64::from(!up && !waits);
             let word = if up { "is back" } else { "is down" };

@@ -13,5 +13,7 @@ mod sharing;
 mod skips;
 pub(crate) mod sum_workers;
 pub(crate) mod thread;
+mod voice;
+pub(crate) mod waits;
 pub(crate) mod waker;
 mod work;

@@ -13,6 +13,7 @@ use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
 use crate::progress::sum_workers::SumWorkers;
+use crate::progress::waits::Waits;
 use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceWatch;
 
@@ -23,6 +24,8 @@ const HURRIED_TICK_NS: u64 = 1_000_000;
 pub(crate) struct Slow {
     pub(crate) interfaces: Option<InterfaceWatch>,
     pub(crate) publisher: Publisher,
+    /// Hosts that are waited for.
+    pub(crate) waits: Waits,
     /// Threads that make sums, if any are wanted.
     pub(crate) workers: Option<SumWorkers>,
     pub(crate) next_ns: u64,
@@ -108,6 +111,7 @@ impl<S: System> Shared<S> {
             slow: Mutex::new(Slow {
                 interfaces: None,
                 publisher: Publisher::none(),
+                waits: Waits::new(false),
                 workers: None,
                 next_ns: 0,
                 publish_ns: 0,

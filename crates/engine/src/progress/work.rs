@@ -87,8 +87,9 @@ impl<S: System> Shared<S> {
         }
         if now >= slow.publish_ns {
             slow.publish_ns = now + 100_000_000;
-            let core = self.lock();
+            let mut core = self.lock();
             slow.publisher.publish(&core);
+            slow.waits.tell(now, &mut core);
         }
     }
 

@@ -87,6 +87,8 @@ pub struct RailState<T> {
     pub strays: (usize, u64),
     /// State of the rail as last told.
     pub up: bool,
+    /// When it went down, the last time.
+    pub down_ns: u64,
     /// It had waited for its interface, and is about to be up for the first time.
     pub came: bool,
     /// Writes may name memory that its device was let read; not, since it said so.
@@ -201,7 +203,8 @@ impl<T: RailTx> Rails<T> {
         for (index, rail) in list.iter_mut().enumerate() {
             let native = cfg.native_rails.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
             if native || alone {
-                rail.patience_ns = cfg.peer_timeout_ns.max(STUCK_NS);
+                let timeout_ns = cfg.rail_timeout_ns.min(cfg.peer_timeout_ns);
+                rail.patience_ns = timeout_ns.max(STUCK_NS);
             }
         }
         Rails {
@@ -331,6 +334,7 @@ impl<T: RailTx> RailState<T> {
             retry_at: None,
             segment: PACKET_MAX,
             up: true,
+            down_ns: 0,
             came: false,
             opens: true,
         }

@@ -75,6 +75,8 @@ named! {
         PathRerouted = 16, "path-rerouted";
         /// Somebody on the way refuses packets to others: a firewall.
         RailBarred = 17, "rail-barred";
+        /// Peers of one host are silent while something here waits for them.
+        PeerAwaited = 18, "peer-awaited";
     }
 }
 
@@ -103,7 +105,7 @@ named! {
         NoBetter = 9, "no-better";
         /// The system says so.
         System = 10, "system";
-        /// Its host says that the process is gone.
+        /// Its host refuses what is sent to it.
         Refused = 11, "refused";
         /// It was silent on every path.
         Silent = 12, "silent";
@@ -121,6 +123,8 @@ named! {
         NobodyAnswers = 18, "connection-unanswered";
         /// An adapter ended a request of the connection with an error.
         Completion = 19, "completion-error";
+        /// The process is gone: its connections ended, or nobody on this host has its name.
+        Gone = 20, "process-gone";
     }
 }
 

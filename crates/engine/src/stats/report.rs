@@ -106,7 +106,7 @@ fn dead(dead: &[DeadPeer]) -> String {
         name += &format!(" and {} more", others.len());
     }
     let why = match first.gone {
-        true => "its process is gone",
+        true => "its process is gone, or its host refuses what is sent",
         false => "it answered on no rail",
     };
     wrap(&format!(

@@ -258,7 +258,7 @@ fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
 /// The event says that the process of this peer is gone.
 fn tells_gone(event: &Event, dead: &DeadPeer) -> bool {
     let of_peer = event.kind == Kind::PeerDead && event.peer == dead.endpoint;
-    of_peer && event.reason == Reason::Refused
+    of_peer && matches!(event.reason, Reason::Gone | Reason::Refused)
 }
 
 impl Means {

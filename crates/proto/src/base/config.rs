@@ -9,6 +9,22 @@ use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, 
 const ASKS_EVERY_MAX_NS: u64 = 100_000_000;
 const ASKS_PER_TIMEOUT: u64 = 50;
 
+/// A peer that something here waits for is asked so often at least, however long it may be silent:
+/// the refusals of its host are the answer where its process is gone.
+const ALIVE_EVERY_MAX_NS: u64 = 1_000_000_000;
+/// A peer that said nothing for so long is silent itself, however long it is waited for: a host
+/// gives a processor back after far less.
+const MUTE_MAX_NS: u64 = 500_000_000;
+/// A path that came back and fell again is left alone for so long at most, however long a peer is
+/// waited for.
+const HOLD_MAX_NS: u64 = 1_000_000_000;
+/// A peer that is waited for longer than the time after which a silent one is dead is so by this
+/// part of it each time, where that is shorter than [`MORE_TIME_MAX_NS`].
+pub(crate) const MORE_TIME: u8 = 8;
+/// So long a peer is waited for once more at most, where it was hardly asked. The time is for eight
+/// questions on each path, not for an outage.
+const MORE_TIME_MAX_NS: u64 = 625_000_000;
+
 /// So long Linux asks where a neighbour is before it gives up: three times, once a second.
 const ASKS_NS: u64 = 3_000_000_000;
 
@@ -133,8 +149,12 @@ pub struct Config {
     pub unexpected_bytes: u64,
     /// A death ends a tagged receive from anyone, too: those that wait then, else the next one.
     pub any_source_fails: bool,
-    /// Silence of a peer that owes us something after which it is dead.
+    /// Silence of a peer that owes us something after which it is dead. Evidence of its end counts
+    /// sooner.
     pub peer_timeout_ns: u64,
+    /// An only rail, or a native one, that has no room for so long is given up, where the peer
+    /// timeout is not shorter.
+    pub rail_timeout_ns: u64,
     /// Lowest repair timer (150 us: design section 5).
     pub repair_floor_ns: u64,
     /// Highest repair timer.
@@ -250,6 +270,26 @@ impl Config {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
     }
 
+    /// The pause between two questions to a peer whether it lives.
+    pub(crate) fn alive_every_ns(&self) -> u64 {
+        ALIVE_EVERY_MAX_NS.min(self.peer_timeout_ns / 5)
+    }
+
+    /// A peer that was not heard for so long is silent itself.
+    pub(crate) fn mute_ns(&self) -> u64 {
+        MUTE_MAX_NS.min(self.peer_timeout_ns / 10)
+    }
+
+    /// A path that fell again is left alone for so long at most.
+    pub(crate) fn hold_max_ns(&self) -> u64 {
+        HOLD_MAX_NS.min(self.peer_timeout_ns / 5)
+    }
+
+    /// A peer that is waited for once more is so for this long.
+    pub(crate) fn more_time_ns(&self) -> u64 {
+        MORE_TIME_MAX_NS.min(self.silence_ns() / u64::from(MORE_TIME))
+    }
+
     /// A rail that was up for so long could ask where its neighbours are
     /// (docs/design/peer-failure.md).
     pub(crate) fn asks_ns(&self) -> u64 {
@@ -274,6 +314,7 @@ impl Default for Config {
             unexpected_bytes: 64 << 20,
             any_source_fails: false,
             peer_timeout_ns: 5_000_000_000,
+            rail_timeout_ns: 5_000_000_000,
             repair_floor_ns: 150_000,
             repair_cap_ns: 10_000_000,
             ack_delay_ns: 20_000,

@@ -2,6 +2,7 @@
 
 pub(crate) mod beside;
 pub(crate) mod config;
+pub(crate) mod evidence;
 pub(crate) mod granules;
 pub(crate) mod memory;
 pub(crate) mod mutation;

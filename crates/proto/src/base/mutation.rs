@@ -120,6 +120,8 @@ pub enum Mutation {
     BelieveRefusals,
     /// A connection that ends is as good as one that is refused.
     BelieveResets,
+    /// Refusals of one kind count as soon as any.
+    BelieveHiccups,
     /// Nobody asks what stands behind a rail that refuses.
     AskNoneBehind,
     /// Large packets that vanish are chance.
@@ -174,7 +176,7 @@ impl Mutation {
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator);
     /// nor `HideSilence`, which costs a second in seeds (`neighbours.rs` of the simulator).
-    pub const ALL: [Mutation; 65] = [
+    pub const ALL: [Mutation; 66] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -227,6 +229,7 @@ impl Mutation {
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
         Mutation::BelieveResets,
+        Mutation::BelieveHiccups,
         Mutation::AskNoneBehind,
         Mutation::RepeatAtomic,
         Mutation::CallClosed,

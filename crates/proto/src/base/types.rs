@@ -1,6 +1,7 @@
 //! Values that go in and out of a [`crate::Node`].
 
 pub use crate::base::memory::{Landing, Memory, Payload, PutEnd, WriteCheck, WrittenSum};
+use crate::base::evidence::Evidence;
 use crate::base::slab::Key;
 use alloc::vec::Vec;
 use marline_wire::{MsgHead, FLAG_UNSUMMED};
@@ -363,8 +364,8 @@ pub enum Event {
         peer: PeerId,
         /// Milliseconds since it was last heard; if it is `heard`, since it acknowledged something.
         silent_ms: u64,
-        /// Its host refused packets all that time: the process is gone.
-        refused: bool,
+        /// Its host refused what was sent to it, and what that proves.
+        refused: Option<Evidence>,
         /// It was heard lately, but nothing of ours gets through to it.
         heard: bool,
         /// Something was lost on a rail without software reliability, and nobody can send it again.

@@ -7,13 +7,12 @@
 //! asked like that answers on all of its paths, whatever it thinks of them, since it may be wrong
 //! as well. One answer is enough to know a path that carries.
 
-use crate::base::config::Config;
+use crate::base::config::{Config, MORE_TIME};
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
-use crate::state::session::MORE_TIME;
 
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
@@ -25,7 +24,7 @@ const ANSWER_EVERY_NS: u64 = 20_000;
 /// answers that each get lost one time of three, all are once in 9,000 times.
 const ASKED_MIN: u8 = 8;
 /// Where that is not so yet it is waited for longer, [`MORE_TIME`] times at most; and where our
-/// rails come and go so often that none could ask, this many times: until three timeouts are over.
+/// rails come and go so often that none could ask, this many times.
 const FLAPS_TIME: u8 = 2 * MORE_TIME;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
@@ -161,7 +160,7 @@ impl Node {
             conn.life.owed_since = None;
             return false;
         }
-        let judged_at = conn.life.judged_at(self.cfg.silence_ns());
+        let judged_at = conn.life.judged_at(&self.cfg);
         if judged_at.is_some_and(|at| now < at) {
             return false;
         }
@@ -179,11 +178,11 @@ impl Node {
     /// as dead.
     pub(crate) fn is_choked(&self, now: u64, conn: &mut Conn) -> bool {
         let timeout = self.cfg.silence_ns();
-        if !self.cfg.reliable || !conn.chokes(now, timeout) {
+        if !self.cfg.reliable || conn.life.cut_since_ns > 0 || !conn.chokes(now, timeout) {
             return false;
         }
         let since = conn.life.unanswered_since.unwrap_or(now);
-        let most = timeout + timeout / MORE_TIME as u64 * FLAPS_TIME as u64;
+        let most = timeout + self.cfg.more_time_ns() * u64::from(FLAPS_TIME);
         let excused = self.flaps(conn, since, now) || conn.is_held_up(now, timeout);
         now.saturating_sub(since) >= most || !excused
     }

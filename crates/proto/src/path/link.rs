@@ -61,6 +61,18 @@ pub enum LinkAsk {
     },
 }
 
+/// The end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// It was to be made, and the host at its other end says that it has no listener there (see
+    /// [`Node::on_refused`]).
+    Refused,
+    /// Its connection ended with all that the peer had sent, as that of a process that ends.
+    Closed,
+    /// It broke, or nobody answered.
+    Broken,
+}
+
 impl Links {
     /// A path that lost its link asks for another, when it is time.
     pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
@@ -198,15 +210,15 @@ impl Node {
         });
     }
 
-    /// A link is down for good. What its paths had under way leaves on others, where there are any.
-    /// `refused`: it was to be made, and the host at its other end says that it has no listener
-    /// there (see [`Node::on_refused`]). A connection that only ended is no evidence of a death:
-    /// hosts close those that they use least, and whatever is between them breaks some. But it is
-    /// a reason to ask by the peer's other rails, on which perhaps nothing is under way. `word`: as
-    /// the owner puts why, for those who read of paths that are given up.
-    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, refused: bool, word: u32) {
+    /// A link is down for good, and how it ended. What its paths had under way leaves on others,
+    /// where there are any. A connection that only ended is no evidence of a death: hosts close
+    /// those that they use least, and whatever is between them breaks some. But it is a reason to
+    /// ask by the peer's other rails, on which perhaps nothing is under way. `word`: as the owner
+    /// puts why, for those who read of paths that are given up.
+    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, how: LinkEnd, word: u32) {
         self.take_deferred();
-        let refused = match refused || self.cfg.errs(Mutation::BelieveResets) {
+        let believes = self.cfg.errs(Mutation::BelieveResets);
+        let refused = match how == LinkEnd::Refused || believes {
             true => self.paths_on(rail, link),
             false => Vec::new(),
         };
@@ -224,13 +236,14 @@ impl Node {
             path.tell_native(now_ns);
             path.rail_down = true;
             let first = path.link.fall(now_ns);
+            path.link.ended |= how == LinkEnd::Closed || believes;
             conn.begin_waiting(now_ns);
             if first && !over {
                 conn.ask_beside(at);
             }
         });
         for (peer, at) in refused {
-            self.count_refusal(now_ns, peer, at);
+            self.count_refusal(now_ns, peer, at, true);
         }
     }
 
@@ -282,6 +295,7 @@ impl Node {
             }
             path.rail_down = uptimes[rail].is_down() || !path.link.up;
         }
+        conn.note_cut(self.absences.last_poll_ns, uptimes);
         if wanted {
             self.links.wanted.push(conn.peer);
         }

@@ -1,6 +1,7 @@
 //! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
 //! the other end (of datagrams and of connections alike).
 
+use crate::base::evidence::Evidence;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
@@ -10,9 +11,18 @@ use crate::state::session::Death;
 use alloc::vec::Vec;
 
 /// A process is gone after this many refusals (ICMP port unreachable, or connections that its host
-/// refuses) over this time, with nothing heard in between and one from every path that has worked.
+/// refuses) with nothing heard in between and one from every path that has worked, over one of the
+/// times below.
 const REFUSALS: u32 = 3;
-const REFUSALS_NS: u64 = 100_000_000;
+/// Where no filter does the same: connections of the peer ended with all that it had sent (FIN),
+/// without a word of it, or its name is one of this host.
+const CERTAIN_NS: u64 = 100_000_000;
+/// Where packets and connections are refused at once. A filter that refuses one kind leaves the
+/// other; one that refuses both is rarer than processes that are killed, and reloads in less.
+const BOTH_NS: u64 = 400_000_000;
+/// Where refusals are of one kind, as of a filter: those that are reloaded, or taken back, refuse
+/// for some seconds. (Refusals and resets are soft errors, RFC 5461: what lasts is what counts.)
+const ONE_KIND_NS: u64 = 10_000_000_000;
 
 impl Node {
     /// A local rail went down or came back (link state, socket error).
@@ -49,6 +59,7 @@ impl Node {
                     conn.doubt_contact(now_ns);
                 }
             }
+            conn.note_cut(now_ns, &self.local.uptimes);
             self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
@@ -159,7 +170,7 @@ impl Node {
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         for (peer, at) in self.paths_on(rail, link) {
-            self.count_refusal(now_ns, peer, at);
+            self.count_refusal(now_ns, peer, at, false);
         }
     }
 
@@ -173,9 +184,10 @@ impl Node {
         peers.filter_map(on_link).collect()
     }
 
-    /// Path `at` of a peer was refused. When all that have worked are, what stands behind them has
-    /// a say as well: something may refuse the one kind of rail and let the other pass.
-    pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize) {
+    /// Path `at` of a peer was refused, a packet or a `connection`. When all that have worked are,
+    /// what stands behind them has a say as well: something may refuse the one kind of rail and let
+    /// the other pass.
+    pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize, connection: bool) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         let heeds_behind = !hasty && !self.cfg.errs(Mutation::AskNoneBehind);
         let counts = |c: &Conn| !c.session.is_over() && (hasty || c.tells_of_peer(at));
@@ -186,6 +198,8 @@ impl Node {
             return;
         };
         let everywhere = conn.note_refusal(now, at) || hasty;
+        conn.refusals.packets |= !connection;
+        conn.refusals.connections |= connection;
         let parts = conn.bye.said > 0;
         // Whoever is gone needs no BYE.
         conn.bye.heard |= everywhere && parts;
@@ -193,15 +207,36 @@ impl Node {
             self.stand_in(&mut conn);
         }
         let everywhere = everywhere && (!heeds_behind || conn.is_refused_everywhere());
-        let enough = conn.refusals.last(now, REFUSALS, REFUSALS_NS);
+        let (evidence, least_ns) = self.evidence(&conn);
+        let enough = conn.refusals.last(now, REFUSALS, least_ns);
         // What the peer said while we were away may not be read yet.
         let gone = everywhere && enough && !self.absences.is_behind(now);
         self.put(conn);
         if gone {
-            return self.bury(now, peer, Death::Refused);
+            return self.bury(now, peer, Death::Refused(evidence));
         }
         self.wake(peer);
         self.touch(peer, now);
+    }
+}
+
+impl Node {
+    /// The kind of evidence that the refusals of a peer's paths are, and how long they have to last
+    /// before they prove its end.
+    fn evidence(&self, conn: &Conn) -> (Evidence, u64) {
+        let mut refused = conn.paths.iter().filter(|p| p.refused);
+        let one_kind_ns = match self.cfg.errs(Mutation::BelieveHiccups) {
+            true => CERTAIN_NS,
+            false => ONE_KIND_NS.min(self.cfg.silence_ns()),
+        };
+        let kinds = (conn.refusals.connections, conn.refusals.packets);
+        match kinds {
+            _ if refused.clone().any(|p| p.to.kind.is_near()) => (Evidence::NoSuchName, CERTAIN_NS),
+            _ if refused.any(|p| p.link.ended) => (Evidence::Ended, CERTAIN_NS),
+            (true, true) => (Evidence::Both, BOTH_NS),
+            (true, false) => (Evidence::Connections, one_kind_ns),
+            (false, _) => (Evidence::Packets, one_kind_ns),
+        }
     }
 }
 

@@ -7,8 +7,6 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 
-/// A path that fell is left alone for at most this share of that time.
-const HOLDS_PER_TIMEOUT: u64 = 5;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
@@ -26,7 +24,7 @@ impl Node {
             conn.paths[at].duel = None;
             return;
         }
-        let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
+        let hold_max_ns = self.cfg.hold_max_ns();
         conn.begin_gap(at, true);
         conn.paths[at].fall(now, hold_max_ns);
         conn.doubt_contact(now);

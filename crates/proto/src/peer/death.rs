@@ -30,7 +30,10 @@ impl Node {
         self.events.push_back(Event::PeerDead {
             peer,
             silent_ms: silent_ns / 1_000_000,
-            refused: why == Death::Refused,
+            refused: match why {
+                Death::Refused(evidence) => Some(evidence),
+                Death::Silent | Death::Lost => None,
+            },
             heard,
             lost: why == Death::Lost,
         });

@@ -16,10 +16,6 @@ const LOOK_MAX: usize = 256;
 const LOOK_EVERY_NS: u64 = 1_000_000;
 
 impl Node {
-    fn ask_every_ns(&self) -> u64 {
-        self.cfg.peer_timeout_ns / 5
-    }
-
     /// A receive that found no message is to be posted. `false`: it ends, because a peer died of
     /// which no receive was told.
     pub(crate) fn await_anyone(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
@@ -30,7 +26,7 @@ impl Node {
             return false;
         }
         if self.agenda.anyone.at_ns == u64::MAX && self.cfg.reliable {
-            self.agenda.anyone.at_ns = now_ns + self.ask_every_ns();
+            self.agenda.anyone.at_ns = now_ns + self.cfg.alive_every_ns();
         }
         true
     }
@@ -79,7 +75,7 @@ impl Node {
         let done = end == self.directory.peers.len();
         self.agenda.anyone.next = if done { 0 } else { end };
         let pause_ns = if done {
-            self.ask_every_ns()
+            self.cfg.alive_every_ns()
         } else {
             LOOK_EVERY_NS
         };
@@ -109,7 +105,7 @@ impl Node {
 
     /// Asks a peer that was neither heard nor asked lately; whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
-        let every = self.ask_every_ns();
+        let every = self.cfg.alive_every_ns();
         let last = conn.life.heard_ns.max(conn.life.pinged_ns);
         if conn.session.closed || now < last + every {
             return false;

@@ -8,3 +8,4 @@ pub(crate) mod handshake;
 pub(crate) mod keepalive;
 pub(crate) mod negotiate;
 pub(crate) mod reclaim;
+pub(crate) mod waiting;

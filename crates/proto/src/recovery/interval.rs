@@ -12,9 +12,6 @@ use crate::state::session::Liveness;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
-/// A peer is silent for long from this part of the time on after which it is dead. (For less it may
-/// be off its processor, between two polls: what it finds then decides how soon it is understood.)
-const LONG_SHARE: u64 = 10;
 /// Repairs to such a peer come once in this part of its silence, where that is rarer than usual:
 /// a network that carries again is noticed before its outage has lasted an eighth longer.
 const SILENCE_SHARE: u64 = 8;
@@ -53,10 +50,13 @@ impl Path {
     }
 
     /// To a peer of whom nothing was heard on any path for long, repairs come ever more rarely,
-    /// until they are questions and as rare as these may be: this long after the last.
+    /// until they are questions and as rare as these may be: this long after the last. (For less it
+    /// may be off its processor, between two polls: what it finds then decides how soon it is
+    /// understood.)
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
-        let silent_ns = life.silent_until(self.repair_from);
-        if silent_ns < cfg.peer_timeout_ns / LONG_SHARE || cfg.errs(Mutation::RepairAll) {
+        // (Heard or not: where nothing arrives at it, what is sent again does not either.)
+        let silent_ns = life.deaf_until(self.repair_from);
+        if silent_ns < cfg.mute_ns() || cfg.errs(Mutation::RepairAll) {
             return 0;
         }
         (silent_ns / SILENCE_SHARE).min(cfg.asks_every_ns())

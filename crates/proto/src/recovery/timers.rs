@@ -119,7 +119,7 @@ impl Node {
         if conn.session.is_over() {
             return;
         }
-        let mut next = conn.life.judged_at(cfg.silence_ns()).unwrap_or(u64::MAX);
+        let mut next = conn.life.judged_at(cfg).unwrap_or(u64::MAX);
         if conn.session.lost {
             next = now;
         }
@@ -140,7 +140,7 @@ impl Node {
         }
         if conn.watched() && cfg.reliable {
             let last = conn.life.heard_ns.max(conn.life.pinged_ns);
-            next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
+            next = next.min(if last == 0 { now } else { last } + cfg.alive_every_ns());
         }
         // A deadline in the past is served at the next call, once: never in a loop within one.
         let twice = next < conn.listed.armed && cfg.errs(Mutation::KeepDeadlines);

@@ -73,6 +73,7 @@ impl Node {
         conn.refusals.forget();
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
+        path.link.ended = false;
         if reliable && path.window.is_duplicate(header.number) {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);

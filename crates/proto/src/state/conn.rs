@@ -8,6 +8,7 @@ use crate::state::latency::{ALIKE_SHARE, LONE_BYTES};
 use crate::state::path::{LocalRail, Path};
 use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
+use crate::state::uptime::Uptime;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{path_code, RailAddr, RAILS_MAX};
@@ -200,6 +201,13 @@ impl Conn {
         if self.life.owed_since.is_none() && self.owes() {
             (self.life.owed_since, self.life.unanswered_since) = (Some(now), None);
         }
+    }
+
+    /// A rail went down or came back, or there are new paths.
+    pub fn note_cut(&mut self, now: u64, uptimes: &[Uptime]) {
+        let down = |p: &Path| uptimes[p.local as usize].is_down();
+        let cut = !self.paths.is_empty() && self.paths.iter().all(down);
+        self.life.note_cut(now, cut);
     }
 
     /// Returns whether anything here depends on a word of the peer. More than [`owes`](Conn::owes):

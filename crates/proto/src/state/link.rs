@@ -33,6 +33,9 @@ pub struct PathLink {
     pub up: bool,
     /// The engine is to be asked for one.
     pub wanted: bool,
+    /// A connection ended with all that the peer had sent, without a word of the peer's rail
+    /// before, and nothing was heard on the path since.
+    pub ended: bool,
     /// Its rail is to be told that packets arrive, and when it was last.
     pub works: bool,
     /// Its rail is to be told that nothing is acknowledged.
@@ -55,6 +58,7 @@ impl PathLink {
             id: None,
             up: !connected,
             wanted: true,
+            ended: false,
             works: false,
             silent: false,
             reroute: false,

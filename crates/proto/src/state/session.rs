@@ -1,5 +1,7 @@
 //! The session with a peer: what HELLO agreed on, how it ends, and signs of life.
 
+use crate::base::config::Config;
+use crate::base::evidence::Evidence;
 use crate::state::absences::Verdicts;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
@@ -9,8 +11,8 @@ use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 pub(crate) enum Death {
     /// Nothing was heard, or nothing of ours got through.
     Silent,
-    /// Its host says that the process is gone.
-    Refused,
+    /// Its host refuses what is sent to it, and this is what that proves.
+    Refused(Evidence),
     /// Something was lost that nobody can send again.
     Lost,
 }
@@ -87,6 +89,10 @@ pub struct Liveness {
     pub unanswered_since: Option<u64>,
     /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
     pub gap_from: u64,
+    /// Since when it owed an answer before all our rails to it were down, the last time; 0: never.
+    waits_since_ns: u64,
+    /// Since when all our rails to it are down; 0: one is up.
+    pub cut_since_ns: u64,
     pub gap_told: bool,
     /// So often it was waited for longer, of what it owes since then.
     pub more_time_since_ns: u64,
@@ -100,9 +106,9 @@ pub struct Liveness {
     pub(crate) verdicts: Verdicts,
 }
 
-/// Whoever is waited for longer than the time after which a silent peer is dead is so by this part
-/// of it each time.
-pub(crate) const MORE_TIME: u8 = 8;
+/// A cut counts as silence of the peer once it has lasted for so many times the time after which a
+/// silent peer is dead: a device that fails for good is to end the job at last.
+const CUT_TIMEOUTS: u64 = 10;
 
 impl Liveness {
     /// How often what is owed since then was waited for longer.
@@ -119,11 +125,48 @@ impl Liveness {
         at_ns.saturating_sub(since)
     }
 
-    /// When it is judged whether the peer is dead, which may be silent for `timeout_ns`.
-    pub fn judged_at(&self, timeout_ns: u64) -> Option<u64> {
+    /// For how long by then nothing of ours was acknowledged, or it had been silent.
+    pub fn deaf_until(&self, at_ns: u64) -> u64 {
+        let unanswered = self.unanswered_since.unwrap_or(u64::MAX);
+        self.silent_until(at_ns)
+            .max(at_ns.saturating_sub(unanswered))
+    }
+
+    /// Since when it owes an answer, time in which all our rails to it were down included.
+    pub fn waits_since(&self) -> Option<u64> {
+        let earlier = Some(self.waits_since_ns).filter(|&at| at > 0 && at >= self.heard_ns);
+        self.owed_since
+            .map(|owed| earlier.map_or(owed, |at| at.min(owed)))
+    }
+
+    /// When it is judged whether the peer is dead.
+    pub fn judged_at(&self, cfg: &Config) -> Option<u64> {
         let since = self.owed_since?;
-        let more_ns = timeout_ns / MORE_TIME as u64 * self.given(since) as u64;
-        Some(since + timeout_ns + more_ns)
+        let timeout_ns = cfg.silence_ns();
+        let at = since + timeout_ns + cfg.more_time_ns() * u64::from(self.given(since));
+        match self.cut_since_ns {
+            0 => Some(at),
+            cut => Some(at.max(cut + CUT_TIMEOUTS * timeout_ns)),
+        }
+    }
+
+    /// All our rails to the peer are down, or one is up: time in which they were is none of its
+    /// silence.
+    pub fn note_cut(&mut self, now: u64, cut: bool) {
+        let since = self.cut_since_ns;
+        self.cut_since_ns = match (cut, since) {
+            (true, 0) => now.max(1),
+            (true, since) => since,
+            (false, _) => 0,
+        };
+        if cut || since == 0 {
+            return;
+        }
+        self.waits_since_ns = self.waits_since().unwrap_or(0);
+        let clocks = [&mut self.owed_since, &mut self.unanswered_since];
+        for begun in clocks.into_iter().flatten() {
+            *begun += now.saturating_sub(since.max(*begun));
+        }
     }
 }
 
@@ -171,9 +214,18 @@ impl Contact {
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u32,
-    /// When the first came.
+    /// When the first came, and the last.
     since_ns: u64,
+    last_ns: u64,
+    /// They were of packets, and of connections.
+    pub packets: bool,
+    pub connections: bool,
 }
+
+/// Refusals that come so far apart do not last: two hiccups of a firewall with a silent network in
+/// between are none of ten seconds. (Linux lets one ICMP message a second go to a host, which may
+/// have many processes.)
+const APART_NS: u64 = 5_000_000_000;
 
 impl Refusals {
     /// The peer was heard.
@@ -184,12 +236,18 @@ impl Refusals {
 
     /// One came; whether it is the first.
     pub fn note(&mut self, now: u64) -> bool {
-        let first = self.count == 0;
+        let first = self.count == 0 || now.saturating_sub(self.last_ns) > APART_NS;
         if first {
-            self.since_ns = now;
+            (self.count, self.since_ns) = (0, now);
+            (self.packets, self.connections) = (false, false);
         }
-        self.count += 1;
+        (self.count, self.last_ns) = (self.count + 1, now);
         first
+    }
+
+    /// For how long they have come.
+    pub fn lasted_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.since_ns)
     }
 
     /// Returns whether there are `least`, over at least so long.

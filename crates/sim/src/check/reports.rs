@@ -8,6 +8,7 @@ use crate::world::endpoint::{Due, Endpoint};
 use crate::world::state::World;
 use crate::world::trace::Trace;
 use marline_engine::{flag, Completion, OpError};
+use marline_proto::Evidence;
 
 /// Endpoints up to which each looks after its turn whom it has forgotten.
 const ASKED_MAX: usize = 64;
@@ -424,7 +425,8 @@ impl World {
         })
     }
 
-    pub(crate) fn peer_dead(&mut self, e: u32, other: u32, refused: bool) -> Result<(), String> {
+    pub(crate) fn peer_dead(&mut self, e: u32, of: (u32, Option<Evidence>)) -> Result<(), String> {
+        let (other, refused) = of;
         let ep = &mut self.eps[e as usize];
         ep.buried.push(other);
         ep.plain.bury(other, &self.truth.msgs);
@@ -450,7 +452,7 @@ impl World {
         let may_die = self.setup.may_die || self.now < self.rounds.deaths_until;
         let known = !there.alive || there.closed || may_die;
         let silent = there.believes_dead(e) || self.eps[e as usize].closed;
-        let misled = refused && self.every_path_refuses(e, other);
+        let misled = refused.is_some_and(|why| self.every_path_refuses(e, other, why));
         (known || silent || misled || self.is_cut_off(e, other))
             .then_some(())
             .ok_or(format!("endpoint {other} is called dead, and lives"))

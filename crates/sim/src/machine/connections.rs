@@ -20,8 +20,9 @@ pub enum Verbs {
     Ud,
 }
 
-/// Why a connection is down that was up: its end alone tells nothing of the process behind it.
+/// Why a connection is down that was up: of a process that died, and of one that the network broke.
 pub(crate) const ENDED: DownReason = DownReason::Closed;
+pub(crate) const BROKEN: DownReason = DownReason::Broken(104); // ECONNRESET
 
 /// One end's connection: endpoint and rail, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);

@@ -19,7 +19,6 @@ struct Port {
     deaf: u32,
     mute: u32,
     refuses: u32,
-    refused: bool,
     grays: Vec<(u32, u64)>,
     /// Losses of what leaves, of what comes, in parts per million.
     leaks: [Vec<u32>; 2],
@@ -313,11 +312,6 @@ impl Net {
         self.ports[to.0 * self.rails + to.1].refuses > 0
     }
 
-    /// True if one ever did.
-    pub(crate) fn has_refused(&self, to: (usize, usize)) -> bool {
-        self.ports[to.0 * self.rails + to.1].refused
-    }
-
     /// Of a million packets from port `a` to `b` so many are lost at random, and they all take so
     /// much longer.
     fn losses(&self, a: usize, b: usize) -> (u32, u64) {
@@ -561,7 +555,6 @@ impl Net {
     fn wall(&mut self, port: usize, starts: bool) {
         let port = &mut self.ports[port];
         port.refuses = (port.refuses + starts as u32).saturating_sub(!starts as u32);
-        port.refused = true;
     }
 }
 

@@ -79,7 +79,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 
 fn profile(text: &str) -> Result<Profile, String> {
     Profile::parse(text)
-        .ok_or("there are swarm, calm, loss, rails, peers, verbs, native and group".into())
+        .ok_or("there are swarm, calm, loss, rails, peers, verbs, native, outages and group".into())
 }
 
 fn hosts(text: &str) -> Result<usize, String> {

@@ -311,7 +311,7 @@ impl World {
                     self.eps[e as usize].note(now, Trace::Said(event));
                 }
                 match event {
-                    Event::PeerDead { refused, .. } => self.peer_dead(e, who, refused),
+                    Event::PeerDead { refused, .. } => self.peer_dead(e, (who, refused)),
                     Event::PutAsked { key, addr, len, .. } => {
                         self.put_asked(e, who, (key, addr, len))
                     }

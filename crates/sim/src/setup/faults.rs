@@ -45,6 +45,9 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         draw_verbs(setup);
         return;
     }
+    if profile == Profile::Outages {
+        draw_outages(setup);
+    }
     if profile != Profile::Calm {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
@@ -427,6 +430,51 @@ fn draw_partial(setup: &mut Setup) {
         };
         setup.add((from_ns, to_ns), what);
     }
+}
+
+/// In the outages of a minute and more packets are few, and so is the work.
+const OUTAGE_OPS: u32 = 60;
+
+/// All rails of a host carry nothing for 1 to 100 s, told or not, or refuse what comes for up to
+/// 9 s; peers may be silent for two minutes. In a third of the seeds a host dies as well.
+fn draw_outages(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 50);
+    setup.node.peer_timeout_ns = 120_000_000_000;
+    setup.ops = setup.ops.min(OUTAGE_OPS);
+    setup.streams = (0..setup.rails).map(|_| rng.one_in(3)).collect();
+    let host = rng.below(setup.hosts as u64) as usize;
+    let from = rng.range(100_000, setup.faults_end_ns);
+    let mut to = from + rng.range(1, 10) * rng.pick(&[1_000_000_000, 10_000_000_000]);
+    let (kind, told) = (rng.below(5), rng.one_in(2));
+    if kind == 4 {
+        to = from + rng.range(500, 9_000) * 1_000_000;
+    }
+    for rail in 0..setup.rails {
+        // Cables are pulled, and ports come back, one after the other.
+        let apart = rng.below(20_000_000);
+        let what = match kind {
+            0 | 1 => Trouble::RailDown { host, rail, told },
+            2 => Trouble::Blackhole {
+                host,
+                rail,
+                outgoing: told,
+            },
+            3 => break,
+            _ => Trouble::Refuse { host, rail },
+        };
+        setup.add((from + apart, to + rng.below(20_000_000)), what);
+    }
+    if kind == 3 {
+        let split = rng.range(1, setup.hosts as u64 - 1) as usize;
+        setup.add((from, to), Trouble::Partition { split });
+    }
+    if rng.one_in(3) {
+        let host = rng.below(setup.hosts as u64) as usize;
+        let dies = from + rng.below(to - from);
+        let reborn = false;
+        setup.add((dies, dies + 1), Trouble::Death { host, reborn });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(to + 20_000_000);
 }
 
 /// A process that computes for longer than its peers wait: with a thread nobody may take it for

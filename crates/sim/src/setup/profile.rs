@@ -17,6 +17,8 @@ pub enum Profile {
     Verbs,
     /// The same, and in a quarter of the seeds some rails are native.
     Native,
+    /// Outages of all rails of a host for 1 to 100 s, with peers that may be silent for longer.
+    Outages,
     /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
     Group,
 }
@@ -32,6 +34,7 @@ impl Profile {
             Profile::Peers => "peers",
             Profile::Verbs => "verbs",
             Profile::Native => "native",
+            Profile::Outages => "outages",
             Profile::Group => "group",
         }
     }
@@ -46,6 +49,7 @@ impl Profile {
             "peers" => Profile::Peers,
             "verbs" => Profile::Verbs,
             "native" => Profile::Native,
+            "outages" => Profile::Outages,
             "group" => Profile::Group,
             _ => return None,
         })

@@ -1,6 +1,6 @@
 //! Making and breaking connections of simulated rails.
 
-use crate::machine::connections::{End, ENDED};
+use crate::machine::connections::{End, BROKEN, ENDED};
 use crate::machine::out::News;
 use crate::machine::place::{port_of, target_of};
 use crate::setup::choices::{Fault, Trouble};
@@ -132,7 +132,8 @@ impl World {
     /// The connections between two rails break.
     pub(crate) fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
         self.net.sever(start, target);
-        self.break_where(|from, to| (from, to) == (start, target) || (to, from) == (start, target));
+        let between = |from, to| (from, to) == (start, target) || (to, from) == (start, target);
+        self.break_where(BROKEN, between);
     }
 
     /// A trouble of the network starts or ends; all connections of a rail that goes down break.
@@ -155,7 +156,9 @@ impl World {
             self.carrier((host, rail), starts);
         }
         if let Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } = *what {
-            self.break_where(|from, to| from == (host, rail) || to == (host, rail));
+            self.break_where(BROKEN, |from, to| {
+                from == (host, rail) || to == (host, rail)
+            });
         }
         // A firewall resets connections, too.
         if let Trouble::Refuse { host, rail } = *what {
@@ -169,7 +172,7 @@ impl World {
     /// A packet that arrived on a connection found nobody: the connection is down.
     pub(crate) fn hang_up(&mut self, start: (usize, usize), target: (usize, usize)) {
         if self.setup.connects(target.1) {
-            self.break_where(|from, to| (from, to) == (start, target));
+            self.break_where(BROKEN, |from, to| (from, to) == (start, target));
         }
     }
 
@@ -183,10 +186,14 @@ impl World {
                 }
             }
         }
-        self.break_where(|from, to| of(from) || of(to));
+        self.break_where(ENDED, |from, to| of(from) || of(to));
     }
 
-    fn break_where(&mut self, broken: impl Fn((usize, usize), (usize, usize)) -> bool) {
+    fn break_where(
+        &mut self,
+        why: DownReason,
+        broken: impl Fn((usize, usize), (usize, usize)) -> bool,
+    ) {
         self.break_resting(&broken);
         let of = |end: &End| broken((self.eps[end.0 as usize].host, end.1), end.2);
         let ends = self.connections.up.iter().filter(|(end, _)| of(end));
@@ -196,7 +203,7 @@ impl World {
             self.flush_writes(end);
             self.flush_reads(end);
             match self.hears_late(end.1) {
-                0 => self.tell_link(end.0, end.1, to, Some(ENDED)),
+                0 => self.tell_link(end.0, end.1, to, Some(why)),
                 ns => self.hear_later(end, to, ns),
             }
         }

@@ -10,7 +10,7 @@
 //!   that its memory is free;
 //! - all that was posted to it is over at once (it is flushed).
 
-use crate::machine::connections::{End, ENDED};
+use crate::machine::connections::{End, BROKEN};
 use crate::machine::place::Place;
 use crate::network::hurt::Hurt;
 use crate::setup::choices::{Fault, Setup, Topology, Trouble};
@@ -40,7 +40,7 @@ impl World {
     /// An end that had not heard of it is told now that its connection is down.
     pub(crate) fn hear(&mut self, end: &End) {
         if let Some((_, to)) = self.connections.deaf.remove(end) {
-            self.tell_link(end.0, end.1, to, Some(ENDED));
+            self.tell_link(end.0, end.1, to, Some(BROKEN));
         }
     }
 

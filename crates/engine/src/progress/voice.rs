@@ -1,0 +1,36 @@
+//! One process of a job on a host that speaks for all: the one that holds a name. The kernel gives
+//! the name back when the process is gone, in whatever way.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::parent_id;
+
+/// The right to speak of something. It ends when it is dropped.
+pub(crate) struct Voice {
+    _name: UnixDatagram,
+}
+
+impl Voice {
+    /// The right to speak of `what`, unless another process that the same launcher started on this
+    /// host has it.
+    pub(crate) fn take(what: &str) -> Option<Voice> {
+        let name = format!("marline-speaks-{}-{what}", parent_id());
+        let address = SocketAddr::from_abstract_name(name).ok()?;
+        let _name = UnixDatagram::bind_addr(&address).ok()?;
+        Some(Voice { _name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_speaks_until_it_is_silent() {
+        let what = format!("test-{}", std::process::id());
+        let first = Voice::take(&what).expect("nobody else has it");
+        assert!(Voice::take(&what).is_none());
+        drop(first);
+        assert!(Voice::take(&what).is_some());
+    }
+}

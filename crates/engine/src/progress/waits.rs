@@ -1,0 +1,49 @@
+//! The hosts that this process waits for, told to people: in the log by each process that waits, on
+//! standard error by one process of a host.
+
+use crate::api::LogLevel;
+use crate::core::awaited::AwaitedHosts;
+use crate::platform::system::System;
+use crate::progress::voice::Voice;
+use crate::state::core::Core;
+use std::collections::BTreeMap;
+
+/// The teller of them, and where it tells.
+pub(crate) struct Waits {
+    hosts: AwaitedHosts,
+    /// Standard error, too.
+    aloud: bool,
+    /// The hosts of which this process speaks there.
+    voices: BTreeMap<String, Voice>,
+}
+
+impl Waits {
+    pub(crate) fn new(aloud: bool) -> Waits {
+        Waits {
+            hosts: AwaitedHosts::default(),
+            aloud,
+            voices: BTreeMap::new(),
+        }
+    }
+
+    /// Tells what is due.
+    pub(crate) fn tell<S: System>(&mut self, now: u64, core: &mut Core<S>) {
+        for said in core.say_awaited(now, &mut self.hosts) {
+            core.say(LogLevel::Warn, &said.text);
+            if !self.aloud {
+                continue;
+            }
+            if !self.voices.contains_key(&said.host) {
+                if let Some(voice) = Voice::take(&said.host) {
+                    self.voices.insert(said.host.clone(), voice);
+                }
+            }
+            if self.voices.contains_key(&said.host) {
+                core.say(LogLevel::Report, &format!("Marline: {}\n", said.text));
+            }
+            if said.over {
+                self.voices.remove(&said.host);
+            }
+        }
+    }
+}
