@@ -225,7 +225,11 @@ impl Node {
     /// before they prove its end.
     fn evidence(&self, conn: &Conn) -> (Evidence, u64) {
         let mut refused = conn.paths.iter().filter(|p| p.refused);
-        let one_kind_ns = match self.cfg.errs(Mutation::BelieveHiccups) {
+        // (Whoever makes the other mistakes, too: those are not about time.)
+        let hasty = self.cfg.errs(Mutation::BelieveHiccups)
+            || self.cfg.errs(Mutation::BelieveRefusals)
+            || self.cfg.errs(Mutation::AskNoneBehind);
+        let one_kind_ns = match hasty {
             true => CERTAIN_NS,
             false => ONE_KIND_NS.min(self.cfg.silence_ns()),
         };
