@@ -22,6 +22,7 @@ README, GUIDE, SIMULATOR = "README.md", "docs/user-guide.md", "docs/simulator.md
 BUILDS = "builds for minutes; this test runs what it built"
 SETS = "what the test sets itself"
 THEIRS = "somebody's program; test_mpi.py::test_marline_run has one of ours"
+EXEC = "test_exec.py does the same"
 MINUTES = "many minutes"
 BATCH = "a batch system's; test_use.py::test_a_job_of_a_batch_system_has_a_summary does the same"
 
@@ -52,6 +53,8 @@ EXCUSED = {
     (GUIDE, "marline run -v -- /opt/mpich/bin/mpiexec -n 4 ./app"): THEIRS,
     (GUIDE, "marline run --no-shm -- mpiexec -n 2 ./app"): THEIRS,
     (GUIDE, "marline run -- mpiexec --with-ft ulfm -n 4 ./app"): "test_survive.py does the same",
+    (GUIDE, "srun --mpi=pmi2 marline exec -- ./app"): EXEC,
+    (GUIDE, "mpirun -n 4 marline exec -- numactl -N 0 ./app"): EXEC,
     (GUIDE, 'eval "$(marline env --shell --mpi mpiexec --stats .)"'): BATCH,
     (GUIDE, "srun ./app"): BATCH,
     (GUIDE, "marline stats --require"): BATCH,

@@ -94,8 +94,8 @@ fn check_undoing(
     let undone = rows.any(|(n, kinds, good)| *n == name && kinds.contains(&kind) && !good(value));
     match undone && !set.iter().any(|(n, _)| n == name) {
         true => Err(format!(
-            "`{said}` keeps the job from Marline: leave it away, or start mpiexec without \
-             `marline run`"
+            "`{said}` keeps the job from Marline: leave it away, or start the program without \
+             `marline`"
         )),
         false => Ok(()),
     }

@@ -1,9 +1,8 @@
 //! `marline env`: the settings of `marline run`, for a job script.
 
-use crate::mpi::{self, Fabric};
-use crate::run::{variables, Common};
+use crate::run::{for_ranks, Common};
 use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::{contradict, json, provider, settings, tool};
+use crate::{json, mpi, settings, tool};
 use std::path::PathBuf;
 
 /// Arguments of `env`.
@@ -26,9 +25,6 @@ pub struct EnvArgs {
     stats: Option<PathBuf>,
 }
 
-/// The variable that says if rank 0 writes at its end what it counted.
-pub const SUMMARY: &str = "FI_MARLINE_SUMMARY";
-
 /// The text that follows the options in `marline env --help`.
 pub const AFTER_HELP: &str = "\
 In a job script:
@@ -42,24 +38,10 @@ variables are for: `marline run --help`.";
 /// Prints the settings.
 pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     let mpi = mpi::detect(&args.mpi)?;
-    let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
-    let environment = settings::environment();
-    settings::check(&environment)?;
     if args.common.verbose {
         tool::say(&mpi.describe());
     }
-    let mut set = variables(
-        (&mpi, &[]),
-        &Fabric::Marline(dir),
-        &args.common,
-        &environment,
-    );
-    for said in contradict::check(mpi.kind, &set, &[], &environment)? {
-        tool::say(&said);
-    }
-    if !environment.iter().any(|(name, _)| name == SUMMARY) {
-        set.push((SUMMARY.to_owned(), "on".to_owned()));
-    }
+    let mut set = for_ranks(&mpi, &args.common, &settings::environment())?.told();
     if let Some(parent) = &args.stats {
         let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
         set.push((STATS_DIR.to_owned(), dir));

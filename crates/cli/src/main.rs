@@ -10,9 +10,12 @@ mod asked;
 mod child;
 mod contradict;
 mod doctor;
+mod elf;
 mod env;
+mod exec;
 mod json;
 mod lab;
+mod linked;
 mod mca;
 mod model;
 mod mpi;
@@ -49,6 +52,11 @@ enum Command {
     /// Print the settings that `marline run` would make, for a job script.
     #[command(after_help = env::AFTER_HELP)]
     Env(env::EnvArgs),
+    /// Become a rank of a job over Marline, where a batch system or any launcher starts the ranks:
+    /// `srun marline exec -- ./app`.
+    #[command(after_help = exec::AFTER_HELP,
+              override_usage = "marline exec [OPTIONS] -- ./app [ARGUMENTS]")]
+    Exec(exec::ExecArgs),
     /// Print what Marline counts: of running processes, or of a job that kept its statistics.
     Stats(stats::StatsArgs),
     /// Print what happened to rails, paths and peers: while a job runs, or of one that kept its
@@ -92,6 +100,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
+        Command::Exec(args) => exec::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Events(args) => stats::events::main(&args),
         Command::Doctor => doctor::main(),

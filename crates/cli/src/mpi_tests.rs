@@ -69,7 +69,7 @@ fn recognises_the_installed_ones() {
 fn launchers_of_batch_systems_are_told_what_works() {
     for word in ["srun", "/usr/bin/srun", "aprun"] {
         let error = detect(word).unwrap_err();
-        assert!(error.contains("$(marline env --shell --mpi"), "{error}");
+        assert!(error.contains("marline exec -- ./app"), "{error}");
     }
     let error = detect("./no-such-app").unwrap_err();
     assert!(error.contains("is not an mpiexec: give"), "{error}");

@@ -1,5 +1,6 @@
 //! Finding the provider library, and checking that libfabric will find it too.
 
+use crate::elf;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,8 +73,6 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
     libraries.find(|library| library.is_file())
 }
 
-/// The head of a library or program (ELF, 64 bits) in bytes, and what it says of the file.
-const HEAD: usize = 64;
 /// Class and byte order; the machine.
 const OURS: [std::ops::Range<usize>; 2] = [0..6, 18..20];
 
@@ -81,7 +80,7 @@ const OURS: [std::ops::Range<usize>; 2] = [0..6, 18..20];
 /// over it without a word, and ranks die of a bus error where its end is missing.
 fn flaw(library: &Path) -> Option<String> {
     let bad = |why: String| Some(format!("{}: {why}", library.display()));
-    let (head, length) = match head(library) {
+    let (head, length) = match elf::head(library) {
         Ok(read) => read,
         Err(error) => return bad(format!("{error}; ranks have to be able to read it")),
     };
@@ -90,8 +89,8 @@ fn flaw(library: &Path) -> Option<String> {
         let built = "build it here (`make build`), or copy it again from where it was built";
         return bad(format!("this is no library for this machine: {built}"));
     }
-    let number = |at: usize| u64::from(u16::from_ne_bytes([head[at], head[at + 1]]));
-    let table = u64::from_ne_bytes(std::array::from_fn(|n| head[0x28 + n]));
+    let number = |at: usize| u64::from(elf::half(&head, at));
+    let table = elf::word(&head, 0x28);
     // The table of sections is the last thing in the file.
     let whole = table.saturating_add(number(0x3a) * number(0x3c));
     if length < whole {
@@ -102,21 +101,10 @@ fn flaw(library: &Path) -> Option<String> {
     None
 }
 
-fn head_of_ours() -> Option<[u8; HEAD]> {
-    head(&crate::tool::own_path().ok()?)
+fn head_of_ours() -> Option<[u8; elf::HEAD]> {
+    elf::head(&crate::tool::own_path().ok()?)
         .ok()
         .map(|(head, _)| head)
-}
-
-/// The first bytes of a file, zeros where it is shorter, and its length.
-fn head(file: &Path) -> std::io::Result<([u8; HEAD], u64)> {
-    use std::io::Read;
-    let file = fs::File::open(file)?;
-    let length = file.metadata()?.len();
-    let mut start = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut start)?;
-    start.resize(HEAD, 0);
-    Ok((std::array::from_fn(|n| start[n]), length))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::mpi::{self, Fabric, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::summary::{finish, Ran, SummaryArgs};
 use crate::{asked, child, contradict, mca, preload, provider, settings, tool};
+use marline_engine::stats::page;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +32,9 @@ Variables that are read:
   FI_MARLINE_...         settings of the library, docs/settings.md; those that people set first:
                          FI_MARLINE_RAILS (interfaces to use), FI_MARLINE_CHECKSUM,
                          FI_MARLINE_PEER_TIMEOUT_MS, FI_MARLINE_STATS_DIR (keeps the statistics)";
+
+/// The variable that says if rank 0 writes at its end what it counted.
+const SUMMARY: &str = "FI_MARLINE_SUMMARY";
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
@@ -91,14 +95,31 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     let environment = settings::environment();
     settings::check(&environment)?;
     let fabric = Fabric::Marline(dir);
-    let set = variables((&mpi, rest), &fabric, &args.common, &environment);
+    let prepared = variables((&mpi, rest), &fabric, &args.common, &environment);
     let job = Job {
         mpi,
-        set,
+        set: prepared.told(),
         args: rest.to_vec(),
     };
-    let command = Command::new(&job.mpi.mpiexec);
+    let command = Command::new(&job.mpi.file);
     start(command, job, &args.common, Some(&args.summary))
+}
+
+/// The variables of a job.
+#[derive(Default)]
+pub struct Prepared {
+    /// Their names and values.
+    pub set: Vec<(String, String)>,
+    /// Warnings for the user, a text each.
+    pub said: Vec<String>,
+}
+
+impl Prepared {
+    /// The variables, after their user has been warned.
+    pub fn told(self) -> Vec<(String, String)> {
+        self.said.iter().for_each(|said| tool::say(said));
+        self.set
+    }
 }
 
 /// The variables that a job of this MPI gets in `environment`, when its mpiexec is called
@@ -108,59 +129,88 @@ pub fn variables(
     fabric: &Fabric,
     common: &Common,
     environment: &[(String, String)],
-) -> Vec<(String, String)> {
+) -> Prepared {
     let kind = mpi.kind;
     let known = [mca::of_files(mpi, environment), environment.to_vec()].concat();
     let matching = asked::matching(kind, &mca::spelled_out(mpi, args), &known);
-    let mut set = effective(
-        &mpi::variables(kind, fabric, common.no_shm, matching),
-        environment,
-    );
-    mpi::hazards(kind, environment).inspect(|said| tool::say(said));
-    let Fabric::Marline(dir) = fabric else {
-        return set;
+    let vars = mpi::variables(kind, fabric, common.no_shm, matching);
+    let mut prepared = Prepared {
+        set: effective(&vars, environment),
+        said: mpi::hazards(kind, environment).into_iter().collect(),
     };
-    if asked::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
-        set.extend(effective(&[mpi::told_soon()], environment));
+    if let Fabric::Marline(dir) = fabric {
+        if asked::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
+            prepared.set.extend(effective(&[mpi::told_soon()], environment));
+        }
+        preloads(&mut prepared, kind, dir, common, environment);
     }
-    let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
+    prepared
+}
+
+/// The variables of ranks that another than `marline run` starts.
+pub fn for_ranks(
+    mpi: &Mpi,
+    common: &Common,
+    environment: &[(String, String)],
+) -> Result<Prepared, String> {
+    settings::check(environment)?;
+    let dir = provider::find_dir(common.provider_dir.as_deref())?;
+    let mut prepared = variables((mpi, &[]), &Fabric::Marline(dir), common, environment);
+    let gives_way = contradict::check(mpi.kind, &prepared.set, &[], environment)?;
+    prepared.said.extend(gives_way);
+    // In a job of `marline run` that one sums up.
+    if !environment
+        .iter()
+        .any(|(name, _)| name == SUMMARY || name == page::RUN)
+    {
+        prepared.set.push((SUMMARY.to_owned(), "on".to_owned()));
+    }
+    Ok(prepared)
+}
+
+/// The libraries that are preloaded, and what goes with them.
+fn preloads(
+    prepared: &mut Prepared,
+    kind: mpi::Kind,
+    dir: &Path,
+    common: &Common,
+    environment: &[(String, String)],
+) {
     let own = (!common.no_preload).then(|| preload::library(kind, dir));
     if let Some(lost) = own
         .as_ref()
         .filter(|own| own.is_none())
         .and(preload::lost(kind))
     {
-        tool::say(&format!(
+        prepared.said.push(format!(
             "libmarline-mpi.so is not beside libmarline-fi.so, or its path has a blank or a colon, \
              and is not preloaded (as with --no-preload): {lost}"
         ));
     }
     let own = own.flatten();
     if own.is_some() {
-        set.extend(effective(mpi::yields(kind).as_slice(), environment));
+        let yields = effective(mpi::yields(kind).as_slice(), environment);
+        prepared.set.extend(yields);
     }
-    let (multicast, more) = multicast(common, dir);
-    set.extend(more);
-    let value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
+    let multicast = multicast(common, dir, prepared);
+    let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
+    let value = of_user.map(|(_, value)| value.clone());
     let value = preload::value((own, multicast), common.multicast.is_some(), value);
-    set.extend(value.map(|v| (preload::VARIABLE.to_owned(), v)));
-    set
+    let value = value.map(|v| (preload::VARIABLE.to_owned(), v));
+    prepared.set.extend(value);
 }
 
-/// The library of multicast, if it is wanted and there, and its variables.
-fn multicast(common: &Common, dir: &Path) -> (Option<PathBuf>, Vec<(String, String)>) {
+/// The library of multicast, if it is wanted and there; its variables are set.
+fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<PathBuf> {
     let asked = common.multicast.as_ref();
     if asked.is_none() && (common.no_multicast || common.no_preload) {
-        return (None, Vec::new());
+        return None;
     }
     let Some((library, provider)) = preload::multicast(dir) else {
-        asked.inspect(|_| {
-            tool::say(
-                "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
-                 path has a blank or a colon: all calls stay the MPI's",
-            )
-        });
-        return (None, Vec::new());
+        let said = "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
+                    path has a blank or a colon: all calls stay the MPI's";
+        prepared.said.extend(asked.map(|_| said.to_owned()));
+        return None;
     };
     let calls = asked.map_or_else(
         || preload::UNASKED_CALLS.to_owned(),
@@ -174,7 +224,8 @@ fn multicast(common: &Common, dir: &Path) -> (Option<PathBuf>, Vec<(String, Stri
         set.push((preload::MULTICAST_UNASKED, "1".to_owned()));
     }
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    (Some(library), set.into_iter().map(owned).collect())
+    prepared.set.extend(set.into_iter().map(owned));
+    Some(library)
 }
 
 /// The variables to set: all but the preferences that the user has decided otherwise.
@@ -254,11 +305,11 @@ mod tests {
         let mpi = Mpi {
             kind: mpi::Kind::OpenMpi5,
             version: "5.0.0".to_owned(),
-            mpiexec: "mpiexec".into(),
+            file: "mpiexec".into(),
             path: None,
         };
         let names = |common: &Common, environment: &[(String, String)]| {
-            let set = variables((&mpi, &[]), &fabric, common, environment);
+            let set = variables((&mpi, &[]), &fabric, common, environment).set;
             let has = |name: &str| set.iter().any(|(n, _)| n == name);
             (has(preload::VARIABLE), has(mpi::YIELD_WHEN_IDLE))
         };

@@ -264,7 +264,7 @@ mod tests {
         Mpi {
             kind,
             version: "5".into(),
-            mpiexec: "/m/mpiexec".into(),
+            file: "/m/mpiexec".into(),
             path: None,
         }
     }

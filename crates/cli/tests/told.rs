@@ -310,7 +310,7 @@ fn each_mistake_has_its_answer() {
     srun.env("PATH", &dir.0).env("MARLINE_PROVIDER_DIR", &dir.0);
     refused(
         srun.args(["run", "--", "srun", "-n", "4", "./app"]),
-        "$(marline env --shell --mpi",
+        "srun marline exec -- ./app",
     );
     let colon = dir.0.join("a:b");
     std::fs::create_dir_all(&colon).unwrap();

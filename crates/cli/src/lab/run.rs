@@ -60,7 +60,8 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
         Provider::None => Fabric::Unchanged,
     };
     settings::check(&environment)?;
-    let mut set = variables((&mpi, &args.program), &fabric, &args.common, &environment);
+    let prepared = variables((&mpi, &args.program), &fabric, &args.common, &environment);
+    let mut set = prepared.told();
     let marline = args.provider == Provider::Marline;
     if marline && !environment.iter().any(|(name, _)| name == RAILS) {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));
@@ -69,7 +70,7 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
     let mut words = launcher_args(mpi.kind, &lab, args.ranks, args.ppn);
     words.extend(args.program.iter().cloned());
     let mut command = enter::enter(&lab, Place::Switch)?;
-    command.arg(&mpi.mpiexec);
+    command.arg(&mpi.file);
     start(
         command,
         Job {
