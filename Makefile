@@ -8,7 +8,7 @@ PROFILE ?= release
 # Two tests at once: most of them wait for a fault to begin or to end.
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
-.PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
+.PHONY: test-packages install uninstall deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
@@ -23,6 +23,14 @@ build:
 	install -m 755 $(TARGET)/$(PROFILE)/libmarline_mpi.so build/provider/libmarline-mpi.so
 	install -m 755 $(TARGET)/$(PROFILE)/libmarline_collectives.so build/provider/libmarline-collectives.so
 	echo plain > build/provider/how
+
+# Installs what `make build` built: as root with sudo, which needs no compiler.
+PREFIX ?= /usr/local
+install:
+	scripts/install put $(TARGET)/$(PROFILE) "$(DESTDIR)" "$(PREFIX)"
+
+uninstall:
+	scripts/install remove "$(DESTDIR)" "$(PREFIX)"
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
 guided: deps build programs
@@ -68,12 +76,17 @@ eager:
 	cargo build --release --locked -p marline-engine --example eager
 
 test-e2e: deps build programs eager
-	$(PYTEST) tests/e2e -m "not soak"
+	$(PYTEST) tests/e2e -m "not soak and not packages"
+
+# What is installed, and started by others than us: packages, launchers, batch systems.
+test-packages: build programs
+	scripts/install-deps packages
+	$(PYTEST) tests/e2e -m packages
 
 soak: deps build programs eager
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
-	$(PYTEST) tests/e2e
+	$(PYTEST) tests/e2e -m "not packages"
 	$(MAKE) soak-seeds
 
 # Simulated clusters without end, with new seeds each time: until one fails, or Ctrl-C.
@@ -141,7 +154,7 @@ bench-rma: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
-	bash -n scripts/install-deps scripts/aarch64 scripts/guided .ci/run
+	bash -n scripts/install scripts/install-deps scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \

@@ -48,6 +48,8 @@ EXCUSED = {
     (README, "make bench-smax"): MINUTES,
     (README, "make bench-progress"): MINUTES,
     (GUIDE, "make build"): BUILDS,
+    (GUIDE, "make build && sudo make install PREFIX=/usr/local"): "test_install.py does the same",
+    (GUIDE, "sudo make uninstall PREFIX=/usr/local"): "test_install.py does the same",
     (GUIDE, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,
     (GUIDE, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
     (GUIDE, "marline run -v -- /opt/mpich/bin/mpiexec -n 4 ./app"): THEIRS,

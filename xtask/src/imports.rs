@@ -3,18 +3,22 @@
 use crate::sources::{Report, Source};
 
 /// The crates of ours that each may import. `proto` never imports `rails`, nobody `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 11] = [
+const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
     ("rails", &["wire"]),
     ("engine", &["wire", "checksum", "proto", "rails"]),
-    ("provider", &["engine"]),
+    ("version", &["wire"]),
+    ("provider", &["engine", "version"]),
     ("symbols", &[]),
     ("mpi-shim", &["symbols"]),
     ("collectives", &["symbols"]),
     ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
-    ("cli", &["wire", "checksum", "rails", "engine", "sim"]),
+    (
+        "cli",
+        &["wire", "checksum", "rails", "engine", "sim", "version"],
+    ),
 ];
 
 /// Checks every `crates/*/Cargo.toml`, and that every crate is in the table.

@@ -13,6 +13,7 @@ mod doctor;
 mod elf;
 mod env;
 mod exec;
+mod generate;
 mod json;
 mod lab;
 mod linked;
@@ -31,13 +32,13 @@ mod summary;
 mod tool;
 mod tune;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use outcome::EXIT_REFUSED;
 use std::process::ExitCode;
 
 /// Marline: unmodified MPI programs over several networks at once.
 #[derive(Parser)]
-#[command(name = "marline", version)]
+#[command(name = "marline", version = marline_version::TEXT)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -73,6 +74,9 @@ enum Command {
     Tune(tune::TuneArgs),
     /// Print what checksums cost, by the papers' models and by this machine's profile.
     Model(model::ModelArgs),
+    /// Write man pages and completions into a directory like /usr/share.
+    #[command(hide = true)]
+    Generate(generate::GenerateArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
     LabHolder(lab::holder::HolderArgs),
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),
         Command::Tune(args) => tune::main(&args),
         Command::Model(args) => model::main(&args),
+        Command::Generate(args) => generate::main(&args, &Cli::command()),
         Command::LabHolder(args) => lab::holder::main(&args),
         Command::LabAgent(args) => lab::enter::agent_main(&args),
     };

@@ -5,7 +5,7 @@ use crate::fabric::{Fabric, FabricShared};
 use crate::log::trace;
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{about, domain, domain_open, eq, poll};
+use crate::{about, domain, domain_open, eq, log, poll};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub(crate) unsafe extern "C" fn open(
                 return Err(Errno::NODATA);
             }
             let api_version = (*attr).api_version;
+            log::info(&format!("Marline {}", marline_version::TEXT));
             trace!("fabric open, API version {api_version:#x}");
             let fabric = Fabric {
                 fid: fid_fabric {

@@ -183,6 +183,8 @@ impl About {
         };
         let lines = [
             "    nic:".to_owned(),
+            // No other field of a reply is a text that people see.
+            format!("        marline: {}", marline_version::TEXT),
             "        fi_device_attr:".to_owned(),
             format!("            name: {}", self.name),
             format!("            device_id: {}", or_none(&card.model)),

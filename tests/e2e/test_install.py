@@ -1,0 +1,84 @@
+"""`make install` and `make uninstall`: what is installed works from where it is, and goes again."""
+
+import os
+import subprocess
+
+import pytest
+
+import lab as labs
+
+pytestmark = pytest.mark.packages
+BUILT = labs.MARLINE.parent
+
+
+def install(*words):
+    script = [labs.ROOT / "scripts" / "install", *words]
+    done = subprocess.run([str(word) for word in script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def said(*words, **env):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          env=labs.clean_env(env))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_installed_works_and_goes_again(stress, mpich, tmp_path):
+    """Below a directory that packagers name, moved to its place afterwards; with a neighbour."""
+    stage, place = tmp_path / "stage", tmp_path / "place"
+    (stage / "opt" / "bin").mkdir(parents=True)
+    (stage / "opt" / "bin" / "neighbour").touch()
+    before = files(stage)
+    install("put", BUILT, stage, "/opt")
+    install("put", BUILT, stage, "/opt")
+    stage.rename(place)
+    marline = place / "opt" / "bin" / "marline"
+    assert " (wire " in said(marline, "--version")
+    words = [marline, "run", "--no-shm", "--require", "--", f"{mpich.mpiexec}/bin/mpiexec", "-n", 2]
+    words += stress(mpich, "--phases", "ring", "--iterations", 2)
+    env = {name: value for name, value in os.environ.items() if name != "MARLINE_PROVIDER_DIR"}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60,
+                          env={**env, "FI_MARLINE_RAILS": "lo"})
+    assert done.returncode == 0 and "stress ok" in done.stdout, done.stdout + done.stderr
+    for page in ("man1/marline.1", "man1/marline-exec.1", "man7/fi_marline.7"):
+        assert (place / "opt/share/man" / page).is_file()
+    install("remove", place, "/opt")
+    assert files(place) == before
+
+
+def test_the_shells_know_the_commands(tmp_path):
+    install("put", BUILT, tmp_path, "/usr")
+    script = tmp_path / "usr/share/bash-completion/completions/marline"
+    ask = f'. {script}; COMP_WORDS=(marline e); COMP_CWORD=1; _marline marline e marline; echo "${{COMPREPLY[@]}}"'
+    assert set(said("bash", "-c", ask).split()) >= {"exec", "env", "events"}
+
+
+def test_a_module_is_loaded_and_unloaded(tmp_path):
+    """The environment is as before (but for the list that Modules keeps itself)."""
+    prefix = tmp_path / "opt"
+    install("put", BUILT, "", prefix)
+    script = f"""
+        . /usr/share/modules/init/bash
+        module use {prefix}/share/modulefiles
+        export -p | grep -vE ' (_|LOADEDMODULES)=' >{tmp_path}/before
+        module load marline
+        command -v marline; marline --version
+        module unload marline
+        export -p | grep -vE ' (_|LOADEDMODULES)=' >{tmp_path}/after
+    """
+    told = said("bash", "-c", script).splitlines()
+    assert told[0] == f"{prefix}/bin/marline" and " (wire " in told[1], told
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+def test_versions_are_named(lab, tmp_path):
+    """By the command, and by the provider where libfabric shows it."""
+    version = said(labs.MARLINE, "--version").split(None, 1)[1].strip()
+    env = [f"FI_PROVIDER_PATH={labs.PROVIDER_DIR}", "FI_LOG_LEVEL=info", "FI_LOG_PROV=marline"]
+    shown = lab.exec("h0", "env", *env, "fi_info", "-p", "marline", "-v")
+    assert f"marline: {version}\n" in shown.stdout, shown.stdout[:2000] + shown.stderr[:2000]
