@@ -8,7 +8,7 @@ PROFILE ?= release
 # Two tests at once: most of them wait for a fault to begin or to end.
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
-.PHONY: test-packages install uninstall deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
+.PHONY: test-packages portable deb rpm wheel dist install uninstall deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-rails bench-sums bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-together bench-rma \
 	detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
@@ -31,6 +31,25 @@ install:
 
 uninstall:
 	scripts/install remove "$(DESTDIR)" "$(PREFIX)"
+
+# Packages in build/packages, and `make dist`: the sources with those of all crates, for builds
+# offline. They hold what `make portable` builds: for glibc 2.28 or newer (Debian 10, RHEL 8), by
+# Zig's linker, and for ARCH=aarch64 as well.
+ARCH ?= $(shell uname -m)
+export MARLINE_PORTABLE ?= $(abspath $(TARGET))/portable/$(ARCH)-unknown-linux-gnu/$(PROFILE)
+portable:
+	scripts/install-deps wheel
+	PATH="$(MARLINE_MPI_DIR)/wheel/bin:$$PATH" cargo zigbuild --profile $(PROFILE) --locked \
+		--target-dir $(TARGET)/portable --target $(ARCH)-unknown-linux-gnu.2.28 \
+		-p marline-cli -p marline-provider -p marline-mpi-shim -p marline-collectives
+
+# The pages of a command for another machine are written by this machine's.
+deb rpm wheel: portable $(if $(filter $(ARCH),$(shell uname -m)),,build)
+	$(if $(filter $(ARCH),$(shell uname -m)),,MARLINE_GENERATE=$(TARGET)/$(PROFILE)/marline) \
+		scripts/package $@ $(MARLINE_PORTABLE) build/packages
+
+dist:
+	scripts/package dist build/packages
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
 guided: deps build programs
@@ -79,7 +98,7 @@ test-e2e: deps build programs eager
 	$(PYTEST) tests/e2e -m "not soak and not packages"
 
 # What is installed, and started by others than us: packages, launchers, batch systems.
-test-packages: build programs
+test-packages: build portable programs
 	scripts/install-deps packages
 	$(PYTEST) tests/e2e -m packages
 
@@ -158,7 +177,7 @@ lint:
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
 		bench/apps bench/bcast bench/rma bench/crowd \
-		bench/*.py scripts/demo tests/e2e/*.py
+		bench/*.py scripts/demo scripts/package tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
 NIGHTLY ?= +nightly
