@@ -20,11 +20,11 @@ PORTABLE = Path(os.environ.get(
 COMPILERS = ("cc", "gcc", "git", "cargo", "rustc")
 
 
-def run(*words, timeout=300, **env):
+def run(*words, timeout=300, cwd=None, **env):
     """What a command says, on both its outputs; an error if it fails. It has no variable of ours."""
     clean = {n: v for n, v in labs.clean_env(env).items() if not n.startswith("MARLINE_")}
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=clean,
-                          timeout=timeout)
+                          timeout=timeout, cwd=cwd)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -152,10 +152,7 @@ def test_tarball_builds_offline(tmp_path):
     home = os.environ.get("RUSTUP_HOME", Path.home() / ".rustup")
     env = {"CARGO_HOME": tmp_path / "home", "RUSTUP_HOME": home, "CARGO_TARGET_DIR": tmp_path / "target"}
     shipped = [f"-pmarline-{name}" for name in ("cli", "provider", "mpi-shim", "collectives")]
-    run("cargo", "check", "--offline", "--locked", *shipped, "--manifest-path", tree / "Cargo.toml",
-        timeout=1200, **env)
-    run("cargo", "test", "--offline", "--locked", "-p", "marline-version", "--manifest-path",
-        tree / "Cargo.toml", timeout=600, **env)
+    run("cargo", "check", "--offline", "--locked", *shipped, timeout=1200, cwd=tree, **env)
     commit = (tree / ".commit").read_text().strip()
     built = (tmp_path / "target").rglob("output")
     assert any(f"commit {commit[:12]})" in path.read_text(errors="replace") for path in built)

@@ -1,0 +1,87 @@
+"""`srun marline exec -- ./app` by a real Slurm, whose users set nothing and forget nothing."""
+
+import re
+
+import pytest
+
+import lab as labs
+from slurm import Slurm
+from test_exec import EXEC, carried
+
+pytestmark = pytest.mark.packages
+RING = ("--phases", "ring", "--iterations", 2, "--max-size", 100000)
+# As a module file or the site's profile would set.
+RAILS = {"FI_MARLINE_RAILS": "rail0,rail1"}
+ROOT = {f"{who}_ALLOW_RUN_AS_ROOT{word}": 1 for who in ("OMPI", "PRTE") for word in ("", "_CONFIRM")}
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with labs.Lab(f"slurm{tmp_path_factory.getbasetemp().name[-4:]}") as lab:
+        lab.meet()
+        with Slurm(lab, tmp_path_factory.mktemp("slurm")) as slurm:
+            yield slurm
+
+
+@pytest.mark.parametrize("name, pmi", [("mpich", "pmi2"), ("intel", "pmi2"), ("openmpi", "pmix")])
+def test_srun(slurm, stress, name, pmi):
+    mpi = labs.MPIS[name]
+    result = slurm.run("srun", "-N2", "-n2", f"--mpi={pmi}", *EXEC, *stress(mpi, *RING), env={**RAILS, **mpi.env})
+    assert result.find("^stress ok"), result.tail()
+    carried(result)
+
+
+def test_mpirun_in_an_allocation(slurm, stress, openmpi):
+    """Open MPI's mpirun starts its daemons by srun."""
+    words = ["salloc", "-N2", "-n2", f"{openmpi.mpiexec}/bin/mpirun", *EXEC, *stress(openmpi, *RING)]
+    result = slurm.run(*words, env={**RAILS, **ROOT})
+    assert result.find("^stress ok"), result.tail()
+    carried(result)
+
+
+def script(slurm, program):
+    words = ["/usr/bin/env", "FI_MARLINE_RAILS=rail0,rail1", *EXEC, *program]
+    return "srun --exact -N2 -n2 --mpi=pmi2 " + " ".join(map(str, words))
+
+
+# Before its program: until a rank of the other step has begun as well.
+MEET = "/bin/sh -c ': >$1/begun-$2; until [ -e $1/begun-$3 ]; do /bin/sleep 0.1; done; shift 3; exec \"$@\"' sh"
+
+
+def test_steps_side_by_side_that_inherit_nothing(slurm, stress, mpich):
+    """Two steps of a batch job at once, each with its own summary in the job's output, with
+    `--export=NONE` for the job and for its steps. A step beside them has none of Marline's variables."""
+    step = script(slurm, stress(mpich, *RING)).replace("srun", "srun --export=NONE")
+    steps = [step.replace("/usr/bin/env", f"{MEET} {slurm.place} {pair} /usr/bin/env") for pair in ("a b", "b a")]
+    text = f"{steps[0]} &\n{steps[1]} &\nwait\necho then\nsrun -N1 -n1 /usr/bin/env\n"
+    number, out = slurm.batch(text, "-N2", "--ntasks-per-node=2", "--export=NONE")
+    state = slurm.wait_until(number, "COMPLETED", "FAILED", "TIMEOUT")
+    said = out.read_text()
+    assert state == "COMPLETED" and len(re.findall("^stress ok", said, re.M)) == 2, said
+    assert len(re.findall("^Marline: rank 0 sent .* over 2 rails", said, re.M)) == 2, said
+    after = said.split("\nthen\n")[1]
+    assert "SLURM_JOB_ID=" in after, after
+    assert not re.search("^(FI_|MPIR_|OMPI_|LD_PRELOAD|MARLINE)", after, re.M), after
+
+
+def test_a_job_that_is_put_back_after_its_node_failed(slurm, stress, mpich):
+    """The first run is ended with its node; the second runs to its end, and says what it sent."""
+    endless = script(slurm, stress(mpich, "--continue", 600, "--max-size", 100000, "--report", 0.3))
+    text = f'if [ -z "$SLURM_RESTART_COUNT" ]; then {endless}; else {script(slurm, stress(mpich, *RING))}; fi'
+    number, out = slurm.batch(text, "-N2", "-n2", "--requeue", "--open-mode=append")
+    running = labs.Running(["tail", "-F", str(out)], labs.clean_env({}))
+    try:
+        assert running.wait_for("^stress t=", 120), running.output() + slurm.logs()
+        node = f"NodeName={slurm.lab.name}-h1"
+        assert slurm.run("scontrol", "update", node, "State=DOWN", "Reason=test").ok
+        slurm.wait_until(number, "PENDING")
+        # It may be back already: its daemon never ended, and says so.
+        slurm.run("scontrol", "update", node, "State=RESUME")
+        # Slurm lets a requeued job wait for two minutes before it starts again.
+        assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now").ok
+        state = slurm.wait_until(number, "COMPLETED", "FAILED", "TIMEOUT", timeout=300)
+    finally:
+        running.kill()
+    said = out.read_text()
+    assert state == "COMPLETED" and re.search("^stress ok", said, re.M), said
+    assert re.search("^Marline: rank 0 sent .* over 2 rails", said, re.M), said
