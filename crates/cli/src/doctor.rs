@@ -6,11 +6,43 @@ use marline_rails::{
     RailChoice,
 };
 
+/// Arguments of `doctor`.
+#[derive(clap::Args)]
+pub struct DoctorArgs {
+    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld);
+    /// which ports that are says FI_MARLINE_PORTS.
+    #[arg(long)]
+    firewall: bool,
+}
+
 /// Prints the report; the exit status is 0, as missing adapters are no fault.
-pub fn main() -> Result<u8, String> {
+pub fn main(args: &DoctorArgs) -> Result<u8, String> {
+    if args.firewall {
+        crate::tool::print(&firewall(Settings::from_env()?.ports.0)?)?;
+        return Ok(0);
+    }
     let named = std::env::var(RAILS).unwrap_or_default();
     print!("{}{}", report(), meaning(&named));
     Ok(0)
+}
+
+/// The rules for the ports of a job, as commands.
+fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
+    let Some((least, most)) = ports else {
+        return Err(
+            "set FI_MARLINE_PORTS=LO-HI, for all hosts of the job: without it the ports are any, \
+             and a firewall cannot tell them from others"
+                .to_owned(),
+        );
+    };
+    Ok(format!(
+        "# nft: in the table and chain that drops what comes in\n\
+         nft insert rule inet filter input udp dport {least}-{most} accept\n\
+         nft insert rule inet filter input tcp dport {least}-{most} accept\n\
+         # firewalld\n\
+         firewall-cmd --permanent --add-port={least}-{most}/udp --add-port={least}-{most}/tcp\n\
+         firewall-cmd --reload\n"
+    ))
 }
 
 /// The setting that names rails.

@@ -64,7 +64,7 @@ enum Command {
     /// statistics.
     Events(stats::events::EventsArgs),
     /// Print which rails this machine has, and why others are not there.
-    Doctor,
+    Doctor(doctor::DoctorArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Events(args) => stats::events::main(&args),
-        Command::Doctor => doctor::main(),
+        Command::Doctor(args) => doctor::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => marline_sim::command::run(&args).map(|kept| u8::from(!kept)),
         Command::Tune(args) => tune::main(&args),

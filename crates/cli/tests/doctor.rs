@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use support::{marline, Dir};
+use support::{fail, marline, succeed, Dir};
 
 /// Compiles the stand-in (see there), as the loader looks for the library.
 fn stand_in(tag: &str) -> Dir {
@@ -107,4 +107,24 @@ fn it_says_why_there_is_no_device() {
         said.contains("\n  none: ") && said.contains("libibverbs.so.1: file too"),
         "{said}"
     );
+}
+
+#[test]
+fn rules_for_firewalls_name_the_range() {
+    let dir = Dir::new("firewall");
+    let doctor = |ports: &str| {
+        let mut command = marline(&dir.0);
+        command
+            .args(["doctor", "--firewall"])
+            .env("FI_MARLINE_PORTS", ports);
+        command
+    };
+    let said = succeed(&mut doctor("20000-20099"));
+    assert!(said.contains("udp dport 20000-20099 accept"), "{said}");
+    assert!(said.contains("tcp dport 20000-20099 accept"), "{said}");
+    assert!(said.contains("--add-port=20000-20099/udp"), "{said}");
+    let said = fail(&mut doctor(""));
+    assert!(said.contains("FI_MARLINE_PORTS=LO-HI"), "{said}");
+    let said = fail(&mut doctor("20099-20000"));
+    assert!(said.contains("allowed is LO-HI"), "{said}");
 }

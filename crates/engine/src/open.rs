@@ -18,8 +18,8 @@ use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, with_paths, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript,
-    InterfaceWatch, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig, UdpAddr,
-    UdpConfig, VerbsConfig,
+    InterfaceWatch, Ports, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig,
+    UdpAddr, UdpConfig, VerbsConfig,
 };
 use marline_wire::{RailKind, GRANULE};
 use std::net::IpAddr;
@@ -143,8 +143,8 @@ impl Opened {
     }
 }
 
-/// A rail and the one that stands behind it have one port. Where any free one will do, it is tried
-/// so often to find one that is free for both.
+/// A rail and the one that stands behind it have one port. Where several will do, so many are tried
+/// to find one that is free for both.
 const PORT_TRIES: u32 = 16;
 
 impl Settings {
@@ -179,29 +179,30 @@ fn open_rails(
     let mut named = 0;
     while let Some(choice) = choices.next() {
         let behind = choices.next_if(|next| next.standby);
-        let mut tries = match settings.port {
-            0 => PORT_TRIES,
-            _ => 1,
-        };
+        let mut config = config.clone();
+        let mut tries = PORT_TRIES;
         loop {
             opened.push(choice.clone(), open_rail(named, &choice, &config, &time)?);
             let Some(behind) = &behind else { break };
-            let mut config = config.clone();
-            config.tcp.standby = true;
-            config.tcp.port = opened.last_port().unwrap_or(0);
-            tries -= 1;
-            match open_rail(ALL_FAULTS, behind, &config, &time) {
+            let port = opened.last_port().unwrap_or(0);
+            let mut beside = config.clone();
+            beside.tcp.standby = true;
+            beside.tcp.ports = Ports::one(port);
+            let why = match open_rail(ALL_FAULTS, behind, &beside, &time) {
                 Ok(rail) => {
                     opened.push(behind.clone(), rail);
                     break;
                 }
-                Err(_) if tries > 0 => opened.pop(),
-                Err(why) => {
-                    let text = format!("no rail stands behind {}: {why}", choice.name());
-                    (log.0)(LogLevel::Info, &text);
-                    break;
-                }
-            }
+                Err(why) => why,
+            };
+            tries -= 1;
+            let Some(others) = config.udp.ports.after(port).filter(|_| tries > 0) else {
+                let text = format!("no rail stands behind {}: {why}", choice.name());
+                (log.0)(LogLevel::Info, &text);
+                break;
+            };
+            opened.pop();
+            config.udp.ports = others;
         }
         named += 1;
     }
@@ -214,6 +215,10 @@ const ALL_FAULTS: u8 = u8::MAX;
 fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
+    let ports = match (settings.port, settings.ports.0) {
+        (0, Some((least, most))) => Ports::range(least, most, std::process::id()),
+        (port, _) => Ports::one(port),
+    };
     let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
@@ -221,7 +226,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
-        port: settings.port,
+        ports,
         connect: true,
         cmsg: false,
         share_groups: settings.multicast_share,
@@ -232,6 +237,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     let tcp = TcpConfig {
         user_timeout_ms: u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
         connections_max: settings.tcp_connections,
+        ports,
         ..TcpConfig::default()
     };
     let verbs = VerbsConfig {

@@ -6,7 +6,7 @@ use common::{
     ip, join, open, open_again, open_default, port_of, receive, Namespace, Random, SendTo,
 };
 use marline_rails::{
-    Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
+    Links, Ports, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::time::Instant;
@@ -77,7 +77,7 @@ fn a_peer_that_ends_is_refused_and_found_again_on_its_port() {
         }
         assert_eq!(event, Some(RailEvent::Refused(tx.connect(&to).link)));
         let config = UdpConfig {
-            port: port_of(&to),
+            ports: Ports::one(port_of(&to)),
             ..UdpConfig::default()
         };
         let (_peer, mut rx) = open_again(address, &config);
@@ -172,7 +172,7 @@ fn an_interface_made_anew_is_followed() {
     drop(rx);
     b.enter();
     let config = UdpConfig {
-        port: port_of(&to),
+        ports: Ports::one(port_of(&to)),
         ..UdpConfig::default()
     };
     let (_peer, mut rx) = open_again("10.1.0.2", &config);

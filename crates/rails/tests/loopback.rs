@@ -4,8 +4,8 @@ mod common;
 
 use common::{open, port_of, receive, Random, SendTo};
 use marline_rails::{
-    choose_interfaces, choose_rails, open_rail, Clock, FaultScript, Links, Rail, RailEvent, RailRx,
-    RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
+    choose_interfaces, choose_rails, open_rail, Clock, FaultScript, Links, Ports, Rail, RailEvent,
+    RailRx, RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 
@@ -295,7 +295,7 @@ fn a_batch_above_the_limits_is_cut_into_several() {
 fn a_taken_port_is_a_clear_error() {
     let (a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
     let config = UdpConfig {
-        port: port_of(&a.local_addr()),
+        ports: Ports::one(port_of(&a.local_addr())),
         ..UdpConfig::default()
     };
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
@@ -305,6 +305,36 @@ fn a_taken_port_is_a_clear_error() {
         error.contains("FI_MARLINE_PORT") && error.contains("unset it"),
         "{error}"
     );
+}
+
+#[test]
+fn rails_share_a_range_and_one_too_many_is_refused_by_name() {
+    let (first, _first_rx) = open("127.0.0.1", &UdpConfig::default());
+    // A port that is taken, and its neighbour: what another process does with that is no matter.
+    let least = port_of(&first.local_addr()).min(65_533);
+    let (mut open_rails, mut ports) = (Vec::new(), Vec::new());
+    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let error = loop {
+        let config = UdpConfig {
+            ports: Ports::range(least, least + 2, 7),
+            ..UdpConfig::default()
+        };
+        match UdpRail::open(&choice[0], &config) {
+            Ok(rail) => {
+                let (tx, rx) = rail.split();
+                ports.push(port_of(&tx.local_addr()));
+                open_rails.push((tx, rx));
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        ports.iter().all(|port| (least..=least + 2).contains(port)),
+        "{ports:?}"
+    );
+    assert!(ports.len() <= 3, "{ports:?}");
+    let range = format!("FI_MARLINE_PORTS={least}-{}", least + 2);
+    assert!(error.contains(&range), "{error}");
 }
 
 #[test]

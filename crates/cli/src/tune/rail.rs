@@ -5,7 +5,7 @@
 
 use marline_engine::profile::RailFigures;
 use marline_rails::{
-    choose_interfaces, show_addr, InterfaceChoice, LinkId, Links, Rail, RailRx, RailTx,
+    choose_interfaces, show_addr, InterfaceChoice, LinkId, Links, Ports, Rail, RailRx, RailTx,
     SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
@@ -59,7 +59,7 @@ struct End {
 impl End {
     fn open(choice: &InterfaceChoice, port: u16) -> Result<End, String> {
         let config = UdpConfig {
-            port,
+            ports: Ports::one(port),
             ..UdpConfig::default()
         };
         let (tx, rx) = UdpRail::open(choice, &config)?.split();

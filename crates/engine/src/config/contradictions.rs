@@ -46,6 +46,12 @@ const ORDERS: &[Order] = &[
 impl Settings {
     /// Refuses settings that contradict each other. The error is a text for people.
     pub fn check(&self) -> Result<(), String> {
+        if self.port != 0 && self.ports.0.is_some() {
+            let (port, ports) = (self.shown("port"), self.shown("ports"));
+            return Err(format!(
+                "{port} and {ports} say different things: leave one away"
+            ));
+        }
         match ORDERS.iter().find(|order| !(order.is_kept)(self)) {
             None => Ok(()),
             Some(order) => Err(format!(
@@ -103,6 +109,17 @@ mod tests {
             ("peer_timeout_ms", "50"),
         ];
         assert!(read(&late).unwrap_err().contains("PEER_TIMEOUT_MS=50"));
+    }
+
+    #[test]
+    fn a_port_and_a_range_are_refused() {
+        let range = ("ports", "20000-20009");
+        let error = read(&[range, ("port", "20000")]).unwrap_err();
+        assert!(
+            error.contains("FI_MARLINE_PORT=20000 and FI_MARLINE_PORTS="),
+            "{error}"
+        );
+        assert!(read(&[range]).is_ok());
     }
 
     #[test]

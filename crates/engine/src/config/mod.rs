@@ -3,6 +3,7 @@
 pub mod choice;
 mod contradictions;
 pub mod policy;
+pub mod ports;
 pub mod profile;
 pub mod scheme;
 pub mod settings;

@@ -6,6 +6,7 @@
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use crate::config::policy::{RailKinds, RailsPolicy};
+use crate::config::ports::PortRange;
 use crate::config::scheme::MulticastScheme;
 use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
@@ -68,6 +69,8 @@ pub enum Kind {
     RailKinds,
     /// A [`MulticastScheme`].
     Scheme,
+    /// A [`PortRange`].
+    Ports,
     /// [`Workers`].
     Workers,
     /// A whole number within bounds.
@@ -105,6 +108,7 @@ impl Kind {
             Kind::Policy => RailsPolicy::names(),
             Kind::RailKinds => RailKinds::all(),
             Kind::Scheme => MulticastScheme::names(),
+            Kind::Ports => PortRange::allowed(),
             Kind::Workers => Workers::allowed(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
@@ -204,6 +208,15 @@ impl Value for MulticastScheme {
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Value for PortRange {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        PortRange::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.text()
     }
 }
 
@@ -371,6 +384,10 @@ settings! {
     /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves
     /// one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
+    /// Ports of everything that peers send to, by UDP, TCP and multicast, for firewalls: each
+    /// process of a host takes one (two where its MPI opens two domains), and a range that is too
+    /// small is an error; the same in all processes of a job; empty: any.
+    ports: PortRange = "", Kind::Ports;
     /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
     checksum: ChecksumChoice = "strong", Kind::Checksum;

@@ -47,7 +47,8 @@ impl TcpRail {
     pub fn open(interface: &InterfaceChoice, config: &TcpConfig) -> Result<TcpRail, String> {
         let failed = |(step, errno)| {
             let text = sys::errno_text(errno);
-            format!("rail tcp:{interface}: {step} failed: {text}")
+            let advice = config.ports.advice(errno);
+            format!("rail tcp:{interface}: {step} failed: {text}{advice}")
         };
         let shared =
             Shared::open(interface.bind_ip(), interface.scope_id, config).map_err(failed)?;

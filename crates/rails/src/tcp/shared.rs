@@ -3,6 +3,7 @@
 
 use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
+use crate::ports::Ports;
 use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};
 use crate::Registrations;
 use std::net::IpAddr;
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Settings of a TCP rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Local port to listen on, 0 for any.
-    pub port: u16,
+    /// Local ports, of which it listens on one.
+    pub ports: Ports,
     /// Receive buffer of a connection in bytes; 0: as the kernel chooses and grows it.
     pub rcvbuf_bytes: usize,
     /// Send buffer of a connection in bytes; 0: as the kernel chooses and grows it.
@@ -32,7 +33,7 @@ impl Default for TcpConfig {
     /// Any port, buffers that the kernel grows, five seconds.
     fn default() -> TcpConfig {
         TcpConfig {
-            port: 0,
+            ports: Ports::ANY,
             rcvbuf_bytes: 0,
             sndbuf_bytes: 0,
             user_timeout_ms: 5_000,
@@ -114,7 +115,8 @@ impl Shared {
             user_timeout_ms: config.user_timeout_ms,
             segment_max: 0,
         };
-        let (listener, port) = Stream::listen(&options, config.port)?;
+        let listen = |port| Stream::listen(&options, port);
+        let (listener, port) = config.ports.first_free(listen)?;
         let epoll = Epoll::new().map_err(|e| ("epoll_create", e))?;
         epoll
             .add(listener.fd(), LISTENER)

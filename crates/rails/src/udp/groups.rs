@@ -100,7 +100,8 @@ impl Groups for UdpTx {
     fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError> {
         let v6 = self.shared.socket.is_v6();
         let group = UdpAddr::of(group).filter(|to| to.ip.is_multicast() && to.ip.is_ipv6() == v6);
-        let group = group.ok_or(GroupError::NoGroup)?;
+        let mut group = group.ok_or(GroupError::NoGroup)?;
+        group.port = self.ports.of_group(group.port);
         let free = self.groups.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.groups.push(None);

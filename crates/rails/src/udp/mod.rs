@@ -34,7 +34,7 @@ pub use tx::UdpTx;
 use crate::addr::UdpAddr;
 use crate::interfaces::InterfaceChoice;
 use crate::registered::Registrations;
-use crate::sys::{self, SleepSet, Socket};
+use crate::sys::{self, SleepSet, Socket, SocketOptions};
 use crate::{Caps, Rail, RemoteWrites};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
@@ -48,15 +48,13 @@ pub struct UdpRail {
 impl UdpRail {
     /// Opens a rail on `interface`; the error says what to do.
     pub fn open(interface: &InterfaceChoice, config: &UdpConfig) -> Result<UdpRail, String> {
-        let socket = Socket::open(&options(interface, config)).map_err(|(step, errno)| {
-            let text = sys::errno_text(errno);
-            let advice = match (config.port, errno) {
-                (1.., libc::EADDRINUSE) => {
-                    "; FI_MARLINE_PORT serves one process per host: unset it"
-                }
-                _ => "",
-            };
-            let port = config.port;
+        let opened = config.ports.first_free(|port| {
+            let options = options(interface, config);
+            Socket::open(&SocketOptions { port, ..options })
+        });
+        let socket = opened.map_err(|(step, errno)| {
+            let (text, advice) = (sys::errno_text(errno), config.ports.advice(errno));
+            let port = config.ports.first();
             format!("rail {interface}: {step} failed: {text} (port {port}){advice}")
         })?;
         // Without it datagrams arrive one by one.

@@ -9,6 +9,7 @@ use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
 use crate::interfaces::InterfaceChoice;
+use crate::ports::Ports;
 use crate::sys::{Errno, Socket};
 use marline_wire::RailAddr;
 
@@ -31,7 +32,7 @@ impl UdpTx {
         };
         let sizes = shared.socket.buffer_sizes();
         let config = UdpConfig {
-            port: was.port,
+            ports: Ports::one(was.port),
             rcvbuf_bytes: sizes.receive / 2, // the kernel doubles it again
             sndbuf_bytes: sizes.send / 2,
             ..UdpConfig::default()
@@ -87,7 +88,7 @@ impl UdpTx {
     ) -> Result<(), Errno> {
         let source = hot.peer_addr().unwrap_or_else(|_| nowhere(local));
         let config = UdpConfig {
-            port: local.port,
+            ports: Ports::one(local.port),
             rcvbuf_bytes: (hot.buffer_sizes().receive / 2).max(FLOW_RCVBUF),
             sndbuf_bytes: 0,
             ..UdpConfig::default()

@@ -3,6 +3,7 @@
 
 use super::group_sockets::Joined;
 use crate::interfaces::InterfaceChoice;
+use crate::ports::Ports;
 use crate::registered::Registrations;
 use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,10 +29,10 @@ pub struct UdpConfig {
     pub rcvbuf_bytes: usize,
     /// Send buffer to ask for, in bytes.
     pub sndbuf_bytes: usize,
-    /// Local port, 0 for any.
-    pub port: u16,
+    /// Local ports, of which one is taken. Groups of several have theirs among them.
+    pub ports: Ports,
     /// Send to frequent destinations by a connected socket each, whose source port is another
-    /// than the rail's. Off, all of flow 0 leaves by `port`, as a strict packet filter may want.
+    /// than the rail's. Off, all of flow 0 leaves by that port, as a strict packet filter may want.
     pub connect: bool,
     /// Ask for each datagram's source, for the segment length of a GRO batch and for the count of
     /// drops. Off, most polls are done by a cheaper call that tells none of these
@@ -54,7 +55,7 @@ impl Default for UdpConfig {
             gro: true,
             rcvbuf_bytes,
             sndbuf_bytes,
-            port: 0,
+            ports: Ports::ANY,
             connect: true,
             cmsg: true,
             direct: true,
@@ -89,7 +90,7 @@ pub(super) struct Shared {
 pub(super) fn options<'a>(interface: &'a InterfaceChoice, config: &UdpConfig) -> SocketOptions<'a> {
     SocketOptions {
         ip: interface.bind_ip(),
-        port: config.port,
+        port: config.ports.first(),
         scope_id: interface.scope_id,
         interface: &interface.name,
         receive_bytes: config.rcvbuf_bytes,

@@ -9,6 +9,7 @@ use super::shared::{
 use crate::addr::UdpAddr;
 use crate::interfaces::{InterfaceChoice, SilentPeers};
 use crate::plain_buffers::PlainBuffers;
+use crate::ports::Ports;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
 use crate::tx_buf::BUFFER_LEN;
 use crate::{
@@ -62,6 +63,8 @@ pub struct UdpTx {
     pub(super) group_rcvbuf: usize,
     /// The kernel joins what arrives.
     pub(super) gro: bool,
+    /// Ports of groups.
+    pub(super) ports: Ports,
     pub(super) share_groups: bool,
     /// Groups whose sockets others may come to share.
     pub(super) meetings: u32,
@@ -191,6 +194,7 @@ impl UdpTx {
             groups: Vec::new(),
             group_rcvbuf: config.rcvbuf_bytes,
             gro: false,
+            ports: config.ports,
             share_groups: config.share_groups,
             meetings: 0,
             host_told: (0, 0),
