@@ -149,8 +149,9 @@ fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
             };
             format!(
                 "No process on this host has opened it: {shared}{foreign}; or something chose \
-                 another transport; or all ranks were on other hosts (for their summary set \
-                 FI_MARLINE_SUMMARY=on, or {STATS_DIR} to a directory that all hosts share)."
+                 another transport; or all ranks were on other hosts, or in containers with a \
+                 /dev/shm of their own (for their summary set FI_MARLINE_SUMMARY=on, or \
+                 {STATS_DIR} to a directory that all of them see)."
             )
         }
         (_, true) => format!("{had_opened}: {shared}; or {alone}."),
