@@ -356,7 +356,8 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
     };
 }
 
-/// Flows and connections are forgotten: of one rail, or of all of a host at once.
+/// Flows and connections are forgotten: of one rail, or of all of a host at once. Not those of
+/// queue pairs: they pass no firewall that keeps state, and datagrams of theirs have no fresh ports.
 fn draw_forgotten(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 46);
     if !rng.one_in(6) {
@@ -366,7 +367,10 @@ fn draw_forgotten(setup: &mut Setup) {
         let (host, rail) = a_rail(setup, rng);
         let at = rng.below(setup.faults_end_ns);
         let all = rng.one_in(2);
-        for rail in (0..setup.rails).filter(|&r| all || r == rail) {
+        let meant: Vec<usize> = (0..setup.rails)
+            .filter(|&r| (all || r == rail) && setup.verbs[r].is_none())
+            .collect();
+        for rail in meant {
             setup.add((at, at + 1), Trouble::Forget { host, rail });
         }
     }
