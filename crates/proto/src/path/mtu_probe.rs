@@ -13,6 +13,7 @@
 use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::given_up::Lost;
 use crate::state::path::Path;
 use crate::state::sent_packets::{FrameRef, SentState};
 use crate::state::sizes::{DATAGRAM_BASE, DATAGRAM_FLOOR, RAISE_NS};
@@ -85,6 +86,40 @@ impl Path {
         if bytes as u64 >= GRANULE {
             sizes.choked_since = None;
         }
+    }
+
+    /// A packet of so many bytes that was given up arrived after all: it was overtaken, not too
+    /// long. What the path is doubted or asked for, or shrank for, is taken back (RFC 8899, 4.4: a
+    /// size is judged by what becomes of packets of that size).
+    #[cold]
+    pub(crate) fn size_arrived_late(&mut self, bytes: usize) {
+        let sizes = &mut self.sizes;
+        if sizes.fixed || bytes > sizes.ceiling {
+            return;
+        }
+        if sizes.doubts > 0 && bytes >= sizes.doubted {
+            sizes.doubts = 0;
+        }
+        let shrank = bytes > self.datagram_max;
+        if shrank && sizes.shrank_from > 0 && bytes >= sizes.shrank_from {
+            sizes.shrank_from = 0; // nobody was told
+            self.stats.shrinks = self.stats.shrinks.saturating_sub(1);
+        }
+        if shrank {
+            self.datagram_max = bytes;
+            self.sizes.choked_since = None;
+        }
+        if self.sizes.asked > 0 && bytes >= self.sizes.asked {
+            self.sizes.ask(0, false);
+            self.want_padded = false;
+        }
+    }
+
+    /// Time after which a probe of the path's size that a later packet overtook is lost (the probe
+    /// timer of RFC 8899, as short as what reorders leaves room for): that of a lost packet is a
+    /// round trip and a quarter, and what is given up wrongly costs a packet there, here a size.
+    pub(crate) fn size_probe_ns(&self) -> u64 {
+        4 * (self.srtt_ns + self.rttvar_ns.min(self.srtt_ns))
     }
 
     /// Something on the path was acknowledged. What waited before that, and was repaired without an
@@ -227,6 +262,13 @@ impl Node {
         let Some(number) = path.sizes.probe else {
             return;
         };
+        if let Some(sent) = path.ring.get(number) {
+            path.given_up.push(Lost {
+                number,
+                bytes: sent.bytes,
+                probe: true,
+            });
+        }
         path.ring.settle(number, SentState::Lost);
         path.ring.retire();
         let (before, choked) = (path.datagram_max, path.sizes.choked_since);
@@ -253,7 +295,12 @@ impl Node {
     #[cold]
     fn weigh_size_now(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let sizes = &conn.paths[at].sizes;
-        let overtaken = |n: u64| sizes.witnessed && conn.paths[at].largest_acked > n;
+        let path = &conn.paths[at];
+        let overdue = |n: u64| {
+            let sent = path.ring.get(n);
+            sent.is_none_or(|sent| now.saturating_sub(sent.sent_ns) > path.size_probe_ns())
+        };
+        let overtaken = |n: u64| sizes.witnessed && path.largest_acked > n && overdue(n);
         if sizes.probe.is_some_and(overtaken) {
             self.probe_lost(now, conn, at);
         }

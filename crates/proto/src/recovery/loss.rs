@@ -3,6 +3,7 @@
 use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::given_up::Lost;
 use crate::state::path::{Path, STRICT_NS};
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, Sent, SentState};
@@ -71,11 +72,15 @@ impl Node {
             }
             if path.sizes.is_probe(number) {
                 // That it is too long says nothing of how full the path is.
-                probe = true;
+                probe |= age > path.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
                 path.strict_until = now + STRICT_NS;
-                path.given_up.push(number);
+                path.given_up.push(Lost {
+                    number,
+                    bytes: sent.bytes.min(path.datagram_max as u32),
+                    probe: false,
+                });
                 lost.extend(path.ring.frames_of(&sent));
                 shortest = shortest.min(sent.bytes);
             }
@@ -193,15 +198,25 @@ impl Path {
         let before = self.given_up.len();
         // Acks do not speak again of what is that old.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
-        self.given_up.retain(|number| number >= oldest);
-        let before_ack = self.given_up.len();
-        self.given_up.retain(|number| !named(number));
-        let spurious = before_ack - self.given_up.len();
+        self.given_up.retain(|lost| lost.number >= oldest);
+        let (mut spurious, mut named_probes, mut longest) = (0, 0, 0);
+        self.given_up.retain(|lost| {
+            let arrived = named(lost.number);
+            if arrived {
+                spurious += usize::from(!lost.probe);
+                named_probes += usize::from(lost.probe);
+                longest = longest.max(lost.bytes);
+            }
+            !arrived
+        });
+        if longest > 0 {
+            self.size_arrived_late(longest as usize);
+        }
         self.stats.spurious += spurious as u64;
         for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
             self.reorder = (2 * self.reorder).min(REORDER_MAX);
         }
-        if spurious == before {
+        if spurious + named_probes == before {
             self.strict_until = 0; // nothing was lost
         }
     }
