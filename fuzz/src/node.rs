@@ -396,13 +396,13 @@ impl Bench {
                 #[rustfmt::skip]
                 Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
                 | Event::PeerOver { .. } | Event::PeerDead { .. } | Event::PathChanged { .. }
-                | Event::PathDoubted { .. }
-                | Event::Resumed { .. }
+                | Event::PathDoubted { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. }
                 | Event::UnknownRailKind { .. }
-                | Event::PeerMismatch { .. } => {}
+                | Event::PeerMismatch { .. }
+                | Event::PeerUnreachable { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }
         }
@@ -498,14 +498,18 @@ fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hel
     if input.below(8) == 1 && len > 0 {
         bytes[0] = 200;
     }
+    let slot = input.below(4) as u32;
+    let algorithm = input.pick(&[1, 1, 2, 99]);
+    let settings = input.below(8);
     Frame::Hello(Hello {
-        slot: input.below(4) as u32,
+        slot,
         id: peer_id(peer),
         token: peer as u32,
         epoch: 1,
-        algorithm: input.pick(&[1, 1, 2, 99]),
+        algorithm,
         algorithms: 0b110,
-        reliable: input.below(8) > 0,
+        reliable: settings > 0,
+        refused: settings == 7,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         revision: input.pick(&[0, 0, 1, 2]),
         rails: RailList::of(&bytes[..len]),

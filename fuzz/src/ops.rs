@@ -483,7 +483,7 @@ impl World {
                 #[rustfmt::skip]
                 Event::RecvFailed { .. } | Event::ReadLost { .. } | Event::PeerDead { .. }
                 | Event::PeerOver { .. } | Event::UnknownRailKind { .. } | Event::PutEnd(_)
-                | Event::PeerMismatch { .. } => {
+                | Event::PeerUnreachable { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }
             }

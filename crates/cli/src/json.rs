@@ -1,7 +1,8 @@
 //! JSON, written by hand: the shapes are few, and documented in docs/statistics.md.
 
+use marline_engine::stats::dead::DeadPeer;
 use marline_engine::stats::outages::{End, Outage};
-use marline_engine::stats::summary::{DeadPeer, RailSummary, Summary};
+use marline_engine::stats::summary::{RailSummary, Summary};
 use marline_engine::stats::Counters;
 use std::fmt::Display;
 
@@ -103,6 +104,7 @@ fn dead(dead: &DeadPeer) -> String {
         .option("host", dead.host.as_deref().map(string))
         .set("named_by", dead.named_by)
         .set("gone", dead.gone)
+        .text("reason", dead.reason.name())
         .end()
 }
 

@@ -232,29 +232,32 @@ fn said_of_absent(pages: &[JobPage]) -> String {
     })
 }
 
-/// How many processes left no page, and of how many. All endpoints of a process have one address.
+/// How many processes left no page, and of how many. A process has several endpoints, and each of
+/// its peers may know it by another address: pages tell which endpoints are of one process, and of
+/// those that no page tells of, all that have one address are.
 fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
+    let present = pages.iter().filter(|page| !page.peers.is_empty());
+    let present: Vec<&JobPage> = present.collect();
+    let own: BTreeSet<u64> = pages.iter().flat_map(|p| p.endpoints.clone()).collect();
+    let rows = || present.iter().flat_map(|page| &page.peers);
+    let here: BTreeSet<&str> = rows()
+        .filter(|peer| own.contains(&peer.endpoint))
+        .map(|peer| peer.address.as_str())
+        .collect();
     let at = |peer: &PeerRow| match peer.address.is_empty() {
         true => peer.endpoint.to_string(),
         false => peer.address.clone(),
     };
-    let count = |peers: &mut dyn Iterator<Item = &PeerRow>| {
-        let places: BTreeSet<String> = peers.map(at).collect();
-        places.len()
+    let strange = |peer: &&PeerRow| {
+        !own.contains(&peer.endpoint) && (peer.address.is_empty() || !here.contains(&*peer.address))
     };
-    // A page's own endpoint has no paths, if it is a peer at all.
-    let others = |page: &JobPage| {
-        let peers = page.peers.iter();
-        match count(&mut peers.filter(|peer| !peer.paths.is_empty())) {
-            0 => 0,
-            others => others + 1,
-        }
-    };
-    let known = count(&mut pages.iter().flat_map(|page| &page.peers));
-    let processes = known.max(pages.iter().map(others).max().unwrap_or(0));
-    let present = pages.iter().filter(|page| !page.peers.is_empty()).count();
-    let absent = processes.saturating_sub(present);
-    (absent > 0).then_some((absent, processes))
+    let absent = rows().filter(strange).map(at).collect::<BTreeSet<_>>();
+    let processes = present.iter().map(|page| page.process_key());
+    // Pages without a process are each one of their own.
+    let nameless = processes.clone().filter(Option::is_none).count();
+    let named = processes.flatten().collect::<BTreeSet<_>>().len();
+    let all = nameless + named + absent.len();
+    (!absent.is_empty()).then_some((absent.len(), all))
 }
 
 #[cfg(test)]
@@ -349,6 +352,7 @@ mod tests {
                 ..PeerRow::default()
             };
             JobPage {
+                endpoints: vec![own],
                 peers: peers.iter().map(row).collect(),
                 ..JobPage::default()
             }
@@ -362,6 +366,11 @@ mod tests {
         ]));
         assert!(all(&[page(1, &[2]), page(2, &[1])]));
         let mut two = [page(1, &[2, 3]), page(2, &[1, 4])];
+        two[0].endpoints.push(4);
+        two[1].endpoints.push(3);
+        assert!(all(&two), "each of two processes has two endpoints");
+        // A page may have no room for all its endpoints.
+        two.iter_mut().for_each(|page| page.endpoints.truncate(1));
         for (page, address) in two.iter_mut().zip(["10.0.0.2:7", "10.0.0.1:7"]) {
             for peer in &mut page.peers {
                 peer.address = address.into();
@@ -373,6 +382,21 @@ mod tests {
         let said = said_of_absent(&[page(1, &[2])]);
         assert!(said.contains("1 of 2 processes"), "{said}");
         let said = said_of_absent(&[page(1, &[1, 2, 3, 4]), page(2, &[1, 2, 3])]);
+        assert!(said.contains("2 of 4 processes"), "{said}");
+        // Four ranks on two hosts, with shared memory inside each: a process has two addresses.
+        let mut four = [1, 2, 3, 4].map(|own| page(own, &[1, 2, 3, 4]));
+        for (n, page) in four.iter_mut().enumerate() {
+            for peer in &mut page.peers {
+                let by = if peer.endpoint as usize % 2 == n % 2 {
+                    "shm"
+                } else {
+                    "10.0.0.1"
+                };
+                peer.address = format!("{by} {}", peer.endpoint);
+            }
+        }
+        assert!(all(&four));
+        let said = said_of_absent(&four[..2]);
         assert!(said.contains("2 of 4 processes"), "{said}");
     }
 }

@@ -69,7 +69,11 @@ impl Shared<Process> {
         shared.lock().outages.open(publisher.recorder());
         let choice = settings.checksum_workers;
         let workers = SumWorkers::new(choice, &mut shared.lock().rails.sums);
-        shared.lock().groups.scheme = settings.multicast_scheme.of_all();
+        {
+            let groups = &mut shared.lock().groups;
+            groups.scheme = settings.multicast_scheme.of_all();
+            groups.scheme_name = settings.multicast_scheme.name().to_owned();
+        }
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,

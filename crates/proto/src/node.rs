@@ -104,6 +104,7 @@ impl Node {
             algorithm: self.cfg.algorithm,
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
+            refused: conn.session.refused,
             credit: conn.credit.granted(),
             revision: self.local.revision,
             rails: RailList::write(rails, &self.local.named_addrs()),
@@ -141,6 +142,11 @@ impl Node {
             Some(conn) => conn.session.is_over(),
             None => entry.gone,
         })
+    }
+
+    /// Returns whether the peer was given up. One that closed was not.
+    pub fn peer_dead(&self, peer: PeerId) -> bool {
+        self.conn(peer).is_some_and(|conn| conn.session.dead)
     }
 
     /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
@@ -327,6 +333,15 @@ impl Node {
 
     /// Starts the conversation if there is none yet.
     pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
+        if self.conn(peer).is_none() {
+            self.open_conn(peer);
+            self.end_unreachable(peer);
+        }
+    }
+
+    /// Makes the conversation with a peer, unless there is one, with paths to the rails that its
+    /// address names.
+    pub(crate) fn open_conn(&mut self, peer: PeerId) {
         let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
             return;
         };

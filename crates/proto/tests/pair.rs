@@ -3,7 +3,7 @@
 
 mod face;
 
-use face::{done, narrow_node, node, node_of, node_with, output, specs, take, Anywhere, Pair};
+use face::{done, narrow_node, node_of, node_with, output, specs, take, Pair};
 use marline_proto::{
     Config, DropReason, Event, Landing, Memory, Node, PathState, Payload, RecvSpec, SendSpec,
     Source,
@@ -58,42 +58,6 @@ fn more_packets_than_one_ack_can_name_are_all_acknowledged() {
     assert_eq!(pair.lost(), 0, "of {more} packets at once");
     pair.settle();
     assert!(pair.a.drained());
-}
-
-/// Each packet of a peer with other settings is refused, but said is it once: a flood of them
-/// must not flood a log.
-#[test]
-fn a_peer_with_other_settings_is_named_once() {
-    let mut a = node(1, 1);
-    let native = Config {
-        reliable: false,
-        ..Config::default()
-    };
-    let mut b = node_with(native, 2, 1);
-    let to_b = a.peer(&b.address());
-    let mut named = 0;
-    for handle in 0..50 {
-        a.post_send(&SendSpec {
-            handle,
-            peer: to_b,
-            tag: None,
-            data: None,
-            len: 10,
-            urgent_ack: true,
-        });
-        let packets = output(&mut a, 1_000_000, false);
-        assert!(!packets.is_empty());
-        for (_, bytes) in packets {
-            let packet = Packet::parse(&bytes, |_| 0).unwrap();
-            let result = b.handle_packet(1_000_000, &packet, bytes.len(), &mut Anywhere);
-            assert_eq!(result, Err(DropReason::Nonsense));
-        }
-        let events = std::iter::from_fn(|| b.poll_event());
-        named += events
-            .filter(|e| matches!(e, Event::PeerMismatch { .. }))
-            .count();
-    }
-    assert_eq!(named, 1);
 }
 
 fn receive_from(source: Source, handle: u32) -> RecvSpec {

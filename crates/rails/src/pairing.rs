@@ -1,7 +1,7 @@
 //! Which rails reach which, by what each kind knows of its addresses.
 
 use crate::addr::UdpAddr;
-use crate::verbs;
+use crate::{shm, verbs};
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
 /// Two rails are of one kind, so that packets can pass between them if there is a way.
@@ -110,7 +110,8 @@ pub fn show_addr(addr: &RailAddr) -> String {
         Some(ip) => ip.to_string(),
         None if !addr.is_some() => "no address yet".to_owned(),
         None => {
-            verbs::show(addr).unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes()))
+            let known = verbs::show(addr).or_else(|| shm::show(addr));
+            known.unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes()))
         }
     }
 }

@@ -27,13 +27,16 @@ const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
 const KINDS_NAMED: usize = 4;
 
 /// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8,
-/// pad u8`, then the addresses of the rails on which first contact is made. 64 bytes at most.
+/// flags u8` (bit 0: the owner has, or waits for, rails that are not named), then the addresses of
+/// the rails on which first contact is made. 64 bytes at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
     pub id: u64,
     /// Random token of this life.
     pub token: u32,
+    /// Its owner has rails for which there was no room, or waits for some.
+    pub has_more: bool,
     len: u8,
     /// Encoded rails, so that thousands of known peers take little.
     rails: [u8; ADDRESS_RAIL_BYTES],
@@ -80,6 +83,7 @@ impl Address {
         Address {
             id,
             token,
+            has_more: false,
             len,
             rails: bytes,
         }
@@ -89,6 +93,7 @@ impl Address {
     pub const NOBODY: Address = Address {
         id: 0,
         token: 0,
+        has_more: false,
         len: 0,
         rails: [0; ADDRESS_RAIL_BYTES],
     };
@@ -113,6 +118,7 @@ impl Address {
         out[12] = ADDRESS_VERSION;
         out[13] = ADDRESS_MAGIC;
         out[14] = rails.count() as u8;
+        out[15] = self.has_more as u8;
         let end = ADDRESS_FIXED + rails.bytes().len();
         out[ADDRESS_FIXED..end].copy_from_slice(rails.bytes());
         (out, end)
@@ -144,6 +150,7 @@ impl Address {
         let mut address = Address {
             id: u64_at(b, 0),
             token: u32_at(b, 8),
+            has_more: b[15] & 1 == 1,
             len: rails.bytes().len() as u8,
             rails: [0; ADDRESS_RAIL_BYTES],
         };
@@ -157,7 +164,8 @@ impl Address {
 /// ```text
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
-/// 24 u8 algorithm I would use, u8 reliable, u16 -, u32 algorithms I can check, bit n: number n
+/// 24 u8 algorithm I would use, u8 reliable, u8 bit 0: refused, u8 -
+/// 28 u32 algorithms I can check, bit n: number n
 /// 32 u64 credit bytes   40 u64 the destination's id   48 u32 revision of the rails   52 u32 -
 /// 56 rails (see RailAddr), zeros up to a multiple of 8
 /// ```
@@ -177,6 +185,9 @@ pub struct Hello<'a> {
     pub algorithms: u32,
     /// The sender's software reliability is on; both sides must agree.
     pub reliable: bool,
+    /// The sender has refused the destination, whose settings differ from its own: it wants no
+    /// answer, and takes nothing any more.
+    pub refused: bool,
     /// Initial cumulative eager credit in bytes.
     pub credit: u64,
     /// So often addresses of the sender's rails changed in this life.
@@ -208,6 +219,7 @@ impl Hello<'_> {
         out[24..32].fill(0);
         out[24] = self.algorithm;
         out[25] = self.reliable as u8;
+        out[26] = self.refused as u8;
         out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
         out[40..HELLO_FIXED].fill(0);
@@ -229,7 +241,8 @@ impl<'a> HelloView<'a> {
         let rails = view.list()?;
         let right = b[1] as usize <= RAILS_MAX
             && b.len() == crate::align8(HELLO_FIXED + rails.bytes().len())
-            && b[25] <= 1;
+            && b[25] <= 1
+            && b[26] <= 1;
         right.then_some(view)
     }
 
@@ -258,6 +271,7 @@ impl<'a> HelloView<'a> {
             algorithm: b[24],
             algorithms: u32_at(b, 28),
             reliable: b[25] == 1,
+            refused: b[26] == 1,
             credit: self.credit(),
             revision: u32_at(b, 48),
             rails: self.list().unwrap_or(RailList::EMPTY),

@@ -87,6 +87,35 @@ impl RailKind {
         matches!(self, RailKind::Shm | RailKind::Tcp4 | RailKind::Tcp6)
     }
 
+    /// Its name for people, as settings have it; empty where its addresses say it already, or
+    /// where there is no rail.
+    pub fn name(self) -> &'static str {
+        match self {
+            RailKind::Udp4 | RailKind::Udp6 => "udp",
+            RailKind::Tcp4 | RailKind::Tcp6 => "tcp",
+            RailKind::Rc => "rc",
+            RailKind::Uc => "uc",
+            RailKind::Ud => "ud",
+            RailKind::Absent | RailKind::Shm | RailKind::Loopback => "",
+        }
+    }
+
+    /// Its name for people where no address says more.
+    pub fn full_name(self) -> &'static str {
+        match self {
+            RailKind::Absent => "none",
+            RailKind::Udp4 => "UDP over IPv4",
+            RailKind::Udp6 => "UDP over IPv6",
+            RailKind::Tcp4 => "TCP over IPv4",
+            RailKind::Tcp6 => "TCP over IPv6",
+            RailKind::Shm => "shared memory",
+            RailKind::Rc => "rc",
+            RailKind::Uc => "uc",
+            RailKind::Ud => "ud",
+            RailKind::Loopback => "loopback",
+        }
+    }
+
     /// The kind of this number; `None` for one that this version does not know.
     pub fn of(number: u8) -> Option<RailKind> {
         let mut all = RailKind::BY_REACH.into_iter();

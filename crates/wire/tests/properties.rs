@@ -115,12 +115,12 @@ fn hello() -> impl Strategy<Value = Frame> {
     let rails = proptest::collection::vec(rail(), 0..=RAILS_MAX);
     (
         any::<(u32, u64, u32, u32)>(),
-        any::<(u8, u32, bool, u64)>(),
+        any::<(u8, u32, bool, bool, u64)>(),
         rails,
     )
         .prop_map(|(a, b, rails)| {
             let (slot, id, token, epoch) = a;
-            let (algorithm, algorithms, reliable, credit) = b;
+            let (algorithm, algorithms, reliable, refused, credit) = b;
             Frame::Hello(Hello {
                 slot,
                 id,
@@ -129,6 +129,7 @@ fn hello() -> impl Strategy<Value = Frame> {
                 algorithm,
                 algorithms,
                 reliable,
+                refused,
                 credit,
                 revision: token,
                 rails: list(&rails),
@@ -420,6 +421,7 @@ fn hello_with(rails: RailList<'static>) -> Frame {
         algorithm: 1,
         algorithms: 2,
         reliable: true,
+        refused: false,
         credit: 0,
         revision: 0,
         rails,

@@ -116,6 +116,8 @@ fn because(reason: Reason, number: u32) -> String {
         Reason::Deaf => "it is heard, but nothing arrives at it",
         Reason::Moved => "the peer's rail has another address",
         Reason::Lost => "something was lost where nobody can send it again",
+        Reason::Settings => "FI_MARLINE_RELIABILITY differs: set it the same on all hosts",
+        Reason::NoCommonRail => "no rail here reaches any of its rails (FI_MARLINE_RAILS)",
     };
     text.to_owned()
 }
@@ -166,6 +168,9 @@ impl Told<'_> {
                 self.times()
             ),
             Kind::PathShrank => self.shrank(&path()),
+            Kind::PeerDead if matches!(event.reason, Reason::Settings | Reason::NoCommonRail) => {
+                format!("{} is refused: {why}", self.peer_name())
+            }
             Kind::PeerDead if event.reason == Reason::Deaf => {
                 format!("{} is dead: {why}, for {gap}", self.peer_name())
             }

@@ -413,7 +413,8 @@ settings! {
     /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
     /// FI_ATOMIC).
     rma: bool = "off", Kind::Switch;
-    /// Software reliability: acks, retransmission, failover. off is for comparison only.
+    /// Software reliability: acks, retransmission, failover. off is for comparison only. All
+    /// processes of a job need the same: peers that differ refuse each other at first contact.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: what is lost on one of them ends the job with
     /// an error, instead of being sent again. For comparison, and for networks that lose nothing.
@@ -501,7 +502,7 @@ settings! {
     /// Sends of a burst that leave at once before later ones are collected into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
     /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
-    /// the number of ranks. All ranks of a job need the same.
+    /// the number of ranks. All ranks of a communicator need the same: else it has no multicast.
     multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
     /// Processes of one host share the sockets of multicast groups: one reads for all.
     multicast_share: bool = "off", Kind::Switch;
@@ -582,6 +583,30 @@ fn bit(name: &str) -> u64 {
     row.map_or(0, |n| 1 << n)
 }
 
+/// The settings that two processes must have the same, and those that they need not.
+const SHARED: &str = "
+## Settings of both sides
+
+Two settings must be the same in all processes, and are compared at first contact:
+
+- `FI_MARLINE_RELIABILITY`: each side refuses the other, which names both values; operations that
+  name the peer end with an error.
+- `FI_MARLINE_MULTICAST_SCHEME`: a communicator whose members differ has no multicast; its
+  broadcasts go from rank to rank, and the log names both values.
+
+`FI_MARLINE_RAILS`, `FI_MARLINE_SHM` and `FI_MARLINE_VERBS_PATHS` may differ as long as some rail of
+one side reaches one of the other; if none does, the peer is refused with the lists of both.
+
+Some settings are agreed on, or their value travels with what it applies to: the checksum
+(`FI_MARLINE_CHECKSUM`; `_RAILS`, `_MIN_BYTES`, `_MAX_BYTES` and `_SLICES_MS` by each packet), the
+size of packets (`FI_MARLINE_MTU`, by the rail's address), credit
+(`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`FI_MARLINE_NATIVE`,
+by each packet), direct writes (`FI_MARLINE_DIRECT`, by the rail's address), reads of long
+messages (`FI_MARLINE_VERBS_READS`: used where both sides have it on). `FI_MARLINE_RMA` opens
+memory of its own process alone: a peer without it has no keys to give.
+All other settings concern their own process.
+";
+
 /// The text of `docs/settings.md`.
 pub fn document() -> String {
     let mut out = String::from(
@@ -601,7 +626,7 @@ pub fn document() -> String {
         let (variable, allowed, help) = (row.variable(), row.kind.allowed(), row.help);
         out += &format!("| `{variable}` | {default} | {allowed} | {help} |\n");
     }
-    out
+    out + SHARED
 }
 
 #[cfg(test)]

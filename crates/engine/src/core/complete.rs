@@ -82,7 +82,9 @@ impl<S: System> Core<S> {
             }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
-            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
+            Event::PeerMismatch { .. } | Event::PeerUnreachable { .. } => {
+                self.say_refused_peer(ep, &event);
+            }
             Event::Called { peer, head, bounce } => self.called(ep, peer, &head, bounce),
             Event::PeerOver { peer } => self.fail_calls(ep, peer),
             Event::ReadDone { .. }

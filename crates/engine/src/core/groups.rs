@@ -6,9 +6,10 @@
 use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogLevel};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
+use crate::state::group_card::{identity, lanes, leaders, unlike, GroupCard, GROUP_CARD_LEN};
 use crate::state::group_copies::EARLY_MAX;
 use crate::state::groups::{GroupMemory, Member, OpenGroup, DOZE_WINDOW};
+use crate::state::pairing::show_address;
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, RIDERS_LEN};
@@ -59,6 +60,7 @@ impl<S: System> Core<S> {
             address: node.address(),
             epoch: node.epoch(),
             receive_buffer: rails.iter().map(buffer).min().unwrap_or(0),
+            scheme: self.groups.scheme_name.clone(),
             rails,
         };
         Some(card.encode())
@@ -78,6 +80,9 @@ impl<S: System> Core<S> {
         let own = cards.get(spec.me as usize).ok_or(GroupError::Invalid)?;
         if cards.len() > u16::MAX as usize || own.address.id != node.id() {
             return Err(GroupError::Invalid);
+        }
+        if let Some(unlike) = unlike(&cards) {
+            return Err(self.refuse_schemes(&cards, unlike));
         }
         let lanes = lanes(&cards);
         let longest =
@@ -129,6 +134,22 @@ impl<S: System> Core<S> {
             probe_len: chunk + heads,
         };
         Ok(GroupId(self.groups.insert(Box::new(open))))
+    }
+
+    /// Members with other schemes acknowledge and repair in ways of their own, and would wait for
+    /// each other without end: no group is made, and all members conclude that.
+    fn refuse_schemes(&self, cards: &[GroupCard], unlike: [usize; 2]) -> GroupError {
+        let [a, b] = unlike.map(|member| {
+            let GroupCard {
+                address, scheme, ..
+            } = &cards[member];
+            format!("{scheme} at member {member} ({})", show_address(address))
+        });
+        let text = format!(
+            "no multicast: FI_MARLINE_MULTICAST_SCHEME={a}, but {b}: set it the same on all hosts"
+        );
+        self.say(LogLevel::Warn, &text);
+        GroupError::NoNetwork
     }
 
     /// Packets of a length that each of these rails sends by one call.

@@ -127,6 +127,23 @@ fn kind_of_change(state: PathState, why: PathReason) -> Option<Kind> {
     }
 }
 
+/// The record of a peer that was given up at first contact, and who it is.
+fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
+    let (peer, reason, ours) = match *event {
+        proto::Event::PeerMismatch { peer, reliable } => (peer, Reason::Settings, reliable),
+        // The kinds of rails come when it is known which there are.
+        proto::Event::PeerUnreachable { peer } => (peer, Reason::NoCommonRail, false),
+        _ => return None,
+    };
+    let event = Event {
+        kind: Kind::PeerDead,
+        reason,
+        detail: (u32::from(ours), 0),
+        ..Event::default()
+    };
+    Some((peer, event))
+}
+
 /// The record of the death of a peer, and who it is.
 fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     let &proto::Event::PeerDead {
@@ -155,23 +172,38 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
+/// The kinds of rails as a mask: bit n stands for number n.
+fn kinds(rails: impl Iterator<Item = RailAddr>) -> u32 {
+    rails.fold(0, |mask, rail| mask | 1 << rail.kind as u32) & !1
+}
+
 impl<S: System> Core<S> {
     /// An event about a path or a peer: onto the page.
     pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
         let why = PathReason::Proven;
         let first = matches!(event, proto::Event::PathChanged { why: w, .. } if *w == why);
-        let Some((peer, event)) = of_path(event).or_else(|| of_death(event)) else {
+        let Some((peer, event)) = of_path(event)
+            .or_else(|| of_death(event))
+            .or_else(|| of_refusal(event))
+        else {
             return;
         };
-        let peer = self.dir.node(ep).and_then(|node| node.peer_address(peer));
-        let peer = peer.map_or(0, |address| address.id);
+        let address = self.dir.node(ep).and_then(|node| node.peer_address(peer));
+        let peer = address.map_or(0, |address| address.id);
+        let detail = match (event.reason, address) {
+            (Reason::NoCommonRail, Some(address)) => (
+                kinds(self.rails.iter().map(|rail| rail.tx.local_addr())),
+                kinds(address.rails().iter()),
+            ),
+            _ => event.detail,
+        };
         let kind = match event.kind {
             Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
             Kind::PathUp if first => return, // so begins every job
             kind => kind,
         };
         #[rustfmt::skip]
-        self.outages.record(Event { kind, peer, ..event });
+        self.outages.record(Event { kind, peer, detail, ..event });
     }
 
     /// A path is left or taken into use.

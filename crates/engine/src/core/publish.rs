@@ -157,8 +157,9 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
         let paths: Vec<PathRow> = paths.map(path_row).collect();
         queue_max = queue_max.max(stats.queue_max);
         let address = address_of(node, peer);
-        let state = match node.peer_gone(peer) {
+        let state = match node.peer_dead(peer) {
             true => PeerState::Dead,
+            false if node.peer_gone(peer) => PeerState::Closed,
             false => PeerState::Alive,
         };
         let info = PeerInfo {

@@ -3,9 +3,12 @@
 use crate::api::{EpId, LogLevel};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::pairing::show_address;
+use crate::state::pairing::{list_rails, show_address};
+use crate::stats::events::differing;
 use marline_checksum::{Algorithm, Strength};
 use marline_proto::{Event, Evidence, PathReason, PeerId};
+use marline_rails::RailTx;
+use marline_wire::RailAddr;
 
 /// Most peers that are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
@@ -164,16 +167,38 @@ fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
 
 /// The settings of two peers.
 impl<S: System> Core<S> {
-    /// One side has software reliability, the other has not: nothing can be exchanged.
-    pub(crate) fn say_mismatch(&self, ep: EpId, peer: PeerId) {
+    /// A peer was given up at first contact: its settings differ, or no rail reaches it.
+    pub(crate) fn say_refused_peer(&mut self, ep: EpId, event: &Event) {
+        let (peer, why) = match *event {
+            Event::PeerMismatch { peer, reliable } => (peer, differing(reliable, "here", "there")),
+            Event::PeerUnreachable { peer } => (peer, self.no_common_rail(ep, peer)),
+            _ => return,
+        };
+        self.record_event(ep, event);
+        self.forget_outages(ep, peer);
+        self.counters.process.peers_dead += 1;
         let who = self.describe(ep, peer);
-        self.say(
-            LogLevel::Warn,
-            &format!(
-                "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it the same \
-                 everywhere"
-            ),
-        );
+        let text = format!("peer {who} is refused: {why}; its operations end with an error");
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// The rails of both sides, none of which reach each other.
+    fn no_common_rail(&self, ep: EpId, peer: PeerId) -> String {
+        let ours: Vec<RailAddr> = self.rails.iter().map(|r| r.tx.local_addr()).collect();
+        let node = self.dir.node(ep);
+        let address = node.and_then(|node| node.peer_address(peer));
+        let theirs: Vec<RailAddr> = address.map_or_else(Vec::new, |a| a.rails().iter().collect());
+        let common = ours.iter().any(|a| theirs.iter().any(|b| a.kind == b.kind));
+        let what = if common {
+            "way between rails"
+        } else {
+            "common kind of rail"
+        };
+        format!(
+            "no {what}: here {}, there {} (FI_MARLINE_RAILS)",
+            list_rails(&ours),
+            list_rails(&theirs)
+        )
     }
 
     /// A peer has a rail that this version cannot use. Each endpoint tells it once for each kind.

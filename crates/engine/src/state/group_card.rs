@@ -9,13 +9,16 @@ use marline_wire::{Address, RailAddr, RailList, ADDRESS_LEN_MAX};
 use std::sync::Arc;
 
 /// Bytes of a card: 2 for its version and how long its address is, 4 of the epoch, 4 of its receive
-/// buffer, then the address, then as many rails as there is room for: 8 with IPv6 addresses, at
-/// least.
-pub const GROUP_CARD_LEN: usize = 292;
+/// buffer, 20 of its scheme's name, then the address, then as many rails as there is room for: 8
+/// with IPv6 addresses, at least.
+pub const GROUP_CARD_LEN: usize = 312;
 /// Members conclude the same from cards of one version, as to the bytes of a chunk.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const BUFFER_AT: usize = 6;
-const ADDRESS_AT: usize = 10;
+const SCHEME_AT: usize = 10;
+/// Bytes of the longest name of a scheme that a card holds; no name in the documents is longer.
+const SCHEME_LEN: usize = 20;
+const ADDRESS_AT: usize = SCHEME_AT + SCHEME_LEN;
 const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 
 /// The contents of a card.
@@ -25,6 +28,8 @@ pub(crate) struct GroupCard {
     pub(crate) epoch: u32,
     /// Bytes that wait at the smallest of its rails before more is lost.
     pub(crate) receive_buffer: u32,
+    /// The name of its scheme, as far as a card has room for it.
+    pub(crate) scheme: String,
     /// Rails that have groups.
     pub(crate) rails: Vec<RailAddr>,
 }
@@ -36,7 +41,9 @@ impl GroupCard {
         let (address, len) = self.address.encode();
         (out[0], out[1]) = (VERSION, len as u8);
         out[2..BUFFER_AT].copy_from_slice(&self.epoch.to_le_bytes());
-        out[BUFFER_AT..ADDRESS_AT].copy_from_slice(&self.receive_buffer.to_le_bytes());
+        out[BUFFER_AT..SCHEME_AT].copy_from_slice(&self.receive_buffer.to_le_bytes());
+        let name = self.scheme.bytes().take(SCHEME_LEN);
+        (out[SCHEME_AT..].iter_mut().zip(name)).for_each(|(to, byte)| *to = byte);
         out[ADDRESS_AT..RAILS_AT].copy_from_slice(&address);
         RailList::write(&mut out[RAILS_AT..], &self.rails);
         out
@@ -46,12 +53,14 @@ impl GroupCard {
     pub(crate) fn decode(card: &[u8]) -> Option<GroupCard> {
         let card: &[u8; GROUP_CARD_LEN] = card.try_into().ok()?;
         let address = card[ADDRESS_AT..RAILS_AT].get(..card[1] as usize)?;
-        let [_, _, epoch @ .., _, _, _, _] = *card.first_chunk::<ADDRESS_AT>()?;
+        let [_, _, epoch @ .., _, _, _, _] = *card.first_chunk::<SCHEME_AT>()?;
         let buffer = card[BUFFER_AT..].first_chunk()?;
+        let scheme = core::str::from_utf8(&card[SCHEME_AT..ADDRESS_AT]).ok()?;
         (card[0] == VERSION).then_some(GroupCard {
             address: Address::decode(address).ok()?,
             epoch: u32::from_le_bytes(epoch),
             receive_buffer: u32::from_le_bytes(*buffer),
+            scheme: scheme.trim_end_matches('\0').to_owned(),
             rails: RailList::of(&card[RAILS_AT..]).iter().collect(),
         })
     }
@@ -61,6 +70,13 @@ impl GroupCard {
         let mut pairs = self.rails.iter().zip(&other.rails);
         self.rails.len() == other.rails.len() && pairs.all(|(a, b)| same_host(a, b))
     }
+}
+
+/// Two members whose schemes differ, if there are such: the first, and the first that is unlike it.
+pub(crate) fn unlike(cards: &[GroupCard]) -> Option<[usize; 2]> {
+    let first = cards.first()?;
+    let other = cards.iter().position(|card| card.scheme != first.scheme);
+    other.map(|other| [0, other])
 }
 
 /// The identity of a group of these members.
@@ -131,6 +147,7 @@ mod tests {
             address: Address::new(id, 7, rails),
             epoch: id as u32 + 100,
             receive_buffer: 1 << 20,
+            scheme: "nack+parity8".to_owned(),
             rails: rails.to_vec(),
         }
     }
@@ -139,9 +156,13 @@ mod tests {
     fn a_card_is_read_as_it_was_written_and_nothing_else_is() {
         let card = card(5, &[rail(0, 1, 9), rail(1, 1, 10)]);
         let bytes = card.encode();
-        assert_eq!(GroupCard::decode(&bytes), Some(card));
+        assert_eq!(GroupCard::decode(&bytes), Some(card.clone()));
         assert_eq!(GroupCard::decode(&bytes[1..]), None);
         assert_eq!(GroupCard::decode(&[0; GROUP_CARD_LEN]), None);
+        let mut other = card.clone();
+        other.scheme = "basic".to_owned();
+        assert_eq!(unlike(&[card.clone(), card.clone(), other]), Some([0, 2]));
+        assert_eq!(unlike(&[card.clone(), card]), None);
         let mut damaged = bytes;
         damaged[1] = 255;
         assert_eq!(GroupCard::decode(&damaged), None);

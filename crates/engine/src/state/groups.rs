@@ -56,6 +56,8 @@ pub(crate) struct Groups {
     pub(crate) list: Vec<Option<Box<OpenGroup>>>,
     /// The scheme of all; none: what fits the number of members.
     pub(crate) scheme: Option<Scheme>,
+    /// The name of it, which all members of a group must have.
+    pub(crate) scheme_name: String,
     /// The earliest deadline of all.
     pub(crate) due_at: Option<u64>,
     /// Packets of some wait for room on a rail.

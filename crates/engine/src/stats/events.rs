@@ -125,6 +125,10 @@ named! {
         Completion = 19, "completion-error";
         /// The process is gone: its connections ended, or nobody on this host has its name.
         Gone = 20, "process-gone";
+        /// Settings that both sides must share differ.
+        Settings = 21, "settings-differ";
+        /// No rail of the process reaches any of the peer's.
+        NoCommonRail = 22, "no-common-rail";
     }
 }
 
@@ -144,6 +148,19 @@ const COMPLETIONS: [(u32, &str); 9] = [
     (13, "receiver-not-ready retry counter exceeded"),
     (19, "fatal error"),
 ];
+
+/// Words about a setting that both sides must share and that differs: `ours`, whether it is on
+/// `here`, and off `there`; or the other way round.
+pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
+    let [our_value, their_value] = match ours {
+        true => ["on", "off"],
+        false => ["off", "on"],
+    };
+    format!(
+        "FI_MARLINE_RELIABILITY={our_value} {here} and {their_value} {there}: set it the same on \
+         all hosts"
+    )
+}
 
 impl Reason {
     /// The end of a connection as a node keeps it.
@@ -219,7 +236,8 @@ pub struct Event {
     /// ended the error number or the adapter's status; of a rail that is down the error number, and
     /// of one that is waited for; of one that moved or came its addresses before and now, where
     /// these are of IPv4 ([`Event::address`]); of doubts the milliseconds from the first to the
-    /// last.
+    /// last; of a peer refused for its settings 1 where the setting is on here, and off there;
+    /// of one out of reach the kinds of rails here and there (bit n: number n).
     pub detail: (u32, u32),
 }
 

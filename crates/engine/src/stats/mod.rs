@@ -6,6 +6,7 @@
 //! them to a [`page::Page`] in shared memory. Totals (a rail with its paths, a process with its
 //! peers) are made by whoever reads the page: see [`reader`] and [`summary`].
 
+pub mod dead;
 pub mod events;
 pub mod lacks;
 mod layout;
@@ -171,7 +172,7 @@ counters! {
     PeerCounters {
         messages_sent: Sum, "messages", "Messages sent.";
         messages_received: Sum, "messages", "Messages received.";
-        bytes_sent: Sum, "bytes", "Payload bytes of messages sent, each counted once.";
+        bytes_sent: Sum, "bytes", "Payload bytes of messages, writes, answers to reads, each once.";
         bytes_received: Sum, "bytes", "Payload bytes of messages received, each counted once.";
         flow_acks_sent: Sum, "frames", "Grants and credits sent: flow control, not reliability.";
         flow_acks_received: Sum, "frames", "Grants and credits received.";

@@ -1,6 +1,6 @@
 //! Reads the pages of engines, running or ended. Nothing in a page is trusted.
 
-use super::events::Events;
+use super::events::{Event, Events, Kind};
 use super::lacks::Lacks;
 use super::page::{self, at, PathRow, PathState, PeerState};
 use super::ring::SLOT_WORDS;
@@ -147,9 +147,10 @@ impl JobPage {
     }
 
     /// True if it was in touch with any other endpoint: programs open some to look around, and what
-    /// an endpoint sends to itself uses no rail.
+    /// an endpoint sends to itself uses no rail. A peer that no rail reaches has no path either.
     pub fn is_used(&self) -> bool {
-        self.all_peers().any(|peer| !peer.paths.is_empty())
+        let refused = |event: &Event| event.kind == Kind::PeerDead;
+        self.all_peers().any(|peer| !peer.paths.is_empty()) || self.events.list.iter().any(refused)
     }
 
     /// Time from opening to the last writing.

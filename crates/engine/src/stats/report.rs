@@ -1,8 +1,9 @@
 //! The counters of a job as text of at most 80 columns: a verdict first, then a line per rail, then
 //! notes on single rails.
 
+use super::dead::DeadPeer;
 use super::outages::{by_place, Outage};
-use super::summary::{DeadPeer, RailSummary, Summary};
+use super::summary::{RailSummary, Summary};
 use super::ProcessCounters;
 
 /// Columns of a terminal.
@@ -95,22 +96,18 @@ fn dead(dead: &[DeadPeer]) -> String {
     let [first, others @ ..] = dead else {
         return String::new();
     };
-    let mut name = match first.rank {
-        Some(rank) => format!("rank {rank}"),
-        None => format!("peer {:016x}", first.endpoint),
+    let what = match first.is_refused() {
+        true => "PEER REFUSED",
+        false => "PEER DEAD",
     };
-    if !first.address.is_empty() {
-        name += &format!(" ({})", first.address);
-    }
-    if !others.is_empty() {
-        name += &format!(" and {} more", others.len());
-    }
-    let why = match first.gone {
-        true => "its process is gone, or its host refuses what is sent",
-        false => "it answered on no rail",
+    let more = match others.len() {
+        0 => String::new(),
+        n => format!("; then {} more", plural(n as u64, "process", "processes")),
     };
+    let (name, why) = (first.name(), first.why());
     wrap(&format!(
-        "Marline: PEER DEAD: {name}: {why}; operations with it failed"
+        "Marline: {what}: {name}: {why}{more}; operations with {} failed",
+        if others.is_empty() { "it" } else { "them" }
     ))
 }
 

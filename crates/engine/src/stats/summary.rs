@@ -1,8 +1,7 @@
 //! The sum of many processes' pages. (Its text: [`super::report`].)
 
-use super::events::{Event, Kind, Reason};
+use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
-use super::page::PeerState;
 use super::reader::{JobPage, ProcessKey};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
@@ -60,23 +59,6 @@ impl RailSummary {
     pub fn resent(&self) -> u64 {
         self.paths.resent().saturating_sub(self.needless())
     }
-}
-
-/// A peer that was given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadPeer {
-    /// Its endpoint number.
-    pub endpoint: u64,
-    /// An address of it.
-    pub address: String,
-    /// Its rank, if its own page is here, too, and has it.
-    pub rank: Option<u32>,
-    /// Its host, if its own page is here, too.
-    pub host: Option<String>,
-    /// Processes that gave it up.
-    pub named_by: usize,
-    /// Its host said that its process is gone.
-    pub gone: bool,
 }
 
 /// Processes whose messages lack a protection, because their settings say so.
@@ -161,16 +143,7 @@ impl Summary {
         for page in idle {
             summary.idle += usize::from(is_new(page, &mut known));
         }
-        for dead in &mut summary.dead {
-            let gone =
-                |page: &JobPage| page.events.list.iter().any(|event| tells_gone(event, dead));
-            dead.gone = pages.iter().any(gone);
-            let own = pages
-                .iter()
-                .find(|page| page.endpoints.contains(&dead.endpoint));
-            dead.rank = own.and_then(|page| page.rank);
-            dead.host = own.map(|page| page.host.clone());
-        }
+        summary.dead = dead_peers(pages);
         summary.mean.divide(summary.processes);
         summary.outages = outages(pages);
         let missing = pages.iter().map(|page| page.events.missing);
@@ -197,22 +170,7 @@ impl Summary {
             sum.alive.merge(&page.path_totals_alive(n));
         }
         self.mean.add(page, &peers, resent);
-        self.add_dead(page);
         self.add_unprotected(page);
-    }
-
-    fn add_dead(&mut self, page: &JobPage) {
-        for peer in page.peers.iter().filter(|p| p.state == PeerState::Dead) {
-            match self.dead.iter_mut().find(|d| d.endpoint == peer.endpoint) {
-                Some(dead) => dead.named_by += 1,
-                None => self.dead.push(DeadPeer {
-                    endpoint: peer.endpoint,
-                    address: peer.address.clone(),
-                    named_by: 1,
-                    ..DeadPeer::default()
-                }),
-            }
-        }
     }
 
     fn add_unprotected(&mut self, page: &JobPage) {
@@ -253,12 +211,6 @@ impl Summary {
 /// True for the first page of a process.
 fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
     page.process_key().is_none_or(|key| known.insert(key))
-}
-
-/// The event says that the process of this peer is gone.
-fn tells_gone(event: &Event, dead: &DeadPeer) -> bool {
-    let of_peer = event.kind == Kind::PeerDead && event.peer == dead.endpoint;
-    of_peer && matches!(event.reason, Reason::Gone | Reason::Refused)
 }
 
 impl Means {
@@ -316,7 +268,8 @@ pub fn format_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod test {
     use super::*;
-    use crate::stats::page::PathRow;
+    use crate::stats::events::{Event, Kind, Reason};
+    use crate::stats::page::{PathRow, PeerState};
     use crate::stats::reader::{PeerRow, RailRow};
 
     /// A process with two rails and one peer that it reached over both.

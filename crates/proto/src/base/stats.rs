@@ -61,7 +61,7 @@ pub struct NodeStats {
 pub struct PeerStats {
     /// Messages sent.
     pub messages_sent: u64,
-    /// Message bytes sent.
+    /// Bytes of messages, remote writes and answers to remote reads.
     pub bytes_sent: u64,
     /// Messages received.
     pub messages_received: u64,

@@ -472,10 +472,18 @@ pub enum Event {
         /// Who.
         peer: PeerId,
     },
-    /// A peer's settings clash with ours (software reliability on one side only).
+    /// A peer was to be spoken to, and no rail reaches any of its rails: it is dead.
+    PeerUnreachable {
+        /// Who.
+        peer: PeerId,
+    },
+    /// A peer was refused at first contact, as its settings differ from ours: it is dead. Software
+    /// reliability is on with one of both alone.
     PeerMismatch {
         /// Who.
         peer: PeerId,
+        /// Software reliability is on here, and off there; else the other way round.
+        reliable: bool,
     },
     /// The payload algorithm for a peer is agreed, and is not what both sides asked for.
     AlgorithmAgreed {

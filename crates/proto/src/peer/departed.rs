@@ -31,7 +31,6 @@ impl Directory {
         }
         let peer = Peer {
             address: *address,
-            mismatched: false,
             named: false,
             gone: false,
             look_at_ns: 0,

@@ -1,6 +1,7 @@
 //! The choice of the rails that an address names, of all that an endpoint has.
 
 use crate::base::pairing::Pairing;
+use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use alloc::vec::Vec;
 use marline_wire::{Address, RailAddr, RailKind};
@@ -32,8 +33,32 @@ fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
 impl Node {
     /// The address blob for others: identity and the rails for first contact.
     pub fn address(&self) -> Address {
-        let rails = first_rails(&self.local.named_addrs(), self.local.pairing);
-        Address::new(self.local.id, self.local.token, &rails)
+        let all = self.local.named_addrs();
+        let rails = first_rails(&all, self.local.pairing);
+        let mut address = Address::new(self.local.id, self.local.token, &rails);
+        address.has_more = rails.len() < all.len() || self.local.awaits();
+        address
+    }
+
+    /// A peer that was to be spoken to is dead from the start if no rail here reaches one of its
+    /// rails, and neither side has others or waits for some. To wait for its silence would tell
+    /// later, and less.
+    pub(crate) fn end_unreachable(&mut self, peer: PeerId) {
+        let named = self.peer_address(peer).is_some_and(|a| !a.has_more);
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        let cut_off = conn.paths.is_empty() && !conn.session.is_over() && !conn.session.own;
+        if !cut_off || !named || self.local.awaits() {
+            return;
+        }
+        conn.session.dead = true;
+        self.stats.peers_dead += 1;
+        self.events.push_back(Event::PeerUnreachable { peer });
+        let now = self.absences.last_poll_ns;
+        self.directory.departs(peer, now);
+        self.end_peer(now, peer, None);
+        self.fail_receives_from_anyone();
     }
 }
 

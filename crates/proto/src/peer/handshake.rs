@@ -94,6 +94,10 @@ impl Node {
             if let Some(conn) = self.conn(peer) {
                 // A BYE that is said again wants its ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
+                if conn.session.refused {
+                    self.refuse_again(peer, packet);
+                    return Err(DropReason::Gone);
+                }
                 if conn.session.dead || (conn.session.closed && !packet.frames().any(bye)) {
                     return Err(DropReason::Gone);
                 }
@@ -132,14 +136,14 @@ impl Node {
         if address.token != hello.token {
             return Err(DropReason::Token);
         }
-        if hello.reliable != self.cfg.reliable {
-            self.note_mismatch(peer);
-            return Err(DropReason::Nonsense);
-        }
-        self.ensure_conn(peer);
+        self.open_conn(peer);
         self.directory.met(peer, now);
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
+        if hello.reliable != self.cfg.reliable {
+            self.refuse_settings(now, peer, hello);
+            return Err(DropReason::Nonsense);
+        }
         let awaits = self.local.awaits();
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.session.epoch = Some(hello.epoch);

@@ -111,10 +111,13 @@ impl Node {
             return false;
         }
         conn.life.pinged_ns = now;
-        // Its silence counts from when it was last heard, as far as that was lately.
-        conn.life
-            .owed_since
-            .get_or_insert(last.max(now.saturating_sub(2 * every)));
+        // Its silence counts from when it was last heard, as far as that was lately; of one that
+        // was never heard, from now on.
+        let since = match conn.life.heard_ns {
+            0 => now,
+            _ => last.max(now.saturating_sub(2 * every)),
+        };
+        conn.life.owed_since.get_or_insert(since);
         let free = conn.small_path(None, false, self.local.full);
         if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
             conn.paths[at].want_ping = true;

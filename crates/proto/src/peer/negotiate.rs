@@ -5,9 +5,15 @@
 //! decides what is *sent*. Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
 
 use crate::base::config::Config;
-use crate::base::types::{DropReason, Event, PeerId};
+use crate::base::types::{DropReason, Event, PeerId, Spans, Transmit};
 use crate::node::Node;
-use marline_wire::{Hello, FIRST_ALGORITHM};
+use crate::state::conn::Conn;
+use alloc::boxed::Box;
+use marline_wire::{Frame, FrameView, Hello, Packet, FIRST_ALGORITHM};
+
+/// Packets on each path that tell a peer that it was refused. One without software reliability
+/// sends nothing again that would bring another, so it is told as often as BYE is said to it.
+const REFUSALS: u16 = 3;
 
 impl Config {
     /// Returns whether payloads in algorithm `number` can be checked here.
@@ -40,13 +46,68 @@ impl Config {
 }
 
 impl Node {
-    /// A packet of a peer whose settings clash with ours: said once, however many come.
-    pub(crate) fn note_mismatch(&mut self, peer: PeerId) {
-        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
-            if !core::mem::replace(&mut entry.mismatched, true) {
-                self.events.push_back(Event::PeerMismatch { peer });
-            }
+    /// Ends everything that names a peer whose settings differ from ours, and tells it so: what
+    /// waits for an ack, or for data, of the other kind of peer would wait without end.
+    pub(crate) fn refuse_settings(&mut self, now: u64, peer: PeerId, hello: &Hello<'_>) {
+        let reliable = self.cfg.reliable;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        (conn.session.dead, conn.session.refused) = (true, true);
+        conn.session.remote_slot = hello.slot;
+        conn.session.hello_acked = false;
+        if !hello.refused {
+            conn.session.refusals_due = REFUSALS * conn.paths.len() as u16;
         }
+        self.stats.peers_dead += 1;
+        let event = Event::PeerMismatch { peer, reliable };
+        self.events.push_back(event);
+        self.directory.departs(peer, now);
+        self.end_peer(now, peer, None);
+        self.forget_packets(peer);
+        self.fail_receives_from_anyone();
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            self.agenda.mark_ready(conn);
+        }
+    }
+
+    /// A peer that was refused does not know of it: it introduces itself again.
+    pub(crate) fn refuse_again(&mut self, peer: PeerId, packet: &Packet<'_>) {
+        let asks = |(frame, _): (FrameView<'_>, _)| match frame {
+            Frame::Hello(hello) => !hello.fields().refused,
+            _ => false,
+        };
+        if !packet.frames().any(asks) {
+            return;
+        }
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            conn.session.refusals_due = conn.session.refusals_due.max(1);
+            self.agenda.mark_ready(conn);
+        }
+    }
+
+    /// HELLO for a peer that was refused, if one is due. Nothing keeps it until it is acknowledged:
+    /// a peer with software reliability introduces itself until it is answered, and one without
+    /// sends no acks.
+    pub(crate) fn refusal_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let due = conn.session.refusals_due;
+        let count = conn.paths.len();
+        let mut turns = (0..count).map(|i| (due as usize + i) % count);
+        let at = turns.find(|&at| {
+            let path = &conn.paths[at];
+            due > 0 && path.link.up && !path.rail_down && path.has_room(self.local.full)
+        })?;
+        conn.session.refusals_due -= 1;
+        let limit = conn.paths[at].datagram_max;
+        let mut b = self.begin(conn, limit, out, spans);
+        b.frames.clear();
+        self.finish(now, conn, at, b, false, false)
     }
 
     /// Returns whether a packet in this algorithm can be checked; counts those that cannot.
@@ -95,6 +156,7 @@ mod tests {
             algorithm: theirs,
             algorithms: known,
             reliable: true,
+            refused: false,
             credit: 0,
             revision: 0,
             rails: RailList::EMPTY,

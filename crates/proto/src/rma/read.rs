@@ -99,6 +99,7 @@ impl Node {
         xfer.granted = true;
         xfer.urgent = len > SHORT;
         xfer.in_bulk = true;
+        conn.stats.bytes_sent += len;
         let key = self.ops.sends.insert(xfer);
         conn.tx.replies.insert(number, key);
         conn.tx.bulk.push_back(key);

@@ -230,7 +230,7 @@ impl Conn {
 
     /// Returns whether anything waits but acks, credit, and messages of which nothing has left.
     pub fn has_control(&self) -> bool {
-        self.bye.due > 0 || self.tx.has_control()
+        self.bye.due > 0 || self.session.refusals_due > 0 || self.tx.has_control()
     }
 
     /// Index of the path whose packets of ours have this code.

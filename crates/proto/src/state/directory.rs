@@ -96,8 +96,6 @@ impl Departed {
 #[derive(Debug)]
 pub struct Peer {
     pub address: Address,
-    /// It was said that its settings clash with ours.
-    pub mismatched: bool,
     /// The owner has a name for it.
     pub named: bool,
     /// It left, and is forgotten but for its address.

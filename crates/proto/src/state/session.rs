@@ -34,6 +34,9 @@ pub struct Session {
     /// Something was lost that nobody can send again: it ends at the next look at the time.
     pub lost: bool,
     pub dead: bool,
+    /// Its settings differ from ours: it is dead, and is told so by so many more packets.
+    pub refused: bool,
+    pub refusals_due: u16,
     pub closed: bool,
     /// It is the endpoint itself: nothing is sent, nothing is waited for.
     pub own: bool,
@@ -51,6 +54,8 @@ impl Default for Session {
             rails: Vec::new(),
             lost: false,
             dead: false,
+            refused: false,
+            refusals_due: 0,
             closed: false,
             own: false,
         }

@@ -82,7 +82,7 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         if conn.session.dead {
-            return None;
+            return self.refusal_packet(now, conn, out, spans);
         }
         if conn.bye.due > 0 {
             return self.bye_packet(now, conn, out, spans);

@@ -46,6 +46,13 @@ impl ShmAddr {
     }
 }
 
+/// For people; `None` for another kind. A few digits of its name tell one process of a host from
+/// the others.
+pub(crate) fn show(addr: &RailAddr) -> Option<String> {
+    let ShmAddr { name, .. } = ShmAddr::of(addr)?;
+    Some(format!("shm {:08x}", name >> 32))
+}
+
 /// FNV-1a of 128 bits: the same in every build, and hosts do not choose their identities.
 fn fnv(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -29,6 +29,7 @@ mod shared;
 mod tests;
 mod tx;
 
+pub(crate) use addr::show;
 pub(crate) use inbox::Page;
 pub(crate) use ring::Memory;
 pub use rx::ShmRx;

@@ -77,7 +77,7 @@ impl Watch for SimWatch {
             | Event::ReadAsked { peer, .. }
             | Event::Called { peer, .. }
             | Event::Pulled { peer, .. }
-            | Event::PeerMismatch { peer }
+            | Event::PeerMismatch { peer, .. }
             | Event::PathChanged { peer, .. } => peer,
             _ => return,
         };

@@ -1,0 +1,198 @@
+//! The peers that a job's processes gave up, put together from their pages: one entry for each
+//! process that is dead, the root cause first.
+
+use super::events::{differing, Event, Kind, Reason};
+use super::outages::by_endpoint;
+use super::page::PeerState;
+use super::reader::{JobPage, PeerRow};
+use marline_wire::RailKind;
+use std::collections::HashMap;
+
+/// A process that was given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadPeer {
+    /// Its endpoint number: of several, the one that was given up first.
+    pub endpoint: u64,
+    /// An address of it.
+    pub address: String,
+    /// Its rank, if its own page is here, too, and has it.
+    pub rank: Option<u32>,
+    /// Its host, if its own page is here, too.
+    pub host: Option<String>,
+    /// Processes that gave it up.
+    pub named_by: usize,
+    /// Its process is gone, or its host refused what was sent to it.
+    pub gone: bool,
+    /// Why it was given up first.
+    pub reason: Reason,
+    /// Words about both sides, where their settings or their rails are the reason.
+    pub detail: String,
+    /// When it was given up first, in nanoseconds since 1970; 0: no event tells.
+    pub from_unix_ns: u64,
+    /// It had given up a peer itself before: most likely it ended for that.
+    pub follows: bool,
+}
+
+/// One process that gives up another.
+struct Named<'a> {
+    by: &'a JobPage,
+    row: &'a PeerRow,
+    /// The event that tells of it, if the page still has it.
+    event: Option<&'a Event>,
+}
+
+/// The dead of these pages.
+pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
+    let by_endpoint = by_endpoint(pages);
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut dead: Vec<(DeadPeer, Vec<String>)> = Vec::new();
+    for named in named(pages) {
+        let own = by_endpoint.get(&named.row.endpoint).copied();
+        let at = *places.entry(place(&named, own)).or_insert_with(|| {
+            dead.push(Default::default());
+            dead.len() - 1
+        });
+        let (peer, by) = &mut dead[at];
+        by.push(process(named.by));
+        let is_gone = |e: &Event| matches!(e.reason, Reason::Gone | Reason::Refused);
+        peer.gone |= named.event.is_some_and(is_gone);
+        if by.len() == 1 || is_earlier(named.event, peer) {
+            take(peer, &named, own);
+        }
+    }
+    let mut dead: Vec<DeadPeer> = dead.into_iter().map(counted).collect();
+    // What a process was killed or aborted for came before its own end.
+    dead.sort_by_key(|d| (d.follows, d.from_unix_ns, std::cmp::Reverse(d.named_by)));
+    dead
+}
+
+/// All that name a dead peer.
+fn named(pages: &[JobPage]) -> impl Iterator<Item = Named<'_>> {
+    pages.iter().flat_map(|by| {
+        by.peers.iter().filter_map(move |row| {
+            // An endpoint that has closed has rows of peers that are closed, too.
+            let event = deaths(by).find(|event| event.peer == row.endpoint);
+            let dead = row.state == PeerState::Dead || event.is_some();
+            dead.then_some(Named { by, row, event })
+        })
+    })
+}
+
+fn deaths(page: &JobPage) -> impl Iterator<Item = &Event> {
+    let list = page.events.list.iter();
+    list.filter(|event| event.kind == Kind::PeerDead)
+}
+
+/// A name that tells one process from others: of its own page, or else its address.
+fn place(named: &Named<'_>, own: Option<&JobPage>) -> String {
+    match own {
+        Some(page) => process(page),
+        None if named.row.address.is_empty() => format!("{:016x}", named.row.endpoint),
+        None => named.row.address.clone(),
+    }
+}
+
+/// The process of a page; pages without a process, as tests make them, are each one of their own.
+fn process(page: &JobPage) -> String {
+    match page.process_key() {
+        Some(key) => format!("{key:?}"),
+        None => format!("page of {:x} {:p}", page.endpoint(), page),
+    }
+}
+
+fn is_earlier(event: Option<&Event>, than: &DeadPeer) -> bool {
+    event.is_some_and(|e| than.from_unix_ns == 0 || e.unix_ns < than.from_unix_ns)
+}
+
+/// The first word of a peer's end.
+fn take(peer: &mut DeadPeer, named: &Named<'_>, own: Option<&JobPage>) {
+    peer.endpoint = named.row.endpoint;
+    peer.address.clone_from(&named.row.address);
+    peer.rank = own.and_then(|page| page.rank);
+    peer.host = own.map(|page| page.host.clone());
+    let Some(event) = named.event else { return };
+    (peer.reason, peer.from_unix_ns) = (event.reason, event.unix_ns);
+    let before = |other: &Event| other.unix_ns < event.unix_ns;
+    peer.follows = own.is_some_and(|page| deaths(page).any(before));
+    peer.detail = match event.reason {
+        Reason::Settings => differing(event.detail.0 == 1, &speaker(named.by), "there"),
+        Reason::NoCommonRail => kinds_of_both(named.by, event.detail),
+        _ => String::new(),
+    };
+}
+
+fn counted((mut peer, mut by): (DeadPeer, Vec<String>)) -> DeadPeer {
+    by.sort();
+    by.dedup();
+    peer.named_by = by.len();
+    peer
+}
+
+/// The place of the process that tells, for people.
+fn speaker(page: &JobPage) -> String {
+    match page.rank {
+        Some(rank) => format!("at rank {rank} on {}", page.host),
+        None if page.host.is_empty() => "here".to_owned(),
+        None => format!("on {}", page.host),
+    }
+}
+
+/// The kinds of rails of a process and of a peer that none of them reaches.
+fn kinds_of_both(by: &JobPage, (ours, theirs): (u32, u32)) -> String {
+    let what = match ours & theirs {
+        0 => "no common kind of rail",
+        _ => "no way between rails",
+    };
+    format!(
+        "{what}: {} {} and {} there (FI_MARLINE_RAILS)",
+        list_kinds(ours),
+        speaker(by),
+        list_kinds(theirs)
+    )
+}
+
+/// Kinds of rails by a mask of their numbers.
+fn list_kinds(mask: u32) -> String {
+    let has = |kind: &&RailKind| mask >> **kind as u32 & 1 == 1;
+    let kinds = RailKind::BY_REACH.iter().filter(has);
+    let names: Vec<_> = kinds.map(|kind| kind.full_name()).collect();
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+impl DeadPeer {
+    /// A name for people.
+    pub fn name(&self) -> String {
+        let name = match self.rank {
+            Some(rank) => format!("rank {rank}"),
+            None => format!("peer {:016x}", self.endpoint),
+        };
+        match self.address.is_empty() {
+            true => name,
+            false => format!("{name} ({})", self.address),
+        }
+    }
+
+    /// Why it was given up, for people.
+    pub fn why(&self) -> &str {
+        match self.reason {
+            Reason::Settings | Reason::NoCommonRail => &self.detail,
+            Reason::Gone => "its process is gone",
+            Reason::Refused => "its host refuses what is sent to it",
+            Reason::Lost => "something was lost that nobody can send it again",
+            Reason::Deaf => "it was heard, but nothing that was sent to it arrived",
+            _ => "it answered on no rail",
+        }
+    }
+
+    /// It was given up at first contact, and may be well.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.reason, Reason::Settings | Reason::NoCommonRail)
+    }
+}
+
+#[cfg(test)]
+#[path = "dead_test.rs"]
+mod tests;

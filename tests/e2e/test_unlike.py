@@ -1,0 +1,51 @@
+"""Hosts whose settings differ where both must have the same, and hosts with no common kind of rail:
+each side gets an error at first contact, which names both values, and the job ends."""
+
+import pytest
+
+# What hangs would go on; a busy machine takes its time to start and to end a job.
+LIMIT_S = 120
+
+
+def unlike(tmp_path, variable, first, others):
+    """A script that starts a program with one value of a setting at rank 0, another at all others."""
+    script = tmp_path / "unlike"
+    script.write_text("#!/bin/sh\n"
+                      "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n"
+                      f'if [ "$rank" = 0 ]; then export {variable}={first}; '
+                      f"else export {variable}={others}; fi\n"
+                      'exec "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def refused(lab, mpi, program, folder):
+    folder.mkdir()
+    env = {"FI_LOG_LEVEL": "warn", "FI_MARLINE_STATS_DIR": folder}
+    result = lab.run(mpi, program, env=env, timeout=LIMIT_S)
+    assert not result.timed_out, result.tail()
+    assert result.code != 0, result.tail()
+    return result
+
+
+@pytest.mark.parametrize("native_rank", [0, 1])
+def test_reliability_on_one_side_is_refused_on_both(lab, stress, mpi, tmp_path, native_rank):
+    values = ("off", "on") if native_rank == 0 else ("on", "off")
+    script = unlike(tmp_path, "FI_MARLINE_RELIABILITY", *values)
+    result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
+    for here, there in [("on", "off"), ("off", "on")]:
+        told = (rf"peer \w+ at [0-9.:]+ is refused: FI_MARLINE_RELIABILITY={here} here and {there} "
+                "there")
+        assert result.find(told), f"{told}\n{result.tail()}"
+    assert result.find(r"Marline: PEER REFUSED: "), result.tail()
+
+
+def test_no_common_kind_of_rail_is_told_at_once(lab, stress, mpi, tmp_path):
+    script = unlike(tmp_path, "FI_MARLINE_RAILS", "udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1")
+    result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
+    assert result.find(r"no common kind of rail: here (udp|tcp) [0-9.:]+, "
+                       r"(udp|tcp) [0-9.:]+, there (udp|tcp) "), result.tail()
+    # A rank that ends before it is known where its pages go is named by its address.
+    assert result.find(r"Marline: PEER REFUSED: "), result.tail()
+    assert result.find(r"no\s+common\s+kind\s+of\s+rail:\s+(UDP|TCP)\s+over"), result.tail()
+    assert not result.find(r"NOT USED|silent"), result.tail()
