@@ -620,17 +620,3 @@ def test_without_the_option_nothing_is_multicast_where_receive_buffers_are_short
 @pytest.mark.parametrize("options", [["--no-multicast"], ["--multicast", "--no-multicast"], ["--no-preload"]], ids=str)
 def test_nothing_is_multicast_where_it_is_switched_off(four, mpich, options):
     assert unasked(four, mpich, options=options) == 0
-
-
-def test_nothing_else_is_in_the_way():
-    """Each name that a preloaded library exports takes the place of everybody's."""
-    library = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
-    names = labs.subprocess.run(["nm", "-D", "--defined-only", "-j", library],
-                                capture_output=True, text=True, check=True).stdout.split()
-    functions = {"allgather", "allreduce", "barrier", "bcast", "ibcast", "bcast_init", "start", "startall", "request_free",
-                 "comm_free", "comm_disconnect", "finalize"}
-    fortran = {f"mpi_{f}{end}" for f in functions for end in ("", "_", "__")}
-    fortran |= {f"MPI_{f.upper()}" for f in functions} | {f"ompi_{f}_f" for f in functions}
-    assert set(names) == fortran | {"MPI_Allgather", "MPI_Allgather_c", "MPI_Allreduce", "MPI_Allreduce_c", "MPI_Barrier", "MPI_Bcast", "MPI_Bcast_c", "MPI_Ibcast", "MPI_Ibcast_c",
-                                    "MPI_Bcast_init", "MPI_Bcast_init_c", "MPI_Start",
-                                    "MPI_Startall", "MPI_Request_free", "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}

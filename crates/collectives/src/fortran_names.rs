@@ -1,5 +1,9 @@
-//! The Fortran functions by each name that a compiler may give them (`mpif.h` and the module
-//! `mpi`), and by that which the module `mpi_f08` calls.
+//! The Fortran functions by the names that compilers give them (`mpif.h` and the module `mpi`), and
+//! by that which the module `mpi_f08` calls.
+//!
+//! A name in lower case without an underscore is left to the MPI. Compilers for Linux give it only
+//! where told to, and other software has C functions of these names (Rmpi: `mpi_allreduce`), whose
+//! place an exported one would take.
 
 use crate::fortran::{
     before_end, begin, broadcast, finalize, free, gather, init, reduce, start, start_all, wait,
@@ -178,21 +182,21 @@ macro_rules! exports {
     )* };
 }
 
-exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
-exports!(reduce: mpi_allreduce, mpi_allreduce_, mpi_allreduce__, MPI_ALLREDUCE,
+exports!(broadcast: mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
+exports!(reduce: mpi_allreduce_, mpi_allreduce__, MPI_ALLREDUCE,
     ompi_allreduce_f);
-exports!(gather: mpi_allgather, mpi_allgather_, mpi_allgather__, MPI_ALLGATHER,
+exports!(gather: mpi_allgather_, mpi_allgather__, MPI_ALLGATHER,
     ompi_allgather_f);
-exports!(of_one wait: mpi_barrier, mpi_barrier_, mpi_barrier__, MPI_BARRIER, ompi_barrier_f);
-exports!(begin: mpi_ibcast, mpi_ibcast_, mpi_ibcast__, MPI_IBCAST, ompi_ibcast_f);
-exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
+exports!(of_one wait: mpi_barrier_, mpi_barrier__, MPI_BARRIER, ompi_barrier_f);
+exports!(begin: mpi_ibcast_, mpi_ibcast__, MPI_IBCAST, ompi_ibcast_f);
+exports!(before_end: mpi_comm_free_, mpi_comm_free__);
 exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
-exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,
+exports!(before_end: mpi_comm_disconnect_, mpi_comm_disconnect__,
     MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
-exports!(finalize: mpi_finalize, mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);
-exports!(init: mpi_bcast_init, mpi_bcast_init_, mpi_bcast_init__, MPI_BCAST_INIT,
+exports!(finalize: mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);
+exports!(init: mpi_bcast_init_, mpi_bcast_init__, MPI_BCAST_INIT,
     ompi_bcast_init_f);
-exports!(of_one start: mpi_start, mpi_start_, mpi_start__, MPI_START, ompi_start_f);
-exports!(start_all: mpi_startall, mpi_startall_, mpi_startall__, MPI_STARTALL, ompi_startall_f);
-exports!(of_one free: mpi_request_free, mpi_request_free_, mpi_request_free__);
+exports!(of_one start: mpi_start_, mpi_start__, MPI_START, ompi_start_f);
+exports!(start_all: mpi_startall_, mpi_startall__, MPI_STARTALL, ompi_startall_f);
+exports!(of_one free: mpi_request_free_, mpi_request_free__);
 exports!(of_one free: MPI_REQUEST_FREE, ompi_request_free_f);
