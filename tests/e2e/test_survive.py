@@ -82,3 +82,15 @@ def test_windows_beside_messages_that_open_mpi_matches(lab, openmpi, provider, t
     if provider == "marline":
         counted = labs.counters(tmp_path)
         assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
+
+
+@pytest.mark.parametrize("mode", ["returns", "handler", "any", "freed"])
+@pytest.mark.parametrize("options", [(), ("--multicast",)], ids=["default", "multicast"])
+def test_ranks_end_in_order_after_one_was_killed(lab, openmpi, provider, mode, options):
+    """Nothing that is preloaded calls a collective where a lost rank would be the program's error. (With a
+    host for each rank Open MPI's own MPI_Finalize waits for ever, over TCP as well.)"""
+    if options and provider != "marline":
+        pytest.skip("it is an option of Marline's")
+    program = ["--with-ft", "ulfm", openmpi.program("ulfm_ends"), mode]
+    result = lab.run(openmpi, program, n=RANKS, provider=provider, options=list(options), timeout=90)
+    assert result.ok and result.find(f"^ulfm_ends ok {mode}$"), result.tail()

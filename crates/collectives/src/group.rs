@@ -393,8 +393,9 @@ fn probe(provider: &Provider, group: isize) -> c_int {
     heard
 }
 
-/// A communicator is about to be freed: its group ends once all ranks have everything. `settle` is
-/// called when nothing is under way here.
+/// A communicator is about to be freed, and its group is closed. Nobody waits for the other ranks:
+/// a rank that is lost would turn that into an error of the program's. `settle` is called when
+/// nothing is under way here.
 pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(agreed) = known(mpi, comm) else {
         return;
@@ -409,8 +410,6 @@ pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(group) = agreed.group() else {
         return;
     };
-    drain(mpi, &[group]);
-    mpi.barrier(comm);
     agreed.leave();
     lock_left().retain(|&left| left != group);
     if let Some(provider) = provider::find() {
@@ -418,11 +417,13 @@ pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     }
 }
 
-/// MPI is about to be finalised: nobody leaves before all ranks have everything.
+/// MPI is about to be finalised: what this rank has sent arrives before. No rank waits for another
+/// beyond that (see [`end`]): one whose acknowledgement was lost has closed its endpoint, which the
+/// provider tells the others.
 pub fn end_all(mpi: &Mpi) {
-    let Some(world) = mpi.world() else {
+    if mpi.world().is_none() {
         return;
-    };
+    }
     let mut groups = lock_left().clone();
     for &value in lock_alive().iter() {
         // SAFETY: of a communicator that is not freed; MPI is finalised by one thread.
@@ -430,7 +431,6 @@ pub fn end_all(mpi: &Mpi) {
         groups.extend(agreed.group());
     }
     drain(mpi, &groups);
-    mpi.barrier(world);
 }
 
 fn drain(mpi: &Mpi, groups: &[isize]) {

@@ -430,7 +430,7 @@ unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
     or_next!(None, name as EndFn => (comm))
 }
 
-/// `MPI_Finalize`: nobody leaves before all have what was broadcast.
+/// `MPI_Finalize`: what was broadcast from here arrives before.
 ///
 /// # Safety
 /// As the MPI says.

@@ -51,7 +51,6 @@ pub struct Mpi {
     allgather: AllgatherFn,
     allreduce: AllreduceFn,
     reduce_local: ReduceLocalFn,
-    barrier: BarrierFn,
     iprobe: IprobeFn,
     pack: PackFn<Handle>,
     unpack: UnpackFn<Handle>,
@@ -91,7 +90,6 @@ fn look() -> Option<Mpi> {
             allgather: transmute::<*mut c_void, AllgatherFn>(function(c"PMPI_Allgather")?),
             allreduce: transmute::<*mut c_void, AllreduceFn>(function(c"PMPI_Allreduce")?),
             reduce_local: transmute::<*mut c_void, ReduceLocalFn>(function(c"PMPI_Reduce_local")?),
-            barrier: transmute::<*mut c_void, BarrierFn>(function(c"PMPI_Barrier")?),
             iprobe: transmute::<*mut c_void, IprobeFn>(function(c"PMPI_Iprobe")?),
             pack: transmute::<*mut c_void, PackFn<Handle>>(function(c"PMPI_Pack")?),
             unpack: transmute::<*mut c_void, UnpackFn<Handle>>(function(c"PMPI_Unpack")?),
@@ -272,12 +270,6 @@ impl Mpi {
     ) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { (self.reduce_local)(from, to, count, datatype, op) }
-    }
-
-    /// Waits for all ranks.
-    pub fn barrier(&self, comm: Handle) {
-        // SAFETY: a communicator. An error is told by the communicator's handler.
-        let _ = unsafe { (self.barrier)(comm) };
     }
 
     /// The communicator of all; none before MPI is initialised and after it is finalised.

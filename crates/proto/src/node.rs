@@ -149,6 +149,12 @@ impl Node {
         self.conn(peer).is_some_and(|conn| conn.session.dead)
     }
 
+    /// Returns whether the peer has said BYE: it has closed its endpoint, and is not dead.
+    pub fn peer_closed(&self, peer: PeerId) -> bool {
+        self.conn(peer)
+            .is_some_and(|conn| conn.session.closed && !conn.session.dead)
+    }
+
     /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
     /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
     /// which nothing is summed.

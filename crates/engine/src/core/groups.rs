@@ -13,8 +13,8 @@ use crate::state::pairing::show_address;
 use crate::stats::RailCounters;
 use marline_checksum::crc32c;
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme, RIDERS_LEN};
-use marline_proto::{Dest, PeerId};
-use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
+use marline_proto::PeerId;
+use marline_rails::{group_addr, GroupLink, Groups as _, Links, RailTx};
 use marline_wire::{
     GroupHead, GroupPacket, ParseError, RailAddr, RailKind, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
 };
@@ -132,6 +132,7 @@ impl<S: System> Core<S> {
             turn: 0,
             look_at: now + LOOK_NS,
             probe_len: chunk + heads,
+            closed: None,
         };
         Ok(GroupId(self.groups.insert(Box::new(open))))
     }
@@ -232,6 +233,7 @@ impl<S: System> Core<S> {
         let mut open = slot.take()?;
         let result = call(&mut open);
         self.pump_group(now, &mut open);
+        self.retire_if_over(&mut open);
         self.groups.list[number as usize] = Some(open);
         self.groups.note_deadlines();
         Some(result)
@@ -293,10 +295,14 @@ impl<S: System> Core<S> {
         for number in 0..self.groups.list.len() as u32 {
             let open = self.groups.get(number);
             if open.is_some_and(|open| open.deadline().is_some_and(|at| at <= now)) {
-                let dead = self.look_for_deaths(now, number);
+                let gone = self.look_for_deaths(now, number);
                 self.with_group(now, number, |open| {
-                    dead.iter()
-                        .for_each(|&member| open.group.on_dead(now, member));
+                    for &(member, closed) in &gone {
+                        match closed {
+                            true => open.group.on_closed(now, member),
+                            false => open.group.on_dead(now, member),
+                        }
+                    }
                     open.group.handle_timeouts(now);
                 });
             }
@@ -304,8 +310,8 @@ impl<S: System> Core<S> {
     }
 
     /// Has the node of the endpoint watch those members that the group waits for; who of them is
-    /// gone.
-    fn look_for_deaths(&mut self, now: u64, number: u32) -> Vec<u16> {
+    /// gone, and whether it has closed its endpoint.
+    fn look_for_deaths(&mut self, now: u64, number: u32) -> Vec<(u16, bool)> {
         let Some(open) = self.groups.get(number).filter(|open| open.look_at <= now) else {
             return Vec::new();
         };
@@ -331,7 +337,7 @@ impl<S: System> Core<S> {
         awaited
             .iter()
             .filter(gone)
-            .map(|(member, _)| *member)
+            .map(|(member, peer)| (*member, endpoint.node.peer_closed(*peer)))
             .collect()
     }
 
@@ -377,7 +383,7 @@ impl<S: System> Core<S> {
         (base, len): (*mut u8, usize),
     ) -> Result<GroupOpId, GroupError> {
         let post = |open: &mut OpenGroup| {
-            if root as usize >= open.members.len() {
+            if root as usize >= open.members.len() || open.closed.is_some() {
                 return Err(GroupError::Invalid);
             }
             let handle = open.memory.insert(base, len);
@@ -416,51 +422,6 @@ impl<S: System> Core<S> {
     pub fn group_is_idle(&mut self, group: GroupId) -> bool {
         let held = self.groups.get(group.0).map(|open| open.group.held());
         held.is_none_or(|held| held.operations == 0 && held.chunks == 0)
-    }
-
-    /// Ends a group. Operations that have not ended are forgotten, and their memory is not used any
-    /// more.
-    pub fn group_close(&mut self, group: GroupId) {
-        let slot = self.groups.list.get_mut(group.0 as usize);
-        let Some(open) = slot.and_then(Option::take) else {
-            return;
-        };
-        let ways = open.members.iter().flat_map(|member| &member.links);
-        let ways: Vec<(usize, LinkId)> = ways.copied().collect();
-        self.groups.batches.forget(|rail, dest| match dest {
-            Dest::Group(link) => open.lanes.contains(&(rail, GroupLink(link))),
-            Dest::Link { link, .. } => ways.contains(&(rail, LinkId(link))),
-        });
-        for (rail, link) in &open.lanes {
-            self.rails.list[*rail].tx.leave(*link);
-        }
-        for (rail, link) in ways {
-            self.close_link(rail, link);
-        }
-        for member in &open.members {
-            if let Some(endpoint) = self.dir.ep(open.ep).filter(|_| member.watched) {
-                endpoint.node.watch_peer(0, member.peer, false);
-            }
-        }
-        self.groups.note_deadlines();
-    }
-
-    /// Nothing is under way in the groups of an endpoint.
-    pub(crate) fn groups_are_idle(&mut self, ep: EpId) -> bool {
-        let mut numbers = 0..self.groups.list.len() as u32;
-        numbers.all(|number| {
-            let ours = self.groups.get(number).is_some_and(|open| open.ep == ep);
-            !ours || self.group_is_idle(GroupId(number))
-        })
-    }
-
-    /// Ends the groups of an endpoint.
-    pub(crate) fn close_groups(&mut self, ep: EpId) {
-        for number in 0..self.groups.list.len() as u32 {
-            if self.groups.get(number).is_some_and(|open| open.ep == ep) {
-                self.group_close(GroupId(number));
-            }
-        }
     }
 }
 

@@ -11,6 +11,7 @@ mod complete;
 mod direct_write;
 mod execute;
 mod flush;
+mod group_close;
 mod group_send;
 mod groups;
 mod ingest;

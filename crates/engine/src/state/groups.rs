@@ -48,6 +48,8 @@ pub(crate) struct OpenGroup {
     pub(crate) look_at: u64,
     /// Bytes that a probe has, so that it shows that chunks fit.
     pub(crate) probe_len: usize,
+    /// Its caller has closed it, as number so many of all groups: it goes on for other members.
+    pub(crate) closed: Option<u64>,
 }
 
 /// The groups of an engine by their number.
@@ -65,6 +67,8 @@ pub(crate) struct Groups {
     /// Packets that are built and have not left.
     pub(crate) batches: Batches,
     pub(crate) backlog: Backlog,
+    /// Groups that were closed so far.
+    pub(crate) closed: u64,
 }
 
 impl Groups {

@@ -33,6 +33,7 @@ impl Group {
             carried: Carried::default(),
             trip: Trip::new(cfg.round_trip_ns),
             dead: Vec::new(),
+            retired: false,
             words: VecDeque::new(),
             events: VecDeque::new(),
             stats: GroupStats::default(),

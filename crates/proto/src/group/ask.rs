@@ -139,7 +139,8 @@ impl Group {
         }
         let alone = asked.contains(&me);
         let mine = alone || asked.is_empty() && self.collector(root) == by;
-        if self.dead.contains(&root) {
+        let over = self.retired && !self.cfg.errs(GroupMutation::RetireDumb);
+        if over || self.dead.contains(&root) {
             // Nothing of it is wanted here any more.
             if mine {
                 let flags = AckFlags::default();

@@ -57,11 +57,13 @@ pub enum GroupMutation {
     RepairAllOnly,
     /// Nobody is asked how far it is.
     NeverRemind,
+    /// A member that has closed the group does not answer who asks how far it is.
+    RetireDumb,
 }
 
 impl GroupMutation {
     /// All of them.
-    pub const ALL: [GroupMutation; 26] = [
+    pub const ALL: [GroupMutation; 27] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
@@ -88,5 +90,6 @@ impl GroupMutation {
         GroupMutation::AskOnce,
         GroupMutation::RepairAllOnly,
         GroupMutation::NeverRemind,
+        GroupMutation::RetireDumb,
     ];
 }

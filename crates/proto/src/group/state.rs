@@ -42,6 +42,8 @@ pub struct Group {
     pub(super) carried: Carried,
     pub(super) trip: Trip,
     pub(super) dead: Vec<u16>,
+    /// All is over here, and nothing more is posted.
+    pub(super) retired: bool,
     pub(super) words: VecDeque<(To, Word)>,
     pub(super) events: VecDeque<GroupEvent>,
     pub(super) stats: GroupStats,

@@ -78,7 +78,8 @@ impl Group {
         for word in packet.words() {
             self.handle_word(now_ns, heard, &word);
         }
-        let Some((chunk, sum, payload)) = packet.chunk() else {
+        let chunk = packet.chunk().filter(|_| !self.retired);
+        let Some((chunk, sum, payload)) = chunk else {
             return Took::Right;
         };
         let load = Load::of(&packet.head, &chunk, sum, payload);

@@ -449,8 +449,18 @@ impl<'a> GroupWorld<'a> {
             member.memory.end_operations(now)?;
             idle = idle && !self.post(proc, member, spec);
             if idle {
+                self.close(member, spec);
                 return Ok(());
             }
+        }
+    }
+
+    /// A member that has posted all closes the group as soon as nothing is under way here, whatever
+    /// the others lack.
+    fn close(&self, member: &mut Member, spec: &Spec) {
+        let all = member.memory.operations.len() == spec.script.len();
+        if all && truth::is_over(member) && member.group.may_retire() {
+            member.group.retire();
         }
     }
 

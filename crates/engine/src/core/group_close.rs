@@ -1,0 +1,126 @@
+//! Closing groups. Members close a group each in its own time, without waiting for one another: who
+//! has closed it goes on for the others until they have all that they may ask it for, and answers
+//! after that those that missed its acknowledgement.
+
+use crate::api::{EpId, GroupId};
+use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::groups::{GroupMemory, OpenGroup};
+use marline_proto::Dest;
+use marline_rails::{GroupLink, Groups as _, LinkId};
+
+/// Groups that were closed and still answer, at most; each has the member's state without payload.
+/// Those closed first go first: a member asks again after 10 ms, so that it has long been answered.
+const CLOSED_MAX: usize = 64;
+
+impl<S: System> Core<S> {
+    /// Closes a group. Operations that have not ended are forgotten, and their memory is not used
+    /// any more; then, and where nothing was posted, nothing is kept for other members.
+    pub fn group_close(&mut self, group: GroupId) {
+        let Some(open) = self.groups.get(group.0) else {
+            return;
+        };
+        let broken = open.memory.ops.values().any(|op| op.end.is_none());
+        if broken || !open.group.is_used() {
+            return self.drop_group(group.0);
+        }
+        self.groups.closed += 1;
+        let closed = self.groups.closed;
+        if let Some(open) = self.groups.get(group.0) {
+            open.closed = Some(closed);
+            open.memory.ops.clear();
+        }
+        let slot = self.groups.list.get_mut(group.0 as usize);
+        if let Some(mut open) = slot.and_then(Option::take) {
+            self.retire_if_over(&mut open);
+            self.groups.list[group.0 as usize] = Some(open);
+        }
+        self.drop_oldest_closed();
+        self.groups.note_deadlines();
+    }
+
+    /// A group that was closed, and that nobody needs for what it keeps, answers questions and does
+    /// nothing else.
+    pub(super) fn retire_if_over(&mut self, open: &mut OpenGroup) {
+        if open.closed.is_none() || !open.group.may_retire() {
+            return;
+        }
+        open.group.retire();
+        open.memory = GroupMemory::new(0);
+        self.leave_lanes(open);
+        for member in open.members.iter_mut().filter(|member| member.watched) {
+            member.watched = false;
+            if let Some(endpoint) = self.dir.ep(open.ep) {
+                endpoint.node.watch_peer(0, member.peer, false);
+            }
+        }
+    }
+
+    /// Leaves the group's addresses.
+    fn leave_lanes(&mut self, open: &mut OpenGroup) {
+        self.groups.batches.forget(|rail, dest| match dest {
+            Dest::Group(link) => open.lanes.contains(&(rail, GroupLink(link))),
+            Dest::Link { .. } => false,
+        });
+        for (rail, link) in open.lanes.drain(..) {
+            self.rails.list[rail].tx.leave(link);
+        }
+    }
+
+    /// Keeps no more closed groups than so many that have retired.
+    fn drop_oldest_closed(&mut self) {
+        let retired = |(at, open): (usize, &Option<Box<OpenGroup>>)| {
+            let open = open.as_ref().filter(|open| open.group.is_retired())?;
+            Some((open.closed?, at as u32))
+        };
+        let list = self.groups.list.iter().enumerate();
+        let mut closed: Vec<(u64, u32)> = list.filter_map(retired).collect();
+        closed.sort_unstable();
+        let over = closed.len().saturating_sub(CLOSED_MAX);
+        for (_, number) in closed.drain(..over) {
+            self.drop_group(number);
+        }
+    }
+
+    /// Ends a group at once.
+    fn drop_group(&mut self, number: u32) {
+        let slot = self.groups.list.get_mut(number as usize);
+        let Some(mut open) = slot.and_then(Option::take) else {
+            return;
+        };
+        self.leave_lanes(&mut open);
+        let ways = open.members.iter().flat_map(|member| &member.links);
+        let ways: Vec<(usize, LinkId)> = ways.copied().collect();
+        self.groups.batches.forget(|rail, dest| match dest {
+            Dest::Group(_) => false,
+            Dest::Link { link, .. } => ways.contains(&(rail, LinkId(link))),
+        });
+        for (rail, link) in ways {
+            self.close_link(rail, link);
+        }
+        for member in &open.members {
+            if let Some(endpoint) = self.dir.ep(open.ep).filter(|_| member.watched) {
+                endpoint.node.watch_peer(0, member.peer, false);
+            }
+        }
+        self.groups.note_deadlines();
+    }
+
+    /// Nothing is under way in the groups of an endpoint.
+    pub(crate) fn groups_are_idle(&mut self, ep: EpId) -> bool {
+        let mut numbers = 0..self.groups.list.len() as u32;
+        numbers.all(|number| {
+            let ours = self.groups.get(number).is_some_and(|open| open.ep == ep);
+            !ours || self.group_is_idle(GroupId(number))
+        })
+    }
+
+    /// Ends the groups of an endpoint.
+    pub(crate) fn close_groups(&mut self, ep: EpId) {
+        for number in 0..self.groups.list.len() as u32 {
+            if self.groups.get(number).is_some_and(|open| open.ep == ep) {
+                self.drop_group(number);
+            }
+        }
+    }
+}

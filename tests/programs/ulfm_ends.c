@@ -1,0 +1,86 @@
+/* A job that loses a rank and ends in order (ULFM): rank 1 is killed by SIGKILL, the others find out by
+ * a call of their own, and finalise without repairing MPI_COMM_WORLD.
+ *
+ *   ulfm_ends returns    MPI_ERRORS_RETURN; a barrier gives the error
+ *   ulfm_ends handler    a handler of the program's is called by a barrier
+ *   ulfm_ends any        a receive from any rank gives the error
+ *   ulfm_ends freed      a duplicate of MPI_COMM_WORLD with many broadcasts is freed after the loss
+ *
+ * The handler of MPI_COMM_WORLD is MPI_ERRORS_ARE_FATAL again when MPI_Finalize is called. Rank 0 prints
+ * `ulfm_ends ok MODE`.
+ */
+#include <mpi.h>
+
+#include <mpi-ext.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pattern.h"
+
+enum { BROADCASTS = 300, BYTES = 20000 };
+
+static int called;
+
+static void note(MPI_Comm *comm, int *err, ...)
+{
+    (void)comm;
+    called = *err;
+}
+
+static int class_of(int err)
+{
+    int class;
+    MPI_Error_class(err, &class);
+    return class;
+}
+
+static void broadcasts(MPI_Comm comm)
+{
+    static char bytes[BYTES];
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    for (int i = 0; i < BROADCASTS; i++) {
+        memset(bytes, rank == 0 ? i : ~i, BYTES);
+        MPI_Bcast(bytes, BYTES, MPI_CHAR, 0, comm);
+        if (bytes[0] != (char)i || bytes[BYTES - 1] != (char)i)
+            MPI_Abort(comm, 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "returns";
+    int rank, err = MPI_SUCCESS, number = 0;
+    MPI_Comm copy;
+    MPI_Errhandler handler;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    broadcasts(copy);
+    MPI_Comm_create_errhandler(note, &handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, !strcmp(mode, "handler") ? handler : MPI_ERRORS_RETURN);
+    err = MPI_Barrier(MPI_COMM_WORLD); /* others may be in it when rank 1 dies */
+    if (rank == 1)
+        raise(SIGKILL);
+    if (err == MPI_SUCCESS && !strcmp(mode, "any"))
+        err = MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    while (err == MPI_SUCCESS)
+            err = MPI_Barrier(MPI_COMM_WORLD);
+    if (!strcmp(mode, "handler"))
+        err = called;
+    int class = class_of(err);
+    if (class != MPIX_ERR_PROC_FAILED && class != MPIX_ERR_PROC_FAILED_PENDING) {
+        fprintf(stderr, "ulfm_ends: error class %d\n", class);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (!strcmp(mode, "freed"))
+        MPI_Comm_free(&copy);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+    if (rank == 0)
+        printf("ulfm_ends ok %s\n", mode);
+    fflush(stdout);
+    return MPI_Finalize();
+}
