@@ -175,8 +175,8 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
-    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of which
-    /// `outages.rs` complains.
+    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of
+    /// which `outages.rs` complains.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -46,8 +46,8 @@ impl Group {
         self.receiving = Receiving::default();
     }
 
-    /// Says if [`Group::retire`] may be called: nothing is under way here. A co-root is asked for its
-    /// part as well, of which it may have to hear yet.
+    /// Says if [`Group::retire`] may be called: nothing is under way here. A co-root is asked for
+    /// its part as well, of which it may have to hear yet.
     pub fn may_retire(&self) -> bool {
         let held = self.held();
         let over = held.operations == 0 && held.chunks == 0;

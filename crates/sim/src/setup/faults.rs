@@ -357,7 +357,7 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
 }
 
 /// Flows and connections are forgotten: of one rail, or of all of a host at once. Not those of
-/// queue pairs: they pass no firewall that keeps state, and datagrams of theirs have no fresh ports.
+/// queue pairs: they pass no firewall that keeps state, and their datagrams have no fresh ports.
 fn draw_forgotten(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 46);
     if !rng.one_in(6) {
