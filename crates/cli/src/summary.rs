@@ -9,7 +9,7 @@ use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::report::{averages, is_well, plural, report, wrap};
 use marline_engine::stats::summary::Summary;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -244,20 +244,35 @@ fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
         .filter(|peer| own.contains(&peer.endpoint))
         .map(|peer| peer.address.as_str())
         .collect();
-    let at = |peer: &PeerRow| match peer.address.is_empty() {
-        true => peer.endpoint.to_string(),
-        false => peer.address.clone(),
-    };
     let strange = |peer: &&PeerRow| {
         !own.contains(&peer.endpoint) && (peer.address.is_empty() || !here.contains(&*peer.address))
     };
-    let absent = rows().filter(strange).map(at).collect::<BTreeSet<_>>();
+    let absent = processes_of(rows().filter(strange));
     let processes = present.iter().map(|page| page.process_key());
     // Pages without a process are each one of their own.
     let nameless = processes.clone().filter(Option::is_none).count();
     let named = processes.flatten().collect::<BTreeSet<_>>().len();
-    let all = nameless + named + absent.len();
-    (!absent.is_empty()).then_some((absent.len(), all))
+    (absent > 0).then_some((absent, nameless + named + absent))
+}
+
+/// Processes that rows without a page are of: rows of one endpoint, or of one address, are of one.
+fn processes_of<'a>(rows: impl Iterator<Item = &'a PeerRow>) -> usize {
+    let mut by_endpoint: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut by_address: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut count = 0;
+    for row in rows {
+        let known = by_endpoint.get(&row.endpoint);
+        let at = known.or_else(|| by_address.get(&*row.address)).copied();
+        let at = at.unwrap_or_else(|| {
+            count += 1;
+            count
+        });
+        by_endpoint.insert(row.endpoint, at);
+        if !row.address.is_empty() {
+            by_address.insert(&row.address, at);
+        }
+    }
+    count
 }
 
 #[cfg(test)]

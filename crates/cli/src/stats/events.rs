@@ -168,15 +168,7 @@ impl Told<'_> {
                 self.times()
             ),
             Kind::PathShrank => self.shrank(&path()),
-            Kind::PeerDead if matches!(event.reason, Reason::Settings | Reason::NoCommonRail) => {
-                format!("{} is refused: {why}", self.peer_name())
-            }
-            Kind::PeerDead if event.reason == Reason::Deaf => {
-                format!("{} is dead: {why}, for {gap}", self.peer_name())
-            }
-            Kind::PeerDead => {
-                format!("{} is dead: {why}, silent for {gap}", self.peer_name())
-            }
+            Kind::PeerDead => self.ended(&why, &gap),
             Kind::PeerAwaited => format!("waits for {}: {why}, for {gap}", self.awaited()),
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
@@ -209,6 +201,16 @@ impl Told<'_> {
         match self.event.moved {
             0 | 1 => first,
             peers => format!("{first} and {} more of its host", peers - 1),
+        }
+    }
+
+    /// The end of a peer.
+    fn ended(&self, why: &str, gap: &str) -> String {
+        let name = self.peer_name();
+        match self.event.reason {
+            Reason::Settings | Reason::NoCommonRail => format!("{name} is refused: {why}"),
+            Reason::Deaf => format!("{name} is dead: {why}, for {gap}"),
+            _ => format!("{name} is dead: {why}, silent for {gap}"),
         }
     }
 

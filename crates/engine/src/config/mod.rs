@@ -2,6 +2,7 @@
 
 pub mod choice;
 mod contradictions;
+mod document;
 pub mod policy;
 pub mod ports;
 pub mod profile;

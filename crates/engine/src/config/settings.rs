@@ -12,6 +12,7 @@ use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
+pub use crate::config::document::document;
 pub use crate::config::unknown::unknown_in;
 
 /// The beginning of every environment variable of Marline's provider.
@@ -581,52 +582,6 @@ const RAIL_TIMEOUT_MS: u64 = 5_000;
 fn bit(name: &str) -> u64 {
     let row = TABLE.iter().position(|row| row.name == name);
     row.map_or(0, |n| 1 << n)
-}
-
-/// The settings that two processes must have the same, and those that they need not.
-const SHARED: &str = "
-## Settings of both sides
-
-Two settings must be the same in all processes, and are compared at first contact:
-
-- `FI_MARLINE_RELIABILITY`: each side refuses the other, which names both values; operations that
-  name the peer end with an error.
-- `FI_MARLINE_MULTICAST_SCHEME`: a communicator whose members differ has no multicast; its
-  broadcasts go from rank to rank, and the log names both values.
-
-`FI_MARLINE_RAILS`, `FI_MARLINE_SHM` and `FI_MARLINE_VERBS_PATHS` may differ as long as some rail of
-one side reaches one of the other; if none does, the peer is refused with the lists of both.
-
-Some settings are agreed on, or their value travels with what it applies to: the checksum
-(`FI_MARLINE_CHECKSUM`; `_RAILS`, `_MIN_BYTES`, `_MAX_BYTES` and `_SLICES_MS` by each packet), the
-size of packets (`FI_MARLINE_MTU`, by the rail's address), credit
-(`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`FI_MARLINE_NATIVE`,
-by each packet), direct writes (`FI_MARLINE_DIRECT`, by the rail's address), reads of long
-messages (`FI_MARLINE_VERBS_READS`: used where both sides have it on). `FI_MARLINE_RMA` opens
-memory of its own process alone: a peer without it has no keys to give.
-All other settings concern their own process.
-";
-
-/// The text of `docs/settings.md`.
-pub fn document() -> String {
-    let mut out = String::from(
-        "# Settings\n\n\
-         Environment variables of the provider, read once when an engine opens (`fi_info -e`\n\
-         lists them too). An empty value means the default. A name that is not in this table is\n\
-         reported, with the nearest one that is. This file is made from the table in\n\
-         `crates/engine/src/config/settings.rs`: after a change there run\n\
-         `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
-         | variable | default | allowed | meaning |\n|---|---|---|---|\n",
-    );
-    for row in TABLE {
-        let default = match row.default {
-            "" => "(empty)".to_owned(),
-            text => format!("`{text}`"),
-        };
-        let (variable, allowed, help) = (row.variable(), row.kind.allowed(), row.help);
-        out += &format!("| `{variable}` | {default} | {allowed} | {help} |\n");
-    }
-    out + SHARED
 }
 
 #[cfg(test)]
