@@ -140,7 +140,9 @@ pub fn variables(
     };
     if let Fabric::Marline(dir) = fabric {
         if asked::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
-            prepared.set.extend(effective(&[mpi::told_soon()], environment));
+            prepared
+                .set
+                .extend(effective(&[mpi::told_soon()], environment));
         }
         preloads(&mut prepared, kind, dir, common, environment);
     }

@@ -1,7 +1,7 @@
 //! Values that go in and out of a [`crate::Node`].
 
-pub use crate::base::memory::{Landing, Memory, Payload, PutEnd, WriteCheck, WrittenSum};
 use crate::base::evidence::Evidence;
+pub use crate::base::memory::{Landing, Memory, Payload, PutEnd, WriteCheck, WrittenSum};
 use crate::base::slab::Key;
 use alloc::vec::Vec;
 use marline_wire::{MsgHead, FLAG_UNSUMMED};
