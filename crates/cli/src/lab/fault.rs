@@ -22,9 +22,9 @@ FAULT:  down              cable out: the host sees the carrier go
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
         port=LO-HI        only TCP and UDP packets from or to these ports
-        for=SECONDS       drop, blackhole, corrupt, forget, mtu: begins by itself
-                          at the next full second but one of the clock, and ends
-                          by itself; says when
+        for=SECONDS       drop, blackhole, corrupt, forget, mtu: begins by
+                          itself at the next full second but one of the clock,
+                          and ends by itself; says when
 
 Examples:
   marline lab fault h0:1 down              pull the cable of h0's rail1

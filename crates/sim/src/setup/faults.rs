@@ -39,10 +39,14 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if rails {
         draw_partial(setup);
         draw_moves(setup);
-        draw_forgotten(setup);
     }
     if verbs {
         draw_verbs(setup);
+    }
+    if rails {
+        draw_forgotten(setup);
+    }
+    if verbs {
         return;
     }
     if profile == Profile::Outages {
