@@ -54,7 +54,7 @@ pub fn main(args: &ExecArgs) -> Outcome {
     let mut command = Command::new(program);
     command.args(rest);
     command.envs(prepared.set.iter().map(|(name, value)| (name, value)));
-    // Of what concerns all ranks one speaks.
+    // A message that concerns all ranks is printed by one of them.
     if page::rank_from_env().unwrap_or(0) == 0 {
         prepared.said.iter().for_each(|said| tool::say(said));
         if args.common.verbose {

@@ -320,7 +320,7 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
                 must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
                 must("FI_PROVIDER", "marline"),
             ];
-            // What a user waits for is told.
+            // The wait is reported to the user.
             vars.push(prefer("FI_MARLINE_SAY_WAITS", "on"));
             vars.extend(match matching {
                 Matching::Marlines => for_marline(kind, no_shm),

@@ -87,7 +87,7 @@ fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
     assert_eq!(receive(&mut peer_back, 1), [b"back"]);
 }
 
-/// One address is another program's, and one is free.
+/// Another program has one address, and the other is free.
 #[test]
 fn another_address_is_told_where_a_rail_cannot_go_on_at_the_first() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());

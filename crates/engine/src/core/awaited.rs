@@ -23,7 +23,7 @@ pub(crate) struct AwaitedHosts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
     peers: u64,
-    /// One of them, by its endpoint.
+    /// A peer of the group, by its endpoint.
     first: u64,
     longest_ns: u64,
     stranger: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Said {
     pub(crate) host: String,
     /// The line.
     pub(crate) text: String,
-    /// It is waited for no more.
+    /// The wait for the peer ended.
     pub(crate) over: bool,
 }
 

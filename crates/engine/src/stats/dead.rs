@@ -29,7 +29,7 @@ pub struct DeadPeer {
     pub detail: String,
     /// When it was given up first, in nanoseconds since 1970; 0: no event tells.
     pub from_unix_ns: u64,
-    /// It had given up a peer itself before: most likely it ended for that.
+    /// The process had given up a peer itself before: most likely it ended for that.
     pub follows: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
         }
     }
     let mut dead: Vec<DeadPeer> = dead.into_iter().map(counted).collect();
-    // What a process was killed or aborted for came before its own end.
+    // The cause for which a process was killed or aborted came before its own end.
     dead.sort_by_key(|d| (d.follows, d.from_unix_ns, std::cmp::Reverse(d.named_by)));
     dead
 }
@@ -187,7 +187,7 @@ impl DeadPeer {
         }
     }
 
-    /// It was given up at first contact, and may be well.
+    /// The peer was given up at first contact, and may be well.
     pub fn is_refused(&self) -> bool {
         matches!(self.reason, Reason::Settings | Reason::NoCommonRail)
     }

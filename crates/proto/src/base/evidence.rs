@@ -3,7 +3,7 @@
 /// The evidence of a peer's end, where its host refuses what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nobody in this host has a name of the peer's, which was never another process's.
+    /// No process of this host has the name of the peer, which was never another process's.
     NoSuchName,
     /// Its connections ended as those of a process that ends do, without a word of it, and new ones
     /// are refused.

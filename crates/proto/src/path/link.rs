@@ -69,7 +69,7 @@ pub enum LinkEnd {
     Refused,
     /// Its connection ended with all that the peer had sent, as that of a process that ends.
     Closed,
-    /// It broke, or nobody answered.
+    /// The connection broke, or got no answer.
     Broken,
 }
 

@@ -10,7 +10,7 @@ pub struct Silence {
     pub peer: PeerId,
     /// For how long, in ns, our own rails' outages included.
     pub silent_ns: u64,
-    /// It was never heard.
+    /// The peer was never heard.
     pub stranger: bool,
     /// Every path that has worked was refused since it was heard: for how long, in ns; else 0.
     pub refused_ns: u64,

@@ -13,7 +13,7 @@ pub(crate) struct Lost {
     pub(crate) number: u64,
     /// The longest datagram that it was.
     pub(crate) bytes: u32,
-    /// It was a probe of the path's size, which counts as no loss.
+    /// The packet was a probe of the path's size, which counts as no loss.
     pub(crate) probe: bool,
 }
 

@@ -105,7 +105,7 @@ impl SilentPeers {
         }
     }
 
-    /// One is, now, by a rail of this address and interface.
+    /// A rail of this address and interface is silent now.
     pub(crate) fn note(&mut self, ip: IpAddr, interface: &str) {
         let now_ns = self.born.elapsed().as_nanos() as u64;
         if self.silence.note(now_ns) && ip.is_ipv4() {

@@ -45,7 +45,7 @@ pub struct UdpTx {
     buffers: PlainBuffers,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     pub(super) flows_tried: u8,
-    /// Of all links.
+    /// The newest flow of all links.
     newest: Newest,
     pub(super) events: VecDeque<RailEvent>,
     pub(super) drops_told: u64,

@@ -18,8 +18,8 @@ const SHORT: u64 = 2 * GRANULE;
 fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
     let hash = u64::from(uid).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     if hash % 2 == 0 || len <= SHORT {
-        // Of the last granule, which comes last: of a word that begins before it a part is seen
-        // sooner, which is all of the word where the rest looks as before (verbs seed 710158).
+        // Bytes of the last granule, which comes last: a word that begins before it is seen in part
+        // sooner, and whole where the rest of it looks as before (verbs seed 710158).
         let end = len.saturating_sub(1) / GRANULE * GRANULE;
         return [(len.saturating_sub(WORD).max(end), len), (0, len)];
     }

@@ -64,7 +64,7 @@ pub struct NetStats {
     pub nobody: u64,
     /// Refused by a firewall.
     pub refused: u64,
-    /// Of flows and connections that the network had forgotten.
+    /// Packets on flows and connections that the network had forgotten.
     pub forgotten: u64,
     /// Kernels that asked for an address and were told it by a rail.
     pub told: u64,

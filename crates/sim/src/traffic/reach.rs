@@ -82,7 +82,7 @@ impl World {
             _ => false,
         };
         let spans = self.setup.faults.iter().filter(of_rail);
-        // What it said last is on its way for a while.
+        // Its last packets are on their way for a while.
         let lasted = |f: &Fault| self.now.min(f.to_ns + LATE_NS).saturating_sub(f.from_ns);
         spans.map(lasted).sum()
     }
