@@ -361,10 +361,12 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
 }
 
 /// Flows and connections are forgotten: of one rail, or of all of a host at once. Not those of
-/// queue pairs: they pass no firewall that keeps state, and their datagrams have no fresh ports.
+/// queue pairs: they pass no firewall that keeps state, and their datagrams have no fresh ports. Nor
+/// where silence of a second ends a peer: each end finds another way only after several
+/// retransmissions or questions in vain.
 fn draw_forgotten(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 46);
-    if !rng.one_in(6) {
+    if !rng.one_in(6) || setup.node.peer_timeout_ns < 2_000_000_000 {
         return;
     }
     for _ in 0..rng.pick(&[1, 1, 2, 4]) {
