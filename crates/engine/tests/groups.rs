@@ -9,7 +9,14 @@ use marline_engine::settings::Settings;
 use marline_engine::{
     AvId, Core, Engine, EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogSink,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Damaged packets of one test can arrive at a port that a socket of another test has taken over.
+static DAMAGE: Mutex<()> = Mutex::new(());
+
+fn damage() -> MutexGuard<'static, ()> {
+    DAMAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Member {
     engine: Engine,
@@ -181,6 +188,7 @@ fn nobody_sleeps_where_a_window_is_small() {
 /// A probe is longer than what is in it, and what was in its place before is no packet.
 #[test]
 fn nothing_is_damaged_where_probes_follow_chunks() {
+    let _alone = damage();
     let members = members(3, |_| vec![("rails", "lo")]);
     for _ in 0..10 {
         broadcast(&members, &[100_000, 20, 65_536], 0);
@@ -206,6 +214,7 @@ fn nothing_is_damaged_where_probes_follow_chunks() {
 
 #[test]
 fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
+    let _alone = damage();
     let faults = "seed=5;tx:drop=0.05;tx:corrupt=0.02;tx:duplicate=0.02;tx:reorder=0.02";
     let members = members(3, |_| vec![("rails", "lo"), ("faults", faults)]);
     for _ in 0..5 {
@@ -219,6 +228,7 @@ fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
 /// in the batch is right, and stays so.
 #[test]
 fn what_came_early_and_damaged_is_not_put_over_what_is_right() {
+    let _alone = damage();
     let faults = "seed=5;tx:drop=0.02;tx:corrupt=0.2;tx:reorder=0.02";
     let members = members(3, |_| vec![("rails", "lo"), ("faults", faults)]);
     broadcast(&members, &[500; 3_000], 30);

@@ -112,10 +112,7 @@ fn what_is_seen_is_right_and_what_a_reader_stores_stays() {
             harm += hurt(&outcome);
         }
         println!("{kind:?}: {seen} puts seen, {harm} times harm");
-        assert!(
-            seen > 100 && harm > 10,
-            "{kind:?}: {seen} seen, {harm} harm"
-        );
+        assert!(seen > 50 && harm > 10, "{kind:?}: {seen} seen, {harm} harm");
     }
 }
 

@@ -42,11 +42,6 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if verbs {
         draw_verbs(setup);
-    }
-    if rails {
-        draw_forgotten(setup);
-    }
-    if verbs {
         return;
     }
     if profile == Profile::Outages {
@@ -358,28 +353,6 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
         true => ASKS_NS,
         false => 0,
     };
-}
-
-/// Flows and connections are forgotten: of one rail, or of all of a host at once. Not those of
-/// queue pairs: they pass no firewall that keeps state, and their datagrams have no fresh ports. Nor
-/// where silence of a second ends a peer: each end finds another way only after several
-/// retransmissions or questions in vain.
-fn draw_forgotten(setup: &mut Setup) {
-    let rng = &mut Rng::new(setup.seed, 46);
-    if !rng.one_in(6) || setup.node.peer_timeout_ns < 2_000_000_000 {
-        return;
-    }
-    for _ in 0..rng.pick(&[1, 1, 2, 4]) {
-        let (host, rail) = a_rail(setup, rng);
-        let at = rng.below(setup.faults_end_ns);
-        let all = rng.one_in(2);
-        let meant: Vec<usize> = (0..setup.rails)
-            .filter(|&r| (all || r == rail) && setup.verbs[r].is_none())
-            .collect();
-        for rail in meant {
-            setup.add((at, at + 1), Trouble::Forget { host, rail });
-        }
-    }
 }
 
 /// A firewall refuses what comes to one of the rails of a host, whose process is stopped in half of
