@@ -33,10 +33,9 @@ def test_reliability_on_one_side_is_refused_on_both(lab, stress, mpi, tmp_path, 
     values = ("off", "on") if native_rank == 0 else ("on", "off")
     script = unlike(tmp_path, "FI_MARLINE_RELIABILITY", *values)
     result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
-    for here, there in [("on", "off"), ("off", "on")]:
-        told = (rf"peer \w+ at [0-9.:]+ is refused: FI_MARLINE_RELIABILITY={here} here and {there} "
-                "there")
-        assert result.find(told), f"{told}\n{result.tail()}"
+    # The launcher may end the second rank before its line: the unit tests show both sides.
+    told = r"peer \w+ at [0-9.:]+ is refused: FI_MARLINE_RELIABILITY=(on here and off|off here and on) there"
+    assert result.find(told), f"{told}\n{result.tail()}"
     assert result.find(r"Marline: PEER REFUSED: "), result.tail()
 
 
