@@ -3,7 +3,7 @@
 use marline_sim::{scale, Work};
 
 /// A million of them fit into 3 GiB.
-const IDLE_PEER_MAX: u64 = 2_944;
+const IDLE_PEER_MAX: u64 = 2_976;
 
 /// With 256 the bytes were above the mark, and there were 9.5 packets for each message: probes of
 /// paths and of packet sizes, all at once, kept the acks waiting until repair timers expired.
