@@ -47,12 +47,17 @@ fn hunt_all<M: Copy + Debug>(all: &[M], fails: impl Fn(M, u64) -> Option<String>
             None => missed.push(mutation),
         }
     }
-    assert!(missed.is_empty(), "not noticed: {missed:?}");
+    // The hook above hides what a failing assertion says.
+    println!("not noticed: {missed:?}");
+    assert!(missed.is_empty());
 }
 
 #[test]
 fn every_mutation_is_noticed() {
-    hunt_all(&Mutation::ALL, with);
+    // No drawn network forgets its flows; `forget.rs` notices this mistake.
+    let drawn = |mutation: &Mutation| *mutation != Mutation::LeaveToSilent;
+    let all: Vec<_> = Mutation::ALL.into_iter().filter(drawn).collect();
+    hunt_all(&all, with);
 }
 
 #[test]
