@@ -2,7 +2,7 @@
 
 /// Index into an address vector (`fi_addr_t`).
 pub type FiAddr = u64;
-/// "From anyone" / "unknown source".
+/// Any source in receives, unknown source in completions (`FI_ADDR_UNSPEC`).
 pub const ADDR_UNSPEC: FiAddr = u64::MAX;
 
 /// One piece of user memory.
@@ -15,7 +15,7 @@ pub struct IoVec {
     pub len: usize,
 }
 
-/// Completion flag bits; the values are libfabric's, so that a door can pass them through.
+/// Completion flag bits with libfabric's values, so that API layers pass them through unchanged.
 pub mod flag {
     /// `FI_MSG`.
     pub const MSG: u64 = 1 << 1;
@@ -43,7 +43,7 @@ pub mod flag {
     pub const REMOTE_CQ_DATA: u64 = 1 << 17;
 }
 
-/// How an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpError {
     /// The message was longer than the buffer (`olen` = bytes cut off).
@@ -56,14 +56,14 @@ pub enum OpError {
     PeerDead,
     /// The remote memory key, address or length of a read or write was refused.
     BadRemoteMemory,
-    /// The message is there and whole, but its sender is not in the address vector
+    /// The whole message arrived, but its sender is not in the address vector
     /// (`Engine::ep_tell_strangers`).
     UnknownSource,
     /// The endpoint was closed or the engine is poisoned.
     Closed,
 }
 
-/// A finished operation. Order of fields follows `fi_cq_tagged_entry`.
+/// A finished operation. Field order follows `fi_cq_tagged_entry`.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
     /// The caller's context pointer, as an integer.
@@ -86,25 +86,25 @@ pub struct Completion {
     pub olen: usize,
 }
 
-// SAFETY: pointers here are only carried, never followed, by the engine.
+// SAFETY: the engine only carries these pointers and never dereferences them.
 unsafe impl Send for Completion {}
 
-/// Why a call was refused at once.
+/// The reason why a call was refused immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// No resources now; progress the CQ and call again (`-FI_EAGAIN`).
+    /// Resources are exhausted; progress the CQ and call again (`-FI_EAGAIN`).
     Again,
     /// The peer is known to be dead (`-FI_EHOSTUNREACH`).
     PeerDead,
     /// No such address; a closed endpoint has none (`-FI_EINVAL`).
     BadAddress,
-    /// Arguments cannot be, or the endpoint is not enabled, or is being closed (`-FI_EINVAL`).
+    /// Impossible arguments, or the endpoint is not enabled or is closing (`-FI_EINVAL`).
     Invalid,
-    /// Inject longer than `INJECT_MAX` (`-FI_EMSGSIZE`).
+    /// Inject longer than [`INJECT_MAX`] (`-FI_EMSGSIZE`).
     TooLong,
-    /// Nothing with that context is posted (`-FI_ENOENT`), for cancel.
+    /// Cancel found no operation with that context (`-FI_ENOENT`).
     NotFound,
-    /// There are no random numbers to make an endpoint's identity of (`-FI_EIO`).
+    /// The system has no random numbers for an endpoint's identity (`-FI_EIO`).
     NoIdentity,
     /// Forked child, closed endpoint or poisoned engine (`-FI_EOTHER`).
     Unusable,
@@ -113,17 +113,17 @@ pub enum SubmitError {
 /// Options of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpFlags {
-    /// A completion entry is wanted.
+    /// Write a completion entry.
     pub completion: bool,
     /// Send: complete only when the peer has accepted the whole message.
     pub delivery_complete: bool,
-    /// Send: complete only when a receive of the peer has taken the message.
+    /// Send: complete only when a receive of the peer has matched the message.
     pub match_complete: bool,
-    /// Send: the buffer may be reused when the call returns (and no completion).
+    /// Send: the buffer may be reused when the call returns; implies no completion.
     pub inject: bool,
     /// Receive: one buffer for many messages.
     pub multi_recv: bool,
-    /// Receive: look only.
+    /// Receive: peek only, without consuming the message.
     pub peek: bool,
     /// Receive: with `peek`, keep the message for the later claim with the same context;
     /// without, receive the message claimed by a peek with that context.
@@ -133,7 +133,7 @@ pub struct OpFlags {
 }
 
 impl OpFlags {
-    /// An operation that tells of its end, and nothing else. (`Default` is no constant.)
+    /// Completion entry and no other option. (`Default::default` is not `const`.)
     pub const COMPLETION: OpFlags = OpFlags {
         completion: true,
         delivery_complete: false,
@@ -145,7 +145,7 @@ impl OpFlags {
         discard: false,
     };
 
-    /// A send is complete only when the peer has said something of it.
+    /// True if a send completes only after a reply from the peer.
     #[inline]
     pub(crate) fn wants_word(self) -> bool {
         self.delivery_complete | self.match_complete
@@ -169,12 +169,12 @@ pub struct SendReq<'a> {
     pub flags: OpFlags,
 }
 
-/// A receive, peek, claim or discard.
+/// A receive, peek, claim or discard request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvReq<'a> {
-    /// Only from this source, or [`ADDR_UNSPEC`].
+    /// Only from this source; [`ADDR_UNSPEC`]: from any.
     pub source: FiAddr,
-    /// Where to.
+    /// Destination buffers.
     pub iov: &'a [IoVec],
     /// `Some((tag, ignore))` for tagged, `None` for untagged messages.
     pub tag: Option<(u64, u64)>,
@@ -187,13 +187,13 @@ pub struct RecvReq<'a> {
 /// Memory that peers may read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// Its name for peers, the caller's.
+    /// The key by which peers name it; the caller chooses it.
     pub key: u64,
     /// First byte.
     pub base: *mut u8,
     /// Bytes.
     pub len: usize,
-    /// Peers name addresses in it; else offsets from its first byte.
+    /// Remote addresses are virtual addresses; otherwise offsets from the first byte.
     pub virt_addr: bool,
     /// Peers may read it.
     pub readable: bool,
@@ -202,7 +202,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Peers may read it or write into it.
+    /// True if peers may read it or write into it.
     pub fn is_open(&self) -> bool {
         self.readable || self.writable
     }
@@ -211,13 +211,13 @@ impl Region {
 /// A remote read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteReq<'a> {
-    /// Whose memory.
+    /// Owner of the memory.
     pub dest: FiAddr,
-    /// Where to, or from.
+    /// Local buffers: source of a write, destination of a read.
     pub iov: &'a [IoVec],
     /// Remote address (as an offset for zero-based regions), length and key.
     pub remote: &'a [(u64, usize, u64)],
-    /// A write: data for the peer's queue of receives, told when the bytes are there.
+    /// Write: remote CQ data, reported to the peer when the bytes have arrived.
     pub data: Option<u64>,
     /// Caller's context.
     pub context: usize,
@@ -225,35 +225,35 @@ pub struct RemoteReq<'a> {
     pub flags: OpFlags,
 }
 
-/// The kinds of atomic operations, by what they do beside changing the peer's memory.
+/// Kinds of atomic operations by the values that they return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
-    /// Nothing.
+    /// Returns nothing.
     Plain,
-    /// It brings the old values.
+    /// Returns the old values.
     Fetch,
-    /// It brings the old values, and changes those that compare as asked.
+    /// Returns the old values, and changes only elements that compare as requested.
     Compare,
 }
 
-/// An atomic operation on the memory of a peer. Types and operations have libfabric's numbers.
+/// An atomic operation on a peer's memory. Datatypes and operations have libfabric's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicReq<'a> {
-    /// Whose memory.
+    /// Owner of the memory.
     pub dest: FiAddr,
     /// The kind.
     pub kind: AtomicKind,
-    /// Type of the elements.
+    /// Datatype of the elements.
     pub datatype: u8,
     /// Operation.
     pub op: u8,
-    /// Operands (of no use to a read).
+    /// Operands; unused by reads.
     pub operands: &'a [IoVec],
-    /// Values to compare with.
+    /// Comparison values.
     pub compare: &'a [IoVec],
-    /// Where old values go.
+    /// Destination of old values.
     pub result: &'a [IoVec],
-    /// Remote addresses (as offsets for zero-based regions), elements and keys.
+    /// Remote addresses (offsets for zero-based regions), element counts and keys.
     pub remote: &'a [(u64, usize, u64)],
     /// Caller's context.
     pub context: usize,
@@ -274,36 +274,36 @@ pub struct EpId(pub u32);
 /// Largest inject and eager message in bytes (design rule 1).
 pub const INJECT_MAX: usize = 65_536;
 
-/// Pieces of a peer's memory that one operation may name.
+/// Most remote pieces of one operation.
 pub const REMOTE_PIECES_MAX: usize = 8;
 
-/// Sends longer than this may borrow their caller's memory: of what is as short the copy costs no
-/// more than the second look at that memory.
+/// Sends longer than this may borrow the caller's memory. Copying a shorter message costs no more
+/// than reading its memory a second time.
 pub const BORROW_ABOVE: usize = 16_384;
 
 use marline_proto::group::End;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Ends of operations that a counter of an endpoint counts.
+/// The kinds of completions that an endpoint's counters count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Messages that were delivered, or cannot be.
+    /// Sends that were delivered or failed.
     Sends,
-    /// Messages that were received.
+    /// Received messages.
     Receives,
-    /// Remote reads, and atomics that fetch.
+    /// Remote reads and fetching atomics.
     Reads,
-    /// Remote writes, and other atomics.
+    /// Remote writes and atomics that do not fetch.
     Writes,
-    /// Reads of registered memory by peers.
+    /// Peers' reads of registered memory.
     RemoteReads,
-    /// Their writes into it.
+    /// Peers' writes into registered memory.
     RemoteWrites,
 }
 
 impl Counted {
-    /// Each of them.
+    /// All kinds.
     pub const ALL: [Counted; 6] = [
         Counted::Sends,
         Counted::Receives,
@@ -314,18 +314,18 @@ impl Counted {
     ];
 }
 
-/// A counter that the engine bumps when operations end.
+/// A counter that the engine increments when operations end.
 #[derive(Default, Debug)]
 pub struct Counter {
     /// Successful operations.
     pub done: AtomicU64,
     /// Failed operations.
     pub errors: AtomicU64,
-    /// Is told when either changes.
+    /// Callback for changes of either value.
     pub notice: OnceLock<Notice>,
 }
 
-/// A function that is called when something has changed.
+/// A callback that runs after a change.
 pub struct Notice(pub Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Notice {
@@ -335,14 +335,14 @@ impl std::fmt::Debug for Notice {
 }
 
 impl Counter {
-    /// Counts an operation that ended.
+    /// Counts a finished operation.
     pub fn count(&self, ok: bool) {
         let count = if ok { &self.done } else { &self.errors };
         count.fetch_add(1, Ordering::Release);
         self.changed();
     }
 
-    /// Either value has changed.
+    /// Runs the callback after a change of either value.
     pub fn changed(&self) {
         if let Some(Notice(tell)) = self.notice.get() {
             tell();
@@ -363,7 +363,7 @@ pub enum LogLevel {
     Debug,
 }
 
-/// Where log lines go (the provider passes them to `fi_log`).
+/// Destination of log lines; the provider passes them to `fi_log`.
 #[derive(Clone)]
 pub struct LogSink(pub Arc<LogFn>);
 
@@ -373,46 +373,46 @@ pub type LogFn = dyn Fn(LogLevel, &str) + Send + Sync;
 /// A group of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId(pub u32);
-/// A broadcast of a group.
+/// A broadcast in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupOpId(pub u32);
 
-/// A group to open. All its members give the same but for `me`.
+/// Parameters of a new group. All members give the same values except `me`.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSpec<'a> {
     /// Random id.
     pub id: u64,
     /// Random token.
     pub token: u32,
-    /// This member, from 0.
+    /// Index of this member, from 0.
     pub me: u16,
-    /// The members' cards, of [`GROUP_CARD_LEN`](crate::GROUP_CARD_LEN) bytes each.
+    /// Member descriptors of [`GROUP_CARD_LEN`](crate::GROUP_CARD_LEN) bytes each.
     pub cards: &'a [&'a [u8]],
 }
 
 /// The reason why a call on a group was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// Arguments cannot be, or there is no such group.
+    /// Impossible arguments, or no such group.
     Invalid,
-    /// No network that carries groups joins all members, or a group could not be joined.
+    /// No network with multicast connects all members, or joining the group failed.
     NoNetwork,
-    /// Forked child, or poisoned engine.
+    /// Forked child or poisoned engine.
     Unusable,
 }
 
-/// How a broadcast ended.
+/// The result of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEnd {
-    /// As it should.
+    /// Success.
     Well,
-    /// This member, the root or one that has to acknowledge, is dead.
+    /// This member is dead: the root, or a member that has to acknowledge.
     Dead(u16),
-    /// Root and receiver disagree about the broadcast's root or length.
+    /// Root and receiver disagree about the root or the length.
     Mismatch,
-    /// It was not done, here and at all other members: the network does not carry multicast.
+    /// The network does not carry multicast; the broadcast was not done at any member.
     NotCarried,
-    /// The group was closed, or the engine can do nothing any more.
+    /// The group was closed or the engine is poisoned.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! The engine's handle: what doors call. Every method may be called from any thread.
+//! The engine's handle, which API layers call. Every method may be called from any thread.
 
 use crate::api::{
     flag, AtomicReq, AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, IoVec, LogLevel,
@@ -15,8 +15,8 @@ use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceChange;
 use marline_wire::Address;
 
-/// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
-/// handles to the same engine.
+/// One Marline engine: the rails, protocol and lock of one libfabric domain. Clones are handles to
+/// the same engine.
 pub struct Engine<S: System = Process> {
     pub(crate) shared: Arc<Shared<S>>,
 }
@@ -28,14 +28,15 @@ impl<S: System> Clone for Engine<S> {
     }
 }
 
-/// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
+/// Nanoseconds that a blocking wait polls before it sleeps: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
-/// It then sleeps at most this long at a time, as another thread may take its packets.
+/// Longest single sleep in nanoseconds, since another thread may take the packets that would end
+/// it.
 const NAP_MAX_NS: u64 = 1_000_000;
 
 impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
-    /// people: what, which rail, what to do.
+    /// the user: the cause, the rail, the remedy.
     pub fn open(settings: Settings, log: LogSink) -> Result<Engine, String> {
         let shared = Arc::new(Shared::open(&settings, log)?);
         if settings.progress_thread {
@@ -44,7 +45,8 @@ impl Engine<Process> {
         Ok(Engine { shared })
     }
 
-    /// Stops using the engine; the last one joins the thread. Endpoints must be closed before.
+    /// Closes this use of the engine; the last close joins the thread. Endpoints must be closed
+    /// before.
     pub fn close(&self) {
         if !self.shared.is_forked() {
             process::leave(&self.shared);
@@ -55,43 +57,43 @@ impl Engine<Process> {
 }
 
 impl<S: System> Engine<S> {
-    /// An engine on another system. Nobody calls its thread: see `thread_turn`.
+    /// Builds an engine on another system, without a thread: the caller drives it by `thread_turn`.
     pub fn assemble(cfg: CoreConfig, parts: Parts<S>) -> Engine<S> {
         let shared = Arc::new(Shared::new(cfg, parts));
         Engine { shared }
     }
 
-    /// The turn of the progress thread when it wakes; `rung`: its alarm went off. When it wakes
-    /// next, and whether the rails' descriptors wake it, too.
+    /// Runs one turn of the progress thread; `rung`: its alarm rang. Returns the time of the next
+    /// turn and whether the rails' descriptors end its sleep, too.
     pub fn thread_turn(&self, rung: bool) -> (u64, bool) {
         let now = self.shared.clock.now_ns();
         let next = self.shared.work(now, rung);
         (next, self.shared.is_away(now))
     }
 
-    /// Something has become of the interface of a rail, on a system that nobody watches. Returns
-    /// whether the rail goes by it.
+    /// Reports a change of a rail's interface, on a system that watches none. Returns whether the
+    /// rail continues with it.
     pub fn interface_changed(&self, rail: usize, change: &InterfaceChange) -> bool {
         let now = self.shared.clock.now_ns();
         self.shared.on_change(now, rail, change)
     }
 
-    /// No call may use it any more: after a panic, and in a forked child.
+    /// True if calls are refused: after a panic, and in a forked child.
     pub fn is_unusable(&self) -> bool {
         self.shared.usable().is_err()
     }
 
-    /// Looks inside, under the lock.
+    /// Runs `look` on the core under the lock.
     pub fn inspect<R>(&self, look: impl FnOnce(&Core<S>) -> R) -> R {
         look(&self.shared.lock())
     }
 
-    /// A new completion queue.
+    /// Opens a completion queue.
     pub fn cq_open(&self) -> CqId {
         self.shared.lock().dir.cq_open()
     }
 
-    /// Forgets a queue and what is in it.
+    /// Closes a queue and drops its entries.
     pub fn cq_close(&self, cq: CqId) {
         if self.shared.is_forked() {
             return;
@@ -99,12 +101,12 @@ impl<S: System> Engine<S> {
         self.shared.lock().dir.cq_close(cq);
     }
 
-    /// Has a queue ring a bell for each entry, so that an application can sleep on it.
+    /// Rings `bell` for each new entry of a queue, so that an application can sleep until it rings.
     pub fn cq_bell(&self, cq: CqId, bell: std::sync::Arc<Bell>) {
         self.shared.lock().dir.cq_bell(cq, bell);
     }
 
-    /// Makes progress, and tells if nothing is in a queue.
+    /// Makes progress and returns whether a queue is empty.
     pub fn cq_is_empty(&self, cq: CqId) -> bool {
         if self.shared.is_forked() {
             return true;
@@ -114,31 +116,36 @@ impl<S: System> Engine<S> {
         !core.poisoned && core.dir.cq(cq).is_none_or(|queue| queue.is_empty())
     }
 
-    /// There is a progress thread.
+    /// True if the engine has a progress thread.
     pub fn is_threaded(&self) -> bool {
         self.shared.threaded
     }
 
-    /// The application goes to sleep until something rings: the progress thread takes over.
+    /// Hands progress over to the thread, for an application that is about to sleep.
     pub fn leave(&self) {
         if !self.shared.is_forked() {
             self.shared.leave();
         }
     }
 
-    /// The progress call. Makes progress on the whole engine, then moves finished operations out.
-    /// Stops before an error entry: `Ok(n)` with n entries written (0: nothing there), or
-    /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`), or when nothing
-    /// is there and after a panic nothing will be (`is_unusable`). A forked child gets `Ok(0)`.
+    /// Makes progress on the whole engine, then moves completions out of a queue. Stops before an
+    /// error entry.
+    ///
+    /// Returns the number of entries written; 0 if there are none, and always 0 in a forked child.
+    ///
+    /// # Errors
+    ///
+    /// The first entry is an error (fetch it with `cq_take_error`), or the queue is empty and stays
+    /// empty after a panic (`is_unusable`).
     #[allow(clippy::result_unit_err)]
     #[inline]
     pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
         self.shared.cq_read(cq, out)
     }
 
-    /// Tells if more will be there soon, after a poll that brought nothing: bytes of long messages
-    /// came by the polls since this was asked last, and nobody else seems to want the processor; or
-    /// peers were served just now, and are likely to ask again.
+    /// True if more packets are likely soon after a poll without any: polls since the last question
+    /// received bytes of long messages and no other process seems to want the core, or peers were
+    /// served just now and are likely to ask again.
     #[inline]
     pub fn expects_more(&self) -> bool {
         let landed = &self.shared.landed;
@@ -149,27 +156,28 @@ impl<S: System> Engine<S> {
         some || self.shared.serving.take()
     }
 
-    /// The error entry at the queue's front.
+    /// Takes the error entry at the queue's front.
     pub fn cq_take_error(&self, cq: CqId) -> Option<Completion> {
         self.cq_take_error_from(cq).map(|(entry, _)| entry)
     }
 
-    /// As [`Engine::cq_take_error`], with the address of an unknown source for `av_insert`.
+    /// Like [`Engine::cq_take_error`], with the address of an unknown source for `av_insert`.
     pub fn cq_take_error_from(&self, cq: CqId) -> Option<(Completion, Option<[u8; 64]>)> {
         let (entry, stranger) = self.shared.lock().dir.take_error(cq)?;
         self.shared.publish_deaths();
         Some((entry, stranger.map(|address| address.encode().0)))
     }
 
-    /// Has receives from senders that are not in the address vector end with an error that has
-    /// their address (`FI_SOURCE_ERR`).
+    /// Ends receives from senders outside the address vector with an error that carries their
+    /// address (`FI_SOURCE_ERR`).
     pub fn ep_tell_strangers(&self, ep: EpId) {
         if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.tells_strangers = true;
         }
     }
 
-    /// Sleeps until the CQ has an entry or the time is over (`fi_cq_sread`); negative: for ever.
+    /// Sleeps until the queue has an entry or the timeout ends (`fi_cq_sread`); negative: no
+    /// timeout.
     pub fn cq_wait(&self, cq: CqId, timeout_ms: i32) {
         let start = self.shared.clock.now_ns();
         let end = match u64::try_from(timeout_ms) {
@@ -191,7 +199,7 @@ impl<S: System> Engine<S> {
                 continue;
             }
             if self.shared.arm() {
-                self.shared.progress(); // the last look before the sleep
+                self.shared.progress(); // packets may have come before arming
                 if ready() {
                     return;
                 }
@@ -201,18 +209,17 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// A new address vector: a table, whose indices are plain numbers.
+    /// Opens an address vector of type table: indices of removed addresses are reused.
     pub fn av_open(&self) -> AvId {
         self.shared.lock().dir.av_open(false)
     }
 
-    /// A new address vector: a map, in which no index stands for a second address after its own
-    /// was removed.
+    /// Opens an address vector of type map: indices of removed addresses are never reused.
     pub fn av_open_map(&self) -> AvId {
         self.shared.lock().dir.av_open(true)
     }
 
-    /// Forgets an address vector.
+    /// Closes an address vector.
     pub fn av_close(&self, av: AvId) {
         if self.shared.is_forked() {
             return;
@@ -222,7 +229,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Adds an address; the first gets 0. Duplicates get a new index for the same peer.
+    /// Adds an address; the first gets 0. A duplicate gets a new index for the same peer.
     pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
         let mut core = self.shared.usable()?;
         let address = Address::decode(blob).map_err(|why| {
@@ -239,17 +246,17 @@ impl<S: System> Engine<S> {
         core.dir.av_insert(av, address)
     }
 
-    /// Forgets an address.
+    /// Removes an address.
     pub fn av_remove(&self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
         self.shared.usable()?.dir.av_remove(av, addr)
     }
 
-    /// The blob and its length.
+    /// The address blob and its length.
     pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
         self.shared.lock().dir.av_lookup(av, addr)
     }
 
-    /// A new endpoint with its own identity, not yet enabled.
+    /// Opens an endpoint with its own identity, not yet enabled.
     pub fn ep_open(&self) -> Result<EpId, SubmitError> {
         let now = self.shared.clock.now_ns();
         self.shared.usable()?.ep_open(now)
@@ -281,7 +288,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Binds the counter of what ends at this endpoint.
+    /// Binds a counter for one kind of completion.
     pub fn ep_bind_counter(&self, ep: EpId, of: Counted, counter: Arc<Counter>) {
         let mut core = self.shared.lock();
         core.counts_messages |= matches!(of, Counted::Sends | Counted::Receives);
@@ -290,7 +297,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Makes the endpoint usable. It needs an address vector.
+    /// Enables the endpoint, which needs an address vector.
     pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         let endpoint = core.dir.ep(ep).ok_or(SubmitError::Invalid)?;
@@ -309,7 +316,8 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Drains own sends (at most 2 s), says BYE, drops posted receives without completions.
+    /// Closes the endpoint: waits for its sends to be acked (at most 2 s), sends BYE, drops posted
+    /// receives without completions.
     pub fn ep_close(&self, ep: EpId) {
         self.shared.ep_close(ep);
     }
@@ -333,7 +341,8 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
-    /// Receive, peek, claim, discard. A peek's outcome (also a miss) is a completion.
+    /// Posts a receive, peek, claim or discard. The outcome of a peek, even a miss, is a
+    /// completion.
     #[inline]
     pub fn recv(&self, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
@@ -381,8 +390,7 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
-    /// Tells if an endpoint has operations that are not over, or messages that are not delivered:
-    /// what a fence waits for.
+    /// True if an endpoint has open operations or undelivered messages, for which a fence waits.
     pub fn has_open(&self, ep: EpId) -> bool {
         let mut core = self.shared.lock();
         let remote = core.dir.ep(ep).is_some_and(|e| e.remote_open > 0);
@@ -390,20 +398,20 @@ impl<S: System> Engine<S> {
         remote || core.ops.sends.any(sends)
     }
 
-    /// Cancels the first posted receive with this context; its entry is `OpError::Cancelled`.
+    /// Cancels the first posted receive with this context; its entry has `OpError::Cancelled`.
     pub fn cancel(&self, ep: EpId, context: usize) -> Result<(), SubmitError> {
         self.shared.usable()?.cancel(ep, context)
     }
 
-    /// Registers memory for peers to read, or to write, too.
+    /// Registers memory for peers to read or to write.
     pub fn mr_open(&self, region: &Region) -> Result<(), SubmitError> {
         let (base, len) = (region.base, region.len);
         self.mr_open_pieces(region, &[IoVec { base, len }])
     }
 
-    /// Registers memory of several pieces, which peers see as one behind the other; where they name
-    /// addresses, in one piece each (or in some without a gap). Base and length of the region are
-    /// the first's and of all.
+    /// Registers memory in several pieces, which peers see as contiguous. Where peers use virtual
+    /// addresses, each access has to stay within one piece or adjacent pieces. The region's base is
+    /// that of the first piece, its length that of all.
     pub fn mr_open_pieces(&self, region: &Region, pieces: &[IoVec]) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.mr_open(region, pieces)?;
@@ -411,9 +419,8 @@ impl<S: System> Engine<S> {
         Ok(())
     }
 
-    /// Has a counter count operations of peers on registered memory, each once: those that read it,
-    /// and those that write or change it (or both, as atomics that fetch do). There is one at most
-    /// for either.
+    /// Binds a counter for peers' operations on registered memory, each counted once: reads, writes
+    /// and updates, or both for atomics that fetch. There is at most one counter for each.
     pub fn mr_bind_counter(
         &self,
         key: u64,
@@ -423,9 +430,9 @@ impl<S: System> Engine<S> {
         self.shared.usable()?.mr_bind_counter(key, counts, counter)
     }
 
-    /// Forgets registered memory: nobody reads or writes it after this.
+    /// Closes registered memory: no peer reads or writes it afterwards.
     pub fn mr_close(&self, key: u64) {
-        // After a panic nothing is sent any more, so nothing is read; a forked child has no lock.
+        // After a panic no packets are sent, so memory is not read; a forked child has no lock.
         let Ok(mut core) = self.shared.usable() else {
             return;
         };
@@ -436,7 +443,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Progress without reading a queue (counter waits).
+    /// Makes progress without reading a queue, for waits on counters.
     pub fn progress(&self) {
         self.shared.progress();
     }

@@ -1,4 +1,4 @@
-//! Groups: what doors call. Every method may be called from any thread.
+//! Multicast groups for API layers. Every method may be called from any thread.
 
 use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec};
 use crate::engine::Engine;
@@ -13,7 +13,7 @@ impl<S: System> Engine<S> {
         self.shared.usable().map_err(|_| GroupError::Unusable)
     }
 
-    /// The first endpoint that is in use, for doors that have none of their own.
+    /// The first open endpoint, for API layers without an endpoint of their own.
     pub fn first_ep(&self) -> Option<EpId> {
         let core = self.shared.usable().ok()?;
         let mut eps = core.dir.eps.iter().enumerate();
@@ -24,42 +24,42 @@ impl<S: System> Engine<S> {
         eps.find_map(|(at, ep)| in_use(ep).then_some(EpId(at as u32)))
     }
 
-    /// The card of an endpoint, for others to make a group with it.
+    /// The member descriptor of an endpoint, from which other members make a group.
     pub fn group_card(&self, ep: EpId) -> Option<[u8; GROUP_CARD_LEN]> {
         self.shared.usable().ok()?.group_card(ep)
     }
 
-    /// Opens a group. Its packets arrive from now on; it is used once its members have heard each
-    /// other.
+    /// Opens a group. Its packets arrive from now on; broadcasts follow once its members have heard
+    /// each other.
     pub fn group_open(&self, ep: EpId, spec: &GroupSpec<'_>) -> Result<GroupId, GroupError> {
         let now = self.shared.clock.now_ns();
         self.for_groups()?.group_open(now, ep, spec)
     }
 
-    /// Asks whether the network carries the group's packets: others hear it.
+    /// Sends a multicast probe, by which other members learn that the network carries the group.
     pub fn group_probe(&self, group: GroupId) -> Result<(), GroupError> {
         let now = self.shared.clock.now_ns();
         self.for_groups()?.group_probe(now, group)
     }
 
-    /// Networks of the group on which everybody was heard that has to be, as bits.
+    /// Networks of the group on which all required members were heard, as bits.
     pub fn group_heard(&self, group: GroupId) -> Result<u8, GroupError> {
         self.for_groups()?.group_heard(group)
     }
 
-    /// Uses these networks and no others: those that all members hear.
+    /// Restricts the group to these networks, which all members hear.
     pub fn group_start(&self, group: GroupId, networks: u8) -> Result<(), GroupError> {
         self.for_groups()?.group_start(group, networks)
     }
 
-    /// Bytes that roots of the group may have under way, where receive buffers allow only few.
+    /// Window of the group's roots in bytes, where receive buffers limit it.
     pub fn group_narrow_window(&self, group: GroupId) -> Result<Option<u64>, GroupError> {
         self.for_groups()?.group_narrow_window(group)
     }
 
-    /// Posts the next broadcast of a group, which all members post in one order: `len` bytes from
-    /// `base` if this member is the root, else to there. The memory is lent until the operation has
-    /// ended, or the group is closed.
+    /// Posts the next broadcast of a group; all members post broadcasts in the same order. Sends
+    /// `len` bytes from `base` if this member is the root, otherwise receives them there. The
+    /// memory is lent until the operation has ended or the group is closed.
     pub fn group_post(
         &self,
         group: GroupId,
@@ -74,7 +74,7 @@ impl<S: System> Engine<S> {
         posted
     }
 
-    /// How a broadcast ended, told once. `None`: it has not; [`Engine::progress`] makes it.
+    /// Takes the result of a broadcast, once. `None`: not ended; [`Engine::progress`] continues it.
     pub fn group_test(&self, group: GroupId, op: GroupOpId) -> Option<GroupEnd> {
         let Ok(mut core) = self.shared.usable() else {
             return Some(GroupEnd::Closed);
@@ -86,19 +86,19 @@ impl<S: System> Engine<S> {
         end
     }
 
-    /// Makes progress for a caller that waits for a broadcast: a single look at the rails. To offer
-    /// the processor is up to the caller.
+    /// Makes progress for a caller that waits for a broadcast: a single poll of the rails. Yielding
+    /// is left to the caller.
     pub fn look(&self) {
         self.shared.look();
     }
 
-    /// Lets another process run if one waits; whether one did.
+    /// Lets another process run if one waits; returns whether one ran.
     pub fn offer(&self) -> bool {
         !self.shared.is_forked() && self.shared.offer()
     }
 
-    /// Sleeps a millisecond, or until something is due, so that packets come together. `false`: it
-    /// does not, as a root may wait for what would come meanwhile.
+    /// Sleeps for a millisecond or until a deadline, so that packets arrive together. `false`: did
+    /// not sleep, since a root may be waiting for this member.
     pub fn doze(&self) -> bool {
         let core = self.shared.usable();
         let dozes = core.is_ok_and(|core| core.groups.may_doze());
@@ -108,13 +108,14 @@ impl<S: System> Engine<S> {
         dozes
     }
 
-    /// Tells if nothing of the group is under way: whoever leaves before leaves others waiting.
+    /// True if no operation of the group is in flight: a member that leaves earlier lets others
+    /// wait.
     pub fn group_is_idle(&self, group: GroupId) -> bool {
         let core = self.shared.usable();
         core.map_or(true, |mut core| core.group_is_idle(group))
     }
 
-    /// Ends a group. What has not ended is forgotten, and its memory not used any more.
+    /// Closes a group and forgets its open operations, whose memory is unused afterwards.
     pub fn group_close(&self, group: GroupId) {
         if let Ok(mut core) = self.shared.usable() {
             core.group_close(group);
@@ -124,7 +125,7 @@ impl<S: System> Engine<S> {
 }
 
 impl<S: System> Shared<S> {
-    /// Polls look at the rails of what is waited for.
+    /// Has every poll cover the rails on which broadcasts are awaited.
     fn await_rails(&self, core: &Core<S>) {
         self.awaited
             .store(core.groups.awaited_rails(), Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! Addresses as people read and write them:
+//! Addresses as text:
 //!
 //! ```text
-//! fi_marline://HOST:PORT/BLOB    whole: BLOB is the address blob in base64url (RFC 4648, unpadded)
-//! fi_marline://HOST:PORT         a place: whoever has opened it there first
+//! fi_marline://HOST:PORT/BLOB    complete: the address blob in base64url (RFC 4648, unpadded)
+//! fi_marline://HOST:PORT         a place: the endpoint that opened it first
 //! ```
 //!
-//! `HOST:PORT` of a whole address is that of its first rail over IP; it is left out where there is
-//! none, and where the text would be longer than [`TEXT_LEN_MAX`]. A host of IPv6 stands in
-//! brackets. The host of a place may be a name.
+//! `HOST:PORT` of a complete address is that of its first IP rail. It is omitted where there is no
+//! IP rail or where the text would exceed [`TEXT_LEN_MAX`]. IPv6 hosts are in brackets. The host of
+//! a place may be a name.
 
 use crate::platform::random::random;
 use marline_rails::UdpAddr;
@@ -16,28 +16,28 @@ use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How the text of an address begins.
+/// Prefix of every address text.
 pub const SCHEME: &str = "fi_marline://";
 
-/// Bytes of the longest text, without its zero: callers that have room for 128 bytes of a text
-/// and its zero get all of it.
+/// Longest text in bytes without its terminating zero, so that a caller's 128 bytes hold every text
+/// and its zero.
 pub const TEXT_LEN_MAX: usize = 126;
 
-/// Digits of base64url (RFC 4648): each stands for 6 bits, and none parts a URI.
+/// Digits of base64url (RFC 4648, section 5): 6 bits each, none with a meaning in URIs.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// Digits of the longest blob.
 const BLOB_DIGITS_MAX: usize = (ADDRESS_LEN_MAX * 8).div_ceil(6);
 
-/// The endpoint or the place that a text names.
+/// The endpoint or place that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// An endpoint, by its address blob.
     Whole([u8; ADDRESS_LEN_MAX]),
-    /// A host, or its IP address, and a port; 0 is nobody's.
+    /// A host name or IP address, and a port; no endpoint has port 0.
     Place(String, u16),
 }
 
-/// The text of an address blob; `None` if it is none.
+/// Formats an address blob; `None` if the blob is invalid.
 pub fn text_of(blob: &[u8]) -> Option<String> {
     let address = Address::decode(blob).ok()?;
     if is_place(&address) {
@@ -51,7 +51,7 @@ pub fn text_of(blob: &[u8]) -> Option<String> {
     ))
 }
 
-/// A blob of at most `len` bytes for the same endpoint, with those of its rails that have room.
+/// Shortens a blob to at most `len` bytes with as many rails of the same endpoint as fit.
 pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_MAX] {
     let Ok(address) = Address::decode(blob) else {
         return *blob;
@@ -65,7 +65,7 @@ pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_M
     }
 }
 
-/// The place that the text of a whole address has in front of these digits.
+/// The `HOST:PORT` part of a complete address before these digits.
 fn place_before(address: &Address, digits: &str) -> String {
     let place = place_of(address);
     match SCHEME.len() + place.len() + 1 + digits.len() > TEXT_LEN_MAX {
@@ -74,23 +74,23 @@ fn place_before(address: &Address, digits: &str) -> String {
     }
 }
 
-/// The host and the port of an address's first rail over IP; empty without one.
+/// Host and port of an address's first IP rail; empty without one.
 fn place_of(address: &Address) -> String {
     let mut rails = address.rails().iter();
     let first = rails.find_map(|rail| UdpAddr::place(&rail));
     first.map_or(String::new(), |at| at.to_string())
 }
 
-/// Identities are never 0.
+/// True for the blob of a place: identities are never 0.
 fn is_place(address: &Address) -> bool {
     (address.id, address.token) == (0, 0)
 }
 
-/// Largest datagram of a place, which nobody knows yet: a place has to say one.
+/// Datagram length in the blob of a place, which requires one although the real limit is unknown.
 const DATAGRAM: u16 = 1_472;
 
-/// The blob of places, as many as it has room for: whoever is reached at one of them. Nobody has it
-/// as a name.
+/// Encodes as many places as fit into a blob, which stands for any endpoint that answers at one of
+/// them. No endpoint has such a blob as its name.
 pub fn place_blob(at: &[SocketAddr]) -> [u8; ADDRESS_LEN_MAX] {
     let rail = |at: &SocketAddr| {
         let mut rail = UdpAddr::new(at.ip(), at.port()).rail();
@@ -101,14 +101,15 @@ pub fn place_blob(at: &[SocketAddr]) -> [u8; ADDRESS_LEN_MAX] {
     Address::new(0, 0, &rails).encode().0
 }
 
-/// The places that a blob stands for; `None` if it is the address of an endpoint, or none.
+/// Decodes the places in a blob; `None` if the blob is invalid or the address of an endpoint.
 pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
     let address = Address::decode(blob).ok().filter(is_place)?;
     let rails = address.rails().iter();
     Some(rails.filter_map(|rail| UdpAddr::place(&rail)).collect())
 }
 
-/// Asks who is at one of these places, for so long: the blob of the endpoint that answers first.
+/// Asks the places for their endpoints, for at most `time`: the blob of the first endpoint that
+/// answers.
 pub fn ask(places: &[SocketAddr], time: Duration) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
     let number = random()().map_err(|_| Unanswered::NoWay)?;
     let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c)?;
@@ -119,7 +120,7 @@ pub fn ask(places: &[SocketAddr], time: Duration) -> Result<[u8; ADDRESS_LEN_MAX
     }
 }
 
-/// Reads the text of an address. Errors are texts for people.
+/// Parses the text of an address. Errors are texts for the user.
 pub fn read(text: &str) -> Result<Named, String> {
     let rest = text
         .strip_prefix(SCHEME)
@@ -166,7 +167,7 @@ fn split_place(place: &str) -> Result<(&str, u16), &'static str> {
     }
 }
 
-/// The digits of a blob: three bytes are four of them, and the last ones fewer.
+/// Encodes bytes in base64url without padding.
 fn digits_of(bytes: &[u8]) -> String {
     let digits = bytes.chunks(3).flat_map(|three| {
         let mut word = [0; 4];
@@ -178,7 +179,7 @@ fn digits_of(bytes: &[u8]) -> String {
     digits.collect()
 }
 
-/// The bytes of a blob, filled up with zeros.
+/// Decodes base64url digits, padded with zeros.
 fn bytes_of(digits: &str) -> Option<[u8; ADDRESS_LEN_MAX]> {
     let mut bytes = [0; ADDRESS_LEN_MAX];
     if digits.len() > BLOB_DIGITS_MAX || digits.len() % 4 == 1 {
@@ -347,7 +348,7 @@ mod tests {
         );
     }
 
-    /// Any change of a character makes another address or an error, never a panic.
+    /// Changing any character gives another address or an error, never a panic.
     #[test]
     fn damaged_texts_are_read_without_harm() {
         let whole = text_of(&blob(&[udp("fd00::7", 4_000), udp("10.1.0.1", 4_000)])).unwrap();

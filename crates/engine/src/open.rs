@@ -1,4 +1,4 @@
-//! Opens an engine of a process: from settings to rails, configuration and what else it is made of.
+//! Opens an engine of a process: rails, configuration and other parts from the settings.
 
 use crate::api::{LogLevel, LogSink};
 use crate::config::policy::RailKinds;
@@ -90,23 +90,23 @@ impl Shared<Process> {
     }
 }
 
-/// A rail that a process with some settings has.
+/// A rail that a process with some settings uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailHere {
-    /// Its name, as settings have it.
+    /// Name as in settings.
     pub name: String,
-    /// Its IP address; `None` for one that has none.
+    /// IP address; `None` for rails without one.
     pub ip: Option<IpAddr>,
-    /// Its interface or device.
+    /// Interface or device.
     pub interface: String,
-    /// Largest IP packet in bytes; 0 where there is no interface.
+    /// Largest IP packet in bytes; 0 without an interface.
     pub mtu: usize,
-    /// Nominal rate in bytes/s, 0 when unknown.
+    /// Nominal rate in bytes/s; 0: unknown.
     pub bytes_per_s: u64,
 }
 
-/// The rails that settings choose here and now, without those that stand behind others. Errors are
-/// texts for people.
+/// The rails that settings select on this host at present, without standby rails. Errors are texts
+/// for the user.
 pub fn rails_here(settings: &Settings) -> Result<Vec<RailHere>, String> {
     let choices = settings.chosen_rails()?.into_iter();
     let here = |choice: RailChoice| RailHere {
@@ -119,7 +119,7 @@ pub fn rails_here(settings: &Settings) -> Result<Vec<RailHere>, String> {
     Ok(choices.filter(|c| !c.standby).map(here).collect())
 }
 
-/// The rails that were opened: sending halves by name, receiving halves, and how each was chosen.
+/// The opened rails: named sending halves, receiving halves, and their choices.
 #[derive(Default)]
 struct Opened {
     rails: Vec<(String, AnyTx)>,
@@ -147,12 +147,12 @@ impl Opened {
     }
 }
 
-/// A rail and the one that stands behind it have one port. Where several will do, so many are tried
-/// to find one that is free for both.
+/// Number of ports to try where several are allowed: a rail and its standby need one port that is
+/// free for both.
 const PORT_TRIES: u32 = 16;
 
 impl Settings {
-    /// The rails to use, with those that stand behind them, and shared memory where that is wanted.
+    /// The rails to use with their standby rails, and shared memory if enabled.
     fn chosen_rails(&self) -> Result<Vec<RailChoice>, String> {
         let named = |why| match self.was_given("rails") {
             true => format!("FI_MARLINE_RAILS={}: {why}", self.rails.join(",")),
@@ -168,7 +168,7 @@ impl Settings {
     }
 }
 
-/// Opens the rails. One that stands behind another and cannot be had is left out.
+/// Opens the rails; omits standby rails that cannot be opened.
 fn open_rails(
     settings: &Settings,
     choices: Vec<RailChoice>,
@@ -179,7 +179,7 @@ fn open_rails(
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
     let mut opened = Opened::default();
     let mut choices = choices.into_iter().peekable();
-    // Scripts of faults count rails as they were named.
+    // Fault scripts count rails as they were named, without standby rails.
     let mut named = 0;
     while let Some(choice) = choices.next() {
         let behind = choices.next_if(|next| next.standby);
@@ -213,7 +213,7 @@ fn open_rails(
     Ok(opened)
 }
 
-/// The number of a rail that only scripts of faults for all rails apply to.
+/// Number of a rail to which only fault scripts for all rails apply.
 const ALL_FAULTS: u8 = u8::MAX;
 
 fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
@@ -226,7 +226,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
-        // All of a direct write is under one sum.
+        // A direct write has one checksum for all of its bytes.
         direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
@@ -262,8 +262,8 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     })
 }
 
-/// The configuration that settings and profile ask for; `rails` are the names that settings use.
-#[allow(clippy::needless_update)] // see below
+/// Builds the configuration from settings and profile; `rails` are the rails' names in settings.
+#[allow(clippy::needless_update)] // see `Config::default` below
 fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
@@ -300,7 +300,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         },
         corrupt_limit_ppm: s.corrupt_limit_ppm,
         staged: s.verbs_staged.then_some(tuned.pipeline),
-        // The simulator's builds have one field more.
+        // The simulator's `Config` has one more field.
         ..Config::default()
     };
     let (log_bytes, mtu) = (s.log_bytes, s.mtu);
@@ -327,7 +327,7 @@ mod tests {
             "FI_MARLINE_RAILS=lo,eth77: no interface or address here matches eth77; there is ";
         assert!(said.starts_with(start), "{said}");
         assert!(said.contains("lo (127.0.0.1"), "{said}");
-        // Those that a program asks for, by the name of a domain, the user has not named.
+        // Rails of a program's domain name are not in the user's settings.
         settings.replace_rails(vec!["eth77".to_owned()]);
         let said = rails_here(&settings).unwrap_err();
         assert!(

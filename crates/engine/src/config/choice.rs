@@ -1,32 +1,31 @@
-//! The choice of checksums that a user has: a class, a preset of the papers, or an algorithm by
-//! name.
+//! The user's choice of a checksum: a class, a preset from the literature, or an algorithm by name.
 
 use crate::config::profile::Profile;
 use marline_checksum::{tier, Algorithm, Strength, Tier};
 
-/// The algorithm of a name, upper or lower case, with or without its hyphens.
+/// The algorithm with a name, in upper or lower case, with or without hyphens.
 pub fn parse_checksum(name: &str) -> Option<Algorithm> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
     Algorithm::all().find(|a| plain(a.name()) == plain(name))
 }
 
-/// A wish for a checksum, which a machine turns into an algorithm.
+/// A choice of checksum, which each machine resolves to an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumChoice {
-    /// The fastest that is proved to find what the strong class promises.
+    /// The fastest algorithm with the proven detection of the strong class.
     Strong,
-    /// The fastest that is not weak.
+    /// The fastest algorithm that is not weak.
     Fast,
-    /// NewMadeleine's choice before it was tuned: FNV-1a (paper 0, section 5.1).
+    /// NewMadeleine's default before tuning: FNV-1a (paper 0, section 5.1).
     NewMadeleineFnv,
     /// CRC-32C where the processor has an instruction for it, else Fletcher-64 (paper 2,
     /// section 5.1).
     NewMadeleineCrc,
-    /// This one.
+    /// A particular algorithm.
     Named(Algorithm),
 }
 
-/// Names of what is not an algorithm's name.
+/// Names that do not denote one algorithm.
 pub const CLASSES: [(&str, ChecksumChoice); 4] = [
     ("strong", ChecksumChoice::Strong),
     ("fast", ChecksumChoice::Fast),
@@ -34,11 +33,11 @@ pub const CLASSES: [(&str, ChecksumChoice); 4] = [
     ("newmadeleine-crc", ChecksumChoice::NewMadeleineCrc),
 ];
 
-/// A rival must be so much faster to be taken before a more trusted algorithm.
+/// Ratio of rates above which a faster algorithm is preferred to a more trusted one.
 const WORTH: f64 = 1.03;
 
 impl ChecksumChoice {
-    /// The choice of a name, upper or lower case, with or without its hyphens.
+    /// The choice with a name, in upper or lower case, with or without hyphens.
     pub fn parse(name: &str) -> Option<ChecksumChoice> {
         let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
         let class = CLASSES.iter().find(|(n, _)| plain(n) == plain(name));
@@ -55,7 +54,7 @@ impl ChecksumChoice {
         row.map_or("", |(name, _)| *name)
     }
 
-    /// Every name, for people.
+    /// All names as text.
     pub fn names() -> String {
         let classes = CLASSES.iter().map(|(name, _)| *name);
         let all: Vec<&str> = classes
@@ -64,7 +63,7 @@ impl ChecksumChoice {
         all.join(", ")
     }
 
-    /// The algorithm on this machine, by its profile if there is one.
+    /// The algorithm for this machine, by its profile if there is one.
     pub fn resolve(&self, profile: Option<&Profile>) -> Algorithm {
         self.resolve_at(tier(), profile)
     }
@@ -77,17 +76,15 @@ impl ChecksumChoice {
             ChecksumChoice::NewMadeleineCrc => Algorithm::Fletcher64,
             ChecksumChoice::Strong => {
                 fastest(profile, Strength::Strong).unwrap_or(match tier {
-                    // One multiplication for 16 bytes instead of two, where multiplications are the
-                    // limit: 1.8 times as fast with 512 and with 256 bits, 1.6 times with the
-                    // kernels for 128 (on one processor each: docs/checksums.md). Not measured on
-                    // the others.
+                    // One multiplication per 16 bytes instead of two, where multiplications are the
+                    // bottleneck (docs/checksums.md); not measured on the other tiers.
                     Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul | Tier::Avx512 => Algorithm::Crc64Nh,
                     Tier::Portable | Tier::Neon => Algorithm::Crc64Nvme,
                 })
             }
             ChecksumChoice::Fast => fastest(profile, Strength::Medium).unwrap_or(
-                // Measured in docs/checksums.md: with AES instructions nothing is faster; in
-                // plain Rust tables make a CRC and AES slower than XXH3.
+                // With AES instructions nothing is faster (docs/checksums.md); in plain Rust, table
+                // look-ups make CRC and AES slower than XXH3.
                 match tier {
                     Tier::Portable => Algorithm::Xxh3,
                     _ => Algorithm::AesLanes,
@@ -97,7 +94,8 @@ impl ChecksumChoice {
     }
 }
 
-/// The fastest measured algorithm of at least this strength; of nearly equal ones the more trusted.
+/// The fastest measured algorithm of at least this strength; among nearly equal ones the more
+/// trusted.
 fn fastest(profile: Option<&Profile>, least: Strength) -> Option<Algorithm> {
     let mut best: Option<(Algorithm, f64)> = None;
     for number in Algorithm::BY_TRUST {
@@ -167,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_profile_decides_within_the_class() {
-        // The weak one is fastest by far, and never chosen.
+        // The weak algorithm is by far the fastest, and never chosen.
         let rates = [
             ("crc64-nvme", 20.0),
             ("crc64-nh", 20.5),

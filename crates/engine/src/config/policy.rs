@@ -1,15 +1,15 @@
-//! How rails share the work, as users say it.
+//! The user's policy for sharing work among rails.
 
 use marline_proto::RailPolicy;
 use marline_wire::RailKind;
 
-/// A group of kinds that users know by one name.
+/// A group of rail kinds with a common name.
 pub struct KindGroup {
     name: &'static str,
     kinds: &'static [RailKind],
 }
 
-/// The groups there are.
+/// All groups.
 const GROUPS: &[KindGroup] = &[
     KindGroup {
         name: "udp",
@@ -29,19 +29,21 @@ const GROUPS: &[KindGroup] = &[
     },
 ];
 
-/// How rails share the work for a peer. A rail that reaches only some peers is used for those.
+/// The policy for sharing work among the rails to a peer. A rail that reaches only some peers is
+/// used for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailsPolicy {
-    /// Large messages are spread over all rails, small ones take the best.
+    /// Large messages are striped over all rails, small ones use the best.
     Stripe,
-    /// Everything on the best rail; the others take over when it fails.
+    /// All traffic on the best rail; the others are standby.
     ActiveStandby,
-    /// Everything on rails of this group (by its place) where one works; the others stand by.
+    /// All traffic on rails of this group (by index in `GROUPS`) where one works; the others are
+    /// standby.
     Prefer(usize),
 }
 
 impl RailsPolicy {
-    /// The policy of this name.
+    /// The policy with this name.
     pub fn parse(text: &str) -> Option<RailsPolicy> {
         let text = text.to_ascii_lowercase();
         match text.as_str() {
@@ -64,14 +66,14 @@ impl RailsPolicy {
         }
     }
 
-    /// Every name, for people.
+    /// All names as text.
     pub fn names() -> String {
         let groups: Vec<_> = GROUPS.iter().map(|group| group.name).collect();
         let groups = groups.join(", ");
         format!("stripe, active-standby, or prefer=KIND with a KIND of {groups}")
     }
 
-    /// As a node knows it.
+    /// The policy in the protocol's terms.
     pub fn of_node(self) -> RailPolicy {
         match self {
             RailsPolicy::Stripe => RailPolicy::Stripe,
@@ -80,29 +82,29 @@ impl RailsPolicy {
         }
     }
 
-    /// True if rails of this kind are to carry everything.
+    /// True if rails of this kind are preferred.
     pub fn prefers(self, kind: RailKind) -> bool {
         matches!(self, RailsPolicy::Prefer(at) if GROUPS[at].kinds.contains(&kind))
     }
 }
 
-/// Kinds of rails, a bit for each of [`KINDS`].
+/// A set of rail kinds, one bit for each of [`KINDS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailKinds(u8);
 
-/// Their names, as rails are named by them.
+/// Prefixes of rail names by kind.
 const KINDS: [&str; 6] = ["udp", "tcp", "shm", "rc", "uc", "ud"];
 
 impl RailKinds {
     /// `rc` alone.
     pub const RELIABLE_CONNECTIONS: RailKinds = RailKinds(1 << 3);
 
-    /// Returns whether some of these kinds are among them.
+    /// True if the sets intersect.
     pub(crate) fn has(self, some: RailKinds) -> bool {
         self.0 & some.0 != 0
     }
 
-    /// The kinds of a list of names.
+    /// Parses a list of kinds.
     pub fn parse(text: &str) -> Option<RailKinds> {
         let names = text
             .split(',')
@@ -114,19 +116,19 @@ impl RailKinds {
             .map(RailKinds)
     }
 
-    /// Their names.
+    /// Formats the set as a list.
     pub fn names(self) -> String {
         let has = |(at, _): &(usize, &&str)| self.0 >> at & 1 == 1;
         let names = KINDS.iter().enumerate().filter(has);
         names.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
     }
 
-    /// Every name, for people.
+    /// Description of all kinds as text.
     pub fn all() -> String {
         format!("kinds of rails separated by commas: {}", KINDS.join(", "))
     }
 
-    /// Which of these rails are of the kinds (bit n: rail n).
+    /// Rails of these kinds (bit n: rail n).
     pub fn of_rails(self, rails: &[String]) -> u32 {
         let kind = |rail: &String| {
             let named = rail.split_once(':').map_or("udp", |(kind, _)| kind);

@@ -1,7 +1,7 @@
 //! The profile: a file with the results of `marline tune` on a machine, which engines read.
 //!
-//! One small TOML file per model of processor. Everything in it is checked when it is read: a
-//! profile is never trusted further than a setting would be.
+//! There is one small TOML file per processor model. All values are checked when the file is read,
+//! as strictly as settings.
 
 mod machine;
 mod tuned;
@@ -13,9 +13,9 @@ use marline_checksum::{Algorithm, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Layout of the file; another number is refused.
+/// Format of the file; other numbers are refused.
 pub const FORMAT: u32 = 1;
-/// Bytes of the largest file that is read: far more than one can have.
+/// Largest file in bytes that is read: far more than a profile needs.
 const FILE_MAX: u64 = 1 << 20;
 
 /// A machine's profile.
@@ -24,37 +24,37 @@ const FILE_MAX: u64 = 1 << 20;
 pub struct Profile {
     /// [`FORMAT`].
     pub format: u32,
-    /// Day and time of the measurement, for people.
+    /// Date and time of the measurement, for display.
     pub date: String,
-    /// Longest message sent at once, in bytes.
+    /// Longest message in bytes that is sent eagerly.
     pub eager_max_bytes: usize,
-    /// The machine that it is for.
+    /// The machine on which it was measured.
     pub machine: Machine,
-    /// The super-pipeline's numbers.
+    /// Parameters of the super-pipeline.
     pub pipeline: Pipeline,
-    /// The figures of a rail, if one was measured.
+    /// Measurements of a rail, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rail: Option<RailFigures>,
-    /// The figures of checksums.
+    /// Measurements of checksums.
     #[serde(default, rename = "algorithm")]
     pub algorithms: Vec<AlgorithmFigures>,
 }
 
-/// Numbers of the super-pipeline (paper 0, section 4.3): chunks of C0 * q^n bytes.
+/// Parameters of the super-pipeline (paper 0, section 4.3): chunks of C0 * q^n bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
-    /// C0 in bytes: as much as is copied and summed in a round trip.
+    /// C0 in bytes: as many as are copied and summed in one round trip.
     pub first_chunk_bytes: u64,
-    /// q: rate of copy and sum over the network's. 1 where the network is faster: then all
-    /// chunks are equal.
+    /// q: rate of copying and summing over the network's rate. 1 where the network is faster, so
+    /// that all chunks have equal lengths.
     pub growth: f64,
-    /// Bytes of the blocks into which the last chunk is divided.
+    /// Length in bytes of the blocks into which the last chunk is divided.
     pub last_block_bytes: u64,
 }
 
 impl Pipeline {
-    /// The plan, for staging buffers of so many bytes.
+    /// Plan for staging buffers of `chunk_max` bytes.
     pub fn plan(&self, chunk_max: u32) -> marline_proto::Pipeline {
         let fit = |bytes: u64| bytes.min(chunk_max.into()) as u32;
         marline_proto::Pipeline {
@@ -66,41 +66,41 @@ impl Pipeline {
     }
 }
 
-/// The measured figures of a rail.
+/// Measurements of a rail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RailFigures {
-    /// The rail that was measured, for people: the interface and where the other end was.
+    /// The measured rail for display: its interface and the place of the other end.
     pub what: String,
-    /// One way of a small packet, in microseconds.
+    /// One-way latency of a small packet in microseconds.
     pub latency_us: f64,
-    /// Bytes per nanosecond of a long stream.
+    /// Throughput of a long stream in bytes per nanosecond.
     pub gb_per_s: f64,
-    /// Nanoseconds from one packet to the next at the sender: the gap g of LogP.
+    /// Nanoseconds between packets at the sender: the gap g of LogP.
     pub gap_ns: f64,
 }
 
-/// The measured figures of one checksum algorithm.
+/// Measurements of one checksum algorithm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlgorithmFigures {
     /// Its name.
     pub name: String,
-    /// Copying and summing fragments of 1 to 64 KiB, bytes per nanosecond, by the better way.
+    /// Copying and summing fragments of 1 to 64 KiB, in bytes per nanosecond, by the faster method.
     pub gb_per_s: f64,
-    /// From so many bytes on the blocked way is better; absent: never.
+    /// Length from which the blocked method is faster; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_from_bytes: Option<usize>,
-    /// Bytes of such a block.
+    /// Length of such a block in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<usize>,
-    /// From so many bytes on copies go past the caches; 0: none do; absent: what is usual.
+    /// Length from which copies bypass the caches; 0: never; absent: the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_from_bytes: Option<usize>,
 }
 
 impl AlgorithmFigures {
-    /// How it copies and sums.
+    /// Method of copying and summing.
     pub fn plan(&self) -> Plan {
         let usual = self.name.parse().map_or(Plan::FUSED, Plan::usual);
         Plan {
@@ -115,9 +115,9 @@ impl AlgorithmFigures {
 }
 
 impl Profile {
-    /// Reads and checks a profile's text. Errors are texts for people.
+    /// Parses and checks a profile's text. Errors are texts for the user.
     pub fn parse(text: &str) -> Result<Profile, String> {
-        /// The one field that a file of any format has.
+        /// The one field that files of every format have.
         #[derive(Deserialize)]
         struct Any {
             format: u32,
@@ -134,7 +134,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Reads a file.
+    /// Loads a profile from a file.
     pub fn load(path: &Path) -> Result<Profile, LoadError> {
         let text = read_limited(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => LoadError::Missing,
@@ -143,7 +143,7 @@ impl Profile {
         Profile::parse(&text).map_err(LoadError::Bad)
     }
 
-    /// The file's text.
+    /// Formats the profile as a file.
     pub fn to_text(&self) -> Result<String, String> {
         self.check()?;
         let body = toml::to_string(self).map_err(|e| e.to_string())?;
@@ -153,12 +153,12 @@ impl Profile {
         ))
     }
 
-    /// The figures of `algorithm`.
+    /// Measurements of `algorithm`.
     pub fn figures(&self, algorithm: Algorithm) -> Option<&AlgorithmFigures> {
         self.algorithms.iter().find(|a| a.name == algorithm.name())
     }
 
-    /// Bounds of every number; names that exist.
+    /// Checks the bounds of every number and the names of algorithms.
     fn check(&self) -> Result<(), String> {
         within(
             "eager_max_bytes",
@@ -189,21 +189,20 @@ impl Profile {
     }
 }
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// It cannot be read or makes no sense; a text for people.
+    /// The file is unreadable or invalid; a text for the user.
     Bad(String),
 }
 
-/// Where this machine's profile is kept unless somebody says otherwise:
-/// `$XDG_DATA_HOME/marline/profiles/MODEL.toml`, else under `~/.local/share`. `None` without a
-/// home directory.
+/// Default place of this machine's profile: `$XDG_DATA_HOME/marline/profiles/MODEL.toml`, else
+/// below `~/.local/share`. `None` without a home directory.
 pub fn default_path(machine: &Machine) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from);
-    // The XDG specification: a path that is not absolute is to be ignored.
+    // The XDG Base Directory specification ignores paths that are not absolute.
     let data = set("XDG_DATA_HOME").filter(|p| p.is_absolute());
     let home = || {
         set("HOME")
@@ -223,7 +222,7 @@ fn within(what: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
     ))
 }
 
-/// The first line of a parser's error, with the place.
+/// First line of a parser's error, with its position.
 fn short(error: &toml::de::Error) -> String {
     error
         .to_string()

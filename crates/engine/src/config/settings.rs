@@ -1,8 +1,8 @@
-//! Settings `FI_MARLINE_*`: one table, from which the struct, the parser, `docs/settings.md` and
-//! the provider's `fi_param_define` calls are made.
+//! Settings `FI_MARLINE_*`: the struct, the parser, `docs/settings.md` and the provider's
+//! `fi_param_define` calls all come from one table.
 //!
-//! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
-//! the value that was given and what is allowed.
+//! Settings are read once, when an engine opens. Error texts name the setting, the given value and
+//! the allowed values.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use crate::config::policy::{RailKinds, RailsPolicy};
@@ -15,15 +15,15 @@ use marline_wire::{GRANULE, RAILS_MAX};
 pub use crate::config::document::document;
 pub use crate::config::unknown::unknown_in;
 
-/// The beginning of every environment variable of Marline's provider.
+/// Prefix of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
 
-/// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
+/// Checksum algorithms per rail: pairs of interface (or address, as in `rails`) and algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RailChecksums(pub Vec<(String, Algorithm)>);
 
 impl RailChecksums {
-    /// The algorithm numbers of rails by index; `None`: what is agreed with the peer.
+    /// Algorithm numbers by rail index; `None`: the algorithm agreed with the peer.
     pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; RAILS_MAX] {
         let mut out = [None; RAILS_MAX];
         for (slot, rail) in out.iter_mut().zip(rails) {
@@ -33,7 +33,7 @@ impl RailChecksums {
         out
     }
 
-    /// Names that no rail has.
+    /// Names that match no rail.
     pub fn unknown<'a>(&'a self, rails: &'a [String]) -> impl Iterator<Item = &'a str> {
         let names = self.0.iter().map(|(name, _)| name);
         names.filter(|n| !rails.contains(n)).map(String::as_str)
@@ -51,7 +51,7 @@ const SWITCH: &[(&str, bool)] = &[
     ("false", false),
 ];
 
-/// The kind of texts that a setting takes.
+/// The syntax of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Comma-separated names.
@@ -88,9 +88,9 @@ pub enum Kind {
         /// Largest value allowed.
         max: u64,
     },
-    /// As [`Kind::Bytes`], or 0 for something else than so many bytes.
+    /// As [`Kind::Bytes`], or 0, which each such setting defines for itself.
     BytesOrZero {
-        /// Smallest value allowed but 0.
+        /// Smallest value allowed except 0.
         min: u64,
         /// Largest value allowed.
         max: u64,
@@ -98,7 +98,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The allowed texts, in words.
+    /// Describes the allowed values in words.
     pub fn allowed(&self) -> String {
         match *self {
             Kind::List => "names separated by commas".to_owned(),
@@ -294,14 +294,14 @@ pub struct Setting {
     pub default: &'static str,
     /// One-line help with units.
     pub help: &'static str,
-    /// The kind of texts that it takes.
+    /// Syntax of its value.
     pub kind: Kind,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
 }
 
 impl Setting {
-    /// The environment variable.
+    /// Name of the environment variable.
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.name.to_ascii_uppercase())
     }
@@ -361,8 +361,8 @@ macro_rules! settings {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
-/// UDP payload of the smallest packet that every IPv4 host takes (576 B): room for the heads and
-/// one granule, below which no message could be cut into packets.
+/// UDP payload in the smallest datagram that every IPv4 host accepts (576 bytes, RFC 791): room for
+/// the headers and one block of 448 bytes, the smallest piece of a message.
 const MTU_MIN: u64 = 576 - 28;
 
 // The help of a row is its doc comment: one sentence per line, units said.
@@ -517,8 +517,12 @@ settings! {
 }
 
 impl Settings {
-    /// Reads every row through `lookup` (name as in the table); an error is a text for people.
-    /// Absent and empty mean the default.
+    /// Reads every row through `lookup`, which takes names as in the table. Absent and empty values
+    /// mean the default.
+    ///
+    /// # Errors
+    ///
+    /// A text for the user about the first value that is not allowed.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         for row in TABLE {
@@ -541,14 +545,14 @@ impl Settings {
         })
     }
 
-    /// True if the user gave the row of this name.
+    /// True if the user gave the setting of this name.
     pub fn was_given(&self, name: &str) -> bool {
         self.given & bit(name) != 0
     }
 
-    /// Milliseconds after which a connection on which nothing is acknowledged is made anew, and
-    /// somebody who was never heard is not expected any more: 5 s, or as long as a peer may be
-    /// silent, if the user has said that. A peer survives its connections.
+    /// Milliseconds without an ack after which a connection is made anew, and after which a peer
+    /// that was never heard is no longer waited for: 5 s, or the peer timeout where the user has
+    /// set it. A peer survives its connections.
     pub fn rail_timeout_ms(&self) -> u64 {
         match self.was_given("peer_timeout_ms") {
             true => self.peer_timeout_ms,
@@ -556,13 +560,13 @@ impl Settings {
         }
     }
 
-    /// Takes these rails, whatever the user gave.
+    /// Replaces the rails, whether or not the user gave some.
     pub fn replace_rails(&mut self, rails: Vec<String>) {
         self.given &= !bit("rails");
         self.rails = rails;
     }
 
-    /// Every setting in force, one per line: variable, value, and where the value is from.
+    /// Lists every setting in force, one per line: variable, value, and origin of the value.
     pub fn show(&self) -> String {
         let mut out = String::new();
         for row in TABLE {
@@ -578,7 +582,7 @@ impl Settings {
 /// See [`Settings::rail_timeout_ms`].
 const RAIL_TIMEOUT_MS: u64 = 5_000;
 
-/// The bit of a row in [`Settings::given`].
+/// Bit of a setting in [`Settings::given`].
 fn bit(name: &str) -> u64 {
     let row = TABLE.iter().position(|row| row.name == name);
     row.map_or(0, |n| 1 << n)

@@ -1,4 +1,4 @@
-//! Outages: events of paths, rails and peers onto the page, and words about them for people.
+//! Outages: events of paths, rails and peers for the statistics page, and log lines about them.
 
 use crate::api::{EpId, LogLevel};
 use crate::platform::system::System;
@@ -10,7 +10,7 @@ use marline_rails::{RailFault, RailTx, UdpAddr};
 use marline_wire::RailAddr;
 use std::net::IpAddr;
 
-/// The reason of a node, as pages show it, with the number of an error if there is one.
+/// Translates a node's reason for the page, with an error number if there is one.
 fn reason(why: PathReason) -> (Reason, u32) {
     let reason = match why {
         PathReason::Proven | PathReason::Answered => Reason::Answered,
@@ -26,7 +26,7 @@ fn reason(why: PathReason) -> (Reason, u32) {
     (reason, 0)
 }
 
-/// The reason in words.
+/// The reason as text.
 fn words(why: PathReason) -> String {
     let text = match why {
         PathReason::Proven | PathReason::Answered => "it answers",
@@ -117,21 +117,21 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The kind of a path's change, if it is told.
+/// The kind of a path's change, if it is recorded.
 fn kind_of_change(state: PathState, why: PathReason) -> Option<Kind> {
     match (state, why) {
-        (_, PathReason::Proven) => None, // so begins every job
+        (_, PathReason::Proven) => None, // the normal begin of a path
         (PathState::Down, PathReason::Corrupt) => Some(Kind::PathQuarantined),
         (PathState::Down, _) => Some(Kind::PathDown),
         _ => Some(Kind::PathUp),
     }
 }
 
-/// The record of a peer that was given up at first contact, and who it is.
+/// The record of a peer that was refused at first contact, and that peer.
 fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
     let (peer, reason, ours) = match *event {
         proto::Event::PeerMismatch { peer, reliable } => (peer, Reason::Settings, reliable),
-        // The kinds of rails come when it is known which there are.
+        // `record_event` fills in the kinds of rails.
         proto::Event::PeerUnreachable { peer } => (peer, Reason::NoCommonRail, false),
         _ => return None,
     };
@@ -144,7 +144,7 @@ fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The record of the death of a peer, and who it is.
+/// The record of a peer's death, and that peer.
 fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     let &proto::Event::PeerDead {
         peer,
@@ -172,13 +172,13 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The kinds of rails as a mask: bit n stands for number n.
+/// Kinds of rails as a mask: bit n stands for kind number n.
 fn kinds(rails: impl Iterator<Item = RailAddr>) -> u32 {
     rails.fold(0, |mask, rail| mask | 1 << rail.kind as u32) & !1
 }
 
 impl<S: System> Core<S> {
-    /// An event about a path or a peer: onto the page.
+    /// Records an event about a path or a peer on the page.
     pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
         let why = PathReason::Proven;
         let first = matches!(event, proto::Event::PathChanged { why: w, .. } if *w == why);
@@ -199,14 +199,14 @@ impl<S: System> Core<S> {
         };
         let kind = match event.kind {
             Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
-            Kind::PathUp if first => return, // so begins every job
+            Kind::PathUp if first => return, // the normal begin of a path
             kind => kind,
         };
         #[rustfmt::skip]
         self.outages.record(Event { kind, peer, detail, ..event });
     }
 
-    /// A path is left or taken into use.
+    /// Logs that a path is declared down or in use again.
     pub(crate) fn say_path(&mut self, ep: EpId, event: &proto::Event) {
         let &proto::Event::PathChanged {
             peer,
@@ -226,7 +226,7 @@ impl<S: System> Core<S> {
         let (text, matters) = match state {
             PathState::Down => {
                 let text = format!("{between} is lost: {}; {moved} packets moved", words(why));
-                // That a rail is down is said of the rail, and damage by `say_corrupt`.
+                // `note_rail` logs a rail that is down, and `say_corrupt` logs damage.
                 let said = matches!(why, PathReason::RailDown | PathReason::Corrupt);
                 let said = said || self.stands_by(rail);
                 (text, !said && self.outages.lose(path))
@@ -247,18 +247,18 @@ impl<S: System> Core<S> {
         self.warn_if(matters, &text);
     }
 
-    /// The system, or the rail itself, says that a rail is down or works again.
+    /// Records and logs that the system or the rail itself declares a rail down or up.
     pub(crate) fn note_rail(&mut self, rail: usize, fault: RailFault) {
         let state = self.rails.get(rail).filter(|rail| !rail.tx.caps().standby);
         let Some(name) = state.map(|rail| rail.name.clone()) else {
-            return; // the rail before it says the same
+            return; // the rail in front of a standby reports the same
         };
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         if !self.rails[rail].tx.local_addr().is_some() {
             return self.note_awaited(at, &name, fault);
         }
         let (kind, errno, text) = match fault {
-            RailFault::Up if std::mem::take(&mut self.rails[rail].came) => return, // that is told
+            RailFault::Up if std::mem::take(&mut self.rails[rail].came) => return, // reported
             RailFault::Up => (Kind::RailUp, 0, format!("rail {name} is back")),
             RailFault::Down(errno) => {
                 let why = match errno {
@@ -280,7 +280,8 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// Somebody refuses what a rail sends to others: said once.
+    /// Records and logs, once per address, that a host or router rejects packets of a rail to
+    /// others.
     pub(crate) fn note_barred(&mut self, rail: usize, by: IpAddr) {
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         if !self.outages.bar(at, by) {
@@ -301,7 +302,7 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// Why a rail waits, which is no outage: it is said at first, as its name may be a mistake.
+    /// Records and logs why a rail waits. Not an outage: logged first, since its name may be wrong.
     fn note_awaited(&mut self, rail: u8, name: &str, fault: RailFault) {
         let RailFault::Down(errno) = fault else {
             return;
@@ -316,7 +317,7 @@ impl<S: System> Core<S> {
         };
         let text = format!("rail {name} is waited for: {why}");
         if name.contains("later:") {
-            return self.say(LogLevel::Info, &text); // for any of several, none of which need come
+            return self.say(LogLevel::Info, &text); // any of several rails: none is required
         }
         self.outages.record(Event {
             kind: Kind::RailAwaited,
@@ -329,11 +330,11 @@ impl<S: System> Core<S> {
         self.warn_if(first, &text);
     }
 
-    /// A rail goes on at another address of its interface.
+    /// Records and logs that a rail continues at another address of its interface.
     pub(crate) fn note_moved(&mut self, rail: usize, from: &RailAddr, to: &RailAddr) {
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         if self.stands_by(at) {
-            return; // the rail before it says the same
+            return; // the rail in front of a standby reports the same
         }
         let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
         let was = match ip(from) {
@@ -368,11 +369,11 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// A rail is called otherwise from now on, as its interface.
+    /// Records and logs that a rail was renamed with its interface.
     pub(crate) fn note_renamed(&mut self, rail: usize, was: &str) {
         let at = u8::try_from(rail).unwrap_or(NO_RAIL);
         if self.stands_by(at) {
-            return; // the rail before it says the same
+            return; // the rail in front of a standby reports the same
         }
         let name = self.rail_name(at);
         let text = format!("rail {was} is called {name} now, as its interface is");
@@ -385,13 +386,13 @@ impl<S: System> Core<S> {
         self.warn_if(true, &text);
     }
 
-    /// Nothing is expected of a peer any more.
+    /// Ends all outages of a peer from which nothing more is expected.
     pub(crate) fn forget_outages(&mut self, ep: EpId, peer: PeerId) {
         self.outages.forget(ep.0, peer.0);
     }
 
-    /// Says it at warning level where it `matters` and this process speaks for its host, else to
-    /// who asks for more.
+    /// Logs at warning level if the event `matters` and this process warns for its host, otherwise
+    /// at info level.
     fn warn_if(&mut self, matters: bool, text: &str) {
         if !(matters && self.outages.may_warn()) {
             return self.say(LogLevel::Info, text);

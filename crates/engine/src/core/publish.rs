@@ -1,4 +1,4 @@
-//! The engine's counters onto its page in shared memory.
+//! Publishes the engine's counters on its page in shared memory.
 
 use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::config::settings::Settings;
@@ -23,19 +23,19 @@ use marline_proto as proto;
 use marline_rails::show_addr;
 use marline_rails::RailTx;
 
-/// Writes the page, if there is one.
+/// Writer of the page, if there is one.
 pub(crate) struct Publisher {
     page: Option<Page>,
-    /// Most reliability memory seen so far.
+    /// Peak reliability memory.
     memory_max: u64,
-    /// Dead peers that the page tells of.
+    /// Number of dead peers at the last update.
     deaths: u64,
-    /// This process is to say at its end what it counted.
+    /// True if this process prints its counters at its end.
     speaks: bool,
 }
 
 impl Publisher {
-    /// Publishes nothing.
+    /// A publisher without a page.
     pub(crate) fn none() -> Publisher {
         Publisher {
             page: None,
@@ -45,10 +45,10 @@ impl Publisher {
         }
     }
 
-    /// Makes the page; without one (no room) the engine works all the same.
+    /// Creates the page; without one (no room) the engine works all the same.
     pub(crate) fn open(settings: &Settings, log: &LogSink) -> Publisher {
-        // On other hosts the fresh directory of `marline run` is not there: `marline stats` finds
-        // the page where it is without one.
+        // The fresh directory of `marline run` does not exist on other hosts: their pages go where
+        // `marline stats` searches by default.
         let given = std::path::Path::new(&settings.stats_dir);
         let there = given.is_dir();
         if !there && !settings.stats_dir.is_empty() {
@@ -76,20 +76,20 @@ impl Publisher {
         }
     }
 
-    /// Publishes if peers have died since: the application that hears of it ends its job, and with
-    /// it this process, before the next time.
+    /// Publishes if peers have died since the last update: an application that is notified of a
+    /// death may end its job, and with it this process, before the next update.
     pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
         if core.counters.process.peers_dead > self.deaths {
             self.publish(core);
         }
     }
 
-    /// A writer of events onto the page, if there is one.
+    /// A writer of events on the page, if there is one.
     pub(crate) fn recorder(&self) -> Option<Recorder> {
         self.page.as_ref().map(Page::recorder)
     }
 
-    /// The counters of this process, if it is to say so; none if it was in touch with no other.
+    /// Text of this process's counters, if it prints them; `None` if it was in touch with no other.
     pub(crate) fn report(&self) -> Option<String> {
         let page = self.page.as_ref().filter(|_| self.speaks)?;
         let page = read_page(page.path()).ok()?;
@@ -97,7 +97,7 @@ impl Publisher {
         (summary.processes > 0).then(|| report(&summary))
     }
 
-    /// Copies everything that changed.
+    /// Copies all counters and changed rows to the page.
     pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
         self.deaths = core.counters.process.peers_dead;
@@ -146,11 +146,11 @@ impl Publisher {
     }
 }
 
-/// Rows that are kept of peers of endpoints that have closed; what comes after them is counted
-/// together, so that a process that opens and closes endpoints does not grow.
+/// Most rows retained for peers of closed endpoints. Further peers are summed, so that memory does
+/// not grow in a process that opens and closes endpoints.
 const CLOSED_ROWS_MAX: usize = 1024;
 
-/// The rows of a node's peers; the most packets that waited for one of them.
+/// Writes the rows of a node's peers; returns the most packets that waited for one of them.
 fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node) -> u64 {
     let mut queue_max = 0;
     node.for_each_peer(|peer, id, stats, paths| {
@@ -177,8 +177,8 @@ fn address_of(node: &proto::Node, peer: proto::PeerId) -> String {
     node.peer_address(peer).map_or(String::new(), show_address)
 }
 
-/// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log
-/// were as large as it ever was.
+/// Memory for reliability (log with its free buffers, windows, tables): at present, and with the
+/// log at its peak.
 fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
     let nodes = core.dir.eps.iter().flatten();
     let nodes: usize = nodes.map(|e| e.node.reliability_bytes()).sum();
@@ -269,7 +269,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
 }
 
 impl<S: System> Core<S> {
-    /// Keeps the counters of an endpoint that closes, for the page.
+    /// Retains the counters of a closing endpoint for the page.
     pub(crate) fn keep_totals(&mut self, ep: EpId) {
         let Some(endpoint) = self.dir.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
             return;
@@ -293,7 +293,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Forgets a peer that left: its counters go to those of the others, its address is nobody's.
+    /// Forgets a peer that left: its counters are added to those of the others, its address is
+    /// unused.
     pub(crate) fn peer_left(&mut self, ep: EpId, peer: proto::PeerId) {
         let Some(endpoint) = self.dir.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
             return;
@@ -309,7 +310,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Drops an endpoint and everything posted on it, without completions.
+    /// Drops an endpoint and all its operations, without completions.
     pub(crate) fn ep_forget(&mut self, ep: EpId) {
         let index = ep.0 as usize;
         self.close_groups(ep);
@@ -362,7 +363,7 @@ mod tests {
     use std::path::Path;
     use std::sync::{Arc, Mutex};
 
-    /// Where the page is, and what was logged.
+    /// Returns the page's publisher and the levels of its log lines.
     fn opened(stats_dir: &str) -> (Publisher, Vec<LogLevel>) {
         let settings = Settings {
             stats_dir: stats_dir.to_owned(),
@@ -378,7 +379,7 @@ mod tests {
         (publisher, said)
     }
 
-    /// As on all hosts but that of `marline run`, whose directory they do not have.
+    /// Only the host of `marline run` has its directory.
     #[test]
     fn without_its_directory_a_page_is_where_stats_looks() {
         let (publisher, said) = opened("/no/such/directory");

@@ -1,10 +1,11 @@
-//! Rendezvous by reads of the sender's memory (see `marline_proto`'s `pull`): who may read which
-//! memory until when.
+//! Rendezvous by RDMA reads of the sender's memory (see `marline_proto`'s `pull`): the lifetime of
+//! access to memory.
 //!
-//! - Memory of a send is open to its peer from the request until the send ends, however it does:
-//!   it is closed first. Only memory in one piece that stays with the send is opened.
-//! - Memory of a receive is registered before it is read into, and the read is over, or given up,
-//!   before the receive ends. A read that does not end has its rail drained.
+//! - Memory of a send is open to its peer from the request until the send ends, in whatever way: it
+//! is
+//! closed first. Only contiguous memory that stays with the send is opened.
+//! - Memory of a receive is registered before a read into it starts, and the read has ended or was
+//! aborted before the receive ends. A read that does not end has its rail drained.
 
 use crate::api::EpId;
 use crate::core::remote_write::lands_unseen;
@@ -19,16 +20,16 @@ use marline_checksum::Algorithm;
 use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};
 use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, TxBuffers};
 
-/// A read that is not over after so long, and the time that its bytes and those of the reads before
-/// it take at 10 MB/s, is given up with its rail.
+/// Timeout of a read in nanoseconds, to which the time of its bytes and those of the reads before
+/// it at 10 MB/s is added. Afterwards the read is given up together with its rail.
 const READ_NS: u64 = 100_000_000;
-/// See above.
+/// Nanoseconds per byte of that transfer time.
 const BYTE_NS: u64 = 100;
-/// A worker that slept has begun after so long; else the engine sums by itself.
+/// Time that a sleeping worker has to begin; afterwards the engine sums by itself.
 const LOOK_NS: u64 = 50_000;
 
-/// Opens the memory of sends whose requests are in the packet just built, if that offers it, and
-/// puts their keys and sums there; and sums of further segments of others.
+/// Opens the memory of sends whose requests are in the packet just built, if the packet offers it,
+/// and fills in keys and checksums; also fills in checksums of further segments of other sends.
 #[inline]
 pub(crate) fn fill_offer<T: RailTx>(
     node: &mut Node,
@@ -72,7 +73,7 @@ fn fill_segment<T: RailTx>(
     }
 }
 
-/// The sum of a segment. Workers make those of the next ones, while this one is read.
+/// The checksum of a segment. Workers compute those of the next segments while it is read.
 fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Algorithm) -> u64 {
     let (offset, len) = (offer.at, offer.len as usize);
     let part = Part {
@@ -90,7 +91,7 @@ fn sum_segment(sums: &mut Sums, pieces: &Pieces, offer: &OfferOut, algorithm: Al
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// A send ends: nobody reads its memory after this.
+    /// Closes the memory of an ending send: no peer reads it afterwards.
     pub(crate) fn close_offer(&mut self, handle: u32) {
         if self.rails.offers.is_empty() || self.cfg.proto.errs(Mutation::KeepOffer) {
             return;
@@ -100,7 +101,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Nobody reads the memory of some sends after this.
+    /// Closes the memory of some sends: no peer reads it afterwards.
     pub(crate) fn close_offers_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle: &&u32| sends.get(**handle).is_none_or(&which);
@@ -113,7 +114,7 @@ impl<S: System> Core<S> {
 
 /// The receiver.
 impl<S: System> Core<S> {
-    /// Begins to read a message that was offered.
+    /// Begins to read an offered message.
     pub(crate) fn pull(&mut self, ep: EpId, event: &Event) {
         let &Event::PullWanted {
             inbound,
@@ -175,7 +176,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Registers the memory that a message is read into, if it is not yet; its key.
+    /// Registers the destination of a read message if necessary, and returns its key.
     fn open_to_read(
         &mut self,
         (ep, inbound): (EpId, u64),
@@ -197,7 +198,7 @@ impl<S: System> Core<S> {
         Some(key)
     }
 
-    /// A rail is done with a read.
+    /// Handles the completion of a read.
     pub(crate) fn on_pulled(&mut self, now: u64, rail: usize, (token, came): (u64, bool)) {
         let reads = &mut self.rails[rail].reads;
         if let Some(at) = reads.iter().position(|read| read.token == token) {
@@ -208,7 +209,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Has workers sum what was read; `false`: there are none, or it is not for them.
+    /// Hands read bytes to workers to sum; `false`: no workers, or not worthwhile.
     fn give_read(&mut self, now: u64, read: &OutstandingRead) -> bool {
         let (of, (handle, place)) = (read.of, read.place);
         let (Some(part), Some(op)) = (read.part, self.ops.recvs.get(handle)) else {
@@ -224,7 +225,7 @@ impl<S: System> Core<S> {
         given
     }
 
-    /// Tells the nodes of what was read and workers have summed, or have not begun to.
+    /// Notifies nodes of reads whose bytes workers have summed or have not begun to sum.
     pub(crate) fn end_sums(&mut self, now: u64) {
         let mut at = 0;
         while let Some(read) = self.rails.summed.get_mut(at) {
@@ -241,7 +242,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Nothing of a read lands any more: tells the node.
+    /// Notifies the node that a read has ended: none of its bytes lands any more.
     fn pull_over(&mut self, (ep, inbound, at): (EpId, u64, u64), came: bool) {
         let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() else {
             return;
@@ -255,7 +256,7 @@ impl<S: System> Core<S> {
         endpoint.node.pull_over(0, (inbound, at), came, &mut memory);
     }
 
-    /// A message ends, and with it the reads of it.
+    /// Forgets the reads of an ending message.
     pub(crate) fn forget_reads(&mut self, ep: EpId, inbound: u64) {
         for rail in self.rails.list.iter_mut() {
             rail.reads
@@ -265,7 +266,7 @@ impl<S: System> Core<S> {
         summed.retain(|read| (read.of.0, read.of.1) != (ep, inbound));
     }
 
-    /// The reads of a rail that was drained have failed.
+    /// Fails the reads of a rail that was drained.
     pub(crate) fn fail_reads(&mut self, rail: usize) {
         for read in std::mem::take(&mut self.rails[rail].reads) {
             self.pull_over(read.of, false);

@@ -1,14 +1,15 @@
-//! Writes into the memory of peers, and theirs into ours, on rails that can (see
-//! `marline_proto`'s `written`): who may read and write which memory until when.
+//! RDMA writes into peers' memory and theirs into ours (see `marline_proto`'s `written`): the
+//! lifetime of access to memory.
 //!
 //! - Memory of a receive is registered when the node asks, and deregistered before the operation
-//!   ends.
-//! - Memory of a send stays with it until its rails have done with every write, even if all of it
-//!   was acknowledged (or the peer died) before: the operation ends then. A rail that can copies
-//!   what it has not sent yet. Another that never says so is drained and given up for a while: the
-//!   local-completion watchdog of paper 3.
-//! - A rail that has to register what its device reads has all memory of a send from the first
-//!   write until the send ends, or gives its memory back: when no write reads it any more.
+//! ends.
+//! - Memory of a send is in use until its rails have completed every write, even if all bytes were
+//! acked (or the peer died) earlier: the operation ends only then. A rail copies unsent bytes if it
+//! can. A rail that does not complete a write is drained and given up for a while: the
+//! local-completion watchdog of paper 3.
+//! - A rail whose device needs registered source memory registers all memory of a send from the
+//! first
+//! write until the send ends or releases its memory, when no write reads it any more.
 
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;
@@ -23,8 +24,8 @@ use marline_rails::{
     Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, Staging, TxBuffers, Write,
 };
 
-/// Returns whether a rail may tell of a write before its bytes have landed, or cannot know: memory
-/// that it writes is spoilt first.
+/// True if a rail may report a write before its bytes have landed, or cannot know: memory for such
+/// writes is poisoned first.
 pub(crate) fn lands_unseen(caps: &Caps) -> bool {
     let placed = matches!(
         caps.remote_write,
@@ -54,7 +55,7 @@ impl<S: System> Core<S> {
         let mut rails = self.rails.iter().enumerate();
         if rails.any(|(index, rail)| mask >> index & 1 == 1 && lands_unseen(&rail.tx.caps())) {
             let Ok(word) = (self.random)() else {
-                return; // what lies there cannot be told from what is to come: nothing is written
+                return; // old bytes could not be distinguished from new ones: no write is allowed
             };
             let node = self.dir.eps[ep.0 as usize].as_ref().map(|ep| &ep.node);
             let mut from = 0;
@@ -82,8 +83,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Has a message written into memory of the rails' own, on those of a mask that have some, if
-    /// it is to be staged; the others.
+    /// Allocates staging buffers for a message on the rails of `mask` that have some, if it is to
+    /// be staged; returns the other rails.
     fn stage(&mut self, (ep, inbound): (EpId, u64), len: usize, mask: u32) -> u32 {
         let cfg = &self.cfg.proto;
         let summed = cfg.algorithm != 0 && cfg.summed.0 <= len as u64 && len as u64 <= cfg.summed.1;
@@ -106,7 +107,7 @@ impl<S: System> Core<S> {
         others
     }
 
-    /// Ends what is granted of an inbound message's memory.
+    /// Ends all access to an inbound message's memory.
     pub(crate) fn deregister(&mut self, ep: EpId, inbound: u64) {
         self.forget_reads(ep, inbound);
         self.rails.deregister((ep.0, inbound));
@@ -118,13 +119,13 @@ impl<S: System> Core<S> {
         self.rails.sums.withdraw(|_| true);
     }
 
-    /// Ends all that an endpoint which closes has registered, and all writes of its sends.
+    /// Ends all registrations of a closing endpoint, and all writes of its sends.
     pub(crate) fn stop_writes(&mut self, ep: EpId) {
         self.rails.deregister_all_of(|index| index == ep.0);
         self.stop_writes_of(|op| op.ep == ep);
     }
 
-    /// Ends all writes of some sends: no rail reads their memory after this.
+    /// Ends all writes of some sends: no rail reads their memory afterwards.
     pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         let sends = &self.ops.sends;
         let of = |handle| sends.get(handle).is_some_and(&which);
@@ -150,7 +151,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// No device reads the memory of a send after this, of which no write is under way.
+    /// Ends devices' access to a send's memory, of which no write is in flight.
     pub(crate) fn close_source(&mut self, handle: u32) {
         if !self.rails.sources.is_empty() && !self.cfg.proto.errs(Mutation::KeepSource) {
             self.rails.close_source(handle);
@@ -160,7 +161,7 @@ impl<S: System> Core<S> {
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// Sends a write with the packet that tells of it, in the order of its rail.
+    /// Sends a write with its notification, in the order of its rail.
     pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
         let node = self.dir.eps[index].as_mut().map(|e| &mut e.node);
         let Some(write) = node.and_then(|node| node.take_write()) else {
@@ -175,12 +176,12 @@ impl<S: System> Core<S> {
         let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];
         let Some(buffer) = state.buffer else {
-            return self.end_write(write.handle); // built nowhere: lost
+            return self.end_write(write.handle); // no buffer: the notification is lost
         };
         bytes.extend_from_slice(&state.tx.buffer(buffer)[..first.len]);
         let all = first.len + write.len as usize;
         let (direct, datagrams) = match self.rails[first.rail].tx.caps().remote_write {
-            // Summed when it leaves.
+            // Direct writes are summed when they leave.
             RemoteWrites::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
             RemoteWrites::Unordered | RemoteWrites::Ordered => {
                 let range = (write.offset, write.len as usize);
@@ -189,7 +190,7 @@ impl<S: System> Core<S> {
                 (None, 1)
             }
             RemoteWrites::None => {
-                self.end_write(write.handle); // it had them until a moment ago: lost
+                self.end_write(write.handle); // support just ended: the write is lost
                 return;
             }
         };
@@ -212,7 +213,7 @@ impl<S: System> Core<S> {
         self.rails[first.rail].counters.busy += !sent as u64;
     }
 
-    /// Sends what is pending on a rail; `false`: it still is.
+    /// Sends the rail's pending packets; `false`: they are still pending.
     pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
         let (link, flow) = link_of(pending.dest);
         let outcome = match &mut pending.body {
@@ -248,7 +249,7 @@ impl<S: System> Core<S> {
             .get(write.handle)
             .filter(|op| op.ended.is_none())
         else {
-            // All of it arrived otherwise, or nobody is there any more.
+            // All bytes were acked otherwise, or the peer is dead.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
@@ -281,7 +282,7 @@ impl<S: System> Core<S> {
         outcome
     }
 
-    /// Forgets what a rail had no room for.
+    /// Drops the rail's pending packets.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
         self.groups.batches.forget(|of, _| of == rail);
         match self.rails[rail].pending.take().map(|p| p.body) {
@@ -292,7 +293,7 @@ impl<S: System> Core<S> {
         self.has_room(rail);
     }
 
-    /// A rail is done with a write.
+    /// Ends a write that a rail has completed.
     pub(crate) fn on_written(&mut self, rail: usize, token: u64) {
         let outstanding = &mut self.rails[rail].outstanding;
         if let Some(at) = outstanding.iter().position(|w| w.token == token) {
@@ -301,7 +302,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// The memory of a send has one reader less; if it waited for that, it ends.
+    /// Removes one reader of a send's memory and ends the send if it was waiting for that.
     pub(crate) fn end_write(&mut self, handle: u32) {
         let Some(op) = self.ops.sends.get_mut(handle) else {
             return;
@@ -312,7 +313,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// No write of the rail reads memory after this.
+    /// Aborts the rail's writes: none reads memory afterwards.
     fn drain_writes(&mut self, rail: usize) {
         self.rails[rail].tx.drain();
         for write in std::mem::take(&mut self.rails[rail].outstanding) {
@@ -321,8 +322,8 @@ impl<S: System> Core<S> {
         self.fail_reads(rail);
     }
 
-    /// A send has ended, and rails still have writes of it to make, which nobody needs any more:
-    /// those that can copy what waits do.
+    /// Removes the remaining writes of an ended send, whose result is no longer needed, from rails
+    /// that can copy queued bytes.
     pub(crate) fn copy_writes(&mut self, handle: u32) {
         for rail in 0..self.rails.len() {
             if !self.rails[rail].tx.caps().copies_writes {
@@ -339,7 +340,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Gives a rail up whose oldest write, or a read, does not end; whether it did.
+    /// Gives up a rail whose oldest write or a read has exceeded its timeout; returns whether it
+    /// did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
         self.rails[rail].look_at_device(now);
         let stuck = self.rails[rail].stuck_at().is_some_and(|at| at <= now);

@@ -1,6 +1,6 @@
-//! Remote memory: what is registered, what this process reads and writes of its peers', and what
-//! they do with its own. Nobody touches registered memory after it is closed: what is under way
-//! then is refused.
+//! Remote memory access: registration, this process's reads and writes of peers' memory, and theirs
+//! of its own. No operation touches registered memory after it is closed: operations in flight are
+//! refused then.
 
 use crate::api::{
     flag, Completion, Counted, Counter, EpId, IoVec, LogLevel, OpError, Region, RemoteReq,
@@ -19,7 +19,7 @@ use marline_wire::FLAG_PART;
 use std::sync::Arc;
 
 impl<S: System> Core<S> {
-    /// Takes an event of remote memory.
+    /// Handles an event of remote memory.
     pub(crate) fn on_remote_event(&mut self, ep: EpId, event: Event) {
         match event {
             Event::ReadDone { handle, ok: true } => self.read_done(handle, Ok(())),
@@ -53,7 +53,7 @@ impl<S: System> Core<S> {
 
 /// Registered memory.
 impl<S: System> Core<S> {
-    /// Registers memory for peers, in pieces.
+    /// Registers memory in pieces for peers.
     pub fn mr_open(&mut self, region: &Region, pieces: &[IoVec]) -> Result<(), SubmitError> {
         let (mut region, mut pieces) = (*region, Pieces::new(pieces));
         if self.cfg.proto.errs(Mutation::KeepLength) {
@@ -68,9 +68,9 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Unregisters memory: nobody reads or writes it after this.
+    /// Closes registered memory: no peer reads or writes it afterwards.
     pub fn mr_close(&mut self, now: u64, key: u64) {
-        // What has arrived is there.
+        // Operations whose bytes have arrived still succeed.
         self.settle();
         let closed = self.ops.remove_region(key);
         let used = closed.as_ref().is_some_and(|r| r.users > 0);
@@ -91,7 +91,7 @@ impl<S: System> Core<S> {
         self.deferred = true;
     }
 
-    /// Has a counter count what peers do to registered memory: reads it, writes or changes it.
+    /// Binds a counter for peers' operations on registered memory: reads, or writes and updates.
     pub fn mr_bind_counter(
         &mut self,
         key: u64,
@@ -108,7 +108,7 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Operations of peers that use registered memory.
+    /// Number of peers' operations that use registered memory.
     pub fn region_users(&self) -> u32 {
         self.ops.regions.values().map(|r| r.users).sum()
     }
@@ -123,7 +123,7 @@ impl<S: System> Core<S> {
                 endpoint.node.refuse_put(claim, now);
             }
         }
-        self.settle(); // ends what was granted of the memory
+        self.settle(); // ends all access to the memory
     }
 
     fn refuse_reads(&mut self, key: u64) {
@@ -141,15 +141,14 @@ impl<S: System> Core<S> {
     }
 }
 
-/// The only piece there that has bytes, or the first of some without any; `None`: there are
-/// several.
+/// The only remote piece with bytes, or the first piece if all are empty; `None` for several.
 fn only(req: &RemoteReq<'_>) -> Option<Range> {
     let mut filled = req.remote.iter().filter(|(_, len, _)| *len > 0);
     let &(addr, len, key) = filled.next().or(req.remote.first())?;
     filled.next().is_none().then_some((key, addr, len as u64))
 }
 
-/// Flags that tell the peer of a part.
+/// Flags by which the peer recognises a part.
 fn flags_of(part: Option<Part>) -> u8 {
     match part {
         Some(Part { flags: 1.., .. }) => FLAG_PART,
@@ -157,9 +156,9 @@ fn flags_of(part: Option<Part>) -> u8 {
     }
 }
 
-/// Operations of this process on the memory of others.
+/// Operations of this process on peers' memory.
 impl<S: System> Core<S> {
-    /// The peer, if the operation is one.
+    /// The peer, if the operation is valid.
     fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<PeerId, SubmitError> {
         let peer = self
             .dir
@@ -186,7 +185,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Posts a remote read of one piece, which may be a part of a read of several.
+    /// Posts a remote read of one piece, which may be a part of a longer read.
     pub(crate) fn read_one(
         &mut self,
         (ep, peer): (EpId, PeerId),
@@ -217,14 +216,15 @@ impl<S: System> Core<S> {
         }
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.writes() {
-            self.settle(); // its memory is granted before anything can arrive there
+            self.settle(); // its memory is registered before bytes can arrive there
         }
         self.deferred = true;
         Ok(())
     }
 
-    /// Posts a remote write. It is complete when its bytes are in the peer's memory; until then
-    /// its own is the engine's, unless it is injected. A short one goes in a call.
+    /// Posts a remote write, which completes when its bytes are in the peer's memory. Until then
+    /// the engine uses the caller's memory, unless the write is injected. A short write travels as
+    /// an RPC.
     pub fn put(&mut self, now: u64, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let peer = self.remote(ep, req)?;
         let trails = |len| req.data.is_some() && !self.is_short(len as usize);
@@ -234,7 +234,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Posts a remote write of one piece, which may be a part of a write of several.
+    /// Posts a remote write of one piece, which may be a part of a longer write.
     pub(crate) fn put_one(
         &mut self,
         now: u64,
@@ -253,8 +253,8 @@ impl<S: System> Core<S> {
         self.put_long((ep, peer), req, range, log, part)
     }
 
-    /// A copy of the bytes of an operation that does not leave its caller any memory to keep;
-    /// `room`: there is room, as was found out.
+    /// Copies the bytes of an injected operation, whose caller reuses its memory. `room`: the log
+    /// is known to have room.
     fn injected(&mut self, iov: &[IoVec], room: bool) -> Result<Buffer, SubmitError> {
         let len = total(iov);
         if len > INJECT_MAX {
@@ -331,7 +331,7 @@ impl<S: System> Core<S> {
         if let Some(whole) = self.calls.reads.remove(&handle) {
             match self.part_over(whole, end, (op.ep, 0, 0)) {
                 Some(all) => end = all,
-                None => return, // other parts are under way
+                None => return, // other parts are in flight
             }
         }
         let Some(endpoint) = self.dir.ep(op.ep) else {
@@ -351,7 +351,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// Operations of others on the memory of this process.
+/// Operations of peers on this process's memory.
 impl<S: System> Core<S> {
     pub(crate) fn say_refused(
         &mut self,
@@ -365,7 +365,7 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// A peer reads.
+    /// Serves a peer's read.
     fn read_asked(
         &mut self,
         ep: EpId,
@@ -381,7 +381,7 @@ impl<S: System> Core<S> {
             return;
         };
         if part {
-            // (Its reader may tell of the end before it acknowledges the answer.)
+            // The reader may notify the end before it acks the response.
             self.ops.part_came(range.0, (ep.0, peer.0, true));
         }
         let handle = self.ops.sends.insert(SendOp {
@@ -408,7 +408,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A peer writes.
+    /// Accepts or refuses a peer's write.
     fn put_asked(&mut self, ep: EpId, (peer, claim): (PeerId, Claim), range: Range) {
         let Some(pieces) = self.ops.enter_region(range, true) else {
             self.say_refused(ep, peer, "writes", range);

@@ -1,4 +1,4 @@
-//! Operations in: sends, receives, peeks, claims, cancels.
+//! Posting of operations: sends, receives, peeks, claims, cancels.
 
 use crate::api::{
     flag, Completion, CqId, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError,
@@ -11,28 +11,28 @@ use crate::state::directory::Endpoint;
 use crate::state::fast_path;
 use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
-/// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
-/// without completion must not be (design rule 9), and the others are as short.
+/// Longest send that may use the reserve and is never refused for lack of log memory. Sends without
+/// completion must not be refused (design rule 9); other sends of this length are treated alike.
 const RESERVE_MAX: usize = 64;
 
-/// After the copy of this many bytes into the log the rails are looked at, polls or not: what waits
-/// for room would stay until the application polls, however much it posts
+/// Bytes copied into the log after which the rails are polled briefly: packets that wait for room
+/// would otherwise wait for the application's next poll, however much it posts
 /// (docs/design/eager.md).
 const GLANCE_BYTES: usize = 128 << 10;
 
-/// Messages of so many bytes are copied into the log after they have left (docs/design/eager.md).
-/// Copies of shorter ones take no time worth the steps between.
+/// Length from which messages are copied into the log only after they were sent
+/// (docs/design/eager.md). For shorter copies the extra steps cost more than the delay.
 const LATE_MIN: usize = 1_024;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {
     iov.iter().map(|p| p.len).sum()
 }
 
-/// Copies the pieces one after another to `to`.
+/// Copies the pieces one after another into `to`.
 pub(crate) fn gather(iov: &[IoVec], to: &mut [u8]) {
     let mut at = 0;
     for piece in iov.iter().filter(|p| p.len > 0) {
-        // SAFETY: the caller of the send lends `piece` for the call; `to` has room for all.
+        // SAFETY: the caller of the send lends `piece` for the call; `to` has room for all pieces.
         unsafe {
             let to = to[at..at + piece.len].as_mut_ptr();
             std::ptr::copy_nonoverlapping(piece.base, to, piece.len);
@@ -42,8 +42,9 @@ pub(crate) fn gather(iov: &[IoVec], to: &mut [u8]) {
 }
 
 impl<S: System> Core<S> {
-    /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones; and the
-    /// time, if it was asked for: a flush then has to be of that time.
+    /// Posts a send. Returns `true` if a flush is worthwhile immediately, `false` if the message
+    /// may be coalesced with later ones; and the time if the clock was read, which the flush has to
+    /// use.
     pub fn send(
         &mut self,
         ep: EpId,
@@ -109,8 +110,8 @@ impl<S: System> Core<S> {
         Ok((now_please, now))
     }
 
-    /// Counts a remote operation that was posted among the sends of its burst; `writes`: it carries
-    /// its bytes, where they are few. `true`: flush now.
+    /// Counts a posted remote operation as a send of its burst. `writes`: a write whose bytes
+    /// travel in the request where they are few. `true`: flush now.
     pub(crate) fn posted_remote(
         &mut self,
         (ep, dest): (EpId, FiAddr),
@@ -128,10 +129,10 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Posts a message: of one that is `matched` only a request leaves, and of one that `stays` in
-    /// its caller's memory and follows others of a burst to where it is copied once. (A lone one's
-    /// answer would wait for the request and the grant.) Returns whether payload may leave as soon
-    /// as it is posted, and how many messages to this peer have not left.
+    /// Posts a message. A `matched` one starts with a request (RTS). So does one that `stays` in
+    /// its caller's memory and follows others of a burst, so that it is copied only once; a lone
+    /// one does not, since it would wait for request and grant. Returns whether payload may leave
+    /// immediately, and the number of messages to this peer that are still queued.
     #[inline(always)]
     fn post(
         &mut self,
@@ -161,8 +162,8 @@ impl<S: System> Core<S> {
         self.complete(cq, entry);
     }
 
-    /// Copies the message that was posted last into the log, if that has not been done: it left
-    /// first. Before the call that posted it returns, for then its memory is the user's again.
+    /// Copies the last posted message into the log, if it was sent before that copy. Runs before
+    /// the posting call returns, since the memory then belongs to the user again.
     #[inline]
     pub(crate) fn log_posted(&mut self) {
         if let Some(handle) = self.unlogged.take() {
@@ -174,7 +175,7 @@ impl<S: System> Core<S> {
     fn log_late(&mut self, handle: u32) {
         let skips = self.cfg.proto.errs(Mutation::LeaveUnlogged);
         let Some(op) = self.ops.sends.get_mut(handle).filter(|_| !skips) else {
-            return; // or it is over already
+            return; // or the send has already ended
         };
         let Some(log) = op.log.as_mut() else {
             return;
@@ -185,8 +186,8 @@ impl<S: System> Core<S> {
         op.pieces = Pieces::new(&[IoVec { base, len }]);
     }
 
-    /// Sends the message of a request that nothing can refuse any more on the fast path, if it is
-    /// the first of a burst and nothing else waits to leave. The time, if it was asked for.
+    /// Sends a message on the fast path if it is the first of a burst and no other packet is
+    /// queued; all checks have passed. Returns the time, if the clock was read.
     #[inline]
     fn send_fast(
         &mut self,
@@ -201,7 +202,7 @@ impl<S: System> Core<S> {
         }
         let now = clock();
         let spec = SendSpec {
-            handle: 0, // none yet, and no part of the packet
+            handle: 0, // no handle yet; it is not part of the packet
             peer,
             tag: req.tag,
             data: req.data,
@@ -214,7 +215,7 @@ impl<S: System> Core<S> {
         Some(now)
     }
 
-    /// A message of `len` bytes, at most 64 KiB, has room in the log.
+    /// True if a message of `len` bytes, at most 64 KiB, fits into the log.
     pub(crate) fn logs(&self, len: usize) -> bool {
         let (used, unexpected) = self.buffers.pool.out_bytes();
         let bytes = used + unexpected + len;
@@ -224,7 +225,7 @@ impl<S: System> Core<S> {
         self.draws_on_reserve(len) || self.buffers.pool.has_room(len)
     }
 
-    /// Enough was copied for the rails to be looked at.
+    /// True if enough was copied since the last brief poll of the rails.
     pub(crate) fn glance_due(&mut self) -> bool {
         let due = self.buffers.copied >= GLANCE_BYTES;
         if due {
@@ -237,8 +238,8 @@ impl<S: System> Core<S> {
         len <= RESERVE_MAX || self.cfg.proto.errs(Mutation::BoundlessLog)
     }
 
-    /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
-    /// send is complete at once) or the user's memory.
+    /// Chooses where the bytes stay until they are acked: a log copy, with which the send completes
+    /// immediately, or the user's memory.
     fn send_op(&mut self, ep: EpId, req: &SendReq<'_>, len: usize) -> Result<SendOp, SubmitError> {
         let tx_cq = self.dir.ep(ep).and_then(|e| e.tx_cq);
         let kind = if req.tag.is_some() {
@@ -287,7 +288,7 @@ impl<S: System> Core<S> {
         Ok(op)
     }
 
-    /// Posts a receive, or looks for, claims or discards a message.
+    /// Posts a receive, or peeks at, claims or discards a message.
     pub fn recv(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
         let enabled = self.dir.ep(ep).is_some_and(|e| e.enabled);
         if !enabled {
@@ -335,7 +336,7 @@ impl<S: System> Core<S> {
         Ok(Source::Peer(peer))
     }
 
-    /// The entry of a message that a peek found.
+    /// Completion of a peek that found a message.
     fn found(&mut self, ep: EpId, req: &RecvReq<'_>, peeked: &Peeked) -> Completion {
         let data = match peeked.head.flags & marline_wire::FLAG_CQ_DATA {
             0 => 0,
@@ -351,7 +352,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Drops what a peek with this context claimed, and says what it was.
+    /// Discards the message that a peek with this context claimed, and completes with its
+    /// description.
     fn discarded(&mut self, ep: EpId, req: &RecvReq<'_>, claim: Claim) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let (cq, dropped) = (endpoint.rx_cq, endpoint.node.discard_claimed(claim));
@@ -406,7 +408,7 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Receives (or discards) what a peek with this context claimed.
+    /// Receives or discards the message that a peek with this context claimed.
     fn claimed(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
         let claim = self
             .ops
@@ -443,7 +445,7 @@ impl<S: System> Core<S> {
 
     /// Cancels the first posted receive with this context.
     pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
-        // What the endpoint sent to itself since the last poll may have matched it already.
+        // A loopback message since the last poll may have matched the receive already.
         self.settle();
         let hits: Vec<u32> = self
             .ops
@@ -457,7 +459,7 @@ impl<S: System> Core<S> {
             if !endpoint.node.still_receives(handle) {
                 self.recv_failed(handle, OpError::Cancelled);
             } else if let Some(op) = self.ops.recvs.get_mut(handle) {
-                // Its memory stays in use until the messages that matched it are there.
+                // Its memory stays in use until the messages that matched it have arrived.
                 op.cancelled = true;
             }
             return Ok(());
@@ -466,7 +468,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// An entry of this receive, peek or claim, of which nothing else is known.
+/// Completion of a receive, peek or claim without further details.
 fn received(req: &RecvReq<'_>) -> Completion {
     let kind = match req.tag {
         Some(_) => flag::TAGGED,
@@ -480,7 +482,7 @@ fn received(req: &RecvReq<'_>) -> Completion {
 }
 
 impl Completion {
-    /// All zero, unknown source.
+    /// All fields zero, unknown source.
     pub const fn empty() -> Completion {
         Completion {
             context: 0,

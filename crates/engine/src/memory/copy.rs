@@ -1,12 +1,12 @@
-//! Payload into memory: copied and summed in one pass, or summed where it lies.
+//! Checksums and copies of payload: in one pass, or sums in place.
 
 use crate::memory::op_table::Pieces;
 use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Summer};
 use marline_proto::Payload;
 
-/// Spoils memory that is to be written: a word in each cache line of `len` bytes at `base`, or each
-/// byte of less than a word. What lay there may be what is to come: its sum would be right before
-/// the write has landed, which may then still damage it.
+/// Poisons memory that will be written by RDMA: a word in each cache line of `len` bytes at `base`,
+/// or every byte if shorter than a word. Old contents may equal the new ones: their checksum would
+/// be right before the write has landed, and the write could still damage the memory later.
 pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
     const WORD: usize = size_of::<u64>();
     if len < WORD {
@@ -18,14 +18,14 @@ pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
     }
     let last = len - WORD;
     for at in (0..last).step_by(64).chain([last]) {
-        // SAFETY: memory of a receive of which nothing has arrived, all of which the message will
-        // fill; the caller says how long it is.
+        // SAFETY: memory of a receive for which nothing has arrived, all of which the message will
+        // fill; the caller gives its length.
         unsafe { base.add(at).cast::<u64>().write_unaligned(word) };
     }
 }
 
-/// Sum of `len` bytes from `offset` of an operation's memory, where they are. `far`: in no near
-/// cache.
+/// Checksum of `len` bytes from `offset` of an operation's memory, in place. `far`: the bytes are
+/// in no near cache.
 pub(crate) fn sum_of(
     pieces: &Pieces,
     (offset, len): (u64, usize),
@@ -36,7 +36,7 @@ pub(crate) fn sum_of(
     let mut summer = Summer::new(algorithm, seed);
     pieces.for_range(offset, len, |base, len| {
         // SAFETY: user memory (or the log) lent to an operation that is not complete; its pieces
-        // say how long it is. What a rail still writes there changes no more than the sum.
+        // give its length. A rail's concurrent write changes no more than the sum.
         let bytes = unsafe { std::slice::from_raw_parts(base, len) };
         match far {
             true => summer.update_far(bytes),
@@ -52,13 +52,14 @@ pub(crate) fn place(pieces: &Pieces, offset: u64, bytes: &[u8]) {
     pieces.for_range(offset, bytes.len(), |base, len| {
         let part = &bytes[at..at + len];
         // SAFETY: user memory posted for a receive, which the node keeps until the message is
-        // complete; its pieces say how long it is. A rail's own memory is another.
+        // complete; its pieces give its length. A rail's own memory does not overlap it.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), base, len) };
         at += len;
     });
 }
 
-/// Copies the first `copy` bytes of a payload into posted memory; the sum of all of it.
+/// Copies the first `copy` bytes of a payload into posted memory; returns the checksum of all of
+/// it.
 #[inline]
 pub(crate) fn scatter(
     pieces: &Pieces,
@@ -73,7 +74,7 @@ pub(crate) fn scatter(
         .filter(|_| copy == bytes.len())
     {
         // SAFETY: user memory posted for this receive, which the node keeps until the message is
-        // complete; `whole` says that all of the range is in one piece.
+        // complete; `whole` has checked that the range is in one piece.
         let sum =
             unsafe { copy_and_sum(algorithm, payload.seed, base, bytes.as_ptr(), bytes.len()) };
         if pieces.whole(offset, 2 * bytes.len()).is_some() && bytes.len() >= 1024 {
@@ -99,7 +100,7 @@ pub(crate) fn copy(from: &Pieces, to: &Pieces, offset: u64, len: usize) {
         let mut source = source.cast_const();
         to.for_range(at, n, |base, m| {
             // SAFETY: both are user memory (or the log) lent to operations that are not complete;
-            // their pieces say how long they are. A user may have lent one range twice.
+            // their pieces give their lengths. A user may have lent one range twice.
             unsafe { std::ptr::copy(source, base, m) };
             source = source.wrapping_add(m);
         });
@@ -113,7 +114,7 @@ mod tests {
     use crate::api::IoVec;
     use crate::memory::op_table::Pieces;
 
-    /// No 64 bytes stay as they were, nor the last word; what lies around does.
+    /// Every 64 bytes and the last word change; memory around stays.
     #[test]
     fn every_line_of_granted_memory_is_spoilt() {
         for len in [8, 9, 63, 64, 65, 72, 128, 1_000] {

@@ -1,20 +1,20 @@
-//! Operations by handle: the memory that a number in the protocol stands for.
+//! Table of operations by handle, the number by which the protocol names their memory.
 
 use crate::api::{CqId, EpId, IoVec, OpError, OpFlags};
 use crate::memory::pool::Buffer;
 use marline_proto::{Claim, PeerId};
 
-/// User memory of one operation: up to four pieces in place, more on the heap.
+/// User memory of one operation: up to four pieces inline, more on the heap.
 #[derive(Debug)]
 pub enum Pieces {
-    /// Few pieces.
+    /// Up to four pieces, and their number.
     Few([IoVec; 4], usize),
-    /// Many pieces.
+    /// More than four pieces.
     Many(Box<[IoVec]>),
 }
 
 impl Pieces {
-    /// Remembers the pieces (not the bytes).
+    /// Copies the piece descriptors, not the bytes.
     pub fn new(iov: &[IoVec]) -> Pieces {
         if iov.len() <= 4 {
             let mut few = [IoVec {
@@ -36,7 +36,7 @@ impl Pieces {
         }
     }
 
-    /// `len` bytes of them (of none: none) from `offset` on.
+    /// Pieces of the range `offset .. offset + len`; empty if this is empty.
     pub fn range(&self, offset: u64, len: usize) -> Pieces {
         if let Some(base) = self.whole(offset, len) {
             return Pieces::new(&[IoVec { base, len }]);
@@ -74,7 +74,7 @@ impl Pieces {
                 continue;
             }
             let take = left.min(piece.len - skip);
-            // Staying inside the piece: `skip < piece.len`.
+            // `skip < piece.len`, so the pointer stays inside the piece.
             f(piece.base.wrapping_add(skip), take);
             left -= take;
             skip = 0;
@@ -82,52 +82,52 @@ impl Pieces {
     }
 }
 
-/// A send, a remote write, or the answer to a read.
+/// A send, a remote write, or the response to a read.
 #[derive(Debug)]
 pub struct SendOp {
     /// Endpoint.
     pub ep: EpId,
-    /// Where the bytes are: user memory or `log`.
+    /// Source bytes: user memory or `log`.
     pub pieces: Pieces,
-    /// The sender-based log (paper 2): our own copy.
+    /// Copy of the message in the sender-based log.
     pub log: Option<Buffer>,
-    /// The queue of the completion when everything was delivered.
+    /// Queue for the completion at delivery.
     pub on_delivery: Option<CqId>,
     /// Caller's context.
     pub context: usize,
     /// Completion flags.
     pub flags: u64,
-    /// It answers a read of registered memory.
+    /// Set if it answers a read of registered memory.
     pub serves: Option<Served>,
-    /// Writes that read its memory.
+    /// Number of RDMA writes that still read its memory.
     pub writes: u16,
-    /// Its number among the borrowed ones (see `memory/borrowed.rs`); 0: it is none.
+    /// Its number among borrowed sends (see `memory/borrowed.rs`); 0: not borrowed.
     pub borrowed: u64,
-    /// It is over for its peer (delivered or not), and waits for those.
+    /// Result for the peer (delivered or not) while `writes` are still outstanding.
     pub ended: Option<Result<(), OpError>>,
 }
 
-/// Which read an answer is for.
+/// The read that a response answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     /// Key of the region.
     pub region: u64,
-    /// The peer that reads.
+    /// The reading peer.
     pub peer: PeerId,
-    /// Its number for the read.
+    /// The peer's number for the read.
     pub number: u32,
-    /// It is a part of an operation that is not counted with it.
+    /// True for a part of an operation that is not counted with this part.
     pub part: bool,
 }
 
-/// The kind of bytes that come in to an operation.
+/// The source of bytes that arrive for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The messages that match it.
+    /// Messages that match it.
     Receive,
-    /// Bytes that it reads of a peer's memory.
+    /// Bytes read from a peer's memory.
     Read,
-    /// Bytes that a peer writes into the region of this key.
+    /// Bytes that a peer writes into the region with this key.
     Put(u64, Claim),
 }
 
@@ -136,17 +136,17 @@ pub enum Role {
 pub struct RecvOp {
     /// Endpoint.
     pub ep: EpId,
-    /// Where to.
+    /// Destination.
     pub pieces: Pieces,
     /// Caller's context.
     pub context: usize,
     /// Options.
     pub options: OpFlags,
-    /// Tagged.
+    /// True for tagged messages.
     pub tagged: bool,
-    /// The kind of bytes that come in.
+    /// Source of its bytes.
     pub role: Role,
-    /// Taken back while messages came in; it ends with the last of them.
+    /// Cancelled while messages were arriving; ends with the last of them.
     pub cancelled: bool,
 }
 
@@ -158,7 +158,7 @@ pub struct OpTable<T> {
 }
 
 impl<T> OpTable<T> {
-    /// Heap bytes held, free entries included (not what the entries hold).
+    /// Heap bytes of the table, including free entries but not memory owned by entries.
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Option<T>>() + self.free.capacity() * size_of::<u32>()
     }
@@ -174,7 +174,7 @@ impl<T> Default for OpTable<T> {
 }
 
 impl<T> OpTable<T> {
-    /// Keeps a value.
+    /// Stores a value and returns its handle.
     pub fn insert(&mut self, value: T) -> u32 {
         if let Some(handle) = self.free.pop() {
             self.slots[handle as usize] = Some(value);
@@ -190,29 +190,29 @@ impl<T> OpTable<T> {
         self.slots.get(handle as usize)?.as_ref()
     }
 
-    /// The value of a handle, to change it.
+    /// Mutable access to the value of a handle.
     pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
         self.slots.get_mut(handle as usize)?.as_mut()
     }
 
-    /// Values kept.
+    /// Number of stored values.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Gives the value back and frees the handle.
+    /// Removes a value and frees its handle.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         let value = self.slots.get_mut(handle as usize)?.take()?;
         self.free.push(handle);
         Some(value)
     }
 
-    /// Tells if there is a value that satisfies `f`.
+    /// True if some value satisfies `f`.
     pub fn any(&self, f: impl FnMut(&T) -> bool) -> bool {
         self.slots.iter().flatten().any(f)
     }
 
-    /// Handles with values that satisfy `f`.
+    /// Handles of values that satisfy `f`.
     pub fn find(&self, f: impl Fn(&T) -> bool) -> Vec<u32> {
         let hit = |(i, s): (usize, &Option<T>)| s.as_ref().filter(|v| f(v)).map(|_| i as u32);
         self.slots.iter().enumerate().filter_map(hit).collect()

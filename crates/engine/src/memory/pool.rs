@@ -1,22 +1,22 @@
 //! Pooled buffers of the sender's log and of unexpected messages.
 
-/// Sizes that buffers come in. The last is the longest eager message. None is twice as long as what
-/// the shortest message in it is charged as unexpected, so that the bound on that holds for what is
-/// taken, but for that factor.
+/// Buffer lengths. The last is the longest eager message. A buffer is less than twice as long as
+/// the credit charged for the shortest message in it, so that the bound on unexpected bytes holds
+/// for memory within that factor.
 const CLASSES: [usize; 10] = [
     64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536,
 ];
-/// Free buffers kept per class: enough for a burst (64 messages are common), at most 4 MiB of each
-/// class, and only what was in use at once before. A new buffer costs its page faults: with 32 of
-/// the longest, a window of 64 sends spent a tenth of its sender's time on them.
+/// Free buffers retained per class: enough for a burst (64 messages are common), at most 4 MiB per
+/// class, and no more than were in use at once. A new buffer costs page faults, which are
+/// significant in a window of 64 long sends.
 const KEEP: [usize; 10] = [1_024, 512, 256, 256, 128, 128, 64, 64, 64, 64];
 
-/// A buffer; it goes back by [`Pool::give`].
+/// A buffer; returned by [`Pool::give`].
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[u8]>,
     class: usize,
-    /// Part of the log; else of the unexpected messages.
+    /// True for the log, false for unexpected messages.
     logged: bool,
 }
 
@@ -27,7 +27,7 @@ impl Buffer {
     }
 }
 
-/// The pool: counts what is out, keeps some of what comes back.
+/// A pool that counts buffers in use and retains some free ones.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<Box<[u8]>>; CLASSES.len()],
@@ -39,8 +39,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool that gives out at most `limit` bytes at a time for the log (small reserve requests
-    /// excepted).
+    /// Creates a pool with at most `limit` bytes in use for the log, apart from small requests from
+    /// the reserve.
     pub fn new(limit: usize) -> Pool {
         Pool {
             free: Default::default(),
@@ -52,21 +52,21 @@ impl Pool {
         }
     }
 
-    /// The log has room for `len` bytes without exceeding its limit.
+    /// True if the log has room for `len` bytes within its limit.
     pub fn has_room(&self, len: usize) -> bool {
         let class = CLASSES.iter().find(|&&c| len <= c);
         class.is_some_and(|size| self.log_bytes + size <= self.limit)
     }
 
-    /// The log has room for buffers of these lengths (at most 64 KiB each), if there are any.
+    /// True if the log has room for buffers of these lengths (at most 64 KiB each).
     pub fn has_room_for(&self, lengths: impl Iterator<Item = usize>) -> bool {
         let size = |len| CLASSES.iter().find(|&&c| len <= c).copied().unwrap_or(len);
         let bytes: usize = lengths.map(size).sum();
         bytes == 0 || self.log_bytes + bytes <= self.limit
     }
 
-    /// A buffer of the log with at least `len` bytes (at most 64 KiB). `reserve`: may exceed the
-    /// limit.
+    /// Takes a buffer of at least `len` bytes (at most 64 KiB) for the log. `reserve`: may exceed
+    /// the limit.
     pub fn take(&mut self, len: usize, reserve: bool) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&c| len <= c)?;
         let size = CLASSES[class];
@@ -78,9 +78,9 @@ impl Pool {
         Some(self.buffer(class, true))
     }
 
-    /// A buffer for an unexpected message of `len` bytes (at most 64 KiB). What peers have sent
-    /// must not stop this side's sends, perhaps to somebody who waits for them: it takes no room of
-    /// the log, and is bounded by credit.
+    /// Takes a buffer for an unexpected message of `len` bytes (at most 64 KiB). It takes no room
+    /// of the log, since received messages must not block sends for which peers may be waiting;
+    /// credit bounds it.
     pub fn take_unexpected(&mut self, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&c| len <= c)?;
         self.unexpected_bytes += CLASSES[class];
@@ -111,12 +111,12 @@ impl Pool {
         }
     }
 
-    /// Bytes of the log, and of unexpected messages.
+    /// Bytes in use by the log and by unexpected messages.
     pub fn out_bytes(&self) -> (usize, usize) {
         (self.log_bytes, self.unexpected_bytes)
     }
 
-    /// Bytes of all buffers there are, in use or kept.
+    /// Bytes of all buffers, in use or free.
     pub fn held_bytes(&self) -> usize {
         let kept = self.free.iter().zip(CLASSES);
         self.log_bytes
@@ -124,12 +124,12 @@ impl Pool {
             + kept.map(|(free, size)| free.len() * size).sum::<usize>()
     }
 
-    /// Most bytes that were out at once.
+    /// Peak bytes in use.
     pub fn out_bytes_max(&self) -> usize {
         self.out_bytes_max
     }
 
-    /// Most bytes of the log at once.
+    /// Peak bytes of the log.
     pub fn log_bytes_max(&self) -> usize {
         self.log_bytes_max
     }
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(pool.log_bytes_max(), 8_192 + 64);
     }
 
-    /// A root whose peers had sent it more than it received, 64 MiB in all, could not send to the
-    /// one whom all waited for.
+    /// A root that had received 64 MiB unexpectedly could not send to the peer on which all others
+    /// waited.
     #[test]
     fn unexpected_messages_take_no_room_of_the_log() {
         let mut pool = Pool::new(8_192);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(pool.out_bytes(), (0, 0));
     }
 
-    /// (A message is charged 128 bytes besides its own.)
+    /// A message is charged 128 bytes besides its own.
     #[test]
     fn a_buffer_takes_less_than_twice_what_its_message_is_charged() {
         let mut pool = Pool::new(0);

@@ -1,24 +1,24 @@
-//! Slots in which the engine leaves memory to be summed, and from which workers take it. The engine
-//! never waits for a worker: what none has begun it takes back, and sums by itself.
-//! `tests/loom.rs` tries all orders of this file's steps.
+//! Slots in which the engine posts memory to be summed by workers. The engine never waits for a
+//! worker to begin: it withdraws such a job and computes the sum itself. `tests/loom.rs` checks all
+//! interleavings of this file.
 
 use crate::platform::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
-/// Jobs at a time: those of a few long messages.
+/// Number of jobs at a time, enough for a few long messages.
 pub(crate) const SLOTS: usize = 16;
 
-/// Nobody's: the engine may fill it.
+/// The engine may fill the slot.
 const FREE: u32 = 0;
 /// A worker may take it, and the engine may take it back.
 const READY: u32 = 1;
 /// A worker reads the memory.
 const TAKEN: u32 = 2;
-/// The sum is there; the engine may take it.
+/// The sum is complete; the engine may take it.
 const DONE: u32 = 3;
-/// The worker ended without a sum; the engine may take the slot.
+/// The worker stopped without a sum; the engine may take the slot.
 const FAILED: u32 = 4;
 
-/// Memory to be summed.
+/// Memory to sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
     /// Its address.
@@ -31,18 +31,18 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
 }
 
-/// The state of a slot that the engine wants back.
+/// State of a slot that the engine takes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The sum. The slot is free again.
+    /// The sum; the slot is free again.
     Sum(u64),
-    /// No sum, and no worker reads the memory. The slot is free again.
+    /// No sum, and no worker reads the memory; the slot is free again.
     Nothing,
     /// A worker reads the memory.
     Busy,
 }
 
-/// One job, in cache lines of its own.
+/// One job, in separate cache lines.
 #[repr(align(128))]
 struct Slot {
     state: AtomicU32,
@@ -53,20 +53,20 @@ struct Slot {
     sum: AtomicU64,
 }
 
-/// Shared by one engine, whose lock is held at every call of its side, and its workers.
+/// Shared by one engine, which holds its lock for every call of its side, and its workers.
 pub(crate) struct SumSlots {
     slots: [Slot; SLOTS],
-    /// Workers that look at the slots.
+    /// Number of workers that scan the slots.
     hands: AtomicU32,
-    /// Workers that sleep until `post` calls them.
+    /// Number of workers that sleep until `post` wakes them.
     asleep: AtomicU32,
-    /// The engine has had something to sum.
+    /// Not 0 once the engine has had memory to sum.
     wanted: AtomicU32,
 }
 
 /// The engine's side.
 impl SumSlots {
-    /// Free slots, and no workers.
+    /// Creates free slots without workers.
     pub(crate) fn new() -> SumSlots {
         let slot = || Slot {
             state: AtomicU32::new(FREE),
@@ -84,13 +84,13 @@ impl SumSlots {
         }
     }
 
-    /// Some worker looks at the slots.
+    /// True if some worker scans the slots.
     #[inline]
     pub(crate) fn have_workers(&self) -> bool {
         self.hands.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells the workers' keeper that there is something for them.
+    /// Notifies the manager of the workers that there are jobs.
     #[inline]
     pub(crate) fn want(&self) {
         if self.wanted.load(Ordering::Relaxed) == 0 {
@@ -98,7 +98,7 @@ impl SumSlots {
         }
     }
 
-    /// Leaves a job in a free slot; `true`: all workers may be asleep, so that one is to be called.
+    /// Posts a job in a free slot; `true`: all workers may be asleep, so one has to be woken.
     pub(crate) fn post(&self, at: usize, job: &Job) -> bool {
         let slot = &self.slots[at];
         slot.base.store(job.base, Ordering::Relaxed);
@@ -106,12 +106,13 @@ impl SumSlots {
         slot.algorithm.store(job.algorithm, Ordering::Relaxed);
         slot.seed.store(job.seed, Ordering::Relaxed);
         slot.state.store(READY, Ordering::Release);
-        // Pairs with the fence in `may_sleep`: we see who sleeps, or it sees the job.
+        // Pairs with the fence in `may_sleep`: this thread sees the sleeper, or the sleeper sees
+        // the job.
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether a worker is at a job that was posted, or (`may_begin`) might still begin it.
+    /// True if a worker executes a posted job, or (`may_begin`) may still begin it.
     pub(crate) fn is_under_way(&self, at: usize, may_begin: bool) -> bool {
         match self.slots[at].state.load(Ordering::Relaxed) {
             TAKEN => true,
@@ -120,7 +121,7 @@ impl SumSlots {
         }
     }
 
-    /// Wants a slot back that was posted.
+    /// Takes a posted slot back.
     pub(crate) fn take(&self, at: usize) -> Found {
         let slot = &self.slots[at];
         let (success, failure) = (Ordering::Relaxed, Ordering::Acquire);
@@ -139,14 +140,14 @@ impl SumSlots {
     }
 }
 
-/// The workers' side, and their keeper's.
+/// The side of workers and their manager.
 impl SumSlots {
-    /// The engine has had something to sum since this was asked last.
+    /// True if the engine has had memory to sum since the last call.
     pub(crate) fn take_wanted(&self) -> bool {
         self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// A worker begins to look at the slots, or has ended to.
+    /// Notes that a worker begins or stops scanning the slots.
     pub(crate) fn on_duty(&self, on: bool) {
         match on {
             true => self.hands.fetch_add(1, Ordering::Relaxed),
@@ -154,8 +155,8 @@ impl SumSlots {
         };
     }
 
-    /// Does one job by `sum`, if there is one; its length. Whatever `sum` does, a panic included,
-    /// the slot is the engine's again.
+    /// Executes one job by `sum`, if there is one, and returns its length. The slot returns to the
+    /// engine even if `sum` panics.
     pub(crate) fn work(&self, sum: impl FnOnce(&Job) -> u64) -> Option<u64> {
         let ready = |slot: &&Slot| {
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
@@ -178,7 +179,8 @@ impl SumSlots {
         Some(job.len)
     }
 
-    /// Before a worker sleeps: whether it may. After the sleep (or none) comes [`SumSlots::awake`].
+    /// Announces a worker's sleep and returns whether it may sleep. [`SumSlots::awake`] follows in
+    /// any case.
     pub(crate) fn may_sleep(&self) -> bool {
         self.asleep.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -186,13 +188,13 @@ impl SumSlots {
         !self.slots.iter().any(ready)
     }
 
-    /// A worker does not sleep any more.
+    /// Ends a worker's announced sleep.
     pub(crate) fn awake(&self) {
         self.asleep.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Gives a slot back to the engine when it goes.
+/// Returns a slot to the engine when dropped.
 struct End<'a>(&'a Slot, u32);
 
 impl Drop for End<'_> {

@@ -1,5 +1,5 @@
-//! Sums that workers make of what is sent, and of what was read, as the engine sees them: which
-//! memory was given to be summed, and that nobody reads it any more when its operation ends.
+//! The engine's view of checksums that worker threads compute over sent and read memory: the parts
+//! handed out, and the guarantee that no worker reads memory after its operation has ended.
 
 use crate::memory::op_table::Pieces;
 use crate::memory::sum_slots::{Found, Job, SumSlots, SLOTS};
@@ -8,33 +8,33 @@ use crate::platform::fork::Generation;
 use crate::platform::sync::Arc;
 use marline_checksum::{Algorithm, Summer};
 
-/// Time that a worker takes off the engine's hands has to be more than the engine spends on giving
-/// the memory away, and than the memory's way to another core: with less per KiB, nothing is given.
+/// Least cost of a checksum that justifies workers. Below it, handing the memory to another core
+/// costs as much as the checksum.
 const SLOW_NS_PER_KIB: u64 = 100;
-/// This many sums in a row that took longer are no accident.
+/// Number of consecutive slow checksums that rules out chance.
 pub(crate) const SLOW_MIN: u32 = 8;
 
-/// Parts of a message that workers sum ahead of the one that is wanted.
+/// Parts of a message that workers sum ahead of the part that is needed.
 const AHEAD: u64 = 4;
-/// A message of which less is left than this is summed by who sends it.
+/// The sender itself sums the rest of a message shorter than this.
 pub(crate) const AHEAD_MIN: u64 = 64 * 1024;
 
-/// Calls a worker that may sleep.
+/// Wakes a worker that may be asleep.
 pub(crate) type Call = dyn Fn() + Send + Sync;
 
-/// Whose memory is summed.
+/// The operation whose memory is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A send's, by its handle.
+    /// A send, by its handle.
     Send(u32),
-    /// Of a message that is read: index of the endpoint, and the node's name for it.
+    /// A message that is read: index of its endpoint, and the node's name for it.
     Inbound(u32, u64),
 }
 
-/// A range of a message, and the sum that is wanted of it.
+/// A range of a message to sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Whose.
+    /// The operation.
     pub(crate) of: Owner,
     /// Offset in the message.
     pub(crate) offset: u64,
@@ -43,22 +43,22 @@ pub(crate) struct Part {
     pub(crate) seed: u64,
 }
 
-/// See above.
+/// The engine's parts in workers' slots.
 pub(crate) struct Sums {
     slots: Arc<SumSlots>,
     call: Option<Box<Call>>,
     pub(crate) parts: [Option<Part>; SLOTS],
-    /// Parts in slots.
+    /// Number of parts in slots.
     pub(crate) count: usize,
-    /// Bytes whose sums workers made.
+    /// Bytes summed by workers.
     pub(crate) bytes: u64,
-    /// Own sums in a row that were slow enough for workers.
+    /// Number of consecutive own checksums that were slow enough for workers.
     slow: u32,
     generation: Generation,
 }
 
 impl Sums {
-    /// No workers.
+    /// Starts without workers.
     pub(crate) fn new() -> Sums {
         Sums {
             slots: Arc::new(SumSlots::new()),
@@ -71,15 +71,15 @@ impl Sums {
         }
     }
 
-    /// From now on workers may come to these slots; `call` calls one that sleeps. `always`: they
-    /// are given what the engine would sum as fast.
+    /// Opens the slots to workers; `call` wakes a sleeping one. `always`: hand out parts even where
+    /// the engine is as fast.
     pub(crate) fn share(&mut self, call: Box<Call>, always: bool) -> Arc<SumSlots> {
         self.call = Some(call);
         self.slow = if always { u32::MAX } else { 0 };
         self.slots.clone()
     }
 
-    /// The sum of `len` bytes, which the engine makes by itself; notes how long that takes.
+    /// Computes the checksum of `len` bytes in this thread and measures its cost.
     #[inline]
     pub(crate) fn own(&mut self, len: usize, sum: impl FnOnce() -> u64) -> u64 {
         if self.call.is_none() || self.slow == u32::MAX {
@@ -97,13 +97,13 @@ impl Sums {
         sum
     }
 
-    /// Workers are there.
+    /// True if workers are available and worthwhile.
     #[inline]
     pub(crate) fn have_workers(&self) -> bool {
         self.slow >= SLOW_MIN && self.slots.have_workers()
     }
 
-    /// There is something to sum: has workers come if they can, and says if they are there.
+    /// Requests workers if they are worthwhile, and returns whether some are available.
     #[inline]
     pub(crate) fn want_workers(&self) -> bool {
         if self.slow >= SLOW_MIN {
@@ -112,8 +112,8 @@ impl Sums {
         self.have_workers()
     }
 
-    /// Gives a part to the workers, `place` being where all of its operation's memory is, and
-    /// `at` the part's offset there; `false`: there is no room, or it is in pieces.
+    /// Hands a part to the workers; `place` is the memory of its whole operation and `at` the
+    /// part's offset there. `false`: no slot is free, or the part is not contiguous.
     pub(crate) fn give(&mut self, part: Part, place: &Pieces, at: u64) -> bool {
         if self.find(&part).is_some() {
             return true;
@@ -137,8 +137,8 @@ impl Sums {
         true
     }
 
-    /// The sum of a part of a message that ends at `end`, if workers have made it. They are given
-    /// what is wanted next of it: parts of `span` bytes, with these seeds.
+    /// The checksum of a part of a message that ends at `end`, if workers have computed it. Hands
+    /// out the next parts: `span` bytes each, with these seeds.
     pub(crate) fn take_ahead(
         &mut self,
         part: &Part,
@@ -172,7 +172,8 @@ impl Sums {
         self.parts.iter().position(|one| one.as_ref() == Some(part))
     }
 
-    /// The sum of a part, if a worker has made it. What none has begun is taken back.
+    /// The checksum of a part, if a worker has computed it. Withdraws a part that no worker has
+    /// begun.
     pub(crate) fn take(&mut self, part: &Part) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -181,7 +182,7 @@ impl Sums {
         self.take_slot(slot).ok().flatten()
     }
 
-    /// `Err`: a worker reads the memory.
+    /// Takes a slot back; `Err`: a worker reads the memory.
     fn take_slot(&mut self, slot: usize) -> Result<Option<u64>, ()> {
         let sum = match self.slots.take(slot) {
             Found::Busy => return Err(()),
@@ -195,8 +196,7 @@ impl Sums {
         Ok(sum)
     }
 
-    /// Forgets the parts of a message before an offset that were not asked for, as far as nobody
-    /// reads them now.
+    /// Discards the unused parts of a message before an offset, except those that a worker reads.
     pub(crate) fn pass(&mut self, of: Owner, offset: u64) {
         for slot in 0..SLOTS {
             let passed = |part: &Part| part.of == of && part.offset < offset;
@@ -206,22 +206,22 @@ impl Sums {
         }
     }
 
-    /// Returns whether a worker is at a part that was given, or (`may_begin`) might still begin it.
+    /// True if a worker reads a part, or (`may_begin`) may still begin it.
     pub(crate) fn is_under_way(&self, part: &Part, may_begin: bool) -> bool {
         let slot = self.find(part);
         slot.is_some_and(|slot| self.slots.is_under_way(slot, may_begin))
     }
 
-    /// No worker reads the memory of some owners after this. One that does has begun: it is
-    /// over in the time that the sum of one part takes.
+    /// Ends all workers' reads of some operations' memory. Waits for reads that have begun, at most
+    /// as long as the checksum of one part takes.
     pub(crate) fn withdraw(&mut self, of: impl Fn(Owner) -> bool) {
         if self.count == 0 || self.generation.is_forked() {
-            return; // a child has none of its parent's workers
+            return; // a forked child has no workers
         }
         for slot in 0..SLOTS {
             if self.parts[slot].as_ref().is_some_and(|part| of(part.of)) {
                 while self.take_slot(slot).is_err() {
-                    // It may wait for this very core.
+                    // The worker may need this core.
                     std::thread::yield_now();
                 }
             }
@@ -235,11 +235,11 @@ impl Drop for Sums {
     }
 }
 
-/// The sum of a job.
+/// Computes the checksum of a job.
 pub(crate) fn sum_of_job(job: &Job) -> u64 {
     let base = std::ptr::with_exposed_provenance(job.base as usize);
-    // SAFETY: user memory lent to an operation that does not end before the job has (`withdraw`).
-    // What a peer still writes there changes no more than the sum.
+    // SAFETY: the memory is lent to an operation that does not end before its job (`withdraw`). A
+    // concurrent write of a peer changes no more than the sum.
     let bytes = unsafe { std::slice::from_raw_parts(base, job.len as usize) };
     let algorithm = Algorithm::from_u8(job.algorithm as u8).unwrap_or(Algorithm::None);
     let mut summer = Summer::new(algorithm, job.seed);

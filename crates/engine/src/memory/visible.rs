@@ -1,15 +1,15 @@
-//! Bytes into memory that a program sees and may poll: each is stored once, from the first to the
-//! last, as the library's copy does not (it stores what its first and last vectors have in common
-//! with others twice, in an order of its own). Words of 8 bytes that are aligned are stored whole.
+//! Copies into memory that a program sees and may poll: each byte is stored once, in ascending
+//! order. The C library's copy does neither (it stores the overlap of its first and last vectors
+//! twice, in an order of its own). Aligned words of 8 bytes are stored whole.
 
 use crate::memory::op_table::Pieces;
 use std::sync::atomic::{fence, Ordering::Release};
 
 const WORD: usize = size_of::<u64>();
-/// Words that are loaded together, before they are stored.
+/// Words that are loaded together before they are stored.
 const WORDS: usize = 8;
 
-/// Copies `bytes` to `offset` of memory that its program sees. `last`: what was stored before is
+/// Copies `bytes` to `offset` of memory that its program sees. `last`: all earlier stores are
 /// visible before the last word of these.
 pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
     let mut at = 0;
@@ -20,9 +20,9 @@ pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
             true => before_last_word(base, len),
             false => len,
         };
-        // SAFETY: registered memory, which stays until `mr_close`, which needs the engine's lock
-        // as this does; its pieces say how long it is. Whoever else works on it meanwhile breaks
-        // the rules of the memory's users.
+        // SAFETY: registered memory, which stays valid until `mr_close`, which needs the engine's
+        // lock as this function does; its pieces give its length. Concurrent accesses by the
+        // program break the rules for users of the memory.
         unsafe { store_once(base, &part[..before]) };
         if before < len {
             fence(Release);
@@ -32,21 +32,21 @@ pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
     });
 }
 
-/// Bytes in front of the aligned word in which `len` bytes at `base` end, of those `len`.
+/// Number of the `len` bytes at `base` before the aligned word that contains the last byte.
 fn before_last_word(base: *mut u8, len: usize) -> usize {
     let end = base.addr() + len;
     len.saturating_sub(1 + (end - 1) % WORD)
 }
 
-/// Stores each byte once, in ascending order, and in words where the destination is aligned.
+/// Stores each byte once, in ascending order, and in whole words where the destination is aligned.
 ///
 /// # Safety
-/// `to` is writable for as many bytes, which are no part of `bytes`.
+/// `to` is writable for `bytes.len()` bytes, and does not overlap `bytes`.
 unsafe fn store_once(to: *mut u8, bytes: &[u8]) {
     let len = bytes.len();
     let head = to.align_offset(WORD).min(len);
     let whole = (len - head) / WORD * WORD;
-    // SAFETY: the parts are those of the whole; the destination of the second is aligned.
+    // SAFETY: the parts add up to the whole; the destination of the second is aligned.
     unsafe {
         store_few(to, &bytes[..head]);
         store_words(to.add(head).cast(), &bytes[head..head + whole]);
@@ -55,7 +55,7 @@ unsafe fn store_once(to: *mut u8, bytes: &[u8]) {
 }
 
 /// # Safety
-/// As [`store_once`]; whole words, to an aligned destination.
+/// As [`store_once`]; `bytes` is whole words and `to` is aligned.
 unsafe fn store_words(to: *mut u64, bytes: &[u8]) {
     let word = |bytes: &[u8]| {
         let mut word = [0; WORD];
@@ -64,7 +64,7 @@ unsafe fn store_words(to: *mut u64, bytes: &[u8]) {
     };
     let mut to = to;
     let mut store = |word: u64| {
-        // SAFETY: the caller's contract: there are as many words as `bytes` has.
+        // SAFETY: the caller's contract: there are as many words as `bytes` holds.
         unsafe {
             to.write_volatile(word);
             to = to.add(1);
@@ -87,7 +87,7 @@ unsafe fn store_few(to: *mut u8, bytes: &[u8]) {
     let mut at = 0;
     while at < bytes.len() {
         let (to, rest) = (to.wrapping_add(at), &bytes[at..]);
-        // SAFETY: no part is longer than what is left, and each is aligned.
+        // SAFETY: no part is longer than the rest, and each is aligned.
         at += unsafe {
             match *rest {
                 [a, b, c, d, ..] if to.addr() % 4 == 0 => {

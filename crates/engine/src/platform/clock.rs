@@ -1,10 +1,10 @@
-//! Time in nanoseconds, on the scale of `CLOCK_MONOTONIC`, read once per poll.
+//! Time in nanoseconds on the scale of `CLOCK_MONOTONIC`, read once per poll.
 //!
-//! The time-stamp counter of the processor costs a little less than `clock_gettime`, and never a
-//! system call. It is used only where the processor says that it never stops or changes its rate
-//! and the kernel still lists it as sound. It is checked against the clock of the kernel all the
-//! same (`counter_clock.rs`), because suspending, hibernating or moving the machine may change it.
-//! Times never go backwards, from whichever thread they are read.
+//! Reading the processor's time-stamp counter costs a little less than `clock_gettime` and never a
+//! system call. It is used only where the processor reports a constant, unstopping counter and the
+//! kernel still lists it as a clock source. It is checked against the kernel's clock all the same
+//! (`counter_clock.rs`), because suspending, hibernating or migrating the machine may change it.
+//! Times never go backwards in any thread.
 
 use crate::platform::counter_clock::{CounterClock, Source};
 use crate::platform::fork::PerProcess;
@@ -12,7 +12,7 @@ use std::convert::Infallible;
 
 /// A source of time.
 pub trait Clock: Send + Sync {
-    /// Nanoseconds since some fixed moment; never less than an earlier answer to any thread.
+    /// Nanoseconds since a fixed moment; never less than an earlier result in any thread.
     fn now_ns(&self) -> u64;
 }
 
@@ -47,16 +47,16 @@ impl Source for Tsc {
     }
 }
 
-/// Of each process, as threads of a parent may be about it while a child is made.
+/// One per process, since a fork may happen while a thread of the parent updates it.
 static COUNTER_CLOCK: PerProcess<Option<CounterClock<Tsc>>> = PerProcess::new();
 
-/// The processor's time-stamp counter. All values are the same clock of the process.
+/// The processor's time-stamp counter. All values of the type share one clock per process.
 #[derive(Clone, Copy, Debug)]
 pub struct TscClock(&'static CounterClock<Tsc>);
 
 impl TscClock {
-    /// The clock, or none where the counter is not to be trusted. The first call in a process
-    /// takes about a millisecond.
+    /// The clock, or `None` where the counter is unreliable. The first call in a process takes
+    /// about a millisecond.
     pub fn new() -> Option<TscClock> {
         let make =
             || Ok::<_, Infallible>(tsc::is_sound().then(|| CounterClock::new(Tsc)).flatten());
@@ -76,17 +76,18 @@ impl Clock for TscClock {
 mod tsc {
     use std::arch::x86_64::{__cpuid, __rdtscp};
 
-    /// The counter, not read before earlier loads are done (another thread's later moment must
-    /// not get an earlier count); `rdtscp` waits for them at less cost than a fence.
+    /// Reads the counter after all earlier loads: otherwise a thread that has seen another's later
+    /// time could read an earlier count. `rdtscp` waits for the loads at less cost than a fence.
     #[inline]
     pub fn read() -> u64 {
         let mut core = 0;
-        // SAFETY: `is_sound` has seen the instruction (a process that had it forbidden by prctl
-        // would trap; `is_sound` looks for that too), or this is not called.
+        // SAFETY: only called after `is_sound` has found the instruction, and found that prctl does
+        // not forbid it to the process, which would trap.
         unsafe { __rdtscp(&mut core) }
     }
 
-    /// Constant, unstopping, allowed, and still in the kernel's list of good clock sources.
+    /// True if the counter is constant, unstopping, permitted, and still among the kernel's clock
+    /// sources.
     pub fn is_sound() -> bool {
         const HAS_RDTSCP: u32 = 1 << 27;
         const INVARIANT_TSC: u32 = 1 << 8;
@@ -137,7 +138,7 @@ pub enum SystemClock {
 }
 
 impl SystemClock {
-    /// Chooses.
+    /// Chooses the best clock.
     pub fn new() -> SystemClock {
         match TscClock::new() {
             Some(clock) => SystemClock::Tsc(clock),
@@ -167,7 +168,7 @@ mod test {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// Threads hand the latest time to each other and check that theirs is not before it.
+    /// Threads pass the latest time to each other and check that their own is not before it.
     fn never_backwards(clock: &dyn Clock) {
         let latest = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -193,7 +194,7 @@ mod test {
     #[test]
     fn the_counter_follows_the_kernels_clock() {
         let Some(clock) = TscClock::new() else {
-            return; // the counter of this machine is not sound: nothing to compare
+            return; // the counter of this machine is unreliable: no comparison
         };
         let look = || {
             let before = MonotonicClock.now_ns();
@@ -204,7 +205,7 @@ mod test {
             let _ = clock.now_ns();
         }
         let (ending, end, after) = look();
-        // A thousandth of the time, and ten microseconds.
+        // Tolerance: a thousandth of the time plus ten microseconds.
         let (least, most) = (ending - begun, after - before);
         let slack = 10_000 + most / 1_000;
         let counted = end - start;

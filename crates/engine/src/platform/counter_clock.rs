@@ -1,13 +1,13 @@
-//! Time from a counter that may jump: when a machine wakes, or a virtual one moves to another host.
+//! A monotonic clock from the processor's cycle counter, which may jump when a machine wakes or a
+//! virtual machine migrates.
 //!
-//! A [`Line`] turns counts into nanoseconds for a tenth of a second ([`SPAN_NS`]). A count outside
-//! its span, because time has passed or because the counter jumped, has the next line drawn by what
-//! the kernel's clock says. What a line gives ends with its span, and the next one begins above
-//! that end: so times never go backwards, from whichever thread, and a jump of the counter moves
-//! them forward by a span at most. How far they are ahead of the kernel's clock after that harms
-//! nobody: only differences are used.
+//! A [`Line`] converts counts to nanoseconds for a span of [`SPAN_NS`]. A count outside the span,
+//! because time has passed or because the counter jumped, requires the next line, drawn from the
+//! kernel's clock. Times of a line end with its span and the next line begins above that end, so
+//! that times never go backwards in any thread, and a jump of the counter advances them by at most
+//! one span. Being ahead of the kernel's clock does no harm: only differences are used.
 //!
-//! Nobody waits here: a thread may lose its processor, or its process be copied by a fork, at any
+//! No thread waits here, since a thread may be descheduled, or its process forked, at any point.
 //! point.
 
 use std::sync::atomic::{fence, AtomicU64, Ordering::*};
@@ -16,54 +16,55 @@ use std::sync::Mutex;
 #[cfg(test)]
 mod tests;
 
-/// A counter and a clock.
+/// A counter and the kernel's clock.
 pub(crate) trait Source: Send + Sync {
-    /// The counter.
+    /// Reads the counter.
     fn ticks(&self) -> u64;
-    /// The clock, in nanoseconds; never goes backwards.
+    /// Reads the clock in nanoseconds; never goes backwards.
     fn ns(&self) -> u64;
 }
 
-/// For so long a line is good. Drawing one takes about a microsecond.
+/// Validity of a line. Drawing one takes about a microsecond.
 const SPAN_NS: u64 = 100_000_000;
-/// First measurement of the counter's rate: its error is then below 100 ppm, which timers do not
-/// notice, and opening an engine does not feel the time.
+/// Length of the first measurement of the counter's rate: short enough for opening an engine, with
+/// an error below 100 ppm, which timers tolerate.
 const FIRST_NS: u64 = 1_000_000;
-/// Later ones take so long: their error is below 0.1 ppm.
+/// Length of later measurements, with an error below 0.1 ppm.
 const MEASURE_NS: u64 = 1_000_000_000;
-/// A line is ahead of the clock by this, so that it is not behind it where the rate has its error
-/// for a few milliseconds (a thread that could not draw the line answers by the clock meanwhile).
+/// Lead of a line over the clock, so that the line does not fall behind it by the error of the rate
+/// over a few milliseconds. A thread that cannot draw a line uses the clock during that time.
 const LEAD_NS: u64 = 1_000;
-/// The clock and a line that differ by more, and more than a thousandth of the time since the line
-/// began: the counter has jumped.
+/// Difference between clock and line above which the counter has jumped, if it also exceeds a
+/// thousandth of the time since the line began.
 const JUMP_NS: u64 = 1_000_000;
-/// A counter that is behind the line by less is another core's: time stands still so long.
+/// Largest lag behind the line that is attributed to another core's counter: time then stands
+/// still.
 const BEHIND_NS: u64 = 2 * JUMP_NS;
-/// After so many jumps the clock alone is used: each moves time by a span.
+/// Number of jumps, each of which advances time by a span, after which only the clock is used.
 const JUMPS_MAX: u32 = 16;
-/// Machines differ by less than this factor: a rate that does more was measured over a jump.
+/// Largest plausible ratio of rates: a larger one was measured across a jump.
 const RATES: u64 = 4;
-/// More ticks than any line or sleep takes.
+/// More ticks than any line or sleep spans.
 const FAR_TICKS: u64 = 1 << 56;
-/// Lines that are kept: a reader that lost its processor sees that its line is another's now.
+/// Number of stored lines: a descheduled reader notices when its line's slot was reused.
 const LINES: usize = 4;
 
-/// Counter and clock at one moment.
+/// Simultaneous readings of counter and clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     ticks: u64,
     ns: u64,
 }
 
-/// A straight line from ticks to nanoseconds, good for some ticks.
+/// A linear map from ticks to nanoseconds, valid for a number of ticks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     from: Moment,
-    /// Ticks that it is good for; 0: none, the clock alone is used.
+    /// Validity in ticks; 0: only the clock is used.
     span: u64,
     /// Nanoseconds per tick, times 2^32.
     slope: u64,
-    /// How far our time is ahead of the clock, without the lead.
+    /// Nanoseconds by which our time is ahead of the clock, without the lead.
     ahead_ns: u64,
 }
 
@@ -77,25 +78,25 @@ impl Line {
         }
     }
 
-    /// The time so many ticks after its beginning.
+    /// The time `ticks` after its beginning.
     #[inline]
     fn at(&self, ticks: u64) -> u64 {
         self.from.ns + ((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64
     }
 
-    /// The time when the clock shows this, once the line is over.
+    /// The time at clock reading `ns`, once the line has ended.
     fn after(&self, ns: u64) -> u64 {
         (ns + self.ahead_ns).max(self.at(self.span))
     }
 }
 
-/// Ticks in so many nanoseconds.
+/// Ticks in `ns` nanoseconds.
 fn ticks_of(ns: u64, slope: u64) -> u64 {
     ((u128::from(ns) << 32) / u128::from(slope.max(1))) as u64
 }
 
-/// The rate between two moments, or none if it is no rate of a real counter
-/// (between 100 MHz and 100 GHz).
+/// The rate between two moments in nanoseconds per tick times 2^32; `None` outside 100 MHz to 100
+/// GHz, which no real counter has.
 fn slope_between(a: Moment, b: Moment) -> Option<u64> {
     let ticks = b.ticks.checked_sub(a.ticks).filter(|&t| t > 0)?;
     let ns = b.ns.checked_sub(a.ns)?;
@@ -106,14 +107,14 @@ fn slope_between(a: Moment, b: Moment) -> Option<u64> {
         .then_some(slope)
 }
 
-/// The state by which the next line is drawn.
+/// State for drawing the next line.
 #[derive(Debug)]
 struct Ruler {
-    /// The first slope.
+    /// Slope of the first line.
     usual: u64,
-    /// Where the measurement of the rate began.
+    /// Beginning of the measurement of the rate.
     base: Moment,
-    /// It takes one span only: nothing better is known.
+    /// True if the measurement takes only one span because no better rate is known.
     hurried: bool,
     jumps: u32,
 }
@@ -122,13 +123,13 @@ struct Ruler {
 #[derive(Debug)]
 pub(crate) struct CounterClock<C> {
     source: C,
-    /// How many lines there were; the last is in use.
+    /// Number of lines drawn; the last one is in use.
     drawn: AtomicU64,
     lines: [Slot; LINES],
     ruler: Mutex<Ruler>,
 }
 
-/// A line where all threads see it.
+/// A line in shared memory that all threads read.
 #[derive(Debug, Default)]
 struct Slot([AtomicU64; 5]);
 
@@ -157,7 +158,7 @@ impl Slot {
 }
 
 impl<C: Source> CounterClock<C> {
-    /// Measures the rate for a millisecond; none: it is no counter.
+    /// Measures the rate for a millisecond; `None` if the source does not count.
     pub fn new(source: C) -> Option<CounterClock<C>> {
         let from = moment(&source);
         let mut to = moment(&source);
@@ -182,10 +183,10 @@ impl<C: Source> CounterClock<C> {
         Some(counted)
     }
 
-    /// The time; never less than an earlier answer to any thread.
+    /// The time; never less than an earlier result in any thread.
     #[inline]
     pub fn now_ns(&self) -> u64 {
-        // The line first: one that was replaced is not good for what is counted after that.
+        // Load the line before the counter: a replaced line is not valid for later counts.
         let line = self.line();
         let ticks = self.source.ticks().wrapping_sub(line.from.ticks);
         if ticks < line.span {
@@ -206,11 +207,11 @@ impl<C: Source> CounterClock<C> {
         }
     }
 
-    /// The time where the line that was looked at does not give it.
+    /// The time outside the current line.
     #[cold]
     fn outside(&self) -> u64 {
         let mut ruler = self.ruler.try_lock();
-        // Others may have drawn the next line meanwhile.
+        // Another thread may have drawn the next line in the meantime.
         let line = self.line();
         let ticks = self.source.ticks().wrapping_sub(line.from.ticks);
         if ticks < line.span {
@@ -221,12 +222,12 @@ impl<C: Source> CounterClock<C> {
         }
         match &mut ruler {
             Ok(ruler) if line.span > 0 => self.draw(ruler, &line),
-            // Somebody draws the next line: it will not be below this.
+            // another thread draws the next line, which begins above this time
             _ => line.after(self.source.ns()),
         }
     }
 
-    /// Draws the line after `line`; the time at its beginning.
+    /// Draws the line after `line` and returns the time at its beginning.
     fn draw(&self, ruler: &mut Ruler, line: &Line) -> u64 {
         let here = moment(&self.source);
         let ticks = here.ticks.wrapping_sub(line.from.ticks);
@@ -251,7 +252,8 @@ impl<C: Source> CounterClock<C> {
         if ruler.jumps >= JUMPS_MAX {
             next.span = 0;
         }
-        // Nobody else draws, and nobody reads what is written until it is whole.
+        // The ruler's lock excludes other writers, and readers do not use a slot before it is
+        // complete.
         let drawn = self.drawn.load(Relaxed) + 1;
         self.lines[drawn as usize % LINES].store(&next);
         self.drawn.store(drawn, Release);
@@ -259,7 +261,7 @@ impl<C: Source> CounterClock<C> {
     }
 }
 
-/// The tightest of a few readings of clock and counter: one that was interrupted is not used.
+/// The tightest of a few simultaneous readings, so that an interrupted one is not used.
 fn moment(source: &impl Source) -> Moment {
     let mut best = Moment { ticks: 0, ns: 0 };
     let mut best_width = u64::MAX;

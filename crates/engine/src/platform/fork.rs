@@ -1,41 +1,41 @@
-//! Knowing that this process is a forked child.
+//! Detection of forked children.
 //!
-//! A child of `fork` has none of its parent's threads, and may have got a lock that nobody will
-//! release. So a child never touches an engine of its parent: the door's `pthread_atfork`
-//! handler counts a generation here, and an engine that was opened in an earlier generation
-//! refuses every call. It may open engines of its own: what they share in a process, each
-//! generation makes for itself ([`PerProcess`]).
+//! A child of `fork` has none of its parent's threads, and may have inherited a lock that no thread
+//! will release. So a child never touches an engine of its parent: the API layer's `pthread_atfork`
+//! handler increments a generation here, and an engine that was opened in an earlier generation
+//! refuses every call. The child may open engines of its own: each generation creates process-wide
+//! state for itself ([`PerProcess`]).
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Says that this process was just forked. Async-signal-safe: one atomic add.
+/// Records that this process was just forked. Async-signal-safe: one atomic add.
 pub fn mark_forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// When something was made, counted in forks.
+/// The generation in which an object was created, counted in forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u32);
 
 impl Generation {
-    /// This process, now.
+    /// The current generation.
     pub fn current() -> Generation {
         Generation(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// True if a fork lies between then and now: what was made then belongs to a parent.
+    /// True if the process was forked since: the object belongs to a parent.
     #[inline]
     pub fn is_forked(self) -> bool {
         self != Generation::current()
     }
 }
 
-/// Something of which each process has its own, made when it is first wanted. What a parent had is
-/// never touched in its child: a lock in it may be held by a thread that is not there, and its
-/// descriptors are the parent's. Nothing waits in here, so a fork may come at any moment.
+/// A value that each process creates for itself on first use. A child never touches its parent's
+/// value: a lock in it may be held by a thread that does not exist in the child, and its
+/// descriptors are the parent's. Nothing here waits, so a fork may happen at any moment.
 #[derive(Debug)]
 pub struct PerProcess<T>(AtomicPtr<Made<T>>);
 
@@ -52,26 +52,27 @@ impl<T> Default for PerProcess<T> {
 }
 
 impl<T> PerProcess<T> {
-    /// No process has one yet.
+    /// Starts without a value.
     pub const fn new() -> PerProcess<T> {
         PerProcess(AtomicPtr::new(null_mut()))
     }
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// The value of this process, if it has made one.
+    /// The value of this process, if it was created.
     pub fn get(&self) -> Option<&T> {
         PerProcess::ours(self.0.load(Ordering::Acquire))
     }
 
     fn ours<'a>(made: *mut Made<T>) -> Option<&'a T> {
-        // SAFETY: null, or of `get_or_make`, which never frees what others may have seen.
+        // SAFETY: null, or from `get_or_make`, which never frees a value that other threads may
+        // have seen.
         let made = unsafe { made.as_ref() }?;
         (!made.when.is_forked()).then_some(&made.it)
     }
 
-    /// The value of this process, which `make` makes if there is none. Threads that want it at once
-    /// may all make one, of which the first is kept.
+    /// The value of this process, created by `make` on first use. Of several threads that create
+    /// one at the same time the first wins.
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let mut last = self.0.load(Ordering::Acquire);
         if let Some(it) = PerProcess::ours(last) {
@@ -82,12 +83,12 @@ impl<T: Send + Sync> PerProcess<T> {
         loop {
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             match self.0.compare_exchange(last, made, success, failure) {
-                // SAFETY: made above, and never freed from now on.
+                // SAFETY: created above, and never freed from now on.
                 Ok(_) => return Ok(unsafe { &(*made).it }),
                 Err(other) => last = other,
             }
             if let Some(it) = PerProcess::ours(last) {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: created above, and not visible to other threads.
                 drop(unsafe { Box::from_raw(made) });
                 return Ok(it);
             }
@@ -102,7 +103,7 @@ mod test {
     #[test]
     fn what_was_made_before_a_fork_is_forked() {
         let made = Generation::current();
-        // SAFETY: the child only touches atomics and exits at once.
+        // SAFETY: the child only touches atomics and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let early = made.is_forked();
@@ -118,7 +119,7 @@ mod test {
         assert!(!made.is_forked(), "the parent is not its child");
     }
 
-    /// The parent's value, and its own in a child and in that one's child.
+    /// The parent, a child and a grandchild have separate values.
     #[test]
     fn each_process_makes_its_own() {
         static MADE: PerProcess<u32> = PerProcess::new();
@@ -126,7 +127,7 @@ mod test {
         assert_eq!(MADE.get_or_make(|| Err("no")), Err("no"));
         let first = |n| MADE.get_or_make(|| Ok::<_, ()>(n)).copied();
         assert_eq!((first(1), first(2), MADE.get()), (Ok(1), Ok(1), Some(&1)));
-        // SAFETY: the child only allocates, which the C library sees to, and exits at once.
+        // SAFETY: the child only allocates, which the C library permits, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut right = true;

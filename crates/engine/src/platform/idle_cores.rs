@@ -1,26 +1,26 @@
-//! Cores that nobody uses: which there are, and threads on one of them.
+//! Finds idle cores and pins threads to them.
 //!
-//! A core is free for a process if the kernel counts it idle, with all that shares its execution
-//! units, and if no other rank is bound to it: a rank that sleeps now wants its core back soon. A
-//! job has the cores of the process that started its ranks (`mpiexec`'s proxy), as far as that can
-//! be seen; else those of this rank alone.
+//! A core is free for a process if the kernel counts it and all hardware threads that share its
+//! execution units as idle, and if no other rank is bound to it: a sleeping rank will want its core
+//! soon. The cores of a job are those of the process that started its ranks (`mpiexec`'s proxy), if
+//! they are visible; otherwise those of this rank.
 
 use std::fs::read_to_string;
 
-/// Share of idle time, in percent, from which on nobody uses a core.
+/// Share of idle time in percent from which a core counts as idle.
 const IDLE_PERCENT: u64 = 95;
-/// Ticks of the kernel's count between two looks that say something: 10 ms each.
+/// Least kernel ticks (10 ms each) between two meaningful samples.
 const TICKS_MIN: u64 = 8;
 
 /// Cores by number.
 pub(crate) type Cores = Vec<usize>;
 
-/// Ticks of each core since the machine began: core, idle, all.
+/// Ticks of each core since boot: core, idle ticks, all ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ticks(Vec<(usize, u64, u64)>);
 
 impl Ticks {
-    /// As the kernel counts them now; `None`: it does not tell.
+    /// Reads the kernel's counts; `None`: unavailable.
     pub(crate) fn read() -> Option<Ticks> {
         Some(Ticks::parse(&read_to_string("/proc/stat").ok()?))
     }
@@ -29,7 +29,8 @@ impl Ticks {
         let row = |line: &str| {
             let mut words = line.strip_prefix("cpu")?.split_whitespace();
             let core = words.next()?.parse().ok()?;
-            // user nice system idle iowait irq softirq steal; guests are in the first two.
+            // Columns: user nice system idle iowait irq softirq steal; guest time is part of the
+            // first two.
             let ticks: Vec<u64> = words.take(8).map_while(|w| w.parse().ok()).collect();
             let idle = ticks.get(3)? + ticks.get(4)?;
             Some((core, idle, ticks.iter().sum()))
@@ -37,7 +38,7 @@ impl Ticks {
         Ticks(text.lines().filter_map(row).collect())
     }
 
-    /// Cores that were idle from `before` until now.
+    /// Cores that were idle from `before` until this sample.
     fn idle_since(&self, before: &Ticks) -> Cores {
         let idle = |&&(core, idle, all): &&(usize, u64, u64)| {
             let then = before.0.iter().find(|row| row.0 == core);
@@ -54,11 +55,11 @@ impl Ticks {
 /// Cores on which this process and the rest of its job may run.
 #[derive(Clone, Debug, Default)]
 struct Places {
-    /// This process.
+    /// Cores of this process.
     own: Cores,
-    /// The job on this host, if that is known.
+    /// Cores of the job on this host, if known.
     job: Option<Cores>,
-    /// Its other ranks.
+    /// Cores of the job's other ranks.
     others: Vec<Cores>,
 }
 
@@ -80,7 +81,7 @@ impl Places {
         }
     }
 
-    /// Cores on which something may run besides the ranks: not those that another is bound to.
+    /// Cores that are available besides the ranks: none to which another rank is bound.
     fn candidates(&self) -> Cores {
         let job = self.job.as_ref().unwrap_or(&self.own);
         let bound = |core: &usize| {
@@ -95,13 +96,13 @@ impl Places {
     }
 }
 
-/// Cores of this process's job that no other rank is bound to.
+/// Cores of this process's job to which no other rank is bound.
 pub(crate) fn job_cores() -> Cores {
     Places::read().candidates()
 }
 
-/// Cores that nobody has used from `before` until `now` and that this process may use: those first
-/// that share a cache with the core on which this thread runs, none of another socket.
+/// Idle cores from `before` until `now` that this process may use: first those that share a cache
+/// with the core of this thread, none of another socket.
 pub(crate) fn free_cores(before: &Ticks, now: &Ticks) -> Cores {
     let idle = now.idle_since(before);
     let mut free = job_cores();
@@ -121,13 +122,13 @@ pub(crate) fn free_cores(before: &Ticks, now: &Ticks) -> Cores {
     free
 }
 
-/// A list that the kernel keeps of a core.
+/// A list of cores from the kernel's description of a core.
 fn listed(core: usize, what: &str) -> Option<Cores> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/{what}");
     parse_list(read_to_string(path).ok()?.trim())
 }
 
-/// Numbers and ranges of numbers, as in `0-3,8`.
+/// Parses numbers and ranges, as in `0-3,8`.
 fn parse_list(text: &str) -> Option<Cores> {
     let mut cores = Cores::new();
     for part in text.split(',') {
@@ -137,7 +138,7 @@ fn parse_list(text: &str) -> Option<Cores> {
     Some(cores)
 }
 
-/// Cores on which a process may run (0: this thread); none if the kernel does not say.
+/// Cores on which a process may run (0: this thread); empty if the kernel does not say.
 fn allowed(process: i32) -> Cores {
     // SAFETY: an all-zero set is an empty one, and the kernel writes no more than its size.
     let (found, set) = unsafe {
@@ -146,16 +147,16 @@ fn allowed(process: i32) -> Cores {
         (libc::sched_getaffinity(process, size, &mut set), set)
     };
     let in_set = |core: &usize| {
-        // SAFETY: below the size of the set.
+        // SAFETY: `core` is below the size of the set.
         unsafe { libc::CPU_ISSET(*core, &set) }
     };
     let all = 0..8 * size_of::<libc::cpu_set_t>();
     all.filter(|core| found == 0 && in_set(core)).collect()
 }
 
-/// Has this thread run on these cores alone; `false`: the kernel does not let it.
+/// Pins this thread to these cores; `false`: the kernel refused.
 pub(crate) fn stay_on(cores: &[usize]) -> bool {
-    // SAFETY: an all-zero set is an empty one, in which these cores have their places.
+    // SAFETY: an all-zero set is an empty one, and has room for these cores.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         let size = size_of::<libc::cpu_set_t>();
@@ -204,7 +205,7 @@ mod tests {
         );
     }
 
-    /// Two ranks on two cores that both poll: both cores are busy, bound or not.
+    /// Two polling ranks on two cores: both cores are busy, bound or not.
     #[test]
     fn two_ranks_on_two_cores_leave_none() {
         let before = ticks(&[(0, 0), (0, 0)]);

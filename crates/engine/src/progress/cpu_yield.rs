@@ -1,55 +1,54 @@
-//! When to offer the processor to others, and how: learnt from what came of the last offers.
+//! Decides when and how to yield the core to other processes, from the results of earlier yields.
 
-/// Empty polls in a row after which the processor is offered: another rank may be waiting for it,
-/// and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds: an
-/// offer that came back at once was for nobody (and cost 0.3-0.8 us).
+/// Bounds of the number of consecutive empty polls before a yield. Another rank may be waiting for
+/// the core, and polling on costs it a scheduler slice of 4 ms; but a yield that returns at once
+/// helped no process. The number adapts between the bounds.
 const AFTER_MIN: u32 = 16;
 const AFTER_MAX: u32 = 1_024;
-/// A yield that took so long let somebody else run.
+/// A yield that took longer than this let another process run.
 const SHARED_NS: u64 = 10_000;
-/// It was somebody who computes, and kept the processor for a good part of a slice. Who waits, as
-/// we do, gives it back sooner.
+/// A yield that took longer than this let a computing process run for much of its slice. A process
+/// that polls, like this one, yields sooner.
 const COMPUTES_NS: u64 = 1_000_000;
-/// After a yield that let somebody run 16 offers are naps: sleeps until a packet comes. Of what is
-/// counted here a nap takes 16, and a blink, which is shorter, one.
-/// Processes that yield in a loop starve each other on Linux 6.18: of 8 ranks of Open MPI (which
-/// yields by itself, too) on 2 cores some did not run for 5-58 s, neither of their threads, and
-/// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
-/// but 5-13 s with naps of 20 us.
+/// Sleeps until a packet arrives follow a successful yield: 16 offers, counted in units of which a
+/// `Nap` takes 16 and the shorter `Blink` one. Processes that only yield in a loop starve each
+/// other under the scheduler of Linux 6.18: ranks of Open MPI (which yields by itself, too) on
+/// oversubscribed cores, and their progress threads, did not run for seconds and were declared
+/// dead. Sleeping processes do not suffer from this.
 const NAPS: u32 = 16 * NAP;
 const NAP: u32 = 16;
 const BLINK: u32 = 1;
-/// A ping-pong has too few empty polls in a row to learn that nobody wants its processor any more:
-/// after one yield in thousands that took long it yielded, as MPICH does, between any two looks. So
-/// it asks after so many empty polls that were not in a row, after twice as many when somebody did
-/// want it: such a question may cost a slice of 4 ms, a hundredth of what a million polls take.
+/// A ping-pong has too few consecutive empty polls to notice that no process wants the core any
+/// more: MPICH would then yield after every poll because of one slow yield among thousands. So a
+/// yield is tried after this many empty polls that need not be consecutive, and after twice as many
+/// each time another process did want the core, because a try may cost a slice of 4 ms.
 const ASK_AFTER_MIN: u32 = 16;
 const ASK_AFTER_MAX: u32 = 1 << 20;
 
-/// A way to offer the processor.
+/// A way to yield the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CpuOffer {
-    /// A yield, after many empty polls in a row.
+    /// A yield after many consecutive empty polls.
     Yield,
-    /// A yield between packets, to learn whether somebody wants the processor.
+    /// A yield between packets that tests whether another process wants the core.
     Question,
-    /// A sleep until a packet comes, since somebody does.
+    /// Sleep until a packet arrives: another process wants the core.
     Nap,
-    /// A short sleep, for something else may come that does not end it.
+    /// Short sleep, for an event that may not end a sleep.
     Blink,
 }
 
-/// Experience with others who want the processor.
+/// Results of earlier yields.
 pub(crate) struct YieldPolicy {
-    /// Empty polls in a row, and after how many the processor is offered.
+    /// Consecutive empty polls, and the number that leads to a yield.
     empty: u32,
     after: u32,
-    /// Empty polls since the last offer, and after how many it is asked.
+    /// Empty polls since the last yield, and the number that leads to a `Question`.
     unasked: u32,
     ask_after: u32,
-    /// Offers that will still be naps, in parts of one.
+    /// Remaining sleeps, in units of `BLINK`.
     naps: u32,
-    /// Whoever took the processor last computed.
+    /// True if the process that took the core last was computing.
     computes: bool,
 }
 
@@ -65,18 +64,18 @@ impl YieldPolicy {
         }
     }
 
-    /// Nobody took the processor when it was offered lately.
+    /// True if recent yields found no other process.
     pub(crate) fn is_alone(&self) -> bool {
         self.after == AFTER_MAX
     }
 
-    /// Somebody took the processor when it was offered last.
+    /// True if another process took the core recently.
     pub(crate) fn was_taken(&self) -> bool {
         self.naps > 0
     }
 
-    /// The offer that fits one who awaits no packet. Others that wait as well give the processor
-    /// back soon; from one that computes a sleeper gets it back sooner than one that yielded.
+    /// The offer for a caller that awaits no packets. Other waiting processes return the core soon;
+    /// from a computing one a sleeper gets it back sooner than a process that yielded.
     pub(crate) fn of_no_packets(&self, offer: CpuOffer) -> CpuOffer {
         match (offer, self.computes) {
             (CpuOffer::Nap, true) => CpuOffer::Blink,
@@ -85,7 +84,7 @@ impl YieldPolicy {
         }
     }
 
-    /// Counts a poll.
+    /// Counts a poll with `taken` packets.
     pub(crate) fn count(&mut self, taken: usize) {
         if taken == 0 {
             self.empty += 1;
@@ -95,7 +94,7 @@ impl YieldPolicy {
         }
     }
 
-    /// The last empty poll and the next one are one.
+    /// Counts the last empty poll and the next one as one.
     pub(crate) fn look_again(&mut self) {
         self.empty -= 1;
     }
@@ -115,7 +114,7 @@ impl YieldPolicy {
         }
     }
 
-    /// The offer was made, and the processor came back after so many ns.
+    /// Records an offer and the nanoseconds until the core came back.
     pub(crate) fn made(&mut self, offer: CpuOffer, took_ns: u64) {
         (self.empty, self.unasked) = (0, 0);
         let slept = match offer {
@@ -124,7 +123,8 @@ impl YieldPolicy {
             CpuOffer::Yield | CpuOffer::Question => 0,
         };
         if slept > 0 {
-            // Two threads may both have napped, or one while another's yield ended the naps.
+            // Two threads may have slept at the same time, or another thread's yield may have ended
+            // the sleeps.
             self.naps = self.naps.saturating_sub(slept);
         } else if took_ns > SHARED_NS {
             (self.after, self.naps) = (AFTER_MIN, NAPS);
@@ -143,8 +143,8 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Polls as in a ping-pong, three empty ones before each of so many packets, where offers come
-    /// back after `took_ns`; how many were made.
+    /// Polls as in a ping-pong, with three empty polls before each of `packets` packets, where
+    /// offers take `took_ns`; returns the number of offers.
     fn ping_pong(offers: &mut YieldPolicy, packets: usize, took_ns: u64) -> usize {
         let mut made = 0;
         for taken in [0, 0, 0, 1].into_iter().cycle().take(4 * packets) {

@@ -1,6 +1,6 @@
-//! Polls of the rails: which socket when, what a poll that found nothing does, and what is learnt
-//! of others who want the processor. The receiving halves have a lock of their own, so that the
-//! empty poll's system call runs outside the engine's.
+//! Polls of the rails: the choice of sockets, yields after empty polls, and detection of other
+//! processes that want the core. The receiving halves have a lock of their own, so that the system
+//! call of an empty poll runs outside the engine's lock.
 
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
@@ -10,61 +10,61 @@ use crate::progress::shared::Shared;
 use crate::state::core::Core;
 use marline_rails::{RailRx, Received};
 
-/// After so long all rails are polled again, not only the one last heard: what waits on the
-/// others may be the question whether that rail works. (MPICH offers the processor after each
-/// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
-/// socket costs 0.2 us: 0.2 % of this.
+/// Poll gap after which all rails are polled, not only the one heard last: probes of the others may
+/// be waiting. MPICH yields after each poll, so that on an oversubscribed core there may be one
+/// poll in 4 ms. Polling another socket costs about 0.2 us, 0.2 % of this.
 const LONG_NS: u64 = 100_000;
-/// A rail other than the one last heard, or where on a rail nothing is expected, is polled this
-/// often at least: each further socket costs 0.2 us.
+/// Other rails than the one heard last, and receive paths on which no packet is expected, are
+/// polled at least once in this many polls, because each socket costs a system call.
 const OTHERS_EVERY: u32 = 16;
 
-/// Where a broadcast is awaited on a rail, one look in so many is at more than its groups.
+/// While a broadcast is awaited on a rail, one poll in this many covers more than its group
+/// sockets.
 const BESIDE_GROUPS_EVERY: u32 = 4;
 
-/// Polls after the end of the last open remote operation in which nothing is awaited: MPICH
-/// polls twice more before it returns from a flush.
+/// Polls without a yield after the last open remote operation has ended, if no packet is awaited:
+/// MPICH polls twice more before a flush returns.
 const SATED: u32 = 2;
 
-/// Polls after one in which calls of peers were served whose yields are left out: it takes so many
-/// until the next call.
+/// Polls without a yield after one that executed peers' RPCs: the next RPC takes so many polls to
+/// arrive.
 const SERVING: u32 = 4;
 
-/// The core, if it was locked, with the time then.
+/// The core and the time of locking, if a poll has locked it.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
-/// A glance takes from a rail what is there, up to this: what came since the last one was sent for
-/// `GLANCE_BYTES`, to which peers that ack every 64 packets answer with two packets or three.
+/// Most receives per rail in a `glance`: since the last one `GLANCE_BYTES` were sent, to which
+/// peers that ack every 64 packets respond with two or three packets.
 const GLANCE_TAKES: usize = 4;
 
-/// Part of a rail that is polled.
+/// The part of a rail to poll.
 #[derive(Clone, Copy)]
 enum Of {
-    /// Where packets come.
+    /// Receive paths that expect packets.
     All,
-    /// Of these, where those of groups come.
+    /// Only the group sockets of `All`.
     Groups,
-    /// Where none is expected.
+    /// Receive paths that expect none.
     Rest,
 }
 
-/// The outcome of a poll of the rails.
+/// Result of a poll of the rails.
 struct Look {
-    /// Datagrams.
+    /// Number of datagrams received.
     taken: usize,
-    /// All rails were polled, also where nothing is expected.
+    /// True if all rails were polled completely.
     all: bool,
     now: u64,
 }
 
 impl<S: System> Shared<S> {
-    /// The progress call of the application; the core is still locked when it returns.
+    /// The application's progress call; returns with the core locked.
     pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
         self.poll_as(true)
     }
 
-    /// The same; `offers`: the processor is offered to others where they may want it, else that is
-    /// the caller's part.
+    /// Like [`Shared::poll`]. `offers`: yields the core to other processes where they may want it;
+    /// otherwise the caller does.
     pub(crate) fn poll_as(&self, offers: bool) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
         let Look { taken, all, now } = self.poll_rails(&mut held, offers);
@@ -76,7 +76,7 @@ impl<S: System> Shared<S> {
         core.counters.process.polls += 1;
         core.buffers.copied = 0;
         if core.poisoned {
-            return core; // it was left half done: nothing goes on from there
+            return core; // a panic left the state inconsistent
         }
         if taken == 0 && all {
             core.caught_up();
@@ -97,7 +97,7 @@ impl<S: System> Shared<S> {
             self.serving.refill(SERVING);
         }
         if all {
-            self.serving.end(); // others get the processor now and then
+            self.serving.end(); // other processes get the core from time to time
         }
         if all && !self.threaded {
             drop(core);
@@ -107,8 +107,8 @@ impl<S: System> Shared<S> {
         core
     }
 
-    /// Polls the sockets once, outside the engine's lock; the number of datagrams taken. `core`
-    /// is locked when the first one came.
+    /// Polls the sockets once, outside the engine's lock, and returns the number of datagrams.
+    /// `core` is locked when the first one arrives.
     pub(crate) fn receive<'a>(
         &'a self,
         receivers: &mut Receivers<S::Rx>,
@@ -118,7 +118,7 @@ impl<S: System> Shared<S> {
         self.receive_once(receivers, core, by_thread)
     }
 
-    /// [`Shared::receive`], for the loop that does it most.
+    /// [`Shared::receive`], inlined into the hottest loop.
     #[inline(always)]
     fn receive_once<'a>(
         &'a self,
@@ -170,7 +170,7 @@ impl<S: System> Shared<S> {
         taken
     }
 
-    /// True if a broadcast is awaited on the rail, and this look is at its groups alone.
+    /// True if a broadcast is awaited on the rail and this poll covers only its group sockets.
     fn is_turn_of_groups(&self, receivers: &Receivers<S::Rx>, rail: usize) -> bool {
         let awaited = self.awaited.load(Ordering::Relaxed) >> rail & 1 == 1;
         awaited && receivers.turn % BESIDE_GROUPS_EVERY != 0
@@ -191,7 +191,8 @@ impl<S: System> Shared<S> {
             let (core, now) = core.get_or_insert_with(|| {
                 let now = self.clock.now_ns();
                 let mut core = self.lock();
-                // Before any packet is taken: acks that waited while nobody polled lie.
+                // Before any packet is processed: acks delayed by a poll gap give wrong round-trip
+                // times.
                 core.on_poll(now, by_thread);
                 (core, now)
             });
@@ -248,8 +249,8 @@ impl<S: System> Shared<S> {
         Look { taken, all, now }
     }
 
-    /// Polls once, or several times where packets come often and the caller does not know how often
-    /// to poll.
+    /// Polls once, or several times where packets arrive often and the caller does not choose how
+    /// often to poll.
     fn receive_often<'a>(
         &'a self,
         receivers: &mut Receivers<S::Rx>,
@@ -263,18 +264,18 @@ impl<S: System> Shared<S> {
             if taken > 0 || more == 0 {
                 break taken;
             }
-            receivers.offers.look_again(); // one poll of the application's
+            receivers.offers.look_again(); // counts as one poll of the application
             more -= 1;
         };
         receivers.learn(taken);
         taken
     }
 
-    /// A look at all rails between two sends, so that what was posted goes on leaving while more
-    /// is copied. Where somebody polls, nothing is to be done. No poll of the application's, which
-    /// goes on with its burst; but where something is heard, what the thread would see to is seen
-    /// to, and it stays away (it took over after a tick, and the two were in each other's way: 1.7
-    /// instead of 2.6 GB/s with 512 messages of 64 KiB).
+    /// Polls all rails briefly between two sends, so that posted data continues to leave while the
+    /// application copies. Does nothing while another thread polls. Does not count as a poll of the
+    /// application, which is busy with a burst. When packets arrive, does the work that the
+    /// progress thread would do and keeps the thread away, because both would compete for the
+    /// locks.
     pub(crate) fn glance(&self) {
         let Ok(mut receivers) = self.receivers.try_lock() else {
             return;

@@ -1,5 +1,5 @@
-//! The engine with its lock, its sockets' receiving halves and its place with the progress
-//! thread: one per libfabric domain (design rule 12).
+//! The engine with its lock, its sockets' receiving halves and its registration with the progress
+//! thread: one per libfabric domain.
 
 use crate::api::{LogSink, SubmitError};
 use crate::core::publish::Publisher;
@@ -17,20 +17,20 @@ use crate::progress::waits::Waits;
 use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceWatch;
 
-/// The thread's tick for an application that is away much, and while memory is open to peers.
+/// The thread's tick for a descheduled application, and while memory is open to peers.
 const HURRIED_TICK_NS: u64 = 1_000_000;
 
-/// Parts that are polled rarely: links and statistics.
+/// Parts that are polled rarely: interfaces and statistics.
 pub(crate) struct Slow {
     pub(crate) interfaces: Option<InterfaceWatch>,
     pub(crate) publisher: Publisher,
-    /// Hosts that are waited for.
+    /// Hosts with silent peers that operations wait for.
     pub(crate) waits: Waits,
-    /// Threads that make sums, if any are wanted.
+    /// Checksum threads, if enabled.
     pub(crate) workers: Option<SumWorkers>,
     pub(crate) next_ns: u64,
     pub(crate) publish_ns: u64,
-    /// Length of the slices of which every second one is without sums; 0: none is.
+    /// Length of slices, every second of which is without checksums; 0: none.
     pub(crate) slice_ns: u64,
     pub(crate) sums: bool,
 }
@@ -40,35 +40,33 @@ pub(crate) struct Shared<S: System> {
     pub(crate) core: Mutex<Core<S>>,
     pub(crate) receivers: Mutex<Receivers<S::Rx>>,
     pub(crate) slow: Mutex<Slow>,
-    /// Time, and what else the system gives.
+    /// Clock and other services of the system.
     pub(crate) clock: S,
-    /// When the application last polled.
+    /// Time of the application's last poll.
     pub(crate) polled_ns: AtomicU64,
-    /// Reads of a queue that may still be served from what is in it.
+    /// Reads of a queue that may be served from its entries without a poll.
     pub(crate) skips: Skips,
-    /// Polls in which nothing is awaited, as far as anybody can tell.
+    /// Remaining polls without a yield after the last awaited operation ended.
     pub(crate) sated: Skips,
-    /// Polls after which a yield would only keep a peer waiting: it asked for something just now,
-    /// and is likely to ask again.
+    /// Remaining polls without a yield after peers were served, which are likely to ask again.
     pub(crate) serving: Skips,
     /// See `Engine::expects_more`.
     pub(crate) landed: AtomicBool,
-    /// Rails by which a broadcast may come that somebody waits for, as bits: they are polled each
-    /// time.
+    /// Rails on which an awaited broadcast may arrive, as bits: every poll covers them.
     pub(crate) awaited: AtomicU32,
     pub(crate) tick_ns: u64,
-    /// The thread ticks faster until then.
+    /// End of the time with the faster tick.
     pub(crate) hurried_ns: AtomicU64,
-    /// Memory is open to peers, whose operations nobody here waits for.
+    /// True while memory is open to peers, whose operations no local call waits for.
     pub(crate) serves: AtomicBool,
     pub(crate) threaded: bool,
-    /// Ends the sleep of threads for which another one took packets.
+    /// Wakes sleeping threads whose packets another thread has taken.
     pub(crate) nap_event: Option<Event>,
     pub(crate) generation: Generation,
     pub(crate) fds: Vec<i32>,
 }
 
-/// Everything that an engine is made of, besides its settings.
+/// The parts of an engine besides its settings.
 pub struct Parts<S: System> {
     /// Rails: name and sending half.
     pub rails: Vec<(String, S::Tx)>,
@@ -80,11 +78,11 @@ pub struct Parts<S: System> {
     pub watch: S::Watch,
     /// The progress thread's tick.
     pub tick_ns: u64,
-    /// There is a progress thread.
+    /// True if there is a progress thread.
     pub threaded: bool,
-    /// Source of identities.
+    /// Source of random identities.
     pub random: Random,
-    /// Where log lines go.
+    /// Destination of log lines.
     pub log: LogSink,
 }
 
@@ -95,14 +93,14 @@ fn after_panic<S: System>(
     let mut core = poisoned.into_inner();
     if !core.poisoned {
         core.poisoned = true;
-        core.deregister_all(); // what they are of may be gone soon
+        core.deregister_all(); // the program may free this memory soon
         core.dir.ring(None);
     }
     core
 }
 
 impl<S: System> Shared<S> {
-    /// An engine without links to watch and without a page of statistics.
+    /// Creates an engine that watches no interfaces and publishes no statistics page.
     pub(crate) fn new(cfg: CoreConfig, parts: Parts<S>) -> Shared<S> {
         let core = Core::new(cfg, parts.rails, (parts.log, parts.random), parts.watch);
         Shared {
@@ -135,13 +133,13 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// The core; after a panic of another thread it is marked unusable.
+    /// Locks the core and marks it unusable after a panic of another thread.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core<S>> {
         self.core.lock().unwrap_or_else(after_panic)
     }
 
-    /// The core, if calls may still use it.
+    /// Locks the core, if calls may still use it.
     #[inline]
     pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<S>>, SubmitError> {
         if self.generation.is_forked() {
@@ -158,8 +156,8 @@ impl<S: System> Shared<S> {
         self.generation.is_forked()
     }
 
-    /// Before a sleep on the descriptors: has the rails tell of what comes. `true`: look once more
-    /// before sleeping, as a rail asks for it, or somebody else looks at this moment.
+    /// Arms the rails before a sleep on the descriptors. `true`: poll once more before sleeping,
+    /// because a rail requires it or another thread is polling at this moment.
     pub(crate) fn arm(&self) -> bool {
         match self.receivers.try_lock() {
             Ok(mut receivers) => receivers.arm(),
@@ -167,19 +165,19 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// The application has not polled for a tick.
+    /// True if the application has not polled for a tick.
     pub(crate) fn is_away(&self, now: u64) -> bool {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
     }
 
-    /// The application goes to sleep on a bell: the thread takes over at once.
+    /// Hands progress over to the thread immediately, before the application sleeps on a bell.
     pub(crate) fn leave(&self) {
         self.polled_ns.store(0, Ordering::Relaxed);
         self.clock.call();
     }
 
-    /// When the thread looks again whether the application is away. Memory that is open to peers is
-    /// served within a hurried tick of the last poll, not of the thread's last look.
+    /// Time at which the thread checks again for a poll gap. Memory that is open to peers is served
+    /// within a short tick of the last poll, not of the thread's last check.
     pub(crate) fn next_look(&self, now: u64) -> u64 {
         let tick = self.tick(now);
         if self.serves.load(Ordering::Relaxed) {
@@ -189,7 +187,7 @@ impl<S: System> Shared<S> {
         now + tick
     }
 
-    /// The thread's tick now (see `absence`).
+    /// The thread's current tick (see `absence`).
     pub(crate) fn tick(&self, now: u64) -> u64 {
         let hurries = now < self.hurried_ns.load(Ordering::Relaxed);
         match hurries || self.serves.load(Ordering::Relaxed) {
@@ -198,8 +196,8 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Memory was opened to peers or closed. The first that is opened calls the thread, which may
-    /// have gone to sleep for a long tick.
+    /// Notes whether memory is open to peers. The first opening wakes the thread, which may be
+    /// sleeping for a long tick.
     pub(crate) fn note_open(&self, open: bool) {
         if open && !self.serves.swap(open, Ordering::Relaxed) {
             self.clock.alarm();

@@ -1,10 +1,10 @@
-//! Threads that make sums beside the application, on cores that nobody uses.
+//! Threads that compute checksums beside the application, on idle cores.
 //!
-//! The progress thread starts one when the engine has something to sum and a core was idle long
-//! enough; never a call of the application's. A worker whose core somebody else wants goes off duty
-//! at once, and another core is looked for. It has the usual priority: one that ran only where
-//! nobody else would could be kept for a second from ending the sum that it has begun, and with it
-//! the operation whose memory it reads.
+//! The progress thread starts a worker when the engine has memory to sum and a core was idle long
+//! enough; the application's calls never do. A worker stops as soon as another thread wants its
+//! core, and another core is searched for. Workers have normal priority: one with idle priority
+//! could be descheduled for a second within a checksum, and delay the end of the operation whose
+//! memory it reads.
 
 use crate::config::workers::Workers;
 use crate::memory::sum_slots::SumSlots;
@@ -18,31 +18,31 @@ use std::sync::Mutex;
 use std::thread::{park, park_timeout, yield_now, Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// Workers of one engine at most, on cores that nobody uses: one sums several times as fast as a
-/// thread sends, but by slow algorithms.
+/// Most workers of one engine on idle cores: with slow algorithms one worker sums several times as
+/// fast as a sending thread.
 const IDLE_MAX: usize = 2;
-/// A worker with nothing to do looks for so long before it sleeps: longer than from one write to
-/// the next. To call one that sleeps costs the engine a system call.
+/// Time that a worker polls for jobs before it sleeps: longer than the interval between two writes,
+/// since waking it costs the engine a system call.
 const LOOK_NS: u64 = 50_000;
-/// Looks between two yields.
+/// Polls between two yields.
 const LOOKS: u32 = 32;
-/// A yield, or a sum, that took so long: somebody else wants the core.
+/// Durations of a yield, and of a sum, above which another thread wants the core.
 const TAKEN_NS: u64 = 50_000;
 const LATE_NS: u64 = 1_000_000;
-/// A core is not known to be idle any more after a sleep of this length.
+/// Sleep after which a core no longer counts as idle.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Time between two looks at what is idle: ten of the kernel's ticks.
+/// Interval between two samples of idle time: ten kernel ticks.
 const WATCH_NS: u64 = 100_000_000;
-/// Time between two searches for cores.
+/// Interval between two searches for cores.
 const SEARCH_NS: u64 = 1_000_000_000;
 
-/// Orders to a worker: to rest, to end, to run on any core of the job, or on core n - `CORE`.
+/// Orders to a worker: rest, end, run on any core of the job; n + `CORE` means core n.
 const REST: usize = 0;
 const END: usize = 1;
 const ANYWHERE: usize = 2;
 const CORE: usize = 3;
 
-/// Shared by a worker and its keeper.
+/// State shared by a worker and the manager.
 struct Desk {
     order: AtomicUsize,
     asleep: AtomicBool,
@@ -53,23 +53,23 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-/// Those that are called when there is something to do.
+/// Workers to wake when there are jobs.
 type Callable = Arc<Mutex<Vec<(Arc<Desk>, Thread)>>>;
 
-/// Keeper of the workers of one engine.
+/// Manager of the workers of one engine.
 pub(crate) struct SumWorkers {
     choice: Workers,
     slots: Arc<SumSlots>,
     workers: Vec<Worker>,
     callable: Callable,
-    /// The first of two looks at what is idle.
+    /// First of two samples of idle time.
     before: Option<Ticks>,
     next_ns: u64,
     generation: Generation,
 }
 
 impl SumWorkers {
-    /// No workers yet for these sums; `None`: none is wanted.
+    /// Starts without workers; `None`: none are wanted.
     pub(crate) fn new(choice: Workers, sums: &mut Sums) -> Option<SumWorkers> {
         if choice.most(IDLE_MAX) == 0 {
             return None;
@@ -77,7 +77,7 @@ impl SumWorkers {
         let callable = Callable::default();
         let all = callable.clone();
         let call = move || {
-            // Who is just being added looks by itself.
+            // A worker that is just being added checks for jobs by itself.
             let all = all.try_lock();
             for (desk, thread) in all.iter().flat_map(|all| all.iter()) {
                 if desk.asleep.swap(false, Ordering::Relaxed) {
@@ -96,7 +96,7 @@ impl SumWorkers {
         })
     }
 
-    /// The keeper's turn: puts workers on duty where there is something to sum, and cores for it.
+    /// Assigns workers to idle cores if there is memory to sum.
     pub(crate) fn tend(&mut self, now: u64) {
         if now < self.next_ns || !self.slots.take_wanted() {
             return;
@@ -121,7 +121,7 @@ impl SumWorkers {
                 };
                 let mut free = free_cores(&before, &ticks);
                 free.retain(|core| !at_work.contains(&(CORE + core)));
-                // Ranks that look at the same time take different ones, if there are.
+                // Ranks that search at the same time prefer different cores.
                 let turn = std::process::id() as usize % free.len().max(1);
                 free.rotate_left(turn);
                 free.truncate(most - at_work.len());
@@ -145,12 +145,12 @@ impl SumWorkers {
             asleep: AtomicBool::new(false),
         });
         let (slots, its) = (self.slots.clone(), desk.clone());
-        // As the progress thread, which starts it, it takes no signals.
+        // The worker inherits the blocked signals of the progress thread.
         let builder = Builder::new()
             .name("marline-sums".into())
             .stack_size(256 * 1024);
         let Ok(thread) = builder.spawn(move || its.run(&slots)) else {
-            return; // sums are made without it
+            return; // the engine sums without the worker
         };
         if let Ok(mut all) = self.callable.lock() {
             all.push((desk.clone(), thread.thread().clone()));
@@ -163,7 +163,7 @@ impl Drop for SumWorkers {
     fn drop(&mut self) {
         for worker in self.workers.drain(..) {
             if self.generation.is_forked() {
-                std::mem::forget(worker); // the thread is the parent's
+                std::mem::forget(worker); // the thread belongs to the parent process
                 continue;
             }
             worker.desk.order.store(END, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Drop for SumWorkers {
 }
 
 impl Worker {
-    /// Where it works, as an order; `None`: it rests.
+    /// Its current order to work on a core; `None`: it rests.
     fn core(&self) -> Option<usize> {
         let order = self.desk.order.load(Ordering::Relaxed);
         (order != REST).then_some(order)
@@ -198,8 +198,7 @@ impl Desk {
         }
     }
 
-    /// Sums what there is, until there is another order, or (on a core that nobody uses) until
-    /// somebody wants the core.
+    /// Executes jobs until the order changes or (on an idle core) another thread wants the core.
     fn serve(&self, slots: &SumSlots, alone: bool) {
         let order = self.order.load(Ordering::Relaxed);
         slots.on_duty(true);
@@ -227,7 +226,7 @@ impl Desk {
         slots.on_duty(false);
     }
 
-    /// Sleeps until there is something to do; `false`: too long to know anything of the core.
+    /// Sleeps until there are jobs; `false`: so long that the core may no longer be idle.
     fn sleep(&self, slots: &SumSlots) -> bool {
         let since = MonotonicClock.now_ns();
         self.asleep.store(true, Ordering::Relaxed);
@@ -241,7 +240,7 @@ impl Desk {
 
     fn rest(&self, order: usize) {
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        // Unless there is another order.
+        // Keeps a newer order.
         let _ = (self.order).compare_exchange(order, REST, success, failure);
     }
 }

@@ -1,7 +1,6 @@
-//! The progress thread: one per process, for all its engines (design rule 2). While the
-//! application polls it only ticks; when nobody polled for a tick it sleeps on the rails'
-//! descriptors and acts on what comes, so that acks, repairs and grants go on while the
-//! application computes.
+//! The progress thread: one per process, for all its engines (design rule 2). While the application
+//! polls it only ticks. After a tick without a poll it sleeps on the rails' descriptors and handles
+//! what arrives, so that acks, retransmissions and grants continue while the application computes.
 
 use crate::platform::event::Alarm;
 use crate::platform::sync::{Arc, AtomicU32, Builder, Ordering};
@@ -11,24 +10,24 @@ use crate::progress::shared::Shared;
 use crate::progress::waker::Waker;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// A burst that is collected leaves after this at the latest: 200 us are promised (design rule 3),
-/// waking up takes up to 50.
+/// Delay of the alarm for coalesced sends: 200 us are promised (design rule 3), of which waking up
+/// takes up to 50.
 const ALARM_NS: u64 = 100_000;
-/// Longest sleep with no engine about.
+/// Longest sleep without engines.
 const IDLE_NS: u64 = 100_000_000;
 
-/// Engines of one kind, the thread that looks after them, and what wakes it. `tests/shared` runs it
-/// with threads, time and rails of a model checker.
+/// Engines of one kind, the thread that serves them, and its waker. `tests/shared` runs it with the
+/// threads, time and rails of a model checker.
 pub(crate) struct ProgressThread<S: System> {
     registry: Registry<Shared<S>>,
     waker: Waker,
     alarm: Alarm,
-    /// Calls, ever: one that comes while the thread looks is not forgotten.
+    /// Number of wake-up calls; detects a call during the thread's check.
     called: AtomicU32,
 }
 
 impl<S: System> ProgressThread<S> {
-    /// No engines, and no thread.
+    /// Creates the state without engines and without a thread.
     pub(crate) fn new() -> Result<ProgressThread<S>, String> {
         Ok(ProgressThread {
             registry: Registry::new(),
@@ -38,7 +37,7 @@ impl<S: System> ProgressThread<S> {
         })
     }
 
-    /// Adds an engine; a thread that does `run` is started if there is none.
+    /// Adds an engine; starts a thread that does `run` if there is none.
     pub(crate) fn join(
         &self,
         shared: &Arc<Shared<S>>,
@@ -55,28 +54,28 @@ impl<S: System> ProgressThread<S> {
         Ok(())
     }
 
-    /// Takes an engine out; the last one ends the thread.
+    /// Removes an engine; the last one ends the thread.
     pub(crate) fn leave(&self, shared: &Arc<Shared<S>>) {
-        // A child of a fork has no thread to end, and maybe a lock that nobody releases.
+        // A forked child has no thread to end, and possibly a lock that no thread releases.
         if !shared.is_forked() {
             self.registry.leave(shared, || self.waker.wake());
         }
     }
 
-    /// Has the thread look for collected sends in a moment. Set again for each burst, it goes off
-    /// only when the application stays away; a call to the thread instead (an eventfd) took a third
-    /// of the sender's time at 0.8 million messages/s.
+    /// Sets the alarm for coalesced sends. It is set again for each burst, and so rings only if the
+    /// application stops polling. Waking the thread by an eventfd instead would cost much of a
+    /// sender's time at high message rates.
     pub(crate) fn set_alarm(&self) {
         self.alarm.set(ALARM_NS);
     }
 
-    /// Has the thread look now who needs it.
+    /// Wakes the thread to check immediately which engines need it.
     pub(crate) fn call(&self) {
         self.called.fetch_add(1, Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// The work of the thread, until the last engine has left.
+    /// Runs the thread until the last engine has left.
     pub(crate) fn run(&self) {
         while !self.registry.is_over() {
             let joined = self.registry.joined();
@@ -93,7 +92,7 @@ impl<S: System> ProgressThread<S> {
                 };
                 let mut next = work(now);
                 if engine.is_away(now) && engine.arm() {
-                    next = now; // looks again and arms again: a look may undo what arming did
+                    next = now; // polls and arms again, since a poll may disarm
                 }
                 timeout = timeout.min(next.saturating_sub(engine.clock.now_ns()));
                 if engine.is_away(now) {

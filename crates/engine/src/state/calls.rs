@@ -1,31 +1,30 @@
-//! Calls under way (remote writes and atomics in one message each way), and the words in which
-//! calls and their answers are told.
+//! RPCs in flight (remote writes and atomics in one message each way), and the encoding of requests
+//! and responses.
 
 use crate::api::{EpId, OpError, REMOTE_PIECES_MAX};
 use crate::memory::op_table::{OpTable, Pieces};
 use marline_proto::{PeerId, CALL_MAX};
 use std::collections::BTreeMap;
 
-/// Calls of an endpoint to one peer that may be open: each has an answer, which the peer keeps
-/// until it is acknowledged.
+/// Most open RPCs of an endpoint to one peer: the peer retains each response until it is acked.
 pub(crate) const OPEN_MAX: u32 = 1_024;
 
-/// A call that waits for its answer.
+/// An RPC that waits for its response.
 #[derive(Debug)]
 pub(crate) struct CallOp {
     pub ep: EpId,
     pub peer: PeerId,
-    /// Tells it from earlier calls of the same handle.
+    /// Distinguishes it from earlier RPCs with the same handle.
     pub serial: u32,
     /// Caller's context.
     pub context: usize,
-    /// An entry tells of its success.
+    /// True if success writes a completion entry.
     pub completion: bool,
-    /// Completion flags; 0: its operation is told already.
+    /// Completion flags; 0: the operation is already reported.
     pub flags: u64,
-    /// Where the peer's old values go.
+    /// Destination of the peer's old values.
     pub result: Pieces,
-    /// The longer operation that it is a part of.
+    /// The longer operation of which it is a part.
     pub whole: Option<u32>,
 }
 
@@ -34,13 +33,12 @@ pub(crate) struct CallOp {
 pub(crate) struct Part {
     /// The operation, in [`Calls::wholes`].
     pub whole: u32,
-    /// Tells the peer of it: [`PART`], [`MORE`], or nothing of the part with which the
-    /// operation is counted.
+    /// [`PART`], [`MORE`], or 0 for the part with which the peer counts the operation.
     pub flags: u8,
 }
 
-/// Keys of an operation's memory, each once, and how many of its parts name it: no more than a
-/// request may name.
+/// Distinct keys of an operation's memory with the number of parts that name each; at most as many
+/// keys as a request may name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
     keys: [(u64, u8); REMOTE_PIECES_MAX],
@@ -48,7 +46,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Adds so many parts of a key, if there is room.
+    /// Adds `more` parts with a key, if there is room.
     pub(crate) fn add(&mut self, key: u64, more: u8) {
         let known = self.keys[..self.count].iter_mut().find(|of| of.0 == key);
         match known {
@@ -66,12 +64,12 @@ impl Keys {
     }
 }
 
-/// Calls of one operation that have come, before the last.
+/// Received RPCs of one operation, before the last of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
-    /// One of them was refused.
+    /// True if one of them was refused.
     pub failed: bool,
-    /// The memory that they were let into, or tell of.
+    /// The memory that they accessed or name.
     pub keys: Keys,
 }
 
@@ -79,11 +77,11 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub ep: EpId,
-    /// Parts that are not over.
+    /// Number of parts that have not ended.
     pub left: usize,
-    /// How it ends: as the first part that failed.
+    /// Result: that of the first failed part.
     pub end: Result<(), OpError>,
-    /// Tells the peer when all parts have ended well.
+    /// Notification to send to the peer when all parts have succeeded.
     pub trailer: Option<Trailer>,
 }
 
@@ -91,72 +89,72 @@ pub(crate) struct Whole {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trailer {
     pub peer: PeerId,
-    /// It read.
+    /// True if the operation read.
     pub reads: bool,
-    /// The regions of its pieces, that of the first one first.
+    /// Regions of its pieces; the first piece's region is first.
     pub keys: Keys,
-    /// Key and address of what was written, data for the peer's queue, and the bytes that it is
-    /// told of (as many as 32 bits hold, as with verbs): the operation is over when it was told.
+    /// Key and address of the written memory, remote CQ data, and the reported length (32 bits, as
+    /// in verbs). The operation ends when the peer has reported it.
     pub data: Option<((u64, u64), u64, u32)>,
     pub completion: bool,
 }
 
-/// The calls of an engine.
+/// The RPCs of an engine.
 #[derive(Default)]
 pub(crate) struct Calls {
     pub ops: OpTable<CallOp>,
     pub wholes: OpTable<Whole>,
-    /// Open ones by endpoint index and peer.
+    /// Number of open RPCs by endpoint index and peer.
     pub open: BTreeMap<(u32, u32), u32>,
     pub serial: u32,
-    /// Long writes that are parts: the operation in `wholes` by the handle.
+    /// Long writes that are parts: operation in `wholes` by handle.
     pub puts: BTreeMap<u32, u32>,
-    /// The same of reads.
+    /// Reads that are parts: operation in `wholes` by handle.
     pub reads: BTreeMap<u32, u32>,
-    /// Operations of which some calls have come, by endpoint index and peer.
+    /// Operations of which some RPCs were received, by endpoint index and peer.
     pub runs: BTreeMap<(u32, u32), Run>,
 }
 
-/// The kind of a call.
+/// The kind of an RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// The answer of one.
+    /// Response.
     Answer,
     Write,
-    /// An atomic operation, or a read of no bytes.
+    /// An atomic operation or a read of length 0.
     Atomic,
-    /// An operation in parts is over.
+    /// All parts of an operation have ended.
     Over,
 }
 
-/// Set: an atomic's answer brings the old values; an operation that is over read.
+/// Atomic: the response carries the old values. End of an operation: it read.
 pub(crate) const FETCHES: u8 = 1;
-/// Set: the request has data for the queue of the peer's receives.
+/// The request carries remote CQ data.
 pub(crate) const HAS_DATA: u8 = 2;
-/// Set: operands to compare with follow the operands.
+/// Comparison values follow the operands.
 pub(crate) const COMPARES: u8 = 4;
-/// Set: a part of an operation that is counted with none of its parts.
+/// A part of an operation that no part counts; a separate message does.
 pub(crate) const PART: u8 = 8;
-/// Set: the next call is of the same operation, which is counted with the last of them.
+/// The next RPC belongs to the same operation, which the last of them counts.
 pub(crate) const MORE: u8 = 16;
 
-/// The second word of a call.
+/// The second word of an RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub verb: Verb,
-    /// Of an atomic.
+    /// Datatype of an atomic.
     pub datatype: u8,
-    /// Of an atomic; of the end of an operation in parts, those that its region has.
+    /// Operation of an atomic; in the end of an operation in parts, number of parts in its region.
     pub op: u8,
     /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`], [`PART`], [`MORE`].
     pub flags: u8,
-    /// Elements of an atomic; bytes of the write that data follows; of an answer, not 0 where the
-    /// call was refused.
+    /// Elements of an atomic; bytes of the write that the data belongs to; in a response, not 0 if
+    /// the request was refused.
     pub count: u32,
 }
 
 impl Word {
-    /// Of what is no atomic.
+    /// A word for messages that are no atomics.
     pub(crate) const fn new(verb: Verb, flags: u8, count: u32) -> Word {
         let (datatype, op) = (0, 0);
         Word {
@@ -168,7 +166,7 @@ impl Word {
         }
     }
 
-    /// As it travels.
+    /// Encodes the word.
     pub(crate) fn pack(self) -> u64 {
         let verb = match self.verb {
             Verb::Answer => 0,
@@ -182,7 +180,7 @@ impl Word {
         })
     }
 
-    /// From what travelled; `None`: a verb that this version does not know.
+    /// Decodes a word; `None`: a verb that this version does not know.
     pub(crate) fn unpack(word: u64) -> Option<Word> {
         let [verb, datatype, op, flags, a, b, c, d] = word.to_le_bytes();
         let verb = match verb {
@@ -202,12 +200,12 @@ impl Word {
     }
 }
 
-/// Bytes before the payload of a request: key, address, data.
+/// Bytes before a request's payload: key, address, data.
 pub(crate) const HEAD: usize = 24;
-/// Longest payload of a call.
+/// Longest payload of an RPC.
 pub(crate) const PAYLOAD_MAX: usize = CALL_MAX - HEAD;
 
-/// The head of a request.
+/// Encodes the head of a request.
 pub(crate) fn head((key, addr): (u64, u64), data: u64) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     for (slot, word) in bytes.chunks_exact_mut(8).zip([key, addr, data]) {
@@ -216,7 +214,7 @@ pub(crate) fn head((key, addr): (u64, u64), data: u64) -> [u8; HEAD] {
     bytes
 }
 
-/// Key and address, data, and payload of a request; `None`: it is too short to be one.
+/// Splits a request into key and address, data, and payload; `None`: too short.
 pub(crate) fn parse(bytes: &[u8]) -> Option<((u64, u64), u64, &[u8])> {
     let (head, payload) = bytes.split_at_checked(HEAD)?;
     let mut words = head.chunks_exact(8).map(|word| {

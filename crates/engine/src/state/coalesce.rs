@@ -1,47 +1,47 @@
-//! When the sends of a burst leave (design rule 3): the first few at once, later ones together.
+//! Decides when the sends of a burst leave (design rule 3): the first few immediately, later ones
+//! coalesced.
 //!
-//! Collected sends must not be stranded by an application that computes next. An alarm of the
-//! progress thread sees to that; but setting it is expensive where the timer interrupt is virtual
-//! (docs/design/eager.md). So it is set only as long as the application has not proved that it
-//! polls soon after its bursts. An application that did, and then computes, has its collected sends
-//! leave at the thread's next tick, once: after that the alarm is set again.
+//! Coalesced sends must not wait while the application computes. An alarm of the progress thread
+//! ensures that, but setting it is expensive where timer interrupts are virtualised
+//! (docs/design/eager.md). So it is set only until the application has proved that it polls soon
+//! after its bursts. If such an application then computes, its coalesced sends leave at the
+//! thread's next tick, once; afterwards the alarm is set again.
 
-/// Messages collected before a burst is flushed: four packets' worth (docs/design/eager.md).
+/// Messages coalesced before a flush: four packets' worth (docs/design/eager.md).
 const MESSAGES_MAX: usize = 128;
-/// Bytes of such messages: half a super-packet is worth a system call of its own.
+/// Bytes of such messages: half a super-packet justifies a system call of its own.
 const BYTES_MAX: usize = 32 << 10;
-/// Bytes that a message counts for of which only a request leaves: eight of them are worth a packet
+/// Most bytes that count for a message of which only a request leaves: eight requests fill a packet
 /// (docs/design/eager.md).
 const REQUEST_BYTES: usize = 4 << 10;
-/// Bytes that a request counts for at least which is no message: nothing counts how many wait, and
-/// there shall be no more of them than of messages.
+/// Least bytes that count for a request that is not a message. Such requests have no count of their
+/// own; this limits them to as many as messages.
 const ASKED_BYTES: usize = BYTES_MAX / MESSAGES_MAX;
-/// Requests of a burst that leave at once: one that has no more neighbours than that overlaps their
-/// exchange with computation, and an alarm costs as much as they do.
+/// Requests of a burst that leave immediately: a short burst's exchange then overlaps with
+/// computation, and an alarm would cost as much as sending them.
 const REQUESTS_AT_ONCE: u32 = 8;
-/// A poll this soon after the first collected send is soon enough: what is promised.
+/// Promised bound on the delay of coalesced sends: a poll this soon after the first one suffices.
 const SOON_NS: u64 = 200_000;
-/// Bursts in a row that were polled soon, before the alarm is left out.
+/// Number of consecutive bursts that were polled soon before the alarm is omitted.
 const TRUST: u32 = 16;
 
-/// The state of the running burst, and what the application's habits are.
+/// State of the current burst and the application's polling habits.
 #[derive(Debug, Default)]
 pub(crate) struct Coalescer {
-    /// Sends since the application last polled.
+    /// Number of sends since the application last polled.
     burst: u32,
     /// Bytes posted since the last flush.
     bytes: usize,
-    /// When the first send was left to be collected.
+    /// Time of the first coalesced send.
     since_ns: Option<u64>,
-    /// When the first of those was left that a later send of this burst took along.
+    /// Time of the first coalesced send that a later send of this burst flushed.
     taken_ns: Option<u64>,
-    /// Bursts in a row that were polled soon.
+    /// Number of consecutive bursts that were polled soon.
     trust: u32,
 }
 
 impl Coalescer {
-    /// Counts a send of `len` bytes, with `waiting` messages to its peer that have not left.
-    /// `true`: flush now.
+    /// Counts a send of `len` bytes, with `waiting` queued messages to its peer. `true`: flush now.
     pub(crate) fn posted(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.burst += 1;
         self.bytes += len;
@@ -52,17 +52,17 @@ impl Coalescer {
         self.burst <= at_once || full
     }
 
-    /// The next send has that many of its burst before it.
+    /// True if at least `sends` sends of the burst precede the next one.
     pub(crate) fn follows(&self, sends: u32) -> bool {
         self.burst >= sends
     }
 
-    /// The next send is among the first of a burst, which leave at once.
+    /// True if the next send is among the first of a burst, which leave immediately.
     pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
         self.burst < at_once
     }
 
-    /// [`Coalescer::posted`] for a message of which only a request leaves.
+    /// Like [`Coalescer::posted`], for a message of which only a request leaves.
     pub(crate) fn requested(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.posted(
             len.min(REQUEST_BYTES),
@@ -71,12 +71,13 @@ impl Coalescer {
         )
     }
 
-    /// [`Coalescer::posted`] for a request that is no message: a read, or a long remote write.
+    /// Like [`Coalescer::posted`], for a request that is not a message: a read or a long remote
+    /// write.
     pub(crate) fn asked(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.posted(len.clamp(ASKED_BYTES, REQUEST_BYTES), waiting, at_once)
     }
 
-    /// A send was left to be collected. `true`: set the alarm.
+    /// Notes that a send was coalesced. `true`: set the alarm.
     pub(crate) fn left(&mut self, now: impl FnOnce() -> u64) -> bool {
         if self.since_ns.is_some() {
             return false;
@@ -85,7 +86,7 @@ impl Coalescer {
         self.trust < TRUST
     }
 
-    /// The application polls, or makes another call that flushes.
+    /// Notes a poll of the application or another call that flushes.
     pub(crate) fn polled(&mut self, now: u64) {
         self.burst = 0;
         let taken = self.taken_ns.take();
@@ -99,19 +100,19 @@ impl Coalescer {
         }
     }
 
-    /// Entries were read without a poll: the burst is over.
+    /// Notes entries read without a poll: the burst has ended.
     pub(crate) fn ended(&mut self) {
         self.burst = 0;
     }
 
-    /// All that may leave has left.
+    /// Notes that all coalesced sends have left.
     pub(crate) fn flushed(&mut self) {
         self.since_ns = None;
         self.bytes = 0;
     }
 
-    /// The thread has to flush: `rung`, its alarm went off, or sends wait for a tick. The
-    /// application is then not to be trusted.
+    /// True if the thread has to flush: its alarm rang (`rung`), or sends have waited for a tick.
+    /// Either ends the trust in the application.
     pub(crate) fn stranded(&mut self, now: u64, tick_ns: u64, rung: bool) -> bool {
         let stranded = self
             .since_ns
@@ -127,7 +128,7 @@ impl Coalescer {
 mod tests {
     use super::*;
 
-    /// A burst of three sends, polled after `gap_ns`; whether the alarm was set.
+    /// Sends three messages in a burst, polled after `gap_ns`; returns whether the alarm was set.
     fn burst(c: &mut Coalescer, at: u64, gap_ns: u64) -> bool {
         assert!(c.posted(8, 1, 2) && c.posted(8, 1, 2));
         c.flushed();

@@ -1,6 +1,6 @@
 //! The engine under its lock: endpoints, operations, queues, rails. Single-threaded; every call
-//! takes the time. The simulator drives it as it is; `shared` puts the lock and the thread
-//! around it.
+//! takes the time as argument. The simulator drives it directly; `shared` adds the lock and the
+//! thread.
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
@@ -21,25 +21,25 @@ use marline_proto::{Config, Delivery, Node, RailSpec};
 use marline_rails::{RailTx, RemoteWrites};
 use marline_wire::{RailWrites, PACKET_MAX};
 
-/// Rendezvous bytes in flight to this process at most, however large the socket's buffer: more
-/// than 12 GB/s times 100 us, and little enough for the kernel's copies to stay in the
-/// processor's cache (4 MiB messages: 3.3 GB/s with 0.8 to 2 MB, 2.8 with 5.6 MB).
+/// Most rendezvous bytes in flight to this process, however large the socket's buffer: more than
+/// the bandwidth-delay product of 12 GB/s and 100 us, and little enough for the kernel's copies to
+/// stay in the processor's cache.
 const IN_FLIGHT_MAX: u64 = 2 << 20;
 
-/// How an engine is made.
+/// Configuration of an engine.
 #[derive(Clone)]
 pub struct CoreConfig {
-    /// Protocol.
+    /// Settings of the protocol.
     pub proto: Config,
     /// Bound of the sender's log in bytes.
     pub log_bytes: usize,
-    /// Long eager sends of a burst leave from the memory of their caller, who waits for their end.
+    /// Long eager sends of a burst borrow their caller's memory instead of being copied.
     pub borrow: bool,
-    /// Sends of a burst that leave at once.
+    /// Sends of a burst that leave immediately, before later ones are coalesced.
     pub aggregate_after: u32,
-    /// Short remote writes go in calls; else they wait for their grants, as long ones do.
+    /// Short remote writes travel as RPCs; otherwise they wait for grants like long ones.
     pub calls: bool,
-    /// Cap on datagrams in bytes, 0: none.
+    /// Upper bound of datagram lengths in bytes; 0: none.
     pub mtu: usize,
 }
 
@@ -48,36 +48,36 @@ pub struct Core<S: System> {
     pub(crate) cfg: CoreConfig,
     /// Endpoints, address vectors and completion queues.
     pub(crate) dir: Directory,
-    /// Operations that are open, and memory that peers may name.
+    /// Open operations, and memory that peers may access.
     pub(crate) ops: Operations,
-    /// Calls that wait for their answers.
+    /// RPCs that wait for their responses.
     pub(crate) calls: Calls,
-    /// Old values that the atomic which is being done has fetched.
+    /// Old values fetched by the atomic in execution.
     pub(crate) calls_result: Vec<u8>,
-    /// Groups that endpoints are members of.
+    /// Groups of which endpoints are members.
     pub(crate) groups: Groups,
-    /// The rails, and what waits for them.
+    /// The rails and their pending packets.
     pub(crate) rails: Rails<S::Tx>,
-    /// Memory of the engine's own.
+    /// The engine's own buffers.
     pub(crate) buffers: Buffers,
-    /// Counters of the process, and of what is closed.
+    /// Counters of the process and of closed endpoints.
     pub(crate) counters: Counters,
     pub(crate) outages: Outages,
     pub(crate) coalescer: Coalescer,
     pub(crate) fast_path: FastPath,
-    /// Sends were posted that have not been flushed.
+    /// Posted sends wait for a flush.
     pub(crate) deferred: bool,
-    /// The last remote operation of an endpoint that was open has ended.
+    /// An endpoint's last open remote operation has ended.
     pub(crate) answered: bool,
-    /// An operation of a peer was done that was asked for by a call.
+    /// An RPC of a peer was executed.
     pub(crate) served: bool,
-    /// A peek found nothing since this was asked last.
+    /// A peek found no message since the last `awaits_packets`.
     pub(crate) peeked: bool,
-    /// An endpoint has a counter of its messages.
+    /// Some endpoint has a counter of messages.
     pub(crate) counts_messages: bool,
-    /// The send that was posted last, if it is still to be copied into the log.
+    /// The last posted send, if it is still to be copied into the log.
     pub(crate) unlogged: Option<u32>,
-    /// When the application last polled.
+    /// Time of the application's last poll.
     pub(crate) polled_ns: u64,
     pub(crate) log: LogSink,
     pub(crate) random: Random,
@@ -85,12 +85,12 @@ pub struct Core<S: System> {
     pub(crate) watch: S::Watch,
 }
 
-// SAFETY: raw pointers inside (regions, pieces) are user memory that the callers lend to the
-// engine from any thread; the engine itself is used under one lock.
+// SAFETY: raw pointers inside (regions, pieces) are user memory that callers lend to the engine
+// from any thread; the engine is used under one lock.
 unsafe impl<S: System> Send for Core<S> {}
 
 impl<S: System> Core<S> {
-    /// An engine over these rails (name, sending half).
+    /// Creates an engine on these rails (name, sending half).
     pub fn new(
         cfg: CoreConfig,
         rails: Vec<(String, S::Tx)>,
@@ -128,7 +128,7 @@ impl<S: System> Core<S> {
         (self.log.0)(level, text);
     }
 
-    /// The rails as nodes know them.
+    /// Describes the rails to nodes.
     pub(crate) fn rail_specs(&self) -> Vec<RailSpec> {
         let cap = if self.cfg.mtu == 0 {
             PACKET_MAX
@@ -148,8 +148,8 @@ impl<S: System> Core<S> {
                 RemoteWrites::Direct => RailWrites::Direct,
                 RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
             };
-            // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
-            // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
+            // A third of the buffer: one half is headroom, and a packet occupies up to 1.5 times
+            // its length in the kernel's accounting.
             let receive_budget =
                 (caps.receive_buffer_bytes as u64 / 3).clamp(64_000, IN_FLIGHT_MAX);
             RailSpec {
@@ -170,10 +170,11 @@ impl<S: System> Core<S> {
         self.rails.iter().enumerate().map(spec).collect()
     }
 
-    /// A new endpoint with a random identity.
+    /// Opens an endpoint with a random identity.
     pub fn ep_open(&mut self, now: u64) -> Result<EpId, SubmitError> {
         let (id, token) = (self.number()? | 1, self.number()? as u32);
-        // The epoch tells lives apart; any number that differs from the last life's will do.
+        // The epoch distinguishes lives of an endpoint; any number that differs from the last one
+        // serves.
         let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
         let mut node = Node::new(
             self.cfg.proto,
@@ -202,8 +203,8 @@ impl<S: System> Core<S> {
         Ok(self.dir.ep_insert(id, endpoint))
     }
 
-    /// A number of an identity. Without one there is no endpoint: its peers would take it for
-    /// others that have none.
+    /// A random number for an identity. An error prevents the endpoint, because peers could confuse
+    /// endpoints with constant identities.
     fn number(&mut self) -> Result<u64, SubmitError> {
         (self.random)().map_err(|why| {
             (self.log.0)(LogLevel::Warn, &why);
@@ -216,19 +217,19 @@ impl<S: System> Core<S> {
         self.dir.node(ep)
     }
 
-    /// Bytes of the pool that are in use: of the sender's log, of unexpected messages.
+    /// Bytes of the pool in use: by the sender's log, by unexpected messages.
     pub fn pool_bytes(&self) -> (usize, usize) {
         self.buffers.pool.out_bytes()
     }
 
-    /// Operations that are open: sends, receives.
+    /// Numbers of open sends and open receives.
     pub fn open_ops(&self) -> (usize, usize) {
         (self.ops.sends.len(), self.ops.recvs.len())
     }
 
-    /// Returns whether the application can be waiting for packets: one of its operations is open,
-    /// or it peeked just now. Buffers for whatever comes do not count, as MPICH has some posted
-    /// for as long as it lives.
+    /// True if the application may be waiting for packets: an operation of its own is open, or it
+    /// just peeked. Receives from any source into multi-receive buffers do not count, since MPICH
+    /// keeps some posted all its life.
     pub(crate) fn awaits_packets(&mut self) -> bool {
         let buffers: usize = self.dir.nodes().map(|node| node.buffers()).sum();
         std::mem::take(&mut self.peeked)
@@ -252,7 +253,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Switches the sums of messages on or off, for the lengths that are to have any.
+    /// Switches message checksums on or off, for the lengths that the settings select.
     pub(crate) fn set_sums(&mut self, on: bool) {
         let none = (u64::MAX, u64::MAX);
         let lengths = if on { self.cfg.proto.summed } else { none };
@@ -274,8 +275,8 @@ impl<S: System> Core<S> {
             .min()
     }
 
-    /// Packets wait to be built or to be taken by the kernel, but for those of rails that
-    /// had no room when they were tried (`tick` knows when to try again).
+    /// True if packets wait to be built or sent, except those of rails without room, for which
+    /// `tick` keeps the time of the next attempt.
     pub fn has_output(&self) -> bool {
         self.deferred
             || (self.rails.iter()).any(|r| r.notice.is_some() && r.backpressure.is_none())

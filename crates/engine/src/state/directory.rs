@@ -1,4 +1,4 @@
-//! Whom an address names for an endpoint, and which address a peer has.
+//! Resolves addresses to peers of an endpoint, and peers to addresses.
 
 use crate::api::{
     AvId, Completion, Counted, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
@@ -11,49 +11,50 @@ use marline_wire::Address;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Stands where no address was looked up.
+/// Placeholder for an address that was not looked up yet.
 const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
 
-/// An endpoint: its node and what is bound to it.
+/// An endpoint: its node and the objects bound to it.
 pub struct Endpoint {
     pub(crate) node: Node,
     pub(crate) av: Option<AvId>,
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,
-    /// By [`Counted`].
+    /// Counters by [`Counted`].
     pub(crate) counters: [Option<Arc<Counter>>; Counted::ALL.len()],
-    /// Remote reads, writes and atomics of its own that are not over.
+    /// Number of its own open remote reads, writes and atomics.
     pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
-    /// A receive from a sender without an address ends with an error that has it.
+    /// True if a receive from a sender without an address ends with an error that carries the
+    /// address.
     pub(crate) tells_strangers: bool,
     pub(crate) enabled: bool,
-    /// Index and peer by the slot of the address vector, as far as looked up.
+    /// Cache by slot of the address vector: index and peer.
     pub(crate) peers: Vec<(FiAddr, PeerId)>,
-    /// Address index by peer.
+    /// Cache by peer: address index.
     pub(crate) addrs: Vec<FiAddr>,
 }
 
-/// Endpoints, address vectors and completion queues, each by its handle.
+/// Endpoints, address vectors and completion queues by handle.
 #[derive(Default)]
 pub struct Directory {
     pub(crate) eps: Vec<Option<Endpoint>>,
     /// Endpoint index by endpoint id.
     pub(crate) by_id: Vec<(u64, u32)>,
-    /// The ids of the first endpoints, closed ones included: as many as a page of statistics names.
+    /// Ids of the first endpoints, including closed ones: as many as a statistics page names.
     pub(crate) first_ids: Vec<u64>,
-    /// Endpoints opened so far.
+    /// Number of endpoints opened.
     pub(crate) opened: u64,
     pub(crate) avs: Vec<Option<Av>>,
     pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
     /// Bells of queues on which an application may sleep.
     bells: Vec<(CqId, Arc<Bell>)>,
-    /// Addresses of the entries of [`OpError::UnknownSource`], in the order of each queue.
+    /// Addresses for the entries with [`OpError::UnknownSource`], in the order of each queue.
     strangers: VecDeque<(CqId, Address)>,
 }
 
 impl Endpoint {
-    /// Counts what ended, if somebody wants to know.
+    /// Counts a completion, if a counter is bound.
     pub(crate) fn count(&self, what: Counted, ok: bool) {
         if let Some(counter) = &self.counters[what as usize] {
             counter.count(ok);
@@ -63,7 +64,7 @@ impl Endpoint {
 
 /// Handles.
 impl Directory {
-    /// The endpoint of a handle.
+    /// The endpoint with a handle.
     #[inline]
     pub(crate) fn ep(&mut self, ep: EpId) -> Option<&mut Endpoint> {
         self.eps.get_mut(ep.0 as usize)?.as_mut()
@@ -83,7 +84,7 @@ impl Directory {
             .map(|endpoint| &mut endpoint.node)
     }
 
-    /// Keeps an endpoint.
+    /// Stores an endpoint.
     pub(crate) fn ep_insert(&mut self, id: u64, endpoint: Endpoint) -> EpId {
         let index = free_slot(&mut self.eps);
         self.eps[index] = Some(endpoint);
@@ -95,19 +96,19 @@ impl Directory {
         EpId(index as u32)
     }
 
-    /// A new completion queue.
+    /// Opens a completion queue.
     pub(crate) fn cq_open(&mut self) -> CqId {
         let index = free_slot(&mut self.cqs);
         self.cqs[index] = Some(VecDeque::new());
         CqId(index as u32)
     }
 
-    /// Has a queue ring for each entry.
+    /// Rings a bell for each entry of a queue.
     pub(crate) fn cq_bell(&mut self, cq: CqId, bell: Arc<Bell>) {
         self.bells.push((cq, bell));
     }
 
-    /// Forgets a queue, what is in it, and its bell.
+    /// Closes a queue and drops its entries and its bell.
     pub(crate) fn cq_close(&mut self, cq: CqId) {
         if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
             *slot = None;
@@ -116,8 +117,8 @@ impl Directory {
         self.strangers.retain(|(of, _)| *of != cq);
     }
 
-    /// Makes the entry of a whole message an error that tells its sender's address, where the
-    /// endpoint's application wants that and its address vector has none.
+    /// Turns the completion of a whole message into an error that carries the sender's address, if
+    /// the endpoint requests this and its address vector lacks the sender.
     pub(crate) fn tell_stranger(&mut self, ep: EpId, peer: PeerId, entry: &mut Completion) {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         let Some(endpoint) = endpoint.filter(|e| e.tells_strangers && entry.error.is_none()) else {
@@ -129,7 +130,7 @@ impl Directory {
         }
     }
 
-    /// The error entry at the front of a queue, and the address that it tells.
+    /// Takes the error entry at the front of a queue, with the address that it carries.
     pub(crate) fn take_error(&mut self, cq: CqId) -> Option<(Completion, Option<Address>)> {
         let queue = self.cq(cq)?;
         queue.front().filter(|e| e.error.is_some())?;
@@ -141,7 +142,7 @@ impl Directory {
         Some((entry, stranger.map(|(_, address)| address)))
     }
 
-    /// An entry is in a queue; `None`: everybody who sleeps has to look.
+    /// Rings the bell of a queue; `None`: all bells.
     #[inline]
     pub(crate) fn ring(&self, cq: Option<CqId>) {
         if !self.bells.is_empty() {
@@ -153,7 +154,7 @@ impl Directory {
         }
     }
 
-    /// The completion queue of a handle.
+    /// The completion queue with a handle.
     #[inline]
     pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut VecDeque<Completion>> {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
@@ -162,7 +163,7 @@ impl Directory {
 
 /// Addresses.
 impl Directory {
-    /// A new address vector: a map, or a table.
+    /// Opens an address vector of type map or table.
     pub fn av_open(&mut self, map: bool) -> AvId {
         let index = free_slot(&mut self.avs);
         self.avs[index] = Some(Av::new(map));
@@ -179,8 +180,8 @@ impl Directory {
         Ok(av.insert(address))
     }
 
-    /// Forgets an address; the peer behind it lives on. No entry names it from now on, not even one
-    /// that is not read yet: the next address in its slot may be another's.
+    /// Removes an address; the peer continues to exist. No completion names the address any more,
+    /// not even an unread one, since its slot may get another address.
     pub fn av_remove(&mut self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
         let entries = self.av(av).ok_or(SubmitError::Invalid)?;
         let address = entries.remove(addr).ok_or(SubmitError::BadAddress)?;
@@ -207,13 +208,13 @@ impl Directory {
         Ok(())
     }
 
-    /// The blob of an address.
+    /// Encodes an address as a blob.
     pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
         let av = self.avs.get(av.0 as usize)?.as_ref()?;
         Some(av.get(addr)?.encode())
     }
 
-    /// The peer that an address names, for an endpoint.
+    /// The peer of an endpoint that an address names.
     #[inline]
     pub(crate) fn peer_of(&mut self, ep: EpId, addr: FiAddr) -> Option<PeerId> {
         let endpoint = self.eps.get_mut(ep.0 as usize)?.as_mut()?;
@@ -231,7 +232,7 @@ impl Directory {
         Some(peer)
     }
 
-    /// The (first) address of a peer, for `FI_SOURCE`.
+    /// The first address of a peer, for `FI_SOURCE`.
     #[inline]
     pub(crate) fn addr_of(&mut self, ep: EpId, peer: PeerId) -> FiAddr {
         let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
@@ -258,7 +259,7 @@ impl Directory {
     }
 }
 
-/// Index of an empty slot, made if there is none.
+/// Index of an empty slot, appended if necessary.
 fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
     slots.iter().position(Option::is_none).unwrap_or_else(|| {
         slots.push(None);

@@ -1,6 +1,6 @@
-//! The card of an endpoint: everything that others need to know to make a group with it. Whoever
-//! opens a group gathers the cards of all its members beforehand, by other means, and all members
-//! conclude the same from them.
+//! The member descriptor of an endpoint: all information for making a group with it. The opener of
+//! a group gathers the descriptors of all members by other means, and all members derive the same
+//! group from them.
 
 use marline_proto::group::{Identity, LANES_MAX};
 use marline_rails::group_addr;
@@ -8,34 +8,35 @@ use marline_rails::pairing::{same_host, same_network};
 use marline_wire::{Address, RailAddr, RailList, ADDRESS_LEN_MAX};
 use std::sync::Arc;
 
-/// Bytes of a card: 2 for its version and how long its address is, 4 of the epoch, 4 of its receive
-/// buffer, 20 of its scheme's name, then the address, then as many rails as there is room for: 8
-/// with IPv6 addresses, at least.
+/// Length of a descriptor in bytes: 1 for its version, 1 for the length of its address, 4 for the
+/// epoch, 4 for the receive buffer, 20 for the name of the scheme, then the address, then as many
+/// rails as fit: at least 8 with IPv6 addresses.
 pub const GROUP_CARD_LEN: usize = 312;
-/// Members conclude the same from cards of one version, as to the bytes of a chunk.
+/// Version of the descriptor. Members derive the same group, such as the length of chunks, only
+/// from equal versions.
 const VERSION: u8 = 4;
 const BUFFER_AT: usize = 6;
 const SCHEME_AT: usize = 10;
-/// Bytes of the longest name of a scheme that a card holds; no name in the documents is longer.
+/// Room for the name of a scheme in bytes; all documented names fit.
 const SCHEME_LEN: usize = 20;
 const ADDRESS_AT: usize = SCHEME_AT + SCHEME_LEN;
 const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 
-/// The contents of a card.
+/// The decoded descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupCard {
     pub(crate) address: Address,
     pub(crate) epoch: u32,
-    /// Bytes that wait at the smallest of its rails before more is lost.
+    /// Bytes that the smallest of its rails' receive buffers holds.
     pub(crate) receive_buffer: u32,
-    /// The name of its scheme, as far as a card has room for it.
+    /// Name of its scheme, truncated to the room in a descriptor.
     pub(crate) scheme: String,
-    /// Rails that have groups.
+    /// Rails with multicast.
     pub(crate) rails: Vec<RailAddr>,
 }
 
 impl GroupCard {
-    /// The card in bytes; rails for which there is no room are left out.
+    /// Encodes the descriptor; rails that do not fit are omitted.
     pub(crate) fn encode(&self) -> [u8; GROUP_CARD_LEN] {
         let mut out = [0; GROUP_CARD_LEN];
         let (address, len) = self.address.encode();
@@ -49,7 +50,7 @@ impl GroupCard {
         out
     }
 
-    /// Reads a card; `None`: it is damaged, or of another version.
+    /// Decodes a descriptor; `None`: damaged or of another version.
     pub(crate) fn decode(card: &[u8]) -> Option<GroupCard> {
         let card: &[u8; GROUP_CARD_LEN] = card.try_into().ok()?;
         let address = card[ADDRESS_AT..RAILS_AT].get(..card[1] as usize)?;
@@ -65,28 +66,29 @@ impl GroupCard {
         })
     }
 
-    /// The processes of two cards are on one host, as far as their rails tell.
+    /// True if both processes are on one host, judging by their rails.
     pub(crate) fn is_beside(&self, other: &GroupCard) -> bool {
         let mut pairs = self.rails.iter().zip(&other.rails);
         self.rails.len() == other.rails.len() && pairs.all(|(a, b)| same_host(a, b))
     }
 }
 
-/// Two members whose schemes differ, if there are such: the first, and the first that is unlike it.
+/// The first member and the first one with a different scheme, if there is one.
 pub(crate) fn unlike(cards: &[GroupCard]) -> Option<[usize; 2]> {
     let first = cards.first()?;
     let other = cards.iter().position(|card| card.scheme != first.scheme);
     other.map(|other| [0, other])
 }
 
-/// The identity of a group of these members.
+/// Identity of a group with these members.
 pub(crate) fn identity(id: u64, token: u32, cards: &[GroupCard]) -> Identity {
     let members: Arc<[(u64, u32)]> = cards.iter().map(|c| (c.address.id, c.epoch)).collect();
     Identity { id, token, members }
 }
 
-/// The networks in which all members have a rail that has groups: for each, by member, the place of
-/// the rail on its card. They are found from the first member's rails on, so all find the same.
+/// Networks in which all members have a rail with multicast: for each network and member, the index
+/// of the rail in its descriptor. All members get the same result, since the search starts from the
+/// first member's rails.
 pub(crate) fn lanes(cards: &[GroupCard]) -> Vec<Vec<usize>> {
     let mut lanes: Vec<Vec<usize>> = Vec::new();
     let Some(first) = cards.first() else {
@@ -108,8 +110,8 @@ pub(crate) fn lanes(cards: &[GroupCard]) -> Vec<Vec<usize>> {
     lanes
 }
 
-/// The members whose multicast all on other hosts must hear, for a network to carry it: the first
-/// on each host, of up to so many hosts that their questions do no harm.
+/// Members whose multicast has to be heard on all other hosts before a network counts as carrying
+/// it: the first member on each host, up to a number of hosts whose probes do no harm.
 pub(crate) fn leaders(cards: &[GroupCard]) -> Vec<usize> {
     let mut leaders: Vec<usize> = Vec::new();
     for (at, card) in cards.iter().enumerate() {
@@ -123,7 +125,7 @@ pub(crate) fn leaders(cards: &[GroupCard]) -> Vec<usize> {
     leaders
 }
 
-/// See [`leaders`].
+/// Most leaders.
 const LEADERS_MAX: usize = 64;
 
 #[cfg(test)]

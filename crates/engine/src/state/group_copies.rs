@@ -1,18 +1,18 @@
-//! Copies of group chunks: those that a root or co-root keeps, and those that came before their
-//! broadcast was posted. Buffers are used again, as a broadcast of a megabyte would cost as many
-//! fresh pages each time.
+//! Copies of group chunks: those that a root or co-root retains, and those that arrived before
+//! their broadcast was posted. Buffers are reused, since fresh pages for each broadcast cost page
+//! faults.
 
 use std::collections::BTreeMap;
 
-/// Chunks that one buffer of kept copies has room for.
+/// Capacity of one buffer of retained copies, in chunks.
 const SLAB_CHUNKS: usize = 64;
-/// Buffers of kept copies that wait to be used again: those of a window.
+/// Most free buffers of retained copies: those of one window.
 const SPARE_SLABS: usize = 32;
-/// Bytes of broadcasts of a group that came before they were posted, at most: a root is ahead of a
-/// member that is away by as much.
+/// Most bytes of a group's broadcasts that arrived before they were posted: a root may be ahead of
+/// a descheduled member by as much.
 pub(crate) const EARLY_MAX: usize = 8 << 20;
 
-/// Chunks of one root in a row.
+/// Consecutive chunks of one root.
 struct Slab {
     root: u16,
     first: u64,
@@ -26,17 +26,17 @@ impl Slab {
     }
 }
 
-/// Copies of chunks, by root and number.
+/// Retained copies of chunks by root and number.
 #[derive(Default)]
 pub(crate) struct KeptChunks {
     slabs: Vec<Slab>,
     spare: Vec<Vec<u8>>,
-    /// Bytes of a chunk.
+    /// Length of a chunk in bytes.
     chunk: usize,
 }
 
 impl KeptChunks {
-    /// Of chunks of so many bytes.
+    /// Creates a store for chunks of `chunk` bytes.
     pub(crate) fn new(chunk: usize) -> KeptChunks {
         KeptChunks {
             chunk,
@@ -44,7 +44,7 @@ impl KeptChunks {
         }
     }
 
-    /// Keeps a chunk, of which nothing is longer than a chunk.
+    /// Retains a chunk of at most the group's chunk length.
     pub(crate) fn insert(&mut self, (root, number): (u16, u64), bytes: &[u8]) {
         let continues = |s: &Slab| s.root == root && s.end() == number && s.count < SLAB_CHUNKS;
         let at = match self.slabs.iter().rposition(continues) {
@@ -76,7 +76,7 @@ impl KeptChunks {
         slab.bytes.get(from..from.checked_add(len)?)
     }
 
-    /// The chunks of a root below a number are not needed any more.
+    /// Drops a root's chunks below a number, which are no longer needed.
     pub(crate) fn forget(&mut self, root: u16, next: u64) {
         let mut at = 0;
         while let Some(slab) = self.slabs.get(at) {
@@ -92,22 +92,22 @@ impl KeptChunks {
     }
 }
 
-/// A broadcast that was not posted yet.
+/// A broadcast that arrived before it was posted.
 pub(crate) struct Early {
     bytes: Vec<u8>,
-    /// From where to where bytes have come, as they came.
+    /// Ranges of received bytes in order of arrival.
     parts: Vec<(usize, usize)>,
 }
 
 impl Early {
-    /// The bytes that have come, each with its place.
+    /// Received bytes with their offsets.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &[u8])> + '_ {
         let part = |&(from, to): &(usize, usize)| Some((from, self.bytes.get(from..to)?));
         self.parts.iter().filter_map(part)
     }
 }
 
-/// Bytes of broadcasts that were not posted yet, by the broadcast's number.
+/// Bytes of broadcasts that were not posted yet, by number of the broadcast.
 #[derive(Default)]
 pub(crate) struct EarlyBytes {
     broadcasts: BTreeMap<u64, Early>,
@@ -115,8 +115,8 @@ pub(crate) struct EarlyBytes {
 }
 
 impl EarlyBytes {
-    /// Room for bytes `at .. at + len` of a broadcast of `total` bytes; `None`: it has no such
-    /// bytes, or so much of it is not kept.
+    /// Buffer for the bytes `at .. at + len` of a broadcast of `total` bytes; `None`: out of range,
+    /// or beyond the limit.
     pub(crate) fn room(
         &mut self,
         (broadcast, total): (u64, usize),
@@ -139,12 +139,12 @@ impl EarlyBytes {
         early.bytes.get_mut(at..end)
     }
 
-    /// A broadcast is not early any more.
+    /// Takes a broadcast that is now posted.
     pub(crate) fn take(&mut self, broadcast: u64) -> Option<Early> {
         self.broadcasts.remove(&broadcast)
     }
 
-    /// Its buffer may be used again.
+    /// Returns a broadcast's buffer for reuse.
     pub(crate) fn give_back(&mut self, early: Early) {
         let bytes: usize = self.spare.iter().map(Vec::len).sum();
         if bytes + early.bytes.len() <= EARLY_MAX {

@@ -1,4 +1,4 @@
-//! Groups of an engine: the protocol's state of each, its rails, and the memory of its operations.
+//! Open multicast groups of an engine: protocol state, rails, and the memory of operations.
 
 use crate::api::{EpId, GroupEnd};
 use crate::state::group_batch::Batches;
@@ -13,66 +13,67 @@ use marline_rails::{GroupLink, LinkId};
 use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 use std::collections::BTreeMap;
 
-/// While a member sleeps for a millisecond, a root goes on for as long as its window has room: this
-/// much leaves in that time at 4 Gbit/s.
+/// Bytes of a root's window above which a member may sleep for a millisecond without stalling it:
+/// the root sends this much in that time at 4 Gbit/s.
 pub(crate) const DOZE_WINDOW: u64 = 512 << 10;
 
-/// The ways to one member alone.
+/// A group member as unicast destination.
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
-    /// Rails and links.
+    /// Rails and links to it.
     pub(crate) links: Vec<(usize, LinkId)>,
-    /// The rail by which it was heard last.
+    /// The rail on which it was heard last.
     pub(crate) heard_by: usize,
-    /// Its multicast was heard on these lanes, as bits.
+    /// Networks on which its multicast was heard, as bits.
     pub(crate) lanes: u8,
-    /// The endpoint's node watches whether it lives.
+    /// True if the endpoint's node watches whether it is alive.
     pub(crate) watched: bool,
 }
 
-/// A group that is open.
+/// An open group.
 pub(crate) struct OpenGroup {
     pub(crate) ep: EpId,
     pub(crate) group: Group,
-    /// Of own packets.
+    /// Head of our packets.
     pub(crate) head: GroupHead,
-    /// By lane: the rail, and its number of the group.
+    /// Rail and group link of each network.
     pub(crate) lanes: Vec<(usize, GroupLink)>,
     pub(crate) members: Vec<Member>,
-    /// Members whose multicast is to be heard before the group is used.
+    /// Members whose multicast has to be heard before the group is used.
     pub(crate) leaders: Vec<usize>,
     pub(crate) memory: GroupMemory,
-    /// Sends to single members so far.
+    /// Number of unicast sends so far, for round robin.
     pub(crate) turn: usize,
-    /// When deaths are looked for next.
+    /// Time of the next check for dead members.
     pub(crate) look_at: u64,
-    /// Bytes that a probe has, so that it shows that chunks fit.
+    /// Length of a probe in bytes, which shows that packets with full chunks pass.
     pub(crate) probe_len: usize,
-    /// Its caller has closed it, as number so many of all groups: it goes on for other members.
+    /// Set when the caller has closed the group: its number among all closed groups. The group
+    /// continues for other members.
     pub(crate) closed: Option<u64>,
 }
 
-/// The groups of an engine by their number.
+/// The groups of an engine by number.
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) list: Vec<Option<Box<OpenGroup>>>,
-    /// The scheme of all; none: what fits the number of members.
+    /// Scheme of all groups; `None`: chosen by the number of members.
     pub(crate) scheme: Option<Scheme>,
-    /// The name of it, which all members of a group must have.
+    /// Name of the scheme, which has to be the same at all members of a group.
     pub(crate) scheme_name: String,
-    /// The earliest deadline of all.
+    /// Earliest deadline of all groups.
     pub(crate) due_at: Option<u64>,
-    /// Packets of some wait for room on a rail.
+    /// True if some packets wait for room on a rail.
     pub(crate) blocked: bool,
-    /// Packets that are built and have not left.
+    /// Packets that are built but not sent.
     pub(crate) batches: Batches,
     pub(crate) backlog: Backlog,
-    /// Groups that were closed so far.
+    /// Number of groups closed so far.
     pub(crate) closed: u64,
 }
 
 impl Groups {
-    /// Keeps a group: its number.
+    /// Stores a group and returns its number.
     pub(crate) fn insert(&mut self, group: Box<OpenGroup>) -> u32 {
         let free = self.list.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
@@ -83,13 +84,13 @@ impl Groups {
         at as u32
     }
 
-    /// The group of a number.
+    /// The group with a number.
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut OpenGroup> {
         self.list.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is
-    /// longer than what it says.
+    /// Length of each packet in a buffer of `len` bytes that begins with this packet. A probe is
+    /// longer than its head says.
     pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
         let probes = packet.words().any(|word| word == Word::Probe);
         let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
@@ -101,30 +102,30 @@ impl Groups {
         whole.min(len)
     }
 
-    /// Groups in which an operation has not ended.
+    /// Groups with an operation that has not ended.
     fn awaited(&self) -> impl Iterator<Item = &OpenGroup> {
         let waits = |open: &&OpenGroup| open.memory.ops.values().any(|op| op.end.is_none());
         self.list.iter().flatten().map(Box::as_ref).filter(waits)
     }
 
-    /// Returns whether there are any.
+    /// True if there are any.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited().next().is_some()
     }
 
-    /// Their rails, as bits.
+    /// Rails of such groups, as bits.
     pub(crate) fn awaited_rails(&self) -> u32 {
         let rails = self.awaited().flat_map(|open| &open.lanes);
         rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
     }
 
-    /// Says if their roots go on for as long as this member sleeps.
+    /// True if the roots of all such groups can continue while this member sleeps.
     pub(crate) fn may_doze(&self) -> bool {
         self.awaited()
             .all(|open| open.group.window_bytes() >= DOZE_WINDOW)
     }
 
-    /// Notes when the protocol wants to be called.
+    /// Updates the earliest deadline of all groups.
     pub(crate) fn note_deadlines(&mut self) {
         let all = self.list.iter().flatten();
         self.due_at = all.filter_map(|open| open.deadline()).min();
@@ -132,14 +133,14 @@ impl Groups {
 }
 
 impl OpenGroup {
-    /// When its protocol, or the look for deaths, is due.
+    /// Time of the next call to the protocol or check for dead members.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let look = self.memory.ops.iter().any(|(_, op)| op.end.is_none());
         let look = look.then_some(self.look_at);
         self.group.next_deadline().into_iter().chain(look).min()
     }
 
-    /// Takes packets that came by a rail, of which the first names this group.
+    /// Processes packets received together on a rail; the first of them names this group.
     pub(crate) fn take_batch<'a>(
         &mut self,
         now: u64,
@@ -148,12 +149,12 @@ impl OpenGroup {
     ) -> Tally {
         let tally = self.group.take_batch(now, packets, &mut self.memory);
         if let Some(Heard { from, lane }) = tally.heard {
-            self.heard(from, lane, rail); // one datagram of the kernel's has one source
+            self.heard(from, lane, rail); // datagrams that the kernel joined (GRO) have one source
         }
         tally
     }
 
-    /// A packet of a member came by a rail.
+    /// Notes a packet of a member on a rail.
     fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
         if let Some(member) = self.members.get_mut(member as usize) {
             member.heard_by = rail;
@@ -161,7 +162,7 @@ impl OpenGroup {
         }
     }
 
-    /// Lanes on which the multicast of all leaders was heard, as bits.
+    /// Networks on which the multicast of all leaders was heard, as bits.
     pub(crate) fn heard_lanes(&self) -> u8 {
         let all = (1u32 << self.lanes.len()) as u8;
         let all = if self.lanes.len() == 8 {
@@ -173,7 +174,7 @@ impl OpenGroup {
         leaders.fold(all, |lanes, leader| lanes & leader.lanes)
     }
 
-    /// Measures a packet. `None`: it has a load that no packet has.
+    /// Computes a packet's lengths. `None`: its payload is longer than a packet's.
     pub(crate) fn measure(&self, packet: &Packet) -> Option<PacketLens> {
         let words: usize = packet.words.iter().map(Word::wire_len).sum();
         let load = packet.content.as_ref().map(chunk_of);
@@ -188,7 +189,7 @@ impl OpenGroup {
         })
     }
 
-    /// Writes a packet to `out`, which is as long. `None`: its memory is gone.
+    /// Encodes a packet into `out`, which has its length. `None`: its memory is gone.
     pub(crate) fn encode(
         &mut self,
         packet: &Packet,
@@ -216,7 +217,7 @@ impl OpenGroup {
             .then_some(())?;
         let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
         debug_assert_eq!(written, lens.head);
-        out[lens.head + lens.payload..].fill(0); // of a probe
+        out[lens.head + lens.payload..].fill(0); // the padding of a probe
         let crc = crc32c(&out[4..lens.head]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
         Some(())
@@ -227,7 +228,7 @@ impl OpenGroup {
 pub(crate) struct PacketLens {
     head: usize,
     payload: usize,
-    /// A probe is longer than its head.
+    /// Length of the packet, which for a probe exceeds its head.
     pub(crate) whole: usize,
 }
 
@@ -235,11 +236,11 @@ fn chunk_of(content: &Content) -> Option<Chunk> {
     match *content {
         Content::Own { chunk, .. } | Content::Kept(chunk) => Some(chunk),
         Content::Parity { chunk, .. } => Some(chunk),
-        Content::Mark { .. } => None, // no scheme that an engine uses has them
+        Content::Mark { .. } => None, // no scheme that an engine uses has marks
     }
 }
 
-/// A broadcast of a member, as its caller posted it.
+/// A broadcast that the caller posted.
 pub(crate) struct GroupOp {
     base: *mut u8,
     len: usize,
@@ -252,7 +253,7 @@ pub(crate) struct GroupMemory {
     /// Operations by handle.
     pub(crate) ops: BTreeMap<u32, GroupOp>,
     next: u32,
-    /// Operations that end, and how.
+    /// Operations to end, with results.
     ending: Vec<(u32, GroupEnd)>,
     early: EarlyBytes,
     kept: KeptChunks,
@@ -265,7 +266,7 @@ pub(crate) struct GroupMemory {
 unsafe impl Send for GroupMemory {}
 
 impl GroupMemory {
-    /// Of a group whose chunks have so many bytes.
+    /// Memory of a group with chunks of `chunk` bytes.
     pub(crate) fn new(chunk: usize) -> GroupMemory {
         GroupMemory {
             chunk,
@@ -274,7 +275,7 @@ impl GroupMemory {
         }
     }
 
-    /// A new operation over memory that its caller lends until it ends.
+    /// Adds an operation on memory that the caller lends until the operation ends.
     pub(crate) fn insert(&mut self, base: *mut u8, len: usize) -> u32 {
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
@@ -291,7 +292,8 @@ impl GroupMemory {
         inside.then(|| op.base.wrapping_add(at))
     }
 
-    /// Puts the payload of a packet into place, and keeps it where it may be wanted again: its sum.
+    /// Copies a packet's payload into place and returns its sum; retains a copy where repairs may
+    /// need it.
     fn load(&mut self, content: &Content, head: &GroupHead, to: &mut [u8]) -> Option<u64> {
         let algorithm = Algorithm::from_u8(head.algorithm).unwrap_or(Algorithm::None);
         match *content {
@@ -301,8 +303,8 @@ impl GroupMemory {
                 keep,
             } => {
                 let from = self.lent(handle, chunk.offset, to.len())?;
-                // SAFETY: `lent` says that all of it is memory of an operation that has not ended;
-                // a packet's bytes lie elsewhere.
+                // SAFETY: `lent` has checked that all bytes are memory of an operation that has not
+                // ended; a packet's bytes lie elsewhere.
                 let sum = unsafe {
                     let seed = chunk.seed(head.group);
                     copy_and_sum(algorithm, seed, to.as_mut_ptr(), from, to.len())
@@ -333,7 +335,7 @@ impl GroupMemory {
         }
     }
 
-    /// Where the bytes of a chunk belong, if they are to be taken.
+    /// Destination of a chunk's bytes, if the chunk is to be stored.
     fn place(&mut self, place: Place, chunk: &Chunk) -> Option<*mut u8> {
         match place {
             Place::Posted { handle, .. } => self.lent(handle, chunk.offset, chunk.len as usize),
@@ -348,7 +350,7 @@ impl GroupMemory {
         }
     }
 
-    /// Ends the operations of which events said so: nothing is built of their memory any more.
+    /// Ends operations whose end events reported: no packet is built from their memory afterwards.
     pub(crate) fn end_operations(&mut self) {
         for (handle, end) in self.ending.drain(..) {
             if let Some(op) = self.ops.get_mut(&handle) {
@@ -367,8 +369,8 @@ impl GroupOwner for GroupMemory {
         let algorithm = Algorithm::from_u8(load.algorithm)?;
         let bytes = load.payload.get(..chunk.len as usize)?;
         let to = self.place(place, chunk)?;
-        // SAFETY: `place` says that so many bytes are there, of memory that is lent for this or our
-        // own; what was received lies elsewhere.
+        // SAFETY: `place` has checked that the bytes are memory that is lent for this operation or
+        // our own; received bytes lie elsewhere.
         let found = unsafe { copy_and_sum(algorithm, load.seed, to, bytes.as_ptr(), bytes.len()) };
         let right = found == load.sum;
         if right && keeps(place) {
@@ -387,7 +389,7 @@ impl GroupOwner for GroupMemory {
         };
         let all = self.place(place, &whole)?;
         let mine = (chunk.offset - span.0) as usize / self.chunk.max(1);
-        // SAFETY: `place` says that so many bytes are there, lent for this or our own.
+        // SAFETY: `place` has checked that the bytes are lent for this operation or our own.
         let all = unsafe { std::slice::from_raw_parts_mut(all, whole.len as usize) };
         let parts = all.chunks(self.chunk.max(1)).enumerate();
         for (_, other) in parts.filter(|(n, _)| *n != mine) {
@@ -411,7 +413,7 @@ impl GroupOwner for GroupMemory {
                 };
                 for (at, part) in early.parts() {
                     if let Some(to) = self.lent(handle, at as u64, part.len()) {
-                        // SAFETY: `lent` says that so many bytes are there.
+                        // SAFETY: `lent` has checked the range.
                         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
                     }
                 }
@@ -428,7 +430,7 @@ impl GroupOwner for GroupMemory {
     }
 }
 
-/// A copy of the chunk is to be kept.
+/// True if a copy of the chunk is to be retained.
 fn keeps(place: Place) -> bool {
     matches!(
         place,

@@ -1,4 +1,4 @@
-//! Operations that are open, and the memory that peers may name.
+//! Open operations, and the memory that peers may access.
 
 use crate::api::{Counter, Region};
 use crate::memory::borrowed::Borrowed;
@@ -7,43 +7,43 @@ use marline_proto::Claim;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
-/// A range of a region: its key, offset (or address) and length.
+/// A range of a region: its key, its offset or address, its length.
 pub(crate) type Range = (u64, u64, u64);
 
-/// Whose part of an operation: endpoint index, peer, and whether it reads.
+/// Origin of a part of an operation: endpoint index, peer, and whether it reads.
 pub(crate) type Whose = (u32, u32, bool);
 
-/// Registered memory.
+/// A registered region.
 #[derive(Debug)]
 pub struct Registered {
     pub(crate) region: Region,
     /// Its memory.
     pub(crate) pieces: Pieces,
-    /// Operations of peers that use it now.
+    /// Number of peers' operations that use it now.
     pub(crate) users: u32,
-    /// Count the operations of peers that read it, and that write or change it.
+    /// Counters of peers' reads, and of their writes and updates.
     pub(crate) counters: [Option<Arc<Counter>>; 2],
-    /// Parts of peers' operations, the end of which was not told.
+    /// Numbers of received parts of peers' operations whose end was not notified yet.
     parts: BTreeMap<Whose, u32>,
 }
 
-/// Operations and regions.
+/// Open operations and registered regions.
 #[derive(Default)]
 pub struct Operations {
     pub(crate) sends: OpTable<SendOp>,
     pub(crate) recvs: OpTable<RecvOp>,
-    /// Sends that leave from the memory of their caller until they are logged or over.
+    /// Sends that leave from their caller's memory until they are logged or ended.
     pub(crate) borrowed: Borrowed,
     /// Registered memory by its key.
     pub(crate) regions: BTreeMap<u64, Registered>,
-    /// How many of these peers may read or write.
+    /// Number of regions that peers may read or write.
     open: usize,
-    /// Messages that a peek set aside, by endpoint index and context.
+    /// Messages claimed by a peek, by endpoint index and context.
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
 }
 
 impl Registered {
-    /// Offset of an address, if so many bytes from there on are registered without a gap.
+    /// Offset of an address, if `len` bytes from there are registered without a gap.
     fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
         let (pieces, mut before) = (self.pieces.as_slice(), 0);
         for (i, piece) in pieces.iter().enumerate() {
@@ -65,12 +65,12 @@ impl Registered {
 }
 
 impl Operations {
-    /// Peers may read or write some memory.
+    /// True if peers may read or write some memory.
     pub(crate) fn is_open(&self) -> bool {
         self.open > 0
     }
 
-    /// Adds memory under a key of its own; `false`: the key is another's.
+    /// Registers memory under a key; `false`: the key is in use.
     pub(crate) fn add_region(&mut self, key: u64, region: Region, pieces: Pieces) -> bool {
         let Entry::Vacant(slot) = self.regions.entry(key) else {
             return false;
@@ -86,22 +86,22 @@ impl Operations {
         true
     }
 
-    /// Forgets memory.
+    /// Removes a region.
     pub(crate) fn remove_region(&mut self, key: u64) -> Option<Registered> {
         let removed = self.regions.remove(&key)?;
         self.open -= usize::from(removed.region.is_open());
         Some(removed)
     }
 
-    /// An operation of a peer no longer uses a region.
+    /// Ends a peer's use of a region.
     pub(crate) fn leave_region(&mut self, key: u64) {
         if let Some(region) = self.regions.get_mut(&key) {
             region.users = region.users.saturating_sub(1);
         }
     }
 
-    /// An operation of a peer on a region has ended well, which read, wrote: once, also with a
-    /// counter that counts both.
+    /// Counts a successful operation of a peer that read, wrote: once, even with a counter for
+    /// both.
     pub(crate) fn count(&self, key: u64, [reads, writes]: [bool; 2]) {
         let Some(Registered { counters, .. }) = self.regions.get(&key) else {
             return;
@@ -113,15 +113,15 @@ impl Operations {
         counting.for_each(|counter| counter.count(true));
     }
 
-    /// A part of a peer's operation was let into a region.
+    /// Notes a part of a peer's operation on a region.
     pub(crate) fn part_came(&mut self, key: u64, whose: Whose) {
         if let Some(region) = self.regions.get_mut(&key) {
             *region.parts.entry(whose).or_default() += 1;
         }
     }
 
-    /// An operation of a peer is over that has so many parts under a key; `false`: they came
-    /// before the region that has it now.
+    /// Ends a peer's operation with `parts` parts under a key; `false`: they belong to an earlier
+    /// region with this key.
     pub(crate) fn take_parts(&mut self, key: u64, whose: Whose, parts: u8) -> bool {
         let Some(region) = self.regions.get_mut(&key) else {
             return false;
@@ -134,22 +134,22 @@ impl Operations {
         left.is_some()
     }
 
-    /// Some peers will tell of nothing any more.
+    /// Forgets the open operations of peers that send no more notifications.
     pub(crate) fn forget_parts(&mut self, of: impl Fn(u32, u32) -> bool) {
         for region in self.regions.values_mut() {
             region.parts.retain(|&(ep, peer, _), _| !of(ep, peer));
         }
     }
 
-    /// As [`Operations::region_at`], for a peer that uses it until it leaves it.
+    /// Like [`Operations::region_at`], and notes a use until [`Operations::leave_region`].
     pub(crate) fn enter_region(&mut self, range: Range, write: bool) -> Option<Pieces> {
         let place = self.region_at(range, (!write, write))?;
         self.regions.get_mut(&range.0)?.users += 1;
         Some(place)
     }
 
-    /// The memory that a peer names, if all of it is registered for what the peer does: reading
-    /// it, writing it.
+    /// The memory that a peer names, if all of it is registered for the peer's access (read,
+    /// write).
     pub(crate) fn region_at(
         &self,
         (key, addr, len): Range,

@@ -1,32 +1,32 @@
-//! The outages that this process knows of, and who is told.
+//! The outages that this process knows, and its warnings about them.
 
 use crate::stats::events::{Event, Recorder};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Warnings of a process that a rail is lost or back, at most: more of them are a flood, and the
-/// page has them all.
+/// Most warnings of a process about rails that are lost or back; further ones would flood the log,
+/// and the page has them all.
 const WARNINGS_MAX: u32 = 20;
 
-/// Those who refuse what is sent to others, as far as they are told of.
+/// Most recorded addresses that reject packets to others.
 const BARRED_MAX: usize = 64;
 
 /// A path: index of the endpoint, peer, local rail, remote rail.
 pub(crate) type PathName = (u32, u32, u8, u8);
 
-/// Outages now.
+/// Current outages.
 pub(crate) struct Outages {
     recorder: Option<Recorder>,
-    /// This process warns for its host.
+    /// True if this process warns for its host.
     speaks: bool,
     warnings: u32,
-    /// Paths that were given up though their rail is up.
+    /// Paths that are down although their rail is up.
     lost: BTreeSet<PathName>,
-    /// Rails that stood in (bit n: rail n).
+    /// Standby rails that have carried (bit n: rail n).
     stood_in: u32,
-    /// Rails of which it was said that they are waited for (bit n: rail n).
+    /// Rails whose waiting was logged (bit n: rail n).
     awaited: u32,
-    /// Rails, and the addresses that refuse what they send to others.
+    /// Rails with the addresses that reject their packets to others.
     barred: BTreeSet<(u8, IpAddr)>,
 }
 
@@ -45,8 +45,8 @@ impl Default for Outages {
 }
 
 impl Outages {
-    /// Events go to this page. Of the processes of a host the first one warns, if they are told
-    /// which they are.
+    /// Sets the recorder of events. The first process of each host warns; every process does if the
+    /// launcher gives no local rank.
     pub(crate) fn open(&mut self, recorder: Option<Recorder>) {
         (self.recorder, self.speaks) = (recorder, local_rank_from_env().unwrap_or(0) == 0);
     }
@@ -58,23 +58,23 @@ impl Outages {
         }
     }
 
-    /// Somebody refuses what a rail sends to others. `true`: that is new.
+    /// Notes that `by` rejects a rail's packets to others. `true`: not known before.
     pub(crate) fn bar(&mut self, rail: u8, by: IpAddr) -> bool {
         self.barred.len() < BARRED_MAX && self.barred.insert((rail, by))
     }
 
-    /// A path was given up. `true`: it is the first of its rail, and that is to be said.
+    /// Notes that a path is down. `true`: it is the first of its rail, which is worth a warning.
     pub(crate) fn lose(&mut self, path: PathName) -> bool {
         let first = !self.has_lost(path.2);
         self.lost.insert(path) && first
     }
 
-    /// A path is in use again. `true`: it was the last of its rail that was lost.
+    /// Notes that a path is in use again. `true`: it was the last lost path of its rail.
     pub(crate) fn regain(&mut self, path: PathName) -> bool {
         self.lost.remove(&path) && !self.has_lost(path.2)
     }
 
-    /// A rail that stands by carries for a peer; whether it did before for any.
+    /// Notes that a standby rail carries for a peer; returns whether it carried before for any.
     pub(crate) fn stood_in(&mut self, path: PathName) -> bool {
         let bit = 1_u32.checked_shl(path.2.into()).unwrap_or(0);
         let before = self.stood_in & bit != 0;
@@ -82,7 +82,7 @@ impl Outages {
         before
     }
 
-    /// A rail is waited for; whether that is new.
+    /// Notes that a rail waits; returns whether that is new.
     pub(crate) fn await_rail(&mut self, rail: u8) -> bool {
         let bit = 1_u32.checked_shl(rail.into()).unwrap_or(0);
         let before = self.awaited & bit != 0;
@@ -90,14 +90,14 @@ impl Outages {
         !before
     }
 
-    /// Nothing is expected of a peer any more.
+    /// Forgets the paths to a peer.
     pub(crate) fn forget(&mut self, ep: u32, peer: u32) {
         if !self.lost.is_empty() {
             self.lost.retain(|path| (path.0, path.1) != (ep, peer));
         }
     }
 
-    /// An endpoint closes.
+    /// Forgets the paths of a closing endpoint.
     pub(crate) fn forget_endpoint(&mut self, ep: u32) {
         self.lost.retain(|path| path.0 != ep);
     }
@@ -106,8 +106,7 @@ impl Outages {
         self.lost.iter().any(|path| path.2 == rail)
     }
 
-    /// True if something is to be said at warning level: this process speaks, and did not speak too
-    /// often.
+    /// True if this process may log another warning, which it then counts.
     pub(crate) fn may_warn(&mut self) -> bool {
         if !self.speaks || self.warnings >= WARNINGS_MAX {
             return false;
@@ -116,13 +115,13 @@ impl Outages {
         true
     }
 
-    /// The last warning was given.
+    /// True after the last warning.
     pub(crate) fn is_silent(&self) -> bool {
         self.warnings == WARNINGS_MAX
     }
 }
 
-/// The rank among the processes of the host that common launchers put into the environment.
+/// Rank among the processes of the host, from the environment variables of common launchers.
 fn local_rank_from_env() -> Option<u32> {
     let names = [
         "MPI_LOCALRANKID",

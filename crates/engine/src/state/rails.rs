@@ -1,4 +1,4 @@
-//! The rails, and what waits for each of them.
+//! The rails and their pending packets, writes and reads.
 
 use crate::api::EpId;
 use crate::memory::autotune::Autotune;
@@ -12,90 +12,91 @@ use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-/// After so long the rail is given up, as one whose writes do not end.
+/// Time in nanoseconds after which a rail with a full queue, or with a write that does not end, is
+/// given up for a while.
 pub(crate) const STUCK_NS: u64 = 100_000_000;
-/// The thread waits at least so long between two tries.
+/// Shortest time in nanoseconds between two attempts of the thread.
 const PAUSE_NS: u64 = 20_000;
 
-/// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
+/// Keys of registered memory: pairs (rail, key) by (endpoint index, inbound number).
 pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
 
-/// A read of a peer's memory that is under way.
+/// A read of a peer's memory in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingRead {
-    /// The rail's name for it.
+    /// The rail's identifier of the read.
     pub token: u64,
-    /// The inbound message: its endpoint, the node's name for it, and the offset in it.
+    /// Endpoint, inbound number and offset of the message.
     pub of: (EpId, u64, u64),
     /// Bytes.
     pub len: usize,
-    /// The receive, and where the bytes are in its memory.
+    /// Handle of the receive, and the offset of the bytes in its memory.
     pub(crate) place: (u32, u64),
-    /// The sum that workers may make.
+    /// The checksum that workers may compute.
     pub(crate) part: Option<Part>,
-    /// Time that it may take once nothing is before it.
+    /// Timeout in nanoseconds once no earlier request is ahead of it.
     pub patience_ns: u64,
-    /// When it was first looked at, or something before it ended since.
+    /// Start of that timeout: the first check of the read, or the end of an earlier request since.
     pub since_ns: Option<u64>,
-    /// How many things the rail's device was given before it.
+    /// Number of requests given to the rail's device before it.
     pub(crate) ahead: u64,
 }
 
-/// Bytes that were read, and that workers were given to sum before the node is told.
+/// Bytes that were read and are being summed by workers, before the node is notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummedRead {
-    /// As of [`OutstandingRead`].
+    /// As [`OutstandingRead::of`].
     pub(crate) of: (EpId, u64, u64),
     pub(crate) part: Part,
-    /// When to look again: what no worker has begun by then is taken back.
+    /// Time of the next check; a part that no worker has begun by then is withdrawn.
     pub(crate) look_ns: u64,
 }
 
-/// A rail with what the engine keeps of it.
+/// A rail with the engine's state for it.
 pub struct RailState<T> {
     /// Sending half.
     pub tx: T,
-    /// Interface name, for people.
+    /// Interface name, for display.
     pub name: String,
     /// Counters.
     pub counters: RailCounters,
-    /// The buffer of the rail in which packets for it are built; `None`: all of its buffers wait or
-    /// are in flight.
+    /// The rail's buffer in which its packets are built; `None`: all of its buffers are pending or
+    /// in flight.
     pub buffer: Option<BufId>,
-    /// A batch that the rail had no room for.
+    /// A batch for which the rail's queue had no room.
     pub pending: Option<Pending>,
-    /// It waits for room.
+    /// Set while the rail's queue is full.
     pub backpressure: Option<Backpressure>,
-    /// It is not given up sooner: if it is native what it holds is lost then, and if it is the only
-    /// rail nothing else carries that.
+    /// Completion watchdog in nanoseconds. Longer where giving up costs data: on a native rail,
+    /// which loses its pending packets, and on the only rail, which no other replaces.
     pub patience_ns: u64,
-    /// When it was last given up for having none.
+    /// Time at which the rail was last given up for a full queue.
     pub stuck_ns: Option<u64>,
-    /// A packet that tells of a direct write, and is to leave with the next one or after it.
+    /// Write notification of a direct write, to be sent with or after the next one.
     pub notice: Option<WriteNotice>,
-    /// Writes that the rail has not done with, oldest first.
+    /// Writes that the rail has not completed, oldest first.
     pub outstanding: Vec<OutstandingWrite>,
-    /// Reads that are under way.
+    /// Reads in flight.
     pub reads: Vec<OutstandingRead>,
-    /// Time to try again after an error of the rail.
+    /// Time of the next attempt after an error of the rail.
     pub retry_at: Option<u64>,
-    /// Length of the packets of the last batch received.
+    /// Length of the packets in the batch received last.
     pub segment: usize,
-    /// Datagrams of a direct write, as its nodes know it.
+    /// Datagrams per direct write, as configured in its nodes.
     pub direct_datagrams: usize,
-    /// Bytes of direct writes that may still come in parts, and until when.
+    /// Bytes of direct writes that may still arrive as late fragments, and the time until then.
     pub strays: (usize, u64),
-    /// State of the rail as last told.
+    /// State of the rail as last reported.
     pub up: bool,
-    /// When it went down, the last time.
+    /// Time at which the rail last went down.
     pub down_ns: u64,
-    /// It had waited for its interface, and is about to be up for the first time.
+    /// True if the rail waited for its interface and is about to be up for the first time.
     pub came: bool,
-    /// Writes may name memory that its device was let read; not, since it said so.
+    /// True while writes may read registered source memory; cleared when the rail refuses it.
     pub opens: bool,
 }
 
-/// A batch (or a write with its packet) that a rail had no room for.
+/// A batch, or a write with its packet, for which a rail's queue had no room.
 pub struct Pending {
     /// Where to.
     pub dest: Dest,
@@ -105,16 +106,16 @@ pub struct Pending {
 
 /// The packets of a [`Pending`].
 pub enum Body {
-    /// A batch, in the buffer in which it was built.
+    /// A batch in the buffer in which it was built.
     Batch {
-        /// A buffer that the rail has lent.
+        /// The rail's buffer.
         buffer: BufId,
-        /// Bytes in it.
+        /// Length of the batch in bytes.
         len: usize,
         /// Length of each packet.
         segment: usize,
     },
-    /// A packet, and the write that it tells of.
+    /// A write notification and its write.
     Write(Vec<u8>, PendingWrite),
 }
 
@@ -128,7 +129,7 @@ impl Pending {
     }
 }
 
-/// How long a rail has had no room.
+/// The time for which a rail's queue has been full.
 #[derive(Clone, Copy, Debug)]
 pub struct Backpressure {
     pub(crate) since_ns: u64,
@@ -137,13 +138,13 @@ pub struct Backpressure {
 }
 
 impl Backpressure {
-    /// When to try again, at the latest.
+    /// Latest time of the next attempt.
     pub(crate) fn deadline(&self) -> u64 {
         self.try_ns + PAUSE_NS
     }
 }
 
-/// The link and flow of a packet to one peer; what goes to a group has none.
+/// Link and ECMP flow of a packet to one peer; packets to a group have none.
 #[inline]
 pub(crate) fn link_of(dest: Dest) -> (LinkId, u8) {
     match dest {
@@ -157,25 +158,25 @@ pub struct Rails<T> {
     pub(crate) list: Vec<RailState<T>>,
     /// The rail in whose buffer the next packet is built.
     pub(crate) built_for: usize,
-    /// Rails that have no room now, bit n for rail n.
+    /// Rails with full queues, bit n for rail n.
     pub(crate) full_mask: u32,
     /// Memory that peers may write into.
     pub(crate) rkeys: Rkeys,
     /// Memory of sends that peers may read: rail and key by operation.
     pub(crate) offers: BTreeMap<u32, (u8, u64)>,
-    /// Memory of sends that rails' own devices may read: the key by operation and rail.
+    /// Memory of sends that our devices may read: key by operation and rail.
     pub(crate) sources: BTreeMap<(u32, u8), u64>,
-    /// Names of writes and reads so far.
+    /// Last identifier of a write or read.
     pub(crate) write_token: u64,
-    /// Direct writes are summed before they leave, or after it.
+    /// Learns whether to sum direct writes before or after they leave.
     pub(crate) sum_first: Autotune,
-    /// Sums that workers make of what is written, and of what was read.
+    /// Checksums that workers compute over written and read memory.
     pub(crate) sums: Sums,
-    /// Reads that are over, whose bytes they sum.
+    /// Completed reads whose bytes workers sum.
     pub(crate) summed: Vec<SummedRead>,
-    /// The memory that the write under hand reads; empty between writes, kept for its room.
+    /// Memory pieces of the current write; empty between writes, retained for its capacity.
     pub(crate) pieces: Vec<Piece>,
-    /// An empty buffer for the packet of the next write.
+    /// Empty buffer for the packet of the next write.
     pub(crate) spare: Vec<u8>,
 }
 
@@ -196,7 +197,7 @@ impl<T> DerefMut for Rails<T> {
 }
 
 impl<T: RailTx> Rails<T> {
-    /// Rails of these names and sending halves.
+    /// Creates the state of rails from names and sending halves.
     pub(crate) fn new(rails: Vec<(String, T)>, cfg: &Config) -> Rails<T> {
         let mut list: Vec<_> = rails.into_iter().map(RailState::new).collect();
         let alone = list.len() == 1;
@@ -223,8 +224,8 @@ impl<T: RailTx> Rails<T> {
         }
     }
 
-    /// The buffer in which the next packet is built, before it is known which rail carries it: that
-    /// of the rail that carried the last, if it has one.
+    /// The buffer in which the next packet is built, before its rail is known: that of the rail
+    /// that carried the last packet, if it has one.
     #[inline]
     pub(crate) fn build_buffer(&self) -> Option<(usize, BufId)> {
         let last = self.list.get(self.built_for).and_then(|rail| rail.buffer);
@@ -235,8 +236,8 @@ impl<T: RailTx> Rails<T> {
         last.map(|id| (self.built_for, id)).or_else(any)
     }
 
-    /// The packet just built in the buffer of rail `at` leaves by another: its head goes to a
-    /// buffer of that one. `None`: it has none.
+    /// Moves the head of a packet built in the buffer of rail `at` to a buffer of its actual rail.
+    /// `None`: that rail has no buffer.
     #[cold]
     pub(crate) fn move_head(
         &mut self,
@@ -250,8 +251,8 @@ impl<T: RailTx> Rails<T> {
         Some(to)
     }
 
-    /// The key under which the memory of a send is open to the device of a rail: from now on, if it
-    /// was not. `None`: the rail has no such keys.
+    /// The key under which a rail's device may read a send's memory, which is registered if
+    /// necessary. `None`: the rail has no such keys.
     pub(crate) fn source_of(&mut self, of: (u32, u8), send: &Pieces) -> Option<u64> {
         let rail = &mut self.list[of.1 as usize];
         if !rail.opens {
@@ -274,7 +275,7 @@ impl<T: RailTx> Rails<T> {
         key
     }
 
-    /// Closes the memory of a send.
+    /// Ends the registrations of a send's memory.
     pub(crate) fn close_source(&mut self, handle: u32) {
         let of_it = (handle, 0)..=(handle, u8::MAX);
         while let Some((&of, &key)) = self.sources.range(of_it.clone()).next() {
@@ -283,13 +284,13 @@ impl<T: RailTx> Rails<T> {
         }
     }
 
-    /// Takes the buffer of a packet that has left, for that of the next write.
+    /// Reuses the buffer of a packet that was sent for the next write.
     pub(crate) fn reuse(&mut self, mut packet: Vec<u8>) {
         packet.clear();
         self.spare = packet;
     }
 
-    /// Ends the registration of an inbound message's memory; workers read it no more.
+    /// Ends the registrations of an inbound message's memory, and workers' reads of it.
     pub(crate) fn deregister(&mut self, of: (u32, u64)) {
         self.sums
             .withdraw(|owner| owner == Owner::Inbound(of.0, of.1));
@@ -298,7 +299,7 @@ impl<T: RailTx> Rails<T> {
         }
     }
 
-    /// Ends the registrations of those endpoints (by index) that satisfy `of`.
+    /// Ends the registrations of all endpoints whose index satisfies `of`.
     pub(crate) fn deregister_all_of(&mut self, of: impl Fn(u32) -> bool) {
         let keys: Vec<_> = (self.rkeys.keys().copied()).filter(|k| of(k.0)).collect();
         keys.into_iter().for_each(|key| self.deregister(key));
@@ -306,7 +307,7 @@ impl<T: RailTx> Rails<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// Its interface is called so from now on. (Verbs rails have none.)
+    /// Renames the rail after its interface. (Verbs rails have none.)
     pub(crate) fn call(&mut self, interface: &str) {
         let kind = if self.name.starts_with("tcp:") {
             "tcp:"
@@ -340,12 +341,11 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// Sends the first `len` bytes of the buffer in which packets were built. After `Busy` they are
-    /// still there.
+    /// Sends the first `len` bytes of the build buffer. After `Busy` the buffer still holds them.
     #[inline]
     pub(crate) fn send_built(&mut self, first: &Transmit, len: usize) -> SendOutcome {
         let Some(buffer) = self.buffer else {
-            return SendOutcome::Sent; // built nowhere: lost
+            return SendOutcome::Sent; // no buffer: the packet is lost
         };
         let (link, flow) = link_of(first.dest);
         let outcome = (self.tx).send_buffer(link, buffer, len, first.len, flow);
@@ -363,7 +363,7 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// The packets in the buffer wait for room; what is built next is built in another.
+    /// Sets the full build buffer aside until there is room; later packets use another buffer.
     pub(crate) fn keep_built(&mut self, first: &Transmit, len: usize) -> Option<Pending> {
         let buffer = self.buffer.take()?;
         self.buffer = self.tx.lend();
@@ -380,8 +380,8 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// Notes which reads are under way, and what its device has done with since it was looked at
-    /// last: the patience with all that was given to it behind that begins anew.
+    /// Starts the timeouts of new reads, and restarts those of all writes and reads behind requests
+    /// that the device has completed since the last call.
     pub(crate) fn look_at_device(&mut self, now: u64) {
         if self.outstanding.is_empty() && self.reads.is_empty() {
             return;
@@ -398,8 +398,8 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// When the oldest write, or a read, has not ended for too long. Where a peer's processor makes
-    /// the copy, it may be busy, and a peer that is gone takes its link with it.
+    /// Time at which the oldest write or a read has exceeded its timeout. Excludes writes that the
+    /// peer's processor copies: it may be busy, and a dead peer ends its link.
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first();
         let oldest = oldest.filter(|_| !self.tx.caps().one_copy);
@@ -410,7 +410,7 @@ impl<T: RailTx> RailState<T> {
         [written, read].into_iter().flatten().min()
     }
 
-    /// When `tick` has something to do for the rail.
+    /// Time of the rail's next work in `tick`.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let begun = self.reads.iter().any(|read| read.since_ns.is_none());
         let begun = begun.then_some(0);

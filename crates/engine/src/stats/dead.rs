@@ -1,5 +1,5 @@
-//! The peers that a job's processes gave up, put together from their pages: one entry for each
-//! process that is dead, the root cause first.
+//! Dead peers of a job, from the pages of its processes: one entry per dead process, the root cause
+//! first.
 
 use super::events::{differing, Event, Kind, Reason};
 use super::outages::by_endpoint;
@@ -8,40 +8,40 @@ use super::reader::{JobPage, PeerRow};
 use marline_wire::RailKind;
 use std::collections::HashMap;
 
-/// A process that was given up.
+/// A process that was declared dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadPeer {
-    /// Its endpoint number: of several, the one that was given up first.
+    /// Its endpoint number; of several, the one declared dead first.
     pub endpoint: u64,
-    /// An address of it.
+    /// One of its addresses.
     pub address: String,
-    /// Its rank, if its own page is here, too, and has it.
+    /// Its rank, if its own page is among the pages and has it.
     pub rank: Option<u32>,
-    /// Its host, if its own page is here, too.
+    /// Its host, if its own page is among the pages.
     pub host: Option<String>,
-    /// Processes that gave it up.
+    /// Number of processes that declared it dead.
     pub named_by: usize,
-    /// Its process is gone, or its host refused what was sent to it.
+    /// True if its process is gone or its host refused packets.
     pub gone: bool,
-    /// Why it was given up first.
+    /// Reason of the first declaration.
     pub reason: Reason,
-    /// Words about both sides, where their settings or their rails are the reason.
+    /// Details of both sides if their settings or their rails are the reason.
     pub detail: String,
-    /// When it was given up first, in nanoseconds since 1970; 0: no event tells.
+    /// Time of the first declaration in nanoseconds since 1970; 0: no event has it.
     pub from_unix_ns: u64,
-    /// The process had given up a peer itself before: most likely it ended for that.
+    /// True if the process had declared another peer dead before, which most likely ended it.
     pub follows: bool,
 }
 
-/// One process that gives up another.
+/// One process's declaration that another is dead.
 struct Named<'a> {
     by: &'a JobPage,
     row: &'a PeerRow,
-    /// The event that tells of it, if the page still has it.
+    /// Its event, if the page still has it.
     event: Option<&'a Event>,
 }
 
-/// The dead of these pages.
+/// The dead peers in these pages.
 pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
     let by_endpoint = by_endpoint(pages);
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -61,16 +61,17 @@ pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
         }
     }
     let mut dead: Vec<DeadPeer> = dead.into_iter().map(counted).collect();
-    // The cause for which a process was killed or aborted came before its own end.
+    // The cause for which a process was killed or aborted precedes its own end.
     dead.sort_by_key(|d| (d.follows, d.from_unix_ns, std::cmp::Reverse(d.named_by)));
     dead
 }
 
-/// All that name a dead peer.
+/// All declarations that a peer is dead.
 fn named(pages: &[JobPage]) -> impl Iterator<Item = Named<'_>> {
     pages.iter().flat_map(|by| {
         by.peers.iter().filter_map(move |row| {
-            // An endpoint that has closed has rows of peers that are closed, too.
+            // After an endpoint closes, the rows of its dead peers say closed: look at the events,
+            // too.
             let event = deaths(by).find(|event| event.peer == row.endpoint);
             let dead = row.state == PeerState::Dead || event.is_some();
             dead.then_some(Named { by, row, event })
@@ -83,7 +84,7 @@ fn deaths(page: &JobPage) -> impl Iterator<Item = &Event> {
     list.filter(|event| event.kind == Kind::PeerDead)
 }
 
-/// A name that tells one process from others: of its own page, or else its address.
+/// Identifies a process: by its own page, or else by its address.
 fn place(named: &Named<'_>, own: Option<&JobPage>) -> String {
     match own {
         Some(page) => process(page),
@@ -92,7 +93,7 @@ fn place(named: &Named<'_>, own: Option<&JobPage>) -> String {
     }
 }
 
-/// The process of a page; pages without a process, as tests make them, are each one of their own.
+/// Identifies the process of a page; pages without a process, as in tests, are distinct.
 fn process(page: &JobPage) -> String {
     match page.process_key() {
         Some(key) => format!("{key:?}"),
@@ -104,7 +105,7 @@ fn is_earlier(event: Option<&Event>, than: &DeadPeer) -> bool {
     event.is_some_and(|e| than.from_unix_ns == 0 || e.unix_ns < than.from_unix_ns)
 }
 
-/// The first word of a peer's end.
+/// Takes over a declaration that is earlier than the others.
 fn take(peer: &mut DeadPeer, named: &Named<'_>, own: Option<&JobPage>) {
     peer.endpoint = named.row.endpoint;
     peer.address.clone_from(&named.row.address);
@@ -128,7 +129,7 @@ fn counted((mut peer, mut by): (DeadPeer, Vec<String>)) -> DeadPeer {
     peer
 }
 
-/// The place of the process that tells, for people.
+/// Text for the place of a declaring process.
 fn speaker(page: &JobPage) -> String {
     match page.rank {
         Some(rank) => format!("at rank {rank} on {}", page.host),
@@ -137,7 +138,7 @@ fn speaker(page: &JobPage) -> String {
     }
 }
 
-/// The kinds of rails of a process and of a peer that none of them reaches.
+/// Text for the kinds of rails of a process and of a peer that cannot reach each other.
 fn kinds_of_both(by: &JobPage, (ours, theirs): (u32, u32)) -> String {
     let what = match ours & theirs {
         0 => "no common kind of rail",
@@ -151,7 +152,7 @@ fn kinds_of_both(by: &JobPage, (ours, theirs): (u32, u32)) -> String {
     )
 }
 
-/// Kinds of rails by a mask of their numbers.
+/// Text for kinds of rails, from a mask of their numbers.
 fn list_kinds(mask: u32) -> String {
     let has = |kind: &&RailKind| mask >> **kind as u32 & 1 == 1;
     let kinds = RailKind::BY_REACH.iter().filter(has);
@@ -163,7 +164,7 @@ fn list_kinds(mask: u32) -> String {
 }
 
 impl DeadPeer {
-    /// A name for people.
+    /// Name for display.
     pub fn name(&self) -> String {
         let name = match self.rank {
             Some(rank) => format!("rank {rank}"),
@@ -175,7 +176,7 @@ impl DeadPeer {
         }
     }
 
-    /// Why it was given up, for people.
+    /// Reason for display.
     pub fn why(&self) -> &str {
         match self.reason {
             Reason::Settings | Reason::NoCommonRail => &self.detail,
@@ -187,7 +188,7 @@ impl DeadPeer {
         }
     }
 
-    /// The peer was given up at first contact, and may be well.
+    /// True if the peer was refused at first contact; it may be alive.
     pub fn is_refused(&self) -> bool {
         matches!(self.reason, Reason::Settings | Reason::NoCommonRail)
     }

@@ -1,5 +1,5 @@
-//! Events of paths, rails and peers, as records of the rings of a page: when, to whom, why, what
-//! was moved, and how long nothing was delivered.
+//! Events of paths, rails and peers as records in a page's rings: time, peer, reason, packets
+//! moved, and duration without delivery.
 
 use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
 use super::map::Mapped;
@@ -20,15 +20,15 @@ macro_rules! named {
         pub enum $type { #[default] $($(#[doc = $doc])+ $variant = $number,)* }
 
         impl $type {
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [$type] = &[$($type::$variant),*];
 
-            /// Its name in JSON, which stays as it is.
+            /// Stable name in JSON.
             pub fn name(self) -> &'static str {
                 match self { $($type::$variant => $name,)* }
             }
 
-            /// From a record's byte; the first for numbers of no sense.
+            /// Decodes a record's byte; unknown numbers give the first value.
             pub fn from_number(number: u8) -> $type {
                 Self::ALL.iter().copied().find(|&k| k as u8 == number).unwrap_or_default()
             }
@@ -39,104 +39,104 @@ macro_rules! named {
 named! {
     /// The kind of an event.
     Kind {
-        /// Of a later version, or nonsense.
+        /// Unknown: from a later version, or an invalid record.
         Unknown = 0, "unknown";
-        /// A path that had been given up is in use again.
+        /// A path that was declared down is in use again.
         PathUp = 1, "path-up";
-        /// It is in doubt that what is sent on a path arrives.
+        /// A path became suspect: packets on it may not arrive.
         PathSuspect = 2, "path-suspect";
-        /// A path in doubt answers.
+        /// A suspect path answered.
         PathCleared = 3, "path-cleared";
-        /// A path was given up.
+        /// A path was declared down.
         PathDown = 4, "path-down";
-        /// A path was given up, and has to prove itself by undamaged packets.
+        /// A path was isolated because it damages packets; undamaged packets reinstate it.
         PathQuarantined = 5, "path-quarantined";
-        /// Something of ours arrived at the peer for the first time since a path was given up.
+        /// First delivery to the peer since a path was declared down.
         Resumed = 6, "resumed";
-        /// A path lost its long packets, or its connection was silent: it goes on with others.
+        /// A path dropped long packets (black hole) or its connection was silent; it continues with
+        /// shorter packets.
         PathShrank = 7, "path-shrank";
-        /// A peer was given up.
+        /// A peer was declared dead.
         PeerDead = 8, "peer-dead";
-        /// A rail does not work: its interface, its address or its device is gone.
+        /// A rail is down: its interface, address or device is gone.
         RailDown = 9, "rail-down";
-        /// It works again.
+        /// A rail is up again.
         RailUp = 10, "rail-up";
-        /// A rail that stood by carries, because no other does.
+        /// A standby rail carries because no other rail does.
         StoodIn = 11, "stood-in";
-        /// A rail goes on at another address of its interface.
+        /// A rail continues at another address of its interface.
         RailMoved = 12, "rail-moved";
-        /// A rail waits for its interface, or for an address of it.
+        /// A rail waits for its interface or for an address on it.
         RailAwaited = 13, "rail-awaited";
-        /// The interface of a rail that waited for it is there, and has an address.
+        /// The interface of a waiting rail appeared, with an address.
         RailCame = 14, "rail-came";
-        /// The interface of a rail has another name.
+        /// The interface of a rail was renamed.
         RailRenamed = 15, "rail-renamed";
-        /// Another source port or connection is tried for a path that is silent.
+        /// A silent path gets another source port or connection.
         PathRerouted = 16, "path-rerouted";
-        /// Somebody on the way refuses packets to others: a firewall.
+        /// A firewall rejects packets to other hosts.
         RailBarred = 17, "rail-barred";
-        /// Peers of one host are silent while something here waits for them.
+        /// Peers on one host are silent while an operation here waits for them.
         PeerAwaited = 18, "peer-awaited";
     }
 }
 
 named! {
-    /// Why it happened.
+    /// The reason of an event.
     Reason {
-        /// Nothing is to be said.
+        /// No reason.
         None = 0, "none";
-        /// Packets were answered, or acknowledged.
+        /// Packets were answered or acknowledged.
         Answered = 1, "answered";
-        /// Packets were not answered, while others were on another path.
+        /// Packets were not answered, while packets on another path were.
         Unanswered = 2, "unanswered";
-        /// No acknowledgement came in time.
+        /// No ack came in time.
         Late = 3, "late";
         /// The rail is down.
         Rail = 4, "rail-down";
-        /// The connection broke, or could not be made, with an error number.
+        /// The connection broke or could not be made; the detail is the error number.
         Link = 5, "connection-broke";
-        /// The rail had no room for long.
+        /// The rail's queue was full for too long.
         NoRoom = 6, "no-room";
         /// Too many packets arrived damaged.
         Corrupt = 7, "corrupt";
-        /// No packets pass that are long enough for data.
+        /// Packets long enough for data do not pass.
         Size = 8, "size";
-        /// The other paths are as bad.
+        /// The other paths are no better.
         NoBetter = 9, "no-better";
-        /// The system says so.
+        /// Reported by the operating system.
         System = 10, "system";
-        /// Its host refuses what is sent to it.
+        /// The peer's host refuses packets to the peer.
         Refused = 11, "refused";
-        /// It was silent on every path.
+        /// The peer was silent on every path.
         Silent = 12, "silent";
-        /// It is heard, but nothing arrives at it.
+        /// The peer is heard, but packets to it do not arrive.
         Deaf = 13, "deaf";
-        /// Something was lost on a rail without software reliability.
+        /// A packet was lost on a rail without software reliability.
         Lost = 14, "lost";
         /// The peer's rail has another address.
         Moved = 15, "moved";
         /// The peer closed the connection.
         Closed = 16, "connection-closed";
-        /// The peer's host says that nobody listens there.
+        /// The peer's host refused the connection: no process listens there.
         NobodyListens = 17, "connection-refused";
-        /// Nobody answered on the connection, or when it was to be made.
+        /// The connection, or the attempt to make it, timed out.
         NobodyAnswers = 18, "connection-unanswered";
-        /// An adapter ended a request of the connection with an error.
+        /// An adapter ended a request on the connection with an error.
         Completion = 19, "completion-error";
-        /// The process is gone: its connections ended, or nobody on this host has its name.
+        /// The process is gone: its connections ended, or no process on this host has its name.
         Gone = 20, "process-gone";
         /// Settings that both sides must share differ.
         Settings = 21, "settings-differ";
-        /// No rail of the process reaches any of the peer's.
+        /// No rail of this process reaches a rail of the peer.
         NoCommonRail = 22, "no-common-rail";
     }
 }
 
-/// Bits of the word for the end of a connection that are the number, the others the reason.
+/// Low bits of a link-end word that hold the error number; the bits above hold the reason.
 const NUMBER_BITS: u32 = 24;
 
-/// The words of adapters for a request that failed (`ibv_wc_status`), as far as it befalls
-/// connections.
+/// Adapter status codes of failed requests (`ibv_wc_status`) that concern connections.
 const COMPLETIONS: [(u32, &str); 9] = [
     (1, "local length error"),
     (4, "local protection error"),
@@ -149,8 +149,8 @@ const COMPLETIONS: [(u32, &str); 9] = [
     (19, "fatal error"),
 ];
 
-/// Words about a setting that both sides must share and that differs: `ours`, whether it is on
-/// `here`, and off `there`; or the other way round.
+/// Describes a setting that differs between both sides: `here` is on at the side where `ours` is
+/// true and `there` is off, or the other way round.
 pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
     let [our_value, their_value] = match ours {
         true => ["on", "off"],
@@ -163,7 +163,7 @@ pub(crate) fn differing(ours: bool, here: &str, there: &str) -> String {
 }
 
 impl Reason {
-    /// The end of a connection as a node keeps it.
+    /// Encodes the end of a link as a link-end word.
     pub(crate) fn end_of_link(why: DownReason) -> u32 {
         let (reason, number) = match why {
             DownReason::Refused => (Reason::NobodyListens, 0),
@@ -175,14 +175,14 @@ impl Reason {
         (reason as u32) << NUMBER_BITS | (number.unsigned_abs() & ((1 << NUMBER_BITS) - 1))
     }
 
-    /// The reason and the number of such a word.
+    /// Decodes a link-end word into reason and number.
     pub(crate) fn of_end(word: u32) -> (Reason, u32) {
         let reason = Reason::from_number((word >> NUMBER_BITS) as u8);
         (reason, word & ((1 << NUMBER_BITS) - 1))
     }
 
-    /// Words about the end of a connection; `None`: it is the reason of something else. `number`:
-    /// the error, or the status of the adapter ([`Event::detail`]).
+    /// Describes the end of a connection; `None` for other reasons. `number` is the error number or
+    /// the adapter's status ([`Event::detail`]).
     pub fn of_connection(self, number: u32) -> Option<String> {
         let status = COMPLETIONS.iter().find(|(status, _)| *status == number);
         Some(match (self, number) {
@@ -205,39 +205,41 @@ impl Reason {
     }
 }
 
-/// Doubts of one path are one event if they are no further apart than this.
+/// Suspicions of one path at most this far apart are merged into one event.
 const MERGED_NS: u64 = 1_000_000_000;
 
-/// No rail.
+/// Stands for no rail.
 pub const NO_RAIL: u8 = u8::MAX;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds since 1970, of the first time.
+    /// Nanoseconds since 1970 of the first occurrence.
     pub unix_ns: u64,
-    /// So often it happened: doubts of one path are one event ([`Event::lasted_ms`]).
+    /// Number of occurrences; suspicions of one path are merged ([`Event::lasted_ms`]).
     pub times: u32,
     /// The kind of it.
     pub kind: Kind,
-    /// Why.
+    /// Its reason.
     pub reason: Reason,
     /// Our rail, or [`NO_RAIL`].
     pub rail: u8,
     /// The peer's rail, or [`NO_RAIL`].
     pub peer_rail: u8,
-    /// Endpoint number of the peer; 0: it is about no peer.
+    /// Endpoint number of the peer; 0: no peer.
     pub peer: u64,
-    /// Packets that were moved to other paths.
+    /// Packets moved to other paths.
     pub moved: u64,
-    /// How long nothing was delivered, in nanoseconds, at most; 0: nothing waited.
+    /// Longest time without delivery, in nanoseconds; 0: nothing was waiting.
     pub gap_ns: u64,
-    /// Of a path that shrank the longest packets before and now, in bytes; of one whose connection
-    /// ended the error number or the adapter's status; of a rail that is down the error number, and
-    /// of one that is waited for; of one that moved or came its addresses before and now, where
-    /// these are of IPv4 ([`Event::address`]); of doubts the milliseconds from the first to the
-    /// last; of a peer refused for its settings 1 where the setting is on here, and off there;
-    /// of one out of reach the kinds of rails here and there (bit n: number n).
+    /// Details by kind:
+    /// - a path that shrank: longest packet in bytes, before and after;
+    /// - the end of a connection: error number or adapter status;
+    /// - a rail that is down or waiting: error number;
+    /// - a rail that moved or appeared: IPv4 address before and after ([`Event::address`]);
+    /// - a suspect path: milliseconds from the first to the last suspicion;
+    /// - a peer refused for its settings: 1 if the setting is on here and off there;
+    /// - a peer without a common rail: kinds of rails here and there (bit n: kind number n).
     pub detail: (u32, u32),
 }
 
@@ -294,8 +296,8 @@ impl Event {
         }
     }
 
-    /// This event of a rail that goes on at an address: one of IPv6 has the place of what else is
-    /// not known of a rail.
+    /// Adds the address at which a rail continues. An IPv6 address takes fields that events of
+    /// rails do not use.
     pub(crate) fn at(self, address: IpAddr) -> Event {
         match address {
             IpAddr::V4(ip) => Event {
@@ -310,7 +312,7 @@ impl Event {
         }
     }
 
-    /// The address at which a rail goes on.
+    /// The address at which a rail continues.
     pub fn address(&self) -> Option<IpAddr> {
         let to = (self.detail.1, self.moved, self.gap_ns);
         match (self.kind, to) {
@@ -325,7 +327,7 @@ impl Event {
         }
     }
 
-    /// Milliseconds from the first time to the last.
+    /// Milliseconds from the first occurrence to the last.
     pub fn lasted_ms(&self) -> u32 {
         match self.is_doubt() {
             true => self.detail.0,
@@ -333,7 +335,7 @@ impl Event {
         }
     }
 
-    /// This doubt with a later one of the same path, if they are so close that they are one event.
+    /// Merges a later suspicion of the same path if both are close enough to count as one event.
     fn merged(self, later: &Event) -> Option<Event> {
         let path = |event: &Event| (event.kind, event.peer, event.rail, event.peer_rail);
         let last = self.unix_ns + u64::from(self.lasted_ms()) * 1_000_000;
@@ -347,8 +349,8 @@ impl Event {
         })
     }
 
-    /// Mere doubts have a ring of their own: a busy machine makes many, and they are not to push
-    /// out what matters.
+    /// True for mere suspicions. They have a ring of their own, since a busy machine causes many
+    /// and they must not displace important events.
     fn is_doubt(&self) -> bool {
         let kinds = [Kind::PathSuspect, Kind::PathCleared, Kind::PathRerouted];
         kinds.contains(&self.kind)
@@ -358,14 +360,14 @@ impl Event {
 /// The events of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Those that are there, oldest first.
+    /// Recorded events, oldest first.
     pub list: Vec<Event>,
-    /// Older ones that were written over.
+    /// Number of older events that were overwritten.
     pub missing: u64,
 }
 
 impl Events {
-    /// Reads both rings; `load` gives the words from a place on.
+    /// Reads both rings; `load` returns the words at an index.
     pub(super) fn read<E>(
         mut load: impl FnMut(usize) -> Result<[u64; SLOT_WORDS], E>,
     ) -> Result<Events, E> {
@@ -386,7 +388,7 @@ impl Events {
     }
 }
 
-/// Writes events to a page, each as it happens.
+/// Writes events to a page as they happen.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     map: Mapped,
@@ -401,11 +403,11 @@ impl Recorder {
         }
     }
 
-    /// One event; its time is now.
+    /// Records an event with the current time.
     #[cold]
     pub(crate) fn record(&self, event: Event) {
         if self.made.is_forked() {
-            return; // the memory is shared with the parent, whose page it is
+            return; // a forked child shares the memory with its parent, which owns the page
         }
         let unix_ns = unix_ns();
         let event = Event { unix_ns, ..event };
@@ -415,7 +417,7 @@ impl Recorder {
         };
         let words = self.map.words();
         let ring = &words[ring_at..ring_at + slots * SLOT_WORDS];
-        // A path in doubt again and again is not to push out what is known of others.
+        // A path that is suspected repeatedly must not displace events of other paths.
         let merged = |(number, record): (u64, _)| {
             let merged = Event::from_record(&record).merged(&event)?;
             Some((number, merged))

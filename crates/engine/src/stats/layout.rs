@@ -1,4 +1,4 @@
-//! Where everything is in a page of statistics. All words are 64-bit in the machine's byte order:
+//! Layout of a statistics page. All words are 64-bit in the machine's byte order:
 //!
 //! ```text
 //! header          HEADER_WORDS, see `at`
@@ -15,24 +15,24 @@ use super::ring::SLOT_WORDS;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 pub use marline_wire::RAILS_MAX;
 
-/// First word of a page.
+/// First word of every page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
-/// Version of the layout (the counts of words are checked besides). The words of the header that
-/// say whose a page is stay where they are: later versions remove what killed processes left.
+/// Version of the layout; readers check the word counts, too. The header words that name the owner
+/// keep their places, so that later versions can remove the pages of killed processes.
 pub const VERSION: u64 = 3;
-/// Endpoints of the engine that a page names: those opened first, by which its peers know it. (Open
-/// MPI 5 opens two, an application of libfabric as many as it likes.)
+/// Endpoints that a page names: the first ones opened, by which peers know the engine. Open MPI 5
+/// opens two, a libfabric application any number.
 pub const ENDPOINTS_MAX: usize = 16;
-/// Paths shown at most per peer: as many as the protocol takes.
+/// Most paths shown per peer: the protocol's limit.
 pub const PATHS_MAX: usize = marline_proto::PATHS_MAX;
-/// Peers with a row of their own at most.
+/// Most peers with a row of their own.
 pub const PEERS_MAX: usize = 1024;
-/// Paths of all peers together that the page has room for.
+/// Room for the paths of all peers together.
 pub const PEER_PATHS_MAX: usize = 16 * PEERS_MAX;
-/// Records of the ring of outages, and of the one of mere doubts: enough for the last minutes of a
-/// job on a bad network, and few enough for a page in each process.
+/// Records in the ring of outages: enough for the last minutes of a job on a bad network, and few
+/// enough for a page in each process.
 pub const OUTAGES_MAX: usize = 256;
-/// See above.
+/// Records in the ring of suspicions, chosen like [`OUTAGES_MAX`].
 pub const DOUBTS_MAX: usize = 64;
 
 /// Words of the header.
@@ -43,47 +43,47 @@ pub mod at {
     pub const VERSION: usize = 1;
     /// Odd while the page is being written.
     pub const SEQUENCE: usize = 2;
-    /// Process number in its own name space.
+    /// PID in its own name space.
     pub const PID: usize = 3;
-    /// When the process started, in ticks since boot: tells it from a later one of that number.
+    /// Start of the process in ticks since boot, which tells it from a later process with its PID.
     pub const PID_START: usize = 4;
-    /// Inode of the name space of process numbers.
+    /// Inode of the PID name space.
     pub const PID_SPACE: usize = 5;
-    /// Endpoints opened so far, closed ones included: the first of them are named.
+    /// Number of endpoints opened, including closed ones; the page names the first of them.
     pub const ENDPOINTS: usize = 6;
-    /// Rank in `MPI_COMM_WORLD` plus one; 0: not known.
+    /// Rank in `MPI_COMM_WORLD` plus one; 0: unknown.
     pub const RANK: usize = 7;
     /// Nanoseconds since 1970 when the engine was opened.
     pub const OPENED: usize = 8;
-    /// Nanoseconds since 1970 of the last writing.
+    /// Nanoseconds since 1970 of the last update.
     pub const PUBLISHED: usize = 9;
-    /// 1 when the engine has closed.
+    /// 1 after the engine has closed.
     pub const CLOSED: usize = 10;
     /// Rail rows in use.
     pub const RAILS: usize = 11;
     /// Peer rows in use.
     pub const PEERS: usize = 12;
-    /// Peers counted in the "others" row.
+    /// Number of peers summed in the "others" row.
     pub const PEERS_BEYOND: usize = 13;
-    /// Words of the four groups.
+    /// Word counts of the four groups of counters.
     pub const GROUPS: usize = 14;
-    /// Name of the host, [`super::HOST_WORDS`].
+    /// Host name, [`super::HOST_WORDS`].
     pub const HOST: usize = 18;
-    /// [`Lacks`](crate::stats::lacks::Lacks).
+    /// Disabled protection ([`Lacks`](crate::stats::lacks::Lacks)).
     pub const LACKS: usize = 26;
-    /// Peers whose paths are added up by rail, for want of room.
+    /// Number of peers whose paths are summed by rail for lack of room.
     pub const PEERS_SUMMED: usize = 27;
-    /// Records written so far to the ring of outages.
+    /// Number of records written to the ring of outages.
     pub const OUTAGES: usize = 28;
-    /// Records written so far to the ring of doubts.
+    /// Number of records written to the ring of suspicions.
     pub const DOUBTS: usize = 29;
-    /// The number of the `marline run` that started the process; 0: none did.
+    /// Number of the `marline run` that started the process; 0: none.
     pub const RUN: usize = 30;
 }
 
-/// The first version whose header says whose a page is where this one does.
+/// First version whose header names the owner in the present places.
 pub const OWNER_SINCE: u64 = 2;
-/// Words of the header, with room for more.
+/// Words of the header, including spare ones.
 pub const HEADER_WORDS: usize = 32;
 /// Words of a host's name.
 pub const HOST_WORDS: usize = 8;
@@ -110,16 +110,16 @@ pub const PATH_HEAD_WORDS: usize = 2;
 pub const PATH_WORDS: usize = PATH_HEAD_WORDS + GROUP_WORDS[3];
 /// Words before the counters of a peer: endpoint, address, state and checksum, paths.
 pub const PEER_HEAD_WORDS: usize = 1 + ADDRESS_WORDS + 2;
-/// Where the checksum is in the word of a peer's state: its number plus one, 0 if it is not known.
+/// Position of the checksum in a peer's state word: its number plus one, 0 if unknown.
 pub const CHECKSUM_SHIFT: u32 = 32;
 /// Words before the paths of a peer.
 pub const PEER_PATHS_AT: usize = PEER_HEAD_WORDS + GROUP_WORDS[2];
-/// Words of a peer with so many paths.
+/// Words of a peer with `paths` paths.
 pub const fn peer_words(paths: usize) -> usize {
     PEER_PATHS_AT + paths * PATH_WORDS
 }
 
-/// First of the endpoints' numbers.
+/// First word of the endpoint numbers.
 pub const ENDPOINTS_AT: usize = HEADER_WORDS;
 /// First word of the process's counters.
 pub const PROCESS_AT: usize = ENDPOINTS_AT + ENDPOINTS_MAX;

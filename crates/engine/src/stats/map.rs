@@ -1,7 +1,7 @@
-//! A file of 64-bit words in shared memory that grows.
+//! A growing file of 64-bit words in shared memory.
 //!
-//! The whole length is mapped at once, but a word may be touched only after the file system has
-//! given room for it: a write to a mapped hole of a full file system would kill the process.
+//! The maximal length is mapped at once, but a word may be accessed only after the file system has
+//! allocated it: a write to a hole of a full file system would kill the process.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,10 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-/// The file grows by this much: a few pages of the processor.
+/// Growth step of the file: a few pages of the processor.
 const STEP_BYTES: usize = 16 * 1024;
 
-/// A mapping that several values share; the last of them ends it.
+/// A mapping shared by several values; the last of them unmaps it.
 #[derive(Debug)]
 struct Mapping {
     base: *mut AtomicU64,
@@ -26,9 +26,9 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// # Safety
-    /// The first `bytes` bytes are usable: the file has room for them.
+    /// The file has room for the first `bytes` bytes.
     unsafe fn words(&self, bytes: usize) -> &[AtomicU64] {
-        // SAFETY: that much is mapped and backed by the file; zero is a valid word.
+        // SAFETY: so many bytes are mapped and backed by the file; zero is a valid word.
         unsafe { std::slice::from_raw_parts(self.base, bytes / 8) }
     }
 }
@@ -40,7 +40,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The file, and as much of its mapping as is usable.
+/// The file, and the usable part of its mapping.
 #[derive(Debug)]
 pub struct Map {
     file: File,
@@ -48,7 +48,7 @@ pub struct Map {
     bytes_usable: usize,
 }
 
-/// The part of a [`Map`] that was usable when this was made.
+/// The part of a [`Map`] that was usable at the time of [`Map::share`].
 #[derive(Debug)]
 pub struct Mapped {
     mapping: Arc<Mapping>,
@@ -58,7 +58,7 @@ pub struct Mapped {
 impl Mapped {
     /// The usable words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: usable when `self` was made, and files of ours never become shorter.
+        // SAFETY: usable when `self` was created, and our files never shrink.
         unsafe { self.mapping.words(self.bytes_usable) }
     }
 }
@@ -67,7 +67,7 @@ impl Map {
     /// Maps an empty file that may grow to `bytes_max`.
     pub fn new(file: File, bytes_max: usize) -> std::io::Result<Map> {
         let bytes_max = bytes_max.next_multiple_of(STEP_BYTES);
-        // SAFETY: a new shared mapping of a file of ours, chosen by the kernel.
+        // SAFETY: a new shared mapping of our file, placed by the kernel.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -91,11 +91,12 @@ impl Map {
         })
     }
 
-    /// Makes the first `words` words usable; `false` when there is no room for them.
+    /// Makes the first `words` words usable; `false` if the file system is full.
     pub fn reserve(&mut self, words: usize) -> bool {
         let wanted = (words * 8).next_multiple_of(STEP_BYTES);
         while self.bytes_usable < wanted {
-            // Written, not just lengthened: the file system answers now whether there is room.
+            // Writes zeros instead of extending the file, so that the file system allocates the
+            // blocks now.
             let at = self.bytes_usable as u64;
             let full = self.bytes_usable + STEP_BYTES > self.mapping.bytes_max;
             if full || self.file.write_all_at(&[0; STEP_BYTES], at).is_err() {
@@ -108,11 +109,11 @@ impl Map {
 
     /// The usable words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `reserve` has seen to it.
+        // SAFETY: `reserve` has allocated these bytes.
         unsafe { self.mapping.words(self.bytes_usable) }
     }
 
-    /// The part that is usable now, for another thread.
+    /// The currently usable part, for another thread.
     pub fn share(&self) -> Mapped {
         Mapped {
             mapping: self.mapping.clone(),

@@ -1,10 +1,11 @@
-//! Counters: one table per group, plain single-writer numbers, and the page that shows them.
+//! Counters: one table per group, plain numbers with a single writer, and the page that publishes
+//! them.
 //!
-//! The engine counts in ordinary memory, each event in one place only: what belongs to a path in
-//! [`PathCounters`], what belongs to a peer whatever the path in [`PeerCounters`], what cannot be
-//! laid to a path in [`RailCounters`], the rest in [`ProcessCounters`]. Now and then it copies
-//! them to a [`page::Page`] in shared memory. Totals (a rail with its paths, a process with its
-//! peers) are made by whoever reads the page: see [`reader`] and [`summary`].
+//! The engine counts in ordinary memory, each event in one place: per path in [`PathCounters`], per
+//! peer in [`PeerCounters`], per rail without a known path in [`RailCounters`], all else in
+//! [`ProcessCounters`]. It copies them to a [`page::Page`] in shared memory from time to time.
+//! Readers compute totals (of a rail with its paths, of a process with its peers): see [`reader`]
+//! and [`summary`].
 
 pub mod dead;
 pub mod events;
@@ -21,12 +22,12 @@ mod sequence;
 pub(crate) mod stale;
 pub mod summary;
 
-/// How two values of one counter become one.
+/// The combination of two values of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
-    /// Added.
+    /// Their sum.
     Sum,
-    /// The greater one (high-water marks and present values).
+    /// Their maximum (high-water marks and current values).
     Max,
 }
 
@@ -37,7 +38,7 @@ pub struct Row {
     pub name: &'static str,
     /// The unit of the count.
     pub unit: &'static str,
-    /// How values are put together.
+    /// Combination of values.
     pub combine: Combine,
     /// The meaning of the counter.
     pub doc: &'static str,
@@ -51,9 +52,9 @@ pub trait Counters: Copy + Default {
     type Words: AsRef<[u64]>;
     /// The values in the order of the table.
     fn words(&self) -> Self::Words;
-    /// Back from [`Counters::words`]; absent words are 0.
+    /// The inverse of [`Counters::words`]; missing words are 0.
     fn from_words(words: &[u64]) -> Self;
-    /// Puts another group's values into this one.
+    /// Combines another group's values with this one.
     fn merge(&mut self, other: &Self);
 }
 
@@ -93,7 +94,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of the process as a whole.
+    /// Counters of the whole process.
     ProcessCounters {
         sizes_to_64: Sum, "messages", "Messages sent of 0 to 64 bytes.";
         sizes_to_1k: Sum, "messages", "Messages sent of 65 bytes to 1 KiB.";
@@ -135,7 +136,7 @@ counters! {
 }
 
 counters! {
-    /// Counters of a rail that belong to none of its paths.
+    /// Counters of a rail that belong to no path.
     RailCounters {
         send_calls: Sum, "calls", "System calls that sent.";
         wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
@@ -168,7 +169,7 @@ counters! {
 }
 
 counters! {
-    /// Counters of a peer, whatever the path.
+    /// Counters of a peer over all paths.
     PeerCounters {
         messages_sent: Sum, "messages", "Messages sent.";
         messages_received: Sum, "messages", "Messages received.";
@@ -185,7 +186,7 @@ counters! {
 }
 
 counters! {
-    /// Counters of a path: one of our rails to one of a peer's.
+    /// Counters of a path: one of our rails and one of a peer's.
     PathCounters {
         packets_sent: Sum, "packets", "Packets sent.";
         packets_received: Sum, "packets", "Packets received and good.";
@@ -212,7 +213,7 @@ counters! {
 }
 
 impl ProcessCounters {
-    /// Counts a message sent in its size class.
+    /// Counts a sent message in its size class.
     #[inline]
     pub fn count_size(&mut self, bytes: usize) {
         let class = match bytes {
@@ -258,7 +259,7 @@ fn document_group<C: Counters>(title: &str) -> String {
     out
 }
 
-/// The text of `docs/statistics.md`: what is written there before the tables, and the tables.
+/// The text of `docs/statistics.md`: the stored introduction and the tables.
 pub fn document() -> String {
     let stored = include_str!("../../../../docs/statistics.md");
     let (mut out, first) = (String::new(), "\n## Per process\n");

@@ -1,22 +1,22 @@
-//! The outages of a job, made out of the events of its processes: which rail failed where, from
-//! when to when, what was moved for it, and how long nothing was delivered.
+//! Outages of a job, derived from the events of its processes: the rail and host, begin and end,
+//! packets moved, and longest time without delivery.
 //!
-//! Each process sees the ends of its own paths. What falls together in time and shares an end is
-//! one outage; an end that its own system reports, or that all of its paths have in common, is the
-//! one that failed.
+//! Each process sees only its own paths. Failures that coincide in time and share a rail are one
+//! outage. The rail that failed is the one that its own system reports or that all failed paths
+//! share.
 
 use super::events::{Event, Kind, Reason};
 use super::reader::JobPage;
 use crate::platform::wall_clock::LocalTime;
 use std::collections::HashMap;
 
-/// Processes notice the same outage at most this far apart.
+/// Largest difference in time between processes that notice the same outage.
 const TOGETHER_NS: u64 = 500_000_000;
 
 /// A rail of a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
-    /// The host's name, or an address where that is all that is known.
+    /// Host name, or an address if no name is known.
     pub host: String,
     /// The rail's name.
     pub rail: String,
@@ -25,28 +25,28 @@ pub struct End {
 /// One outage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
-    /// The rails that failed, or between which nothing passed.
+    /// The rails that failed, or between which no packets passed.
     pub ends: Vec<End>,
-    /// True if it is known that these rails failed; else it is something between them.
+    /// True if these rails are known to have failed; otherwise the fault lies between them.
     pub certain: bool,
-    /// Damaged packets were the reason.
+    /// True if damaged packets were the reason.
     pub corrupt: bool,
-    /// Number of outages of one place ([`by_place`]); 0 and 1: one.
+    /// Number of outages at one place ([`by_place`]); 0 and 1: one.
     pub times: usize,
-    /// Nanoseconds since 1970.
+    /// Begin in nanoseconds since 1970.
     pub from_unix_ns: u64,
-    /// The same; none: it is not over.
+    /// End in nanoseconds since 1970; `None`: not over.
     pub to_unix_ns: Option<u64>,
-    /// Packets that were moved to other paths.
+    /// Packets moved to other paths.
     pub moved: u64,
-    /// The longest time in nanoseconds that nothing was delivered to some peer; 0: nothing waited.
+    /// Longest time in nanoseconds without delivery to some peer; 0: nothing was waiting.
     pub gap_ns: u64,
 }
 
-/// An outage as one process saw it: of a path, or of a rail.
+/// An outage of a path or a rail as one process saw it.
 struct Seen {
     ends: Vec<End>,
-    /// The system said so, of a rail.
+    /// True if the operating system reported a rail.
     system: bool,
     corrupt: bool,
     peer: u64,
@@ -56,7 +56,7 @@ struct Seen {
     gap_ns: u64,
 }
 
-/// The outages of a job's pages, in order of time.
+/// The outages in a job's pages, in order of time.
 pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
     let by_endpoint = by_endpoint(pages);
     let mut seen: Vec<Seen> = Vec::new();
@@ -83,7 +83,7 @@ pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
     outages
 }
 
-/// Pages by the numbers of their endpoints.
+/// Pages by endpoint number.
 pub fn by_endpoint<'a>(pages: impl IntoIterator<Item = &'a JobPage>) -> HashMap<u64, &'a JobPage> {
     let numbers = |page: &'a JobPage| page.endpoints.iter().map(move |&number| (number, page));
     pages.into_iter().flat_map(numbers).collect()
@@ -102,10 +102,10 @@ fn touches(group: &[Seen], one: &Seen) -> bool {
     !is_over(group, one.from) && group.iter().any(shares)
 }
 
-/// The outages that one process saw, with their times.
+/// The outages that one process saw.
 fn seen_by(page: &JobPage, by_endpoint: &HashMap<u64, &JobPage>) -> Vec<Seen> {
     let mut seen: Vec<Seen> = Vec::new();
-    // Which of them is open: of a path by peer and rails, of a rail by peer 0.
+    // Open outages: of a path by peer and rails, of a rail by peer 0.
     let mut open: HashMap<(u64, u8, u8), usize> = HashMap::new();
     for event in &page.events.list {
         let key = (event.peer, event.rail, event.peer_rail);
@@ -125,7 +125,7 @@ fn seen_by(page: &JobPage, by_endpoint: &HashMap<u64, &JobPage>) -> Vec<Seen> {
                 let waits = |one: &&mut Seen| one.gap_ns == 0 && one.peer == event.peer;
                 match seen.iter_mut().rev().find(waits) {
                     Some(one) => one.gap_ns = event.gap_ns,
-                    // The last path is never given up: its rail failed.
+                    // The last path is never declared down: its rail failed.
                     None => seen.iter_mut().rev().take(1).for_each(|one| {
                         one.gap_ns = one.gap_ns.max(event.gap_ns);
                     }),
@@ -166,7 +166,7 @@ fn begun(page: &JobPage, event: &Event, by_endpoint: &HashMap<u64, &JobPage>) ->
     }
 }
 
-/// The name of a rail of a page.
+/// Name of a rail on a page.
 pub fn rail_name(page: &JobPage, rail: u8) -> String {
     let known = page.rails.get(usize::from(rail));
     known.map_or_else(|| format!("rail {rail}"), |rail| rail.name.clone())
@@ -208,7 +208,7 @@ fn outage(group: &[Seen]) -> Outage {
     }
 }
 
-/// One outage for all of each place, in the order of their first.
+/// Merges the outages of each place, in order of first occurrence.
 pub fn by_place(outages: &[Outage]) -> Vec<Outage> {
     let mut places: Vec<Outage> = Vec::new();
     for outage in outages {
@@ -231,7 +231,7 @@ pub fn by_place(outages: &[Outage]) -> Vec<Outage> {
     places
 }
 
-/// A time in milliseconds or seconds, for people.
+/// Formats a duration in milliseconds or seconds.
 pub fn format_gap(ns: u64) -> String {
     match ns as f64 / 1e6 {
         ms if ms < 1_000.0 => format!("{ms:.1} ms"),
@@ -240,7 +240,7 @@ pub fn format_gap(ns: u64) -> String {
 }
 
 impl Outage {
-    /// Which rail it is, and where: `rail0 on h1`.
+    /// Rail and host: `rail0 on h1`.
     pub fn place(&self) -> String {
         let [first, others @ ..] = &self.ends[..] else {
             return "a rail".to_owned();
@@ -263,7 +263,7 @@ impl Outage {
         }
     }
 
-    /// A line for people: which rail, from when to when, what was moved, the longest gap.
+    /// Text line about the outage: rail, begin and end, packets moved, longest gap.
     pub fn line(&self) -> String {
         let clock = |unix_ns| LocalTime::of(unix_ns).clock();
         let from = clock(self.from_unix_ns);
@@ -304,7 +304,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const START: u64 = 1_764_166_226_000_000_000;
 
-    /// The page of process `n` on a host, of two rails, with these events.
+    /// A page of process `n` on a host, with two rails and these events.
     fn page(n: u64, host: &str, list: &[Event]) -> JobPage {
         let rail = |n| RailRow {
             name: format!("rail{n}"),

@@ -1,7 +1,7 @@
-//! The page of shared memory in which an engine shows its counters, and its writer. [`layout`] says
-//! where everything is.
+//! The page of shared memory on which an engine publishes its counters, and its writer. [`layout`]
+//! describes the fields.
 //!
-//! One writer. `at::SEQUENCE` is odd while it writes.
+//! A page has one writer. `at::SEQUENCE` is odd during an update (seqlock).
 
 use super::events::Recorder;
 use super::lacks::Lacks;
@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Where pages lie that nobody asked to keep.
+/// Directory of pages that are not to be retained.
 pub const DEFAULT_DIR: &str = "/dev/shm";
 
 macro_rules! states {
@@ -26,7 +26,7 @@ macro_rules! states {
         pub enum $name { #[default] $($(#[doc = $doc])+ $state,)* }
 
         impl $name {
-            /// From a page's word; the first state for words of no sense.
+            /// Decodes a page's word; invalid words give the first state.
             pub fn from_word(word: u64) -> $name {
                 let all = [$($name::$state),*];
                 all.into_iter().find(|&s| s as u64 == word).unwrap_or_default()
@@ -42,11 +42,11 @@ states! {
         Unknown,
         /// In use.
         Up,
-        /// Repair timers have expired.
+        /// PTOs have expired.
         Suspect,
-        /// Given up, and probed.
+        /// Declared down; probes continue.
         Down,
-        /// Answers again, under watch.
+        /// Answers again; on probation.
         Probation,
     }
 }
@@ -58,9 +58,9 @@ states! {
         Contacted,
         /// It answers.
         Alive,
-        /// It said goodbye.
+        /// Said BYE.
         Closed,
-        /// It was given up.
+        /// Declared dead.
         Dead,
     }
 }
@@ -68,13 +68,14 @@ states! {
 /// The part of a page that describes its engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageInfo<'a> {
-    /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], and the page goes when the engine closes.
+    /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], where the page is removed when the engine
+    /// closes.
     pub dir: &'a str,
-    /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
+    /// Rank in `MPI_COMM_WORLD` from the launcher's environment (see [`rank_from_env`]).
     pub rank: Option<u32>,
     /// Number of the `marline run` that started the process (see [`run_from_env`]).
     pub run: Option<u64>,
-    /// Protection that the settings leave off.
+    /// Protection that the settings disable.
     pub lacks: Lacks,
 }
 
@@ -87,7 +88,7 @@ pub struct RailInfo<'a> {
     pub address: &'a str,
     /// True if the interface is up.
     pub up: bool,
-    /// True if it stands behind another rail, or waits for its interface.
+    /// True if the rail is on standby or waits for its interface.
     pub standby: bool,
 }
 
@@ -96,11 +97,11 @@ pub struct RailInfo<'a> {
 pub struct PeerInfo<'a> {
     /// Its endpoint number.
     pub endpoint: u64,
-    /// An address of it as text.
+    /// One of its addresses as text.
     pub address: &'a str,
     /// Its state.
     pub state: PeerState,
-    /// Number of the payload checksum used with it, if that is known.
+    /// Number of the payload checksum agreed with it, if known.
     pub checksum: Option<u8>,
 }
 
@@ -109,7 +110,7 @@ pub struct PeerInfo<'a> {
 pub struct PathRow {
     /// Index of our rail.
     pub rail: u32,
-    /// Index of the peer's rail; [`PathRow::SEVERAL`] for paths counted together.
+    /// Index of the peer's rail; [`PathRow::SEVERAL`] for a sum over several paths.
     pub peer_rail: u32,
     /// Its state.
     pub state: PathState,
@@ -118,11 +119,11 @@ pub struct PathRow {
 }
 
 impl PathRow {
-    /// The index that stands for more than one of the peer's rails.
+    /// Index for a sum over several of the peer's rails.
     pub const SEVERAL: u32 = u32::MAX;
 }
 
-/// The rank that the common launchers put into the environment.
+/// Rank from the environment variables of common launchers.
 pub fn rank_from_env() -> Option<u32> {
     let names = [
         "PMI_RANK",
@@ -134,10 +135,10 @@ pub fn rank_from_env() -> Option<u32> {
     texts.filter_map(|text| text.parse().ok()).next()
 }
 
-/// The variable by which `marline run` tells its ranks its number, so that it knows their pages.
+/// Variable in which `marline run` gives its run number to ranks, by which it finds their pages.
 pub const RUN: &str = "MARLINE_RUN";
 
-/// The number of the run that started this process.
+/// Number of the `marline run` that started this process.
 pub fn run_from_env() -> Option<u64> {
     std::env::var(RUN).ok()?.parse().ok()
 }
@@ -152,7 +153,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Makes the page. An error is a text for people; an engine works without a page.
+    /// Creates the page. Errors are texts for the user; an engine works without a page.
     pub fn open(info: &PageInfo<'_>) -> Result<Page, String> {
         let host = host_name();
         let keep = !info.dir.is_empty();
@@ -182,26 +183,26 @@ impl Page {
         })
     }
 
-    /// A writer of events, for another thread than the one that writes the counters.
+    /// A writer of events for a thread other than the one that writes the counters.
     pub(crate) fn recorder(&self) -> Recorder {
         Recorder::new(self.map.share())
     }
 
-    /// Where it lies.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// True if it stays when the engine closes.
+    /// True if the file remains after the engine closes.
     pub fn is_kept(&self) -> bool {
         self.keep
     }
 
-    /// Writes what `fill` gives; rows that it does not give stay as they are. Costs a copy of
-    /// what is given: meant for once per tick.
+    /// Publishes the rows that `fill` writes; other rows keep their contents. Costs a copy of these
+    /// rows: meant for once per tick.
     pub fn publish(&mut self, fill: impl FnOnce(&mut PageWriter<'_>)) {
         if self.made.is_forked() {
-            return; // the memory is shared with the parent, whose page it is
+            return; // a forked child shares the memory with its parent, which owns the page
         }
         sequence::begin(&self.map.words()[at::SEQUENCE]);
         fill(&mut PageWriter {
@@ -232,10 +233,10 @@ impl Drop for Page {
 #[derive(Debug)]
 pub struct PageWriter<'a> {
     map: &'a mut Map,
-    /// Peers given so far, and where the next one's row begins.
+    /// Peers written so far, and the index of the next peer's row.
     peers: usize,
     peers_end: usize,
-    /// Those of them whose paths are added up.
+    /// Peers whose paths are summed by rail.
     summed: u64,
 }
 
@@ -258,8 +259,8 @@ impl PageWriter<'_> {
         self.map.words()[at].fetch_max(value, Ordering::Relaxed);
     }
 
-    /// The random numbers of the engine's first endpoints, by which peers name it, and how many
-    /// endpoints there were.
+    /// Random endpoint numbers of the engine's first endpoints, by which peers name it, and the
+    /// total number of endpoints opened.
     pub fn endpoints(&mut self, first: &[u64], opened: u64) {
         self.set_all(ENDPOINTS_AT, &first[..first.len().min(ENDPOINTS_MAX)]);
         self.set(at::ENDPOINTS, opened);
@@ -270,7 +271,7 @@ impl PageWriter<'_> {
         self.set_all(PROCESS_AT, counters.words().as_ref());
     }
 
-    /// Rail `n`; those beyond [`RAILS_MAX`] are not shown.
+    /// Writes rail `n`; rails beyond [`RAILS_MAX`] are omitted.
     pub fn rail(&mut self, n: usize, info: &RailInfo<'_>, counters: &RailCounters) {
         if n >= RAILS_MAX {
             return;
@@ -286,8 +287,8 @@ impl PageWriter<'_> {
         self.raise(at::RAILS, n as u64 + 1);
     }
 
-    /// The next peer. `false` when it has no row (too many, or no memory): it belongs to
-    /// [`PageWriter::end_peers`] then. The rows of an earlier writing do not stay.
+    /// Writes the next peer. Returns `false` when there is no row left (too many peers, or no
+    /// memory): that peer belongs to [`PageWriter::end_peers`]. Every update writes all rows anew.
     pub fn peer(
         &mut self,
         info: &PeerInfo<'_>,
@@ -305,13 +306,13 @@ impl PageWriter<'_> {
         true
     }
 
-    /// The paths of the last peer are added up by rail.
+    /// Notes that the last peer's paths are summed by rail.
     pub(super) fn paths_summed(&mut self) {
         self.summed += 1;
     }
 
-    /// After the last peer: all peers without a row together, how many, and for each of our rails
-    /// one row of paths.
+    /// Writes, after the last peer, the sum over all peers without a row: their number, their
+    /// counters, and one row of paths for each of our rails.
     pub fn end_peers(&mut self, beyond: u64, counters: &PeerCounters, paths: &[PathRow]) {
         let paths = &paths[..paths.len().min(RAILS_MAX)];
         self.peer_row(OTHERS_AT, &PeerInfo::default(), counters, paths);
@@ -343,7 +344,7 @@ impl PageWriter<'_> {
     }
 }
 
-/// Text into words, cut where it does not fit, padded with zeros.
+/// Copies text into words, truncated or padded with zeros.
 fn put_text(words: &[AtomicU64], text: &str) {
     let mut bytes = text.bytes();
     for word in words {
@@ -371,10 +372,11 @@ fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
     words[at::MAGIC].store(MAGIC, Ordering::Release);
 }
 
-/// A new file that did not exist: nobody else's page is ever written, nor a link followed.
+/// Creates a file that did not exist, so that a page of another process is never overwritten and no
+/// link followed.
 fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
     static PAGES: AtomicU32 = AtomicU32::new(0);
-    const TRIES: u32 = 100; // leftovers of earlier processes of this number
+    const TRIES: u32 = 100; // earlier processes with this number may have left pages
     let mut last = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
     for _ in 0..TRIES {
         let n = PAGES.fetch_add(1, Ordering::Relaxed);
@@ -390,30 +392,30 @@ fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
     Err(last)
 }
 
-/// When a process started, in ticks since boot; none when there is no such process.
+/// Start of a process in ticks since boot; `None` without such a process.
 pub fn pid_start(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
 }
 
-/// True if a process has ended, and its parent has not asked for its status yet.
+/// True if a process has ended but its parent has not yet collected its status.
 pub fn is_zombie(pid: u32) -> bool {
     stat_field(pid, 0).is_some_and(|state| state == "Z")
 }
 
-/// A field of `/proc/PID/stat` behind the name, counted from 0 (proc(5)).
+/// A field of `/proc/PID/stat` after the name, counted from 0 (proc(5)).
 fn stat_field(pid: u32, at: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name in parentheses may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(at).map(str::to_owned)
 }
 
-/// The name space of process numbers; 0 when it cannot be known.
+/// Inode of the PID name space; 0 if unknown.
 pub fn pid_space() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
 }
 
-/// This host's name; characters that do not belong into a file name become `_`.
+/// This host's name, with `_` for characters that are not safe in a file name.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let clean = |c: char| {

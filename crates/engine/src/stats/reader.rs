@@ -21,7 +21,7 @@ pub struct RailRow {
     pub address: String,
     /// True if the interface is up.
     pub up: bool,
-    /// True if it stands behind another rail, or waits for its interface.
+    /// True if the rail is on standby or waits for its interface.
     pub standby: bool,
     /// Its own counters, without those of its paths.
     pub counters: RailCounters,
@@ -32,11 +32,11 @@ pub struct RailRow {
 pub struct PeerRow {
     /// Its endpoint number.
     pub endpoint: u64,
-    /// An address of it.
+    /// One of its addresses.
     pub address: String,
     /// Its state.
     pub state: PeerState,
-    /// Number of the payload checksum used with it, if that is known.
+    /// Number of the payload checksum agreed with it, if known.
     pub checksum: Option<u8>,
     /// Its counters, without those of its paths.
     pub counters: PeerCounters,
@@ -44,62 +44,62 @@ pub struct PeerRow {
     pub paths: Vec<PathRow>,
 }
 
-/// Host, name space, number, start and rank of a process.
+/// Host, PID name space, PID, start and rank of a process.
 pub type ProcessKey<'a> = (&'a str, u64, u32, u64, Option<u32>);
 
 /// One engine's page.
 #[derive(Clone, Debug, Default)]
 pub struct JobPage {
-    /// Process number on its host.
+    /// PID on its host.
     pub pid: u32,
-    /// When the process started, in ticks since boot.
+    /// Start of the process in ticks since boot.
     pub pid_start: u64,
-    /// Inode of the name space of process numbers.
+    /// Inode of the PID name space.
     pub pid_space: u64,
     /// Host.
     pub host: String,
-    /// Number of the `marline run` that started it.
+    /// Number of the `marline run` that started it, if any.
     pub run: Option<u64>,
     /// Rank in `MPI_COMM_WORLD`, where known.
     pub rank: Option<u32>,
-    /// Random numbers of its endpoints, closed ones included, by which peers name it.
+    /// Random numbers of its endpoints, including closed ones, by which peers name it.
     pub endpoints: Vec<u64>,
-    /// How many more there were, which the page does not name.
+    /// Number of further endpoints, which the page does not list.
     pub endpoints_beyond: u64,
-    /// Nanoseconds since 1970 when it was opened.
+    /// Nanoseconds since 1970 when the engine opened.
     pub opened_unix_ns: u64,
-    /// Nanoseconds since 1970 of the last writing.
+    /// Nanoseconds since 1970 of the last update.
     pub published_unix_ns: u64,
     /// True if the engine has closed.
     pub closed: bool,
-    /// Protection that its settings leave off.
+    /// Protection that its settings disable.
     pub lacks: Lacks,
-    /// The writer was at it all the time, or ended while at it: numbers may not fit together.
+    /// True if every read hit an update, or the writer died during one: numbers may be
+    /// inconsistent.
     pub torn: bool,
     /// Counters of the process.
     pub process: ProcessCounters,
-    /// Rails.
+    /// Its rails.
     pub rails: Vec<RailRow>,
-    /// Peers.
+    /// Peers with a row of their own.
     pub peers: Vec<PeerRow>,
-    /// All peers without a row together.
+    /// Sum over all peers without a row.
     pub others: PeerRow,
-    /// How many those are.
+    /// Number of peers in `others`.
     pub peers_beyond: u64,
-    /// Peers whose paths are added up by rail.
+    /// Number of peers whose paths are summed by rail.
     pub peers_summed: u64,
     /// Events of rails, paths and peers.
     pub events: Events,
 }
 
 impl JobPage {
-    /// The number of its first endpoint; 0: it opened none.
+    /// Number of its first endpoint; 0: no endpoint was opened.
     pub fn endpoint(&self) -> u64 {
         self.endpoints.first().copied().unwrap_or(0)
     }
 
-    /// Its process, told from all others, if it is known: a process has a page for each
-    /// libfabric domain.
+    /// Identifies its process, if known. A process has one page for each libfabric domain.
     pub fn process_key(&self) -> Option<ProcessKey<'_>> {
         let Self {
             host, pid, rank, ..
@@ -107,7 +107,7 @@ impl JobPage {
         (*pid != 0).then_some((host, self.pid_space, *pid, self.pid_start, *rank))
     }
 
-    /// True if its process has ended and did not close it, as far as can be seen from here.
+    /// True if its process ended without closing it, as far as this process can see.
     pub fn is_left_behind(&self) -> bool {
         let seen = self.pid_space != 0 && self.pid_space == page::pid_space();
         let here = seen && self.host == page::host_name();
@@ -115,24 +115,24 @@ impl JobPage {
         !self.closed && here && (ended() || page::is_zombie(self.pid))
     }
 
-    /// Peers with the "others".
+    /// Peers including `others`.
     fn all_peers(&self) -> impl Iterator<Item = &PeerRow> {
         self.peers.iter().chain([&self.others])
     }
 
-    /// Counters of all peers together.
+    /// Sum of the counters of all peers.
     pub fn peer_totals(&self) -> PeerCounters {
         let mut sum = PeerCounters::default();
         self.all_peers().for_each(|peer| sum.merge(&peer.counters));
         sum
     }
 
-    /// Counters of all paths of rail `n` together.
+    /// Sum of the counters of all paths of rail `n`.
     pub fn path_totals(&self, n: usize) -> PathCounters {
         self.sum_paths(n, |_| true)
     }
 
-    /// The same of the peers that were not given up.
+    /// Sum of the counters of rail `n`'s paths to peers that were not declared dead.
     pub fn path_totals_alive(&self, n: usize) -> PathCounters {
         self.sum_paths(n, |peer| peer.state != PeerState::Dead)
     }
@@ -146,42 +146,43 @@ impl JobPage {
         sum
     }
 
-    /// True if it was in touch with any other endpoint: programs open some to look around, and what
-    /// an endpoint sends to itself uses no rail. A peer that no rail reaches has no path either.
+    /// True if the engine was in touch with another endpoint. Programs open endpoints only to query
+    /// capabilities, and an endpoint's messages to itself use no rail. A peer that no rail reaches
+    /// has an event but no path.
     pub fn is_used(&self) -> bool {
         let refused = |event: &Event| event.kind == Kind::PeerDead;
         self.all_peers().any(|peer| !peer.paths.is_empty()) || self.events.list.iter().any(refused)
     }
 
-    /// Time from opening to the last writing.
+    /// Time from opening to the last update.
     pub fn elapsed_ns(&self) -> u64 {
         self.published_unix_ns.saturating_sub(self.opened_unix_ns)
     }
 }
 
-/// Whose page it is.
+/// The process that owns a page.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// Process number in its name space.
+    /// PID in its name space.
     pub pid: u32,
-    /// When the process started, in ticks since boot.
+    /// Start of the process in ticks since boot.
     pub pid_start: u64,
-    /// Inode of that name space.
+    /// Inode of the PID name space.
     pub pid_space: u64,
     /// Host.
     pub host: String,
 }
 
-/// Pages in a directory that this user may read, by name. No directory: no pages. What has the
-/// name of one but is no file, or another user's, is none: anybody may put it into /dev/shm. Nor is
-/// a name with what a terminal would obey.
+/// Lists the pages in a directory that this user may read, sorted by name; empty without the
+/// directory. Skips entries that are not regular files of this user, since any user may create
+/// files in /dev/shm, and names with characters that control a terminal.
 pub fn list_pages(dir: &Path) -> Vec<PathBuf> {
     let mut pages = named_as_pages(dir, owned::readable);
     pages.sort();
     pages
 }
 
-/// How many pages of other users, which this one may not read, are there by their names.
+/// Counts other users' pages, which this user may not read, by their names.
 pub fn count_foreign(dir: &Path) -> usize {
     named_as_pages(dir, |found| found.is_file() && !owned::readable(found)).len()
 }
@@ -194,13 +195,13 @@ fn named_as_pages(dir: &Path, good: impl Fn(&Metadata) -> bool) -> Vec<PathBuf> 
             let whole = name.starts_with("marline-") && name.ends_with(".page");
             whole && name.bytes().all(|b| b.is_ascii_graphic())
         };
-        // Not followed, where it is a link.
+        // Does not follow links.
         name.to_str().is_some_and(named) && entry.metadata().is_ok_and(|m| good(&m))
     };
     entries.filter(is_page).map(|e| e.path()).collect()
 }
 
-/// Reads only the beginning of a page, of this version or an earlier one.
+/// Reads only the header of a page, of this version or an earlier one.
 pub fn read_owner(path: &Path) -> Result<Owner, String> {
     let words = Words(read_words(path, page::HEADER_WORDS)?);
     match (page::OWNER_SINCE..page::VERSION).contains(&words.get(at::VERSION)) {
@@ -215,9 +216,9 @@ pub fn read_owner(path: &Path) -> Result<Owner, String> {
     })
 }
 
-/// Reads a page. A writer that is at work is waited for, but not long.
+/// Reads a page. Waits briefly for a writer that is updating it.
 pub fn read_page(path: &Path) -> Result<JobPage, String> {
-    const TRIES: u32 = 50; // a writing takes microseconds, and there is one per 10 ms
+    const TRIES: u32 = 50; // an update takes microseconds and happens once per 10 ms
     let read = || {
         let words = Words(read_words(path, page::PAGE_WORDS_MAX)?);
         words.check_header(path)?;
@@ -229,7 +230,7 @@ pub fn read_page(path: &Path) -> Result<JobPage, String> {
     Ok(JobPage { events, ..page })
 }
 
-/// Reads the events of a page alone.
+/// Reads only the events of a page.
 fn read_events(path: &Path) -> Result<Events, String> {
     let fail = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
     let file = owned::open_to_read(path).map_err(fail)?;
@@ -249,7 +250,7 @@ fn read_events(path: &Path) -> Result<Events, String> {
     })
 }
 
-/// A page of which somebody has the bytes; `path` is for the error.
+/// Parses a page's bytes; `path` is for error texts.
 pub fn parse_page(path: &Path, bytes: &[u8]) -> Result<JobPage, String> {
     let words = Words(words_of(bytes));
     words.check_header(path)?;
@@ -287,7 +288,7 @@ fn words_of(bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// The words of a page; those that are not there are 0.
+/// The words of a page; missing words read as 0.
 struct Words(Vec<u64>);
 
 impl Words {
@@ -305,7 +306,7 @@ impl Words {
         C::from_words(self.slice(at, C::ROWS.len()))
     }
 
-    /// Up to the first zero; what cannot be printed becomes `?`.
+    /// Text up to the first zero byte, with `?` for characters that cannot be printed.
     fn text(&self, at: usize, words: usize) -> String {
         let bytes = self.slice(at, words).iter().flat_map(|w| w.to_ne_bytes());
         let text: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
@@ -346,8 +347,8 @@ impl Words {
         ))
     }
 
-    /// The page, unless a part is missing: its sums would be too small, and nobody would know.
-    /// Only where its process ended while it wrote (`torn`) they are taken as they are.
+    /// Parses the page; a page with missing parts is an error, since its sums would silently be too
+    /// small. A page whose process died during an update (`torn`) is parsed as far as it goes.
     fn parse(&self, path: &Path, torn: bool) -> Result<JobPage, String> {
         let (peers, all) = self.peers();
         let others = self.peer(page::OTHERS_AT);
@@ -401,7 +402,7 @@ impl Words {
         }
     }
 
-    /// The rows behind one another, as far as there are words for them, and if those are all.
+    /// The rows of peers as far as there are words, and whether all of them are there.
     fn peers(&self) -> (Vec<PeerRow>, bool) {
         let (mut row, mut peers) = (page::PEERS_AT, Vec::new());
         let count = self.get(at::PEERS);

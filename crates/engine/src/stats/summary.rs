@@ -1,4 +1,4 @@
-//! The sum of many processes' pages. (Its text: [`super::report`].)
+//! Sums over the pages of many processes. [`super::report`] formats them as text.
 
 use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
@@ -7,47 +7,47 @@ use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters}
 use marline_checksum::Algorithm;
 use std::collections::BTreeSet;
 
-/// One rail of a job: all rails of that name, on all hosts.
+/// All rails of one name on all hosts of a job.
 #[derive(Clone, Debug, Default)]
 pub struct RailSummary {
     /// Interface.
     pub name: String,
-    /// Rails put together.
+    /// Number of rails in the sum.
     pub rails: usize,
-    /// Those of them that are up.
+    /// Number of them that are up.
     pub up: usize,
-    /// Those of them that stand behind others, or wait for their interface.
+    /// Number of them on standby or waiting for their interface.
     pub standby: usize,
     /// Their own counters.
     pub counters: RailCounters,
-    /// The counters of their paths.
+    /// Counters of all their paths.
     pub paths: PathCounters,
-    /// Those of them that lead to peers that were not given up.
+    /// Counters of their paths to peers that were not declared dead.
     pub alive: PathCounters,
 }
 
 impl RailSummary {
-    /// Packets received with a bad head or payload: as good as lost, and sent again.
+    /// Packets received with a bad header or payload, which count as lost and are retransmitted.
     pub fn corrupt(&self) -> u64 {
         self.counters
             .corrupt_heads
             .saturating_add(self.paths.corrupt_payloads)
     }
 
-    /// It stood behind others or waited for its interface all the time, and carried nothing.
+    /// True if all of them stayed on standby or waited for their interface, and carried no packets.
     pub fn is_unused(&self) -> bool {
         let c = &self.counters;
         self.standby == self.rails && c.wire_packets_sent == 0 && c.wire_packets_received == 0
     }
 
-    /// Packets that were lost indeed: those whose ack came after all were only late.
+    /// Packets that were lost; late acks are excluded.
     pub fn lost(&self) -> u64 {
         self.paths.lost.saturating_sub(self.paths.spurious)
     }
 
-    /// Packets sent again though the first had arrived, or may have: no loss and no failed path
-    /// asked for it. (Their acks were late, as where processes wait for a processor.) What a dead
-    /// peer was sent again is not counted: nobody knows what it got.
+    /// Spurious retransmissions: packets sent again although neither loss nor a failed path
+    /// required it. Their acks were late, as on oversubscribed cores. Packets to dead peers are
+    /// excluded, since their delivery is unknown.
     pub fn needless(&self) -> u64 {
         let p = &self.alive;
         let lost = p.lost.saturating_sub(p.spurious);
@@ -55,20 +55,20 @@ impl RailSummary {
         p.resent().saturating_sub(needed)
     }
 
-    /// Packets sent again because others were lost, or their path failed.
+    /// Packets retransmitted because of loss or failed paths.
     pub fn resent(&self) -> u64 {
         self.paths.resent().saturating_sub(self.needless())
     }
 }
 
-/// Processes whose messages lack a protection, because their settings say so.
+/// Numbers of processes whose settings disable a protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unprotected {
     /// Software reliability is off.
     pub reliability: usize,
-    /// No payload to or from some peer is summed.
+    /// No payload to or from some peer has a checksum.
     pub sums: usize,
-    /// Some payloads are not summed, by size, rail or time.
+    /// Some payloads have no checksum, by size, rail or time.
     pub some_sums: usize,
     /// Faults are injected.
     pub faults: usize,
@@ -77,33 +77,33 @@ pub struct Unprotected {
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Processes that were in touch with others. (One has a page for each libfabric domain.)
+    /// Processes that were in touch with others. A process has one page per libfabric domain.
     pub processes: usize,
-    /// Processes that never were.
+    /// Processes that never were in touch with others.
     pub idle: usize,
-    /// The only rank, if it is one process.
+    /// Rank of the process, if there is only one.
     pub rank: Option<u32>,
-    /// Peers that were given up.
+    /// Peers that were declared dead.
     pub dead: Vec<DeadPeer>,
-    /// Protection that is switched off.
+    /// Disabled protection.
     pub unprotected: Unprotected,
-    /// Rails that failed, in order of time.
+    /// Rail failures in order of time.
     pub outages: Vec<Outage>,
-    /// Events of which the pages do not tell any more.
+    /// Number of events that the pages no longer hold.
     pub events_missing: u64,
-    /// Rails by name, in order of first mention.
+    /// Rails by name in order of appearance.
     pub rails: Vec<RailSummary>,
-    /// Counters of all processes together.
+    /// Sum of all process counters.
     pub process: ProcessCounters,
-    /// Counters of all peers of all processes together.
+    /// Sum of the counters of all peers of all processes.
     pub peers: PeerCounters,
-    /// Longest run of a process.
+    /// Longest run time of a process.
     pub elapsed_ns: u64,
-    /// Per process, averages.
+    /// Averages per process.
     pub mean: Means,
 }
 
-/// Averages over processes, as the literature on reliability in software gives them.
+/// Averages over processes, in the terms of the literature on reliability in software.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Means {
     /// Messages sent per second.
@@ -114,15 +114,15 @@ pub struct Means {
     pub peers: f64,
     /// Grants and credits sent.
     pub flow_acks: f64,
-    /// Packets sent only for their acks.
+    /// Packets that carry only acks.
     pub acks: f64,
-    /// Acks that rode on other packets.
+    /// Acks piggybacked on other packets.
     pub acks_piggybacked: f64,
-    /// Most memory for reliability (log, windows, tables), in bytes.
+    /// Peak memory for reliability (log, windows, tables), in bytes.
     pub reliability_bytes_max: f64,
-    /// Most packets waiting for their ack.
+    /// Peak number of packets waiting for an ack.
     pub queue_max: f64,
-    /// Most memory held by unexpected messages, in bytes.
+    /// Peak memory of unexpected messages, in bytes.
     pub unexpected_bytes_max: f64,
     /// Retransmissions.
     pub resent: f64,
@@ -131,7 +131,7 @@ pub struct Means {
 }
 
 impl Summary {
-    /// Puts pages together. Engines that never were in touch with another are only counted.
+    /// Sums pages. Engines that never were in touch with another are only counted.
     pub fn of(pages: &[JobPage]) -> Summary {
         let mut summary = Summary::default();
         let mut known = BTreeSet::new();
@@ -189,7 +189,7 @@ impl Summary {
         self.unprotected.reliability + self.unprotected.sums > 0
     }
 
-    /// Packets lost and damaged, and paths left: what had to be repaired.
+    /// Number of lost and damaged packets and of paths declared down.
     pub fn troubles(&self) -> u64 {
         let of = |rail: &RailSummary| [rail.lost(), rail.corrupt(), rail.paths.downs];
         self.rails.iter().flat_map(of).fold(0, u64::saturating_add)
@@ -250,7 +250,7 @@ impl Means {
     }
 }
 
-/// Bytes for people: three or four digits and a unit.
+/// Formats a byte count with three or four digits and a unit.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {
@@ -272,7 +272,7 @@ mod test {
     use crate::stats::page::{PathRow, PeerState};
     use crate::stats::reader::{PeerRow, RailRow};
 
-    /// A process with two rails and one peer that it reached over both.
+    /// A process with two rails and one peer that it reached over both rails.
     fn page(messages: u64) -> JobPage {
         let mut page = JobPage {
             opened_unix_ns: 1_000_000_000,
@@ -318,7 +318,7 @@ mod test {
         assert_eq!(summary.process.reliability_bytes_max, 3000);
     }
 
-    /// As of MPICH with several communication interfaces, which opens a domain for each.
+    /// MPICH with several communication interfaces opens one domain for each.
     #[test]
     fn pages_of_one_process_are_one_process() {
         let mut pages = [page(10), page(30), page(10), JobPage::default()];
@@ -342,7 +342,7 @@ mod test {
             (rail.lost(), rail.resent(), rail.needless())
         };
         assert_eq!(of(&page), (6, 11, 24));
-        // Nobody knows what a dead peer got.
+        // Delivery to a dead peer is unknown.
         page.peers[0].state = PeerState::Dead;
         assert_eq!(of(&page), (6, 35, 0));
     }
