@@ -1,7 +1,7 @@
 //! The engine owns protocol, rails, buffers and the progress thread, and is the Rust API of
-//! Marline. Doors (`marline-provider`, later `marline-mpi`) and the simulator call it.
+//! Marline. API layers (`marline-provider`) and the simulator call it.
 //!
-//! All calls may come from any thread. Nothing here panics on bad input.
+//! Calls may come from any thread. Bad input never causes a panic.
 
 mod api;
 mod config;
@@ -15,7 +15,7 @@ mod platform;
 mod progress;
 mod state;
 pub mod stats;
-// Not in `progress`, which `tests/shared` compiles over another kernel.
+// Not inside `progress`, which `tests/shared` compiles with another kernel.
 #[cfg(test)]
 #[path = "memory/sums_test.rs"]
 mod sums_test;

@@ -1,4 +1,4 @@
-//! Settings that are each allowed and cannot be meant together.
+//! Detects settings that are valid alone but contradict each other.
 
 use crate::config::settings::{Settings, TABLE};
 
@@ -44,7 +44,7 @@ const ORDERS: &[Order] = &[
 ];
 
 impl Settings {
-    /// Refuses settings that contradict each other. The error is a text for people.
+    /// Refuses contradictory settings. The error is a text for the user.
     pub fn check(&self) -> Result<(), String> {
         if self.port != 0 && self.ports.0.is_some() {
             let (port, ports) = (self.shown("port"), self.shown("ports"));
@@ -63,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// A setting, its value, and that it is a default, which nobody remembers.
+    /// Text for a setting with its value, marked if it is a default that the user did not choose.
     fn shown(&self, name: &str) -> String {
         let Some(row) = TABLE.iter().find(|row| row.name == name) else {
             return name.to_owned();

@@ -1,9 +1,9 @@
-//! The text of `docs/settings.md`: the table of settings, and the part about those of two sides
-//! that meet.
+//! The text of `docs/settings.md`: the table of settings, and a section on settings that both sides
+//! must share.
 
 use crate::config::settings::TABLE;
 
-/// The settings that two processes must have the same, and those that they need not.
+/// Section on settings that two processes must share, and on those that may differ.
 const SHARED: &str = "
 ## Settings of both sides
 

@@ -1,4 +1,4 @@
-//! Settings, and the profile of the machine.
+//! Settings and the machine's profile.
 
 pub mod choice;
 mod contradictions;

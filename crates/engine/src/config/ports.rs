@@ -1,16 +1,16 @@
-//! A range of ports, as settings name it.
+//! The setting for a range of ports.
 
-/// `LO-HI`; none: any port.
+/// `LO-HI`; `None`: any port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortRange(pub Option<(u16, u16)>);
 
 impl PortRange {
-    /// The texts that [`PortRange::parse`] takes.
+    /// Describes the allowed values.
     pub fn allowed() -> String {
         "LO-HI, two ports from 1 to 65535, the lower first".to_owned()
     }
 
-    /// Reads a range; empty for none.
+    /// Parses a range; empty means any port.
     pub fn parse(text: &str) -> Option<PortRange> {
         if text.is_empty() {
             return Some(PortRange(None));
@@ -21,7 +21,7 @@ impl PortRange {
         (range.0 <= range.1).then_some(PortRange(Some(range)))
     }
 
-    /// The range as text.
+    /// Formats the range.
     pub fn text(&self) -> String {
         self.0
             .map_or_else(String::new, |(least, most)| format!("{least}-{most}"))

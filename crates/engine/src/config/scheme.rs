@@ -1,11 +1,11 @@
-//! The scheme of multicast groups, as a setting.
+//! The setting for the scheme of multicast groups.
 
 use marline_proto::group::Scheme;
 
-/// Name of the scheme that fits the number of members.
+/// Name of the default, which depends on the number of members.
 const USUAL: &str = "usual";
 
-/// How groups work; the default fits the number of members.
+/// The scheme of groups; the default depends on the number of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastScheme {
     name: String,
@@ -13,7 +13,7 @@ pub struct MulticastScheme {
 }
 
 impl MulticastScheme {
-    /// The scheme of a name; `None`: there is none.
+    /// Parses the name of a scheme; `None`: unknown.
     pub fn parse(name: &str) -> Option<MulticastScheme> {
         let scheme = match name {
             USUAL => None,
@@ -30,12 +30,12 @@ impl MulticastScheme {
         &self.name
     }
 
-    /// The scheme that all groups have; `None`: what fits the number of members.
+    /// The scheme for all groups; `None`: chosen by the number of members.
     pub fn of_all(&self) -> Option<Scheme> {
         self.scheme
     }
 
-    /// All names, in words.
+    /// All names as text.
     pub fn names() -> String {
         format!("{USUAL}, {}", Scheme::NAMES)
     }

@@ -1,8 +1,8 @@
-//! Names of settings that there are not, and what was meant.
+//! Detects unknown settings and suggests similar names.
 
 use crate::config::settings::{Setting, PREFIX, TABLE};
 
-/// Complaints about names that start like ours but are in no row, each with the nearest name.
+/// Complaints about names with our prefix that are no settings, each with the most similar setting.
 pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
     let mut out = Vec::new();
     for name in names {
@@ -24,8 +24,8 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
     out
 }
 
-/// The row whose name differs least from `key`, unless it differs by more than a third (or by
-/// more than two letters swapped).
+/// The setting whose name is most similar to `key`, if at most a third of the letters differ (or
+/// two letters are swapped).
 fn nearest(key: &str) -> Option<&'static Setting> {
     let key = key.to_ascii_lowercase();
     let (row, distance) = TABLE

@@ -1,21 +1,21 @@
-//! Threads that make sums beside the application, as a setting.
+//! The setting for checksum threads.
 
 /// The name of [`Workers::OnIdleCores`].
 const AUTO: &str = "auto";
-/// Most workers that can be asked for.
+/// Most workers allowed.
 pub(crate) const WORKERS_MAX: usize = 8;
 
-/// Threads that make sums of long messages.
+/// Number and placement of the threads that sum long messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// Some, on cores that nobody uses; none where there are no such cores.
+    /// Some workers on idle cores; none without idle cores.
     OnIdleCores,
-    /// As many as this, on any cores of the job.
+    /// This many workers on any cores of the job.
     Always(usize),
 }
 
 impl Workers {
-    /// Reads the setting.
+    /// Parses the setting.
     pub fn parse(text: &str) -> Option<Workers> {
         if text.eq_ignore_ascii_case(AUTO) {
             return Some(Workers::OnIdleCores);
@@ -25,7 +25,7 @@ impl Workers {
         Some(Workers::Always(count))
     }
 
-    /// The setting's text.
+    /// Formats the setting.
     pub fn name(&self) -> String {
         match self {
             Workers::OnIdleCores => AUTO.to_owned(),
@@ -33,12 +33,12 @@ impl Workers {
         }
     }
 
-    /// The texts that are allowed, in words.
+    /// Describes the allowed values.
     pub fn allowed() -> String {
         format!("{AUTO}, or a whole number from 0 to {WORKERS_MAX}")
     }
 
-    /// Most workers, `idle` being those on cores that nobody uses.
+    /// Most workers, `idle` of which is the limit on idle cores.
     pub(crate) fn most(&self, idle: usize) -> usize {
         match self {
             Workers::OnIdleCores => idle,

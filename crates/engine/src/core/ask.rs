@@ -1,4 +1,4 @@
-//! Tells who is here, to those who know a port only.
+//! Answers questions for the endpoint at a port.
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -8,8 +8,9 @@ use marline_rails::{Links, RailTx};
 use marline_wire::{Answer, Question, PLACE_LEN};
 
 impl<S: System> Core<S> {
-    /// Answers a question that came by a rail, with the address of the first endpoint that is in
-    /// use. Nothing is kept of it: an answer that is lost is asked for again. `false`: it is none.
+    /// Answers a question received on a rail with the address of the first enabled endpoint. Keeps
+    /// no state: the asker repeats a question whose answer is lost. `false`: the datagram is no
+    /// question.
     #[cold]
     pub(crate) fn say_who(&mut self, rail: usize, datagram: &[u8]) -> bool {
         let Some(question) = Question::parse(datagram, crc32c) else {

@@ -1,6 +1,6 @@
-//! Atomic operations: what is asked for, and the parts of those that no call has room for, or that
-//! name several pieces of the peer's memory. Each element is in one part, and each part is done
-//! once, as any call; the operation is over when all are.
+//! Posts atomic operations, in parts if they are too long for one RPC or name several remote
+//! pieces. Each element belongs to one part, and each part executes once, like every RPC; the
+//! operation ends with its last part.
 
 use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};
 use crate::core::submit::total;
@@ -10,7 +10,7 @@ use crate::platform::system::System;
 use crate::state::calls::{Part, Whole, HEAD, MORE, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
 
-/// Bytes that one operation works on, at most.
+/// Longest operation in bytes.
 const BYTES_MAX: usize = 64 << 10;
 
 impl<S: System> Core<S> {
@@ -37,7 +37,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Posts one in calls of at most `most` elements of `size` bytes, of one remote piece each.
+    /// Posts an atomic in RPCs of at most `most` elements of `size` bytes, each within one remote
+    /// piece.
     fn atomic_parts(
         &mut self,
         now: u64,
@@ -103,18 +104,18 @@ impl<S: System> Core<S> {
     }
 }
 
-/// It has no operands, whatever it was given.
+/// True if the operation ignores its operands.
 pub(crate) fn reads_only(req: &AtomicReq<'_>) -> bool {
     req.kind == AtomicKind::Fetch && req.op == op::READ
 }
 
-/// Most elements of `size` bytes in one atomic operation: the same for all kinds, since Intel MPI
-/// takes the least of them for all (docs/design/mpi.md).
+/// Most elements of `size` bytes in one atomic operation. The same for all kinds, since Intel MPI
+/// applies the smallest limit to all (docs/design/mpi.md).
 pub fn atomic_max(_: AtomicKind, size: usize) -> usize {
     BYTES_MAX / size
 }
 
-/// Most of them in one call.
+/// Most elements of `size` bytes in one RPC.
 pub(crate) fn call_max(kind: AtomicKind, size: usize) -> usize {
     let operands = match kind {
         AtomicKind::Compare => 2,

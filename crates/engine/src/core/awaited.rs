@@ -1,5 +1,4 @@
-//! Hosts that are silent while something here waits for them: for whom one waits, and why, said
-//! once in ten seconds.
+//! Detection of silent hosts for which operations wait, reported with the reason every ten seconds.
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -8,11 +7,12 @@ use marline_proto::Silence;
 use marline_rails::{RailTx, UdpAddr};
 use std::collections::BTreeMap;
 
-/// So often it is looked who is silent, and so long a host is before it is said, and again.
+/// Interval between checks in nanoseconds. [`SAY_NS`] is the silence before a report, and the
+/// interval between reports.
 const LOOK_NS: u64 = 1_000_000_000;
 const SAY_NS: u64 = 10_000_000_000;
 
-/// The hosts that are waited for, and when it is said of each the next time.
+/// Hosts with waiting operations, and the time of the next report about each.
 #[derive(Debug, Default)]
 pub(crate) struct AwaitedHosts {
     look_ns: u64,
@@ -23,7 +23,7 @@ pub(crate) struct AwaitedHosts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Waited {
     peers: u64,
-    /// A peer of the group, by its endpoint.
+    /// Endpoint number of one of these peers.
     first: u64,
     longest_ns: u64,
     stranger: bool,
@@ -45,19 +45,19 @@ impl Waited {
     }
 }
 
-/// Something to be said of a host.
+/// A report about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
-    /// Its address.
+    /// Address of the host.
     pub(crate) host: String,
-    /// The line.
+    /// Text of the log line.
     pub(crate) text: String,
-    /// The wait for the peer ended.
+    /// True if the wait has ended.
     pub(crate) over: bool,
 }
 
 impl<S: System> Core<S> {
-    /// The hosts of which it is to be said now that they are waited for, or that they answer again.
+    /// Reports that are due: hosts that operations wait for, and hosts that answer again.
     pub(crate) fn say_awaited(&mut self, now: u64, hosts: &mut AwaitedHosts) -> Vec<Said> {
         if now < hosts.look_ns {
             return Vec::new();
@@ -98,7 +98,7 @@ impl<S: System> Core<S> {
         all
     }
 
-    /// Peers that owe an answer for long, by the address of their host.
+    /// Peers with long overdue answers, by their host's address.
     fn silent_hosts(&self, now: u64) -> BTreeMap<String, Waited> {
         let mut silent: BTreeMap<String, Waited> = BTreeMap::new();
         for endpoint in self.dir.eps.iter().flatten() {
@@ -107,7 +107,7 @@ impl<S: System> Core<S> {
                 let Some(address) = node.peer_address(silence.peer) else {
                     return;
                 };
-                // Processes of one host name its rails in orders of their own.
+                // Processes of one host may list its rails in different orders.
                 let ips = address
                     .rails()
                     .iter()

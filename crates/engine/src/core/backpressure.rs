@@ -1,7 +1,7 @@
-//! Rails that have no room: the kernel takes nothing, because a queue is full or does not move.
-//! Batches that were built for such a rail wait for it; nothing more is built for it until there is
-//! room, and other rails carry what they can meanwhile. A rail that stays without room is given up
-//! until it takes packets again: the local-completion watchdog of paper 3.
+//! Backpressure: rails without room, because the kernel's queue is full or does not move. Batches
+//! that were built for such a rail wait; no more are built for it until it has room, and other
+//! rails carry what they can. A rail that stays without room is given up until it accepts packets
+//! again: the local-completion watchdog of paper 3.
 
 use crate::api::LogLevel;
 use crate::platform::system::System;
@@ -9,15 +9,15 @@ use crate::state::core::Core;
 use crate::state::rails::{Backpressure, Pending, STUCK_NS};
 use marline_rails::TxBuffers;
 
-/// After so long what has nothing to do with the rail's own packets (acks above all) leaves by
-/// others: 64 KiB take half of this at 100 Mb/s.
+/// Time after which frames that are not bound to the full rail (acks above all) leave by others: 64
+/// KiB take half of it at 100 Mb/s.
 const REROUTE_NS: u64 = 10_000_000;
-/// A try is a system call that copies up to 64 KiB in vain: the longer there was no room the
-/// rarer, but at least this often.
+/// Longest interval between attempts. An attempt is a system call that copies up to 64 KiB,
+/// possibly in vain, so the interval grows with the time without room.
 const TRY_NS: u64 = 1_000_000;
 
 impl<S: System> Core<S> {
-    /// A rail had no room for something of which it keeps a note, or for a batch.
+    /// Notes that a rail had no room for a batch or for a packet that the caller retains.
     pub(crate) fn no_room(&mut self, now: u64, rail: usize, batch: Option<Pending>) {
         let state = &mut self.rails[rail];
         if batch.is_some() {
@@ -32,8 +32,8 @@ impl<S: System> Core<S> {
         self.rails.full_mask |= 1 << rail;
     }
 
-    /// Nothing waits for room on a rail (any more): what was not built for it may be, if there is a
-    /// buffer to build it in. (A device may still read all of them.)
+    /// Notes that no packet waits for room on a rail: new ones may be built if it lends a buffer.
+    /// (A device may still be reading all of them.)
     pub(crate) fn has_room(&mut self, rail: usize) {
         let state = &mut self.rails.list[rail];
         state.buffer = state.buffer.or_else(|| state.tx.lend());
@@ -44,7 +44,7 @@ impl<S: System> Core<S> {
         self.rails.full_mask &= !(1 << rail);
     }
 
-    /// Retries what rails had no room for.
+    /// Retries pending packets.
     pub(crate) fn send_pending(&mut self, now: u64) {
         for rail in 0..self.rails.len() {
             if self.rails[rail]
@@ -55,7 +55,7 @@ impl<S: System> Core<S> {
             }
             let pending = self.rails[rail].pending.take();
             let writes = pending.as_ref().is_some_and(|p| p.write().is_some());
-            // What tells of a direct write leaves with the next one, or before what came after it.
+            // A write notification leaves with the next write, or before packets built after it.
             if !writes && !self.send_notice(now, rail) {
                 self.no_room(now, rail, pending);
                 continue;
@@ -73,12 +73,12 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Looks after rails that have had no room for long.
+    /// Gives up rails that have had no room for too long, and retries those that were given up.
     pub(crate) fn watch_room(&mut self, now: u64, rail: usize) {
         let several = self.rails.len() > 1;
         let state = &mut self.rails[rail];
         let Some(full) = &mut state.backpressure else {
-            // A rail that was given up is asked that often, at least.
+            // A rail that was given up is retried at least this often.
             if state.stuck_ns.is_some_and(|at| at + 2 * STUCK_NS <= now) {
                 state.stuck_ns = None;
                 let text = format!("rail {} takes packets again", state.name);
@@ -103,7 +103,7 @@ impl<S: System> Core<S> {
             if news {
                 self.say(LogLevel::Warn, &text);
             }
-            // Its packets leave elsewhere. The next that are built for it, probes as a rule, show
+            // Its packets leave by other rails. The next ones built for it, usually probes, show
             // whether there is room again.
             self.drop_pending(rail);
         }

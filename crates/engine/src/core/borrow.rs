@@ -1,5 +1,4 @@
-//! Eager sends that leave from the memory of their caller, and what ends them early
-//! (docs/design/eager.md).
+//! Eager sends that leave from their caller's memory, and their early end (docs/design/eager.md).
 
 use crate::api::{Completion, IoVec, SendReq, BORROW_ABOVE};
 use crate::core::submit::{gather, total};
@@ -10,19 +9,20 @@ use crate::state::core::Core;
 use crate::state::operations::Operations;
 use marline_proto::Mutation;
 
-/// Times the sends of a burst that leave at once: so many are copied, since their callers may wait
-/// for each of them.
+/// Multiple of the sends of a burst that leave immediately: so many are copied, since their callers
+/// may wait for each of them.
 const COPIED_FIRST: u32 = 4;
-/// The application has polled so long, and none of them has ended: the receiver may compute.
+/// Time of polling without any borrowed send ending, after which the receiver is probably
+/// computing.
 const QUIET_NS: u64 = 500_000;
-/// It has polled so long for one of them, whatever others did.
+/// Time of polling after which a borrowed send is copied regardless of others.
 const BORROWED_NS: u64 = 4_000_000;
-/// Bytes that one poll copies.
+/// Most bytes copied per poll.
 const COPY_MAX: usize = 256 << 10;
 
 impl<S: System> Core<S> {
-    /// This send may borrow: its caller looks at the queue for its end, and others of its burst
-    /// went before it, so that no peer waits for a copy either.
+    /// True if this send may borrow: its caller polls for its completion, and other sends of its
+    /// burst precede it, so that no peer waits for a copy either.
     pub(crate) fn may_borrow(&self, req: &SendReq<'_>, len: usize) -> bool {
         self.cfg.borrow
             && len > BORROW_ABOVE
@@ -31,7 +31,8 @@ impl<S: System> Core<S> {
             && (self.coalescer).follows(self.cfg.aggregate_after.saturating_mul(COPIED_FIRST))
     }
 
-    /// Ends sends that wait for their peers for too long: what they borrow is copied into the log.
+    /// Copies borrowed sends that have waited too long for their peers into the log, which ends
+    /// them.
     pub(crate) fn log_borrowed(&mut self, now: u64) {
         if self.ops.borrowed.first().is_none() {
             return;
@@ -55,8 +56,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Copies one into the log and ends it for its caller. Bytes copied; `None`: the log is full,
-    /// or a rail still reads the memory.
+    /// Copies a send into the log and completes it. Returns the bytes copied; `None`: the log is
+    /// full, or a rail still reads the memory.
     fn give_back(&mut self, handle: u32) -> Option<usize> {
         let op = self.ops.sends.get(handle)?;
         let len = total(op.pieces.as_slice());
@@ -86,8 +87,8 @@ impl<S: System> Core<S> {
 }
 
 impl Operations {
-    /// Adds a send by its number, if it has one. Those that are over and come first are dropped: an
-    /// application may post for long without a poll.
+    /// Appends a borrowed send, if it has a number. Drops ended sends at the front: an application
+    /// may post for long without a poll.
     #[inline]
     pub(crate) fn borrow(&mut self, handle: u32, number: u64) {
         if number == 0 {

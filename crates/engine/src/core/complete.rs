@@ -1,4 +1,4 @@
-//! Events of the nodes, to completions and to the log.
+//! Turns the nodes' events into completions and log lines.
 
 use crate::api::{flag, Completion, Counted, EpId, OpError, ADDR_UNSPEC};
 use crate::memory::copy::copy;
@@ -11,7 +11,7 @@ use marline_proto::{Event, Mutation, PeerId, PutEnd};
 use marline_wire::{MsgHead, FLAG_CQ_DATA, FLAG_PART};
 
 impl<S: System> Core<S> {
-    /// Turns the nodes' events into completions. Call after anything that may have made some.
+    /// Handles all pending events of the nodes. Call it after any call that may have caused some.
     pub fn settle(&mut self) {
         for index in 0..self.dir.eps.len() {
             while let Some(endpoint) = self.dir.eps[index].as_mut() {
@@ -136,7 +136,7 @@ impl<S: System> Core<S> {
         } else if self.counts_messages && op.flags & flag::SEND != 0 {
             self.count(op.ep, Counted::Sends, end.is_ok());
         }
-        // That a remote write failed is told, asked for or not.
+        // A failed remote write is always reported.
         let told = end.is_err() && put;
         let cq = match told {
             true => self.dir.ep(op.ep).and_then(|e| e.tx_cq),
@@ -155,8 +155,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A long remote write has left the memory of its caller: how it ended. `None`: it was a part
-    /// of an operation that is not over.
+    /// Ends a long remote write's use of its caller's memory; returns its result. `None`: a part of
+    /// an operation that has not ended.
     fn put_left(
         &mut self,
         handle: u32,
@@ -243,14 +243,14 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Copies a message of an endpoint to itself, or what it reads of its own memory.
+    /// Copies a loopback message, or a loopback read.
     fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
         if let (Some(from), Some(to)) = (self.ops.sends.get(send), self.ops.recvs.get(recv)) {
             copy(&from.pieces, &to.pieces, offset, len);
         }
     }
 
-    /// Stores the end of a remote write, which came before the rest.
+    /// Stores the end of a remote write, which arrived before the rest.
     fn show_end(&mut self, ep: EpId, end: &PutEnd) {
         let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, end.inbound)) else {
             return;
@@ -262,7 +262,7 @@ impl<S: System> Core<S> {
         self.buffers.pool.give(buffer);
     }
 
-    /// Moves an unexpected message from its bounce buffer to where it was wanted.
+    /// Copies an unexpected message from its bounce buffer to the receive that matched it.
     fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
         let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, inbound)) else {
             return;
@@ -281,7 +281,7 @@ impl<S: System> Core<S> {
         self.buffers.pool.give(buffer);
     }
 
-    /// Ends a posted receive with an error entry.
+    /// Ends a posted receive with an error completion.
     pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
         let Some(op) = self.ops.recvs.remove(handle) else {
             return;
@@ -306,7 +306,7 @@ impl<S: System> Core<S> {
         self.complete(cq, entry);
     }
 
-    /// Counts what ended well in a region: it read, wrote.
+    /// Counts a successful operation on a region: it read, it wrote.
     pub(crate) fn count_region(&mut self, key: u64, does: [bool; 2]) {
         self.ops.count(key, does);
         if self.cfg.proto.errs(Mutation::CountTwice) {
@@ -314,7 +314,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Counts what ended at an endpoint.
+    /// Counts a completion at an endpoint.
     pub(crate) fn count(&mut self, ep: EpId, what: Counted, ok: bool) {
         if let Some(endpoint) = self.dir.ep(ep) {
             endpoint.count(what, ok);

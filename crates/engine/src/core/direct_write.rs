@@ -1,10 +1,10 @@
-//! Direct writes, on rails that can (see `marline_rails::RemoteWrites::Direct`).
+//! Direct writes, on rails that have them (see `marline_rails::RemoteWrites::Direct`).
 //!
-//! The bytes may be summed before they leave or after the kernel has read them. Machines differ in
-//! which is faster, so both are timed and the faster is kept (`memory/autotune.rs`,
-//! docs/design/direct-writes.md). The packet that announces a write goes in front of its own bytes
-//! if they are summed before; else in front of the next write's, or, when there is none, after
-//! them.
+//! The bytes are summed either before they leave or after the kernel has read them. Machines differ
+//! in which is faster, so both are timed and the faster is used (`memory/autotune.rs`,
+//! docs/design/direct-writes.md). The notification of a write precedes its own bytes if they are
+//! summed before; otherwise it precedes the next write's bytes or, without a next write, follows
+//! its own.
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -13,7 +13,7 @@ use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
 impl<S: System> Core<S> {
-    /// Writes what is pending, sums it, and keeps the packet that tells of it.
+    /// Sends the pending direct write with its checksum, and retains its notification if necessary.
     pub(crate) fn write_direct(
         &mut self,
         now: u64,
@@ -32,7 +32,7 @@ impl<S: System> Core<S> {
         }
         let op = self.ops.sends.get(write.handle);
         let Some(op) = op.filter(|op| op.ended.is_none()) else {
-            // All of it arrived otherwise, or nobody is there any more.
+            // All bytes were acked otherwise, or the peer is dead.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
@@ -79,13 +79,13 @@ impl<S: System> Core<S> {
                 let notice = WriteNotice { packet, link, flow };
                 self.keep_notice(rail, own, notice);
             }
-            _ => {} // the write is lost, and with it the packet
+            _ => {} // the write and its notification are lost
         }
         self.end_write(write.handle);
         outcome
     }
 
-    /// The packet that tells of a write left with its bytes (`own`), or goes with the next write's.
+    /// Notes that a notification left with its own bytes (`own`), or retains it for the next write.
     fn keep_notice(&mut self, rail: usize, own: bool, notice: WriteNotice) {
         let told = match own {
             true => Some(notice),
@@ -96,15 +96,15 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Two answers: the sum of a write is made before it leaves; the time that both take is wanted.
+    /// Returns whether to sum the write before it leaves, and whether to time it.
     fn sums_first(&mut self, to_write: &ToWrite) -> (bool, bool) {
         if to_write.summed.is_some() {
-            return (true, false); // it had no room when it was to leave before
+            return (true, false); // a full queue delayed it after it was summed
         }
         self.rails.sum_first.next()
     }
 
-    /// The packet that announces the last write cannot go in front of this one's bytes.
+    /// True if the last write's notification cannot precede this write's bytes.
     fn leaves_apart(&self, rail: usize, way: (LinkId, u8)) -> bool {
         let notice = self.rails[rail].notice.as_ref();
         notice.is_some_and(|notice| {
@@ -113,7 +113,7 @@ impl<S: System> Core<S> {
         })
     }
 
-    /// Sends the packet that tells of a rail's last direct write; `false`: no room now.
+    /// Sends the notification of a rail's last direct write; `false`: the queue is full.
     pub(crate) fn send_notice(&mut self, now: u64, rail: usize) -> bool {
         let Some(told) = self.rails[rail].notice.take() else {
             return true;
@@ -132,7 +132,8 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Tells the nodes when a rail turns out to take less than it said, or nothing any more.
+    /// Notifies the nodes when a rail turns out to accept fewer datagrams per direct write, or
+    /// none.
     pub(crate) fn watch_direct(&mut self, rail: usize) {
         let state = &mut self.rails[rail];
         let datagrams = direct_datagrams(&state.tx.caps());
@@ -144,7 +145,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Sends what is left of such packets.
+    /// Sends the remaining notifications.
     pub(crate) fn send_notices(&mut self, now: u64) {
         for rail in 0..self.rails.len() {
             let waits = self.rails[rail].backpressure.is_some();

@@ -1,5 +1,5 @@
-//! Calls of peers (and an endpoint's own) on registered memory: they are done, and counted.
-//! All is done under the engine's lock, so that calls are atomic against each other.
+//! Executes and counts RPCs of peers (and of the endpoint itself) on registered memory. The
+//! engine's lock makes RPCs atomic with respect to each other.
 
 use crate::api::{flag, AtomicKind, Completion, Counted, EpId, FiAddr, OpError};
 use crate::core::atomic::call_max;
@@ -15,7 +15,7 @@ use marline_proto::{Claim, Event, Mutation, PeerId};
 use std::ptr::NonNull;
 
 impl<S: System> Core<S> {
-    /// Does what a call asks for; what it fetched goes to `result`.
+    /// Executes an RPC; fetched values go to `result`.
     pub(crate) fn execute(
         &mut self,
         (ep, peer, source): (EpId, PeerId, FiAddr),
@@ -40,15 +40,15 @@ impl<S: System> Core<S> {
             return Err(OpError::BadRemoteMemory);
         }
         if word.flags & HAS_DATA != 0 {
-            // (Behind a write in parts or a long one comes the data alone.)
+            // After a write in parts or a long write, a separate message carries the data.
             let len = payload.len().max(word.count as usize);
             self.tell_written(ep, source, data, len);
         }
         Ok(())
     }
 
-    /// Counts the operation of a call, if it is its only one or its last, and none was refused: in
-    /// the regions that its parts came to, if they are still there.
+    /// Counts the operation of an RPC, if this is its only or its last RPC and none was refused, in
+    /// those regions of its parts that still exist.
     fn count_call(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
         let whose = (ep.0, peer.0);
         let (part, more) = (word.flags & PART != 0, word.flags & MORE != 0);
@@ -79,7 +79,7 @@ impl<S: System> Core<S> {
             true => Counted::RemoteReads,
             false => Counted::RemoteWrites,
         };
-        // (Memory that an atomic fetches and changes is read and written.)
+        // A fetching atomic that changes memory both reads and writes it.
         let changes = !fetches || word.verb == Verb::Atomic && word.op != op::READ;
         let anywhere = self.cfg.proto.errs(Mutation::CountAnywhere);
         for &(key, parts) in run.keys.as_slice() {
@@ -156,7 +156,7 @@ impl<S: System> Core<S> {
         Some(())
     }
 
-    /// The memory that a call names, if all of it is registered for what it does: reads, writes.
+    /// The memory that an RPC names, if all of it is registered for the access (read, write).
     fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<Pieces> {
         let found = self.ops.region_at((key, addr, len), may);
         if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
@@ -169,7 +169,7 @@ impl<S: System> Core<S> {
         found
     }
 
-    /// The entry of a remote write that brought data.
+    /// Reports a remote write with its data as a completion.
     pub(crate) fn tell_written(&mut self, ep: EpId, source: FiAddr, data: u64, len: usize) {
         let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
         let entry = Completion {
@@ -183,13 +183,13 @@ impl<S: System> Core<S> {
     }
 }
 
-/// Works on `len` bytes of registered memory, which `place` is: in place, or on a copy of what lies
-/// in several pieces, whose elements may lie in two.
+/// Works on `len` bytes of registered memory: in place, or on a copy of memory in several pieces,
+/// where an element may span two.
 fn in_one(place: &Pieces, len: usize, work: impl FnOnce(&mut [u8])) {
     if let Some(base) = place.whole(0, len).and_then(NonNull::new) {
-        // SAFETY: `place_of` found the range inside of memory that is registered, and stays there
-        // until `mr_close`, which needs the engine's lock as this does; no other reference to it is
-        // alive. Whoever else works on it meanwhile breaks the rules of the memory's users.
+        // SAFETY: `place_of` has checked that the range is registered, and it stays valid until
+        // `mr_close`, which needs the engine's lock as this function does; no other reference to it
+        // exists. Concurrent accesses by the program break the rules for users of the memory.
         return work(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) });
     }
     let mut copy = vec![0; len];

@@ -1,4 +1,4 @@
-//! Packets out: batches are built by the nodes, filled and handed to their rails.
+//! Sends packets: nodes build batches, the engine fills them and passes them to rails.
 
 use crate::core::remote_read::fill_offer;
 use crate::memory::pack::{fill, fill_run, head_of};
@@ -8,10 +8,10 @@ use crate::state::rails::link_of;
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
-/// After an error of the rail that no link event explains, it is tried again so often.
+/// Interval between attempts after a rail's error that no link event explains.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Packets as long as the first in a batch of a rail, at most.
+/// Most packets of the first one's length in a batch of the rail.
 #[inline]
 fn batch_max(tx: &impl RailTx, first: &Transmit) -> usize {
     if !first.batch.bulk {
@@ -23,10 +23,10 @@ fn batch_max(tx: &impl RailTx, first: &Transmit) -> usize {
 }
 
 impl<S: System> Core<S> {
-    /// Sends all that may leave.
+    /// Sends all packets that may leave.
     pub fn flush(&mut self, now: u64) {
         if self.poisoned {
-            return; // what it would read may be gone
+            return; // memory of pending sends may be freed
         }
         if self.rails.full_mask != 0 {
             self.send_pending(now);
@@ -45,7 +45,7 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
-    /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
+    /// Builds and sends one batch of an endpoint; `false`: no packet is left for a rail with room.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
         self.settle_links(now, index);
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
@@ -108,7 +108,7 @@ impl<S: System> Core<S> {
             whole = short == 0;
         }
         let len = count * segment - short;
-        // In order: what tells of a direct write before what was built after it.
+        // In order: the notification of a direct write before packets built after it.
         let outcome = match self.send_notice(now, first.rail) {
             true => self.rails[first.rail].send_built(&first, len),
             false => SendOutcome::Busy,
@@ -117,7 +117,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Draws the conclusions from what the kernel said of a batch.
+    /// Handles the rail's result for a batch.
     fn batch_sent(
         &mut self,
         now: u64,
@@ -139,7 +139,7 @@ impl<S: System> Core<S> {
             return self.no_room(now, first.rail, batch);
         }
         if rail.buffer.is_none() {
-            self.no_room(now, first.rail, None); // the device still reads all of them
+            self.no_room(now, first.rail, None); // the device still reads all buffers
         }
         self.after_send(now, first.rail, link_of(first.dest).0, outcome);
     }

@@ -1,4 +1,4 @@
-//! Packets in: from what a rail received to the node of its endpoint.
+//! Received packets: from the rails to the nodes of their endpoints.
 
 use crate::core::unpack::EngineMemory;
 use crate::platform::system::{System, Watch};
@@ -8,15 +8,15 @@ use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
 use marline_wire::{GroupPacket, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN};
 
-/// The shortest packet is one header: two of them are the shortest batch.
+/// Length up to which a buffer holds one packet: two headers are the shortest batch.
 const GRO_MIN: usize = 2 * HEADER_LEN - 1;
-/// Bytes before those of a direct write, at least.
+/// Least bytes of a direct write's first datagram before its data.
 const HEAD_LINE: usize = 64;
-/// Parts of a direct write that came apart follow its beginning within this time.
+/// Time within which late fragments of a direct write follow its beginning.
 const STRAYS_NS: u64 = 10_000_000;
 
 impl<S: System> Core<S> {
-    /// Takes what a rail received: one datagram or a batch of equal ones.
+    /// Processes received bytes: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let (mut rest, mut first) = (received.bytes, None);
         if received.missing > 0 {
@@ -24,7 +24,8 @@ impl<S: System> Core<S> {
         }
         if received.beside > 0 {
             let rail = &mut self.rails[rail];
-            // The first of them has the packet, which is counted below, or at least a line of head.
+            // The first datagram has the packet, which is counted below, or at least a line of
+            // head.
             let longest = rail.tx.caps().datagram_max.max(1);
             let datagrams = (received.beside + HEAD_LINE).div_ceil(longest);
             let below = usize::from(!received.bytes.is_empty());
@@ -32,7 +33,7 @@ impl<S: System> Core<S> {
             rail.counters.wire_bytes_received += received.beside as u64;
         }
         let mut segment = received.segment;
-        // One small datagram in most cases: no batch is that short.
+        // Usually one small datagram: no batch is that short.
         if segment == 0 && rest.len() <= GRO_MIN {
             segment = rest.len();
         } else if segment == 0 {
@@ -56,8 +57,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Length of the packets in a buffer whose rail does not tell: as long as the first. If that
-    /// one is damaged, as long as the last batch's (wrong only costs a repair).
+    /// Length of the packets in a buffer whose rail does not report it: that of the first packet,
+    /// or if it is damaged that of the last batch (a wrong guess costs only retransmissions).
     fn segment_of(&mut self, rail: usize, first: Option<&Packet<'_>>) -> usize {
         let segment = &mut self.rails[rail].segment;
         if let Some(packet) = first {
@@ -66,8 +67,8 @@ impl<S: System> Core<S> {
         *segment
     }
 
-    /// Takes a datagram, and those `after` it in its batch that continue it: how many. `parsed`:
-    /// the datagram's packet, where that is known already.
+    /// Processes a datagram and those `after` it in its batch that continue it; returns their
+    /// number. `parsed`: the datagram's packet, if it is parsed already.
     fn ingest_one<'a>(
         &mut self,
         now: u64,
@@ -106,7 +107,7 @@ impl<S: System> Core<S> {
         let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
         self.watch.ingested(node, datagram, result);
         let more = match result {
-            // A short packet is its batch's last one.
+            // Only the last packet of a batch is short.
             Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
                 node.handle_run(now, peer, &packet, after, crc32c, &mut memory)
             }
@@ -128,9 +129,8 @@ impl<S: System> Core<S> {
         more
     }
 
-    /// The packet of a datagram, if its head is good; each datagram is counted. `after` it in its
-    /// batch there
-    /// is more.
+    /// Parses a datagram, if its head is good, and counts it. `after` are the bytes after it in its
+    /// batch.
     fn parse<'a>(
         &mut self,
         now: u64,
@@ -160,9 +160,10 @@ impl<S: System> Core<S> {
         None
     }
 
-    /// A datagram that fails its check is a damaged packet if anything in its head is ours; or a
-    /// direct write with a damaged head, if that is so behind this one, and then what is `after`
-    /// it are its bytes. Anything else is a stranger's, and says nothing of the rail.
+    /// Counts a damaged packet if the datagram's head has an id of ours; or a direct write with a
+    /// damaged head if a head of ours follows that head, in which case the bytes `after` the
+    /// datagram are its data. Ignores other datagrams as foreign, since they say nothing about
+    /// the rail.
     fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
         let mut is_ours = |head: &[u8]| {
             let mut ours = false;
@@ -172,7 +173,7 @@ impl<S: System> Core<S> {
             ours
         };
         let packet = is_ours(datagram);
-        // Cut at a wrong length, the first datagram may end before.
+        // The first datagram, if cut at a wrong length, may end before that head.
         let mut second = [0; HEADER_LEN];
         let behind = datagram.iter().chain(after).skip(DIRECT_HEAD_LEN);
         second

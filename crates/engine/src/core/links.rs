@@ -1,5 +1,4 @@
-//! Links of the rails, on behalf of the endpoints: which are made and ended, and what becomes of
-//! them.
+//! Links of the rails on behalf of the endpoints: creation, end, and state changes.
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -9,8 +8,8 @@ use marline_proto::{LinkAsk, LinkEnd};
 use marline_rails::{DownReason, LinkId, Links};
 
 impl<S: System> Core<S> {
-    /// Makes and ends the links that the paths of an endpoint ask for. A rail without connections
-    /// does so at once: the packets that are built next can name them.
+    /// Creates and ends the links that an endpoint's paths request. Rails without connections do so
+    /// at once, so that the next packets can use them.
     #[inline]
     pub(crate) fn settle_links(&mut self, now: u64, index: usize) {
         let endpoint = self.dir.eps.get(index).and_then(Option::as_ref);
@@ -58,8 +57,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// One user less of a link. What waits for room on it is lost, as the link's number may soon be
-    /// another's.
+    /// Removes one user of a link. Drops its pending packets, as the link's number may soon be
+    /// reused.
     pub(crate) fn close_link(&mut self, rail: usize, link: LinkId) {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;
@@ -77,7 +76,7 @@ impl<S: System> Core<S> {
         self.rails.list[rail].tx.close(link);
     }
 
-    /// Ends all links of an endpoint that closes.
+    /// Ends all links of a closing endpoint.
     pub(crate) fn close_links(&mut self, index: usize) {
         let endpoint = self.dir.eps.get_mut(index).and_then(Option::as_mut);
         let links: Vec<_> = endpoint.map_or(Vec::new(), |e| e.node.take_links().collect());
@@ -86,14 +85,14 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A link carries packets from now on.
+    /// Notifies nodes that a link carries packets.
     pub(crate) fn on_link_up(&mut self, now: u64, rail: usize, link: LinkId) {
         for node in self.dir.nodes() {
             node.on_link_up(now, rail, link.0);
         }
     }
 
-    /// A link is down for good.
+    /// Notifies nodes that a link has ended.
     pub(crate) fn on_link_down(&mut self, now: u64, rail: usize, link: LinkId, why: DownReason) {
         let end = match why {
             DownReason::Refused => LinkEnd::Refused,

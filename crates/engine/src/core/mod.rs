@@ -1,5 +1,5 @@
-//! Everything that an engine does under its lock. Single-threaded: every call takes the time. The
-//! state stands in `state`.
+//! The engine's work under its lock. Single-threaded: every call takes the time as argument. The
+//! state is in `state`.
 
 mod ask;
 pub(crate) mod atomic;

@@ -1,7 +1,7 @@
-//! Operations in parts: atomics that no call has room for, reads and writes of several pieces of a
-//! peer's memory (a part for each, as if it had been asked for by itself), and long writes with
-//! data, which goes when all bytes are there. An operation is over, counted and told, when all of
-//! its parts are.
+//! Operations in parts: atomics that are too long for an RPC, reads and writes of several remote
+//! pieces (one part each, like separate operations), and long writes with remote CQ data, which
+//! leaves when all bytes have arrived. An operation ends, is counted and is reported when all of
+//! its parts have ended.
 
 use crate::api::{EpId, OpError, RemoteReq, SubmitError, INJECT_MAX};
 use crate::core::submit::total;
@@ -12,7 +12,7 @@ use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Mutation, PeerId};
 
-/// Which way bytes go.
+/// Direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -20,7 +20,7 @@ pub(crate) enum Access {
 }
 
 impl<S: System> Core<S> {
-    /// Posts a read or write in parts: all of them, or none.
+    /// Posts all parts of a read or write, or none.
     pub(crate) fn remote_parts(
         &mut self,
         now: u64,
@@ -33,7 +33,7 @@ impl<S: System> Core<S> {
             .map(|&(addr, len, key)| (key, addr, len as u64))
             .collect();
         self.parts_fit((ep, peer), req, &ranges, access)?;
-        // Calls come in their order: the peer counts the operation with the last one.
+        // RPCs execute in order: the peer counts the operation with the last one.
         let calls = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
         let in_order = calls && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
@@ -89,8 +89,8 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// Refuses what there is no room for, or whose peer is gone, before any part is posted: the
-    /// parts themselves ask for no room.
+    /// Refuses an operation without room or with a dead peer before any part is posted: parts do
+    /// not check for room themselves.
     fn parts_fit(
         &mut self,
         (ep, peer): (EpId, PeerId),
@@ -122,13 +122,13 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// A write of so many bytes goes in a call.
+    /// True if a write of `len` bytes travels as an RPC.
     pub(crate) fn is_short(&self, len: usize) -> bool {
         len == 0 || self.cfg.calls && len <= PAYLOAD_MAX
     }
 
-    /// A part has ended: how the operation ends, if all parts have. `None`: others are under way,
-    /// or its data follows now.
+    /// Ends a part. Returns the operation's result if all parts have ended; `None`: others are in
+    /// flight, or its data follows now.
     pub(crate) fn part_over(
         &mut self,
         whole: u32,
@@ -149,7 +149,7 @@ impl<S: System> Core<S> {
         match self.send_trailer((ep, context, flags), &trailer) {
             Ok(()) if trailer.data.is_some() => None,
             Err(_) if trailer.data.is_some() => Some(Err(OpError::PeerDead)),
-            _ => Some(end), // whether the peer counts it does not matter here
+            _ => Some(end), // the peer's count does not affect the result
         }
     }
 }

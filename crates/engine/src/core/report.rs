@@ -1,4 +1,4 @@
-//! Messages for people about rails and peers.
+//! Log lines about rails and peers.
 
 use crate::api::{EpId, LogLevel};
 use crate::platform::system::System;
@@ -10,11 +10,11 @@ use marline_proto::{Event, Evidence, PathReason, PeerId};
 use marline_rails::RailTx;
 use marline_wire::RailAddr;
 
-/// Most peers that are named in one line: for a whole job gone there would be thousands.
+/// Most peers named in one line: a whole lost job would be thousands.
 const NAMED_MAX: usize = 4;
 
 impl<S: System> Core<S> {
-    /// A peer is dead, and why we think so.
+    /// Logs a peer's death and its evidence.
     pub(crate) fn say_dead(&mut self, ep: EpId, event: &Event) {
         let &Event::PeerDead {
             peer,
@@ -46,7 +46,7 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Reports a path that corrupts, and what was done about it.
+    /// Logs a path that damages packets, and the reaction.
     pub(crate) fn say_corrupt(&self, ep: EpId, event: &Event) {
         let &Event::PathCorrupts {
             peer,
@@ -79,8 +79,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Large packets vanish on a path, small ones do not; or its connection was silent, and another
-    /// one has other segments.
+    /// Logs a path on which long packets vanish but short ones pass; or whose connection was silent
+    /// and was replaced by one with shorter segments.
     pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
         let &Event::PathShrank {
             peer,
@@ -102,7 +102,7 @@ impl<S: System> Core<S> {
                     "{path}: its connection was silent; the one in its place has segments of {to} \
                      bytes, not {from}"
                 );
-                return self.say(LogLevel::Info, &text); // it may have been another fault
+                return self.say(LogLevel::Info, &text); // the fault may have been another
             }
             0 => format!(
                 "{path}: small packets arrive, but none of {from} bytes, which data needs; check \
@@ -113,12 +113,12 @@ impl<S: System> Core<S> {
                  continues with {to} bytes and asks for more now and then; check the MTU of its \
                  switches"
             ),
-            _ => return, // it was chance: the size in use passes after all
+            _ => return, // chance: the present size passes after all
         };
         self.say(LogLevel::Warn, &text);
     }
 
-    /// An endpoint closes although peers have not acknowledged what was sent to them.
+    /// Logs an endpoint that closes with unacked messages.
     pub(crate) fn say_undelivered(&mut self, ep: EpId) {
         let Some(endpoint) = self.dir.ep(ep) else {
             return;
@@ -148,7 +148,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// The evidence of a peer's end in words, and no more than is known.
+/// The evidence of a peer's death as text, no more certain than it is.
 fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
     let what = match evidence {
         Evidence::NoSuchName => "its process is gone (nobody on this host has its name",
@@ -165,9 +165,9 @@ fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
     }
 }
 
-/// The settings of two peers.
+/// Disagreements of settings between two peers.
 impl<S: System> Core<S> {
-    /// A peer was given up at first contact: its settings differ, or no rail reaches it.
+    /// Logs a peer that was refused at first contact: its settings differ, or no rail reaches it.
     pub(crate) fn say_refused_peer(&mut self, ep: EpId, event: &Event) {
         let (peer, why) = match *event {
             Event::PeerMismatch { peer, reliable } => (peer, differing(reliable, "here", "there")),
@@ -182,7 +182,7 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// The rails of both sides, none of which reach each other.
+    /// The rails of both sides, which do not reach each other.
     fn no_common_rail(&self, ep: EpId, peer: PeerId) -> String {
         let ours: Vec<RailAddr> = self.rails.iter().map(|r| r.tx.local_addr()).collect();
         let node = self.dir.node(ep);
@@ -201,7 +201,7 @@ impl<S: System> Core<S> {
         )
     }
 
-    /// A peer has a rail that this version cannot use. Each endpoint tells it once for each kind.
+    /// Logs a peer's rail that this version does not support, once per kind and endpoint.
     pub(crate) fn say_unknown_kind(&self, kind: u8) {
         let text = format!(
             "a peer has rails of kind {kind}, which this version of Marline does not know: they \
@@ -210,8 +210,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// A rail could not register memory of the program, and has taken another way: once it is said
-    /// what to do.
+    /// Logs a remedy, once, for a rail that could not register the program's memory and fell back
+    /// to another method.
     pub(crate) fn unregistered(&mut self, rail: usize, errno: i32) {
         let first = self.rails.iter().all(|r| r.counters.unregistered == 0);
         self.rails[rail].counters.unregistered += 1;
@@ -231,8 +231,8 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
-    /// Nothing is said where both wishes are strong: processors differ in their default.
+    /// Logs a checksum agreed with `peer` that differs from both sides' wishes. Silent where both
+    /// wishes are strong, since the default depends on the processor.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
         let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
         if [wish, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {

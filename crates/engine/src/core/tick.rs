@@ -1,4 +1,4 @@
-//! Time, polls and what the rails say, on to the nodes.
+//! Passes time, polls and rail events on to the nodes.
 
 use crate::api::LogLevel;
 use crate::platform::system::System;
@@ -7,7 +7,7 @@ use crate::stats::raise;
 use marline_rails::{InterfaceChoice, LinkId, RailEvent, RailFault, RailTx, SendOutcome};
 
 impl<S: System> Core<S> {
-    /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
+    /// Does all work that time or rail events require; call it after an empty poll, and at least
     /// every few polls.
     pub fn tick(&mut self, now: u64) {
         for index in 0..self.dir.eps.len() {
@@ -37,7 +37,7 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
-    /// Tells the nodes that their owner polls (see `Node::on_poll`).
+    /// Notifies the nodes of a poll (see `Node::on_poll`).
     #[inline]
     pub fn on_poll(&mut self, now: u64, by_thread: bool) {
         for node in self.dir.nodes() {
@@ -56,7 +56,7 @@ impl<S: System> Core<S> {
         self.coalescer.polled(now);
     }
 
-    /// Tells the nodes that nothing is left to be read.
+    /// Notifies the nodes that all received packets were read.
     #[inline]
     pub fn caught_up(&mut self) {
         self.groups.backlog.caught_up();
@@ -107,14 +107,14 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// The system, or the rail itself, says what became of a rail.
+    /// Handles a rail's failure or recovery, as reported by the system or the rail itself.
     pub(crate) fn on_rail_fault(&mut self, now: u64, rail: usize, fault: RailFault) {
         self.note_rail(rail, fault);
         self.set_rail(now, rail, fault == RailFault::Up);
     }
 
-    /// The interface of a rail has another address than the rail's, which is gone: the rail goes on
-    /// there, if it can, and peers are told. Returns whether it does.
+    /// Moves a rail to another address of its interface after its own is gone, and notifies peers.
+    /// Returns whether the rail could move.
     pub(crate) fn move_rail(&mut self, now: u64, rail: usize, to: &InterfaceChoice) -> bool {
         let Some(state) = self.rails.get_mut(rail) else {
             return false;
@@ -129,7 +129,7 @@ impl<S: System> Core<S> {
             self.say(LogLevel::Warn, &text);
             return false;
         };
-        // A rail that waited for one of several interfaces has the name of that one now.
+        // A rail that waited for one of several interfaces takes the name of the one that appeared.
         state.call(&to.name);
         self.note_moved(rail, &from, &addr);
         let specs = self.rail_specs();
@@ -139,7 +139,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// The interface of a rail has another name.
+    /// Renames a rail with its interface.
     pub(crate) fn rename_rail(&mut self, rail: usize, name: &str) {
         let Some(state) = self.rails.get_mut(rail) else {
             return;
@@ -150,7 +150,7 @@ impl<S: System> Core<S> {
         self.note_renamed(rail, &was);
     }
 
-    /// The state of a rail changed.
+    /// Changes the state of a rail.
     pub fn set_rail(&mut self, now: u64, rail: usize, up: bool) {
         let Some(state) = self.rails.get_mut(rail) else {
             return;

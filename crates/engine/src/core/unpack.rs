@@ -1,4 +1,4 @@
-//! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
+//! Copies received payload into memory, with its checksum in the same pass.
 
 use crate::memory::copy::{place, scatter, sum_of};
 use crate::memory::op_table::{OpTable, RecvOp};
@@ -16,7 +16,7 @@ pub struct EngineMemory<'a, T> {
     pub recvs: &'a OpTable<RecvOp>,
     /// Bounce buffers of unexpected messages.
     pub buffers: &'a mut Buffers,
-    /// The rails, with what peers may write into.
+    /// The rails, with the memory that peers may write.
     pub rails: &'a mut Rails<T>,
     /// Endpoint index.
     pub ep: u32,
@@ -54,7 +54,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                     return false;
                 };
                 let (from, len) = (payload.bytes.as_ptr(), payload.bytes.len());
-                // SAFETY: `bounce_at` checked the range; the buffer is ours alone.
+                // SAFETY: `bounce_at` checked the range; no other code uses the buffer.
                 unsafe { copy_and_sum(algorithm, payload.seed, to, from, len) }
             }
             Landing::Discard => return false,
@@ -76,7 +76,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         if keys.is_some_and(|keys| !keys.iter().any(landed)) {
             return WriteCheck::Missing;
         }
-        // What is not granted any more may have landed before.
+        // A write under a key that has ended may still have landed earlier.
         let wrong = keys.map_or(WriteCheck::Missing, |_| WriteCheck::Wrong);
         let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
             return wrong;
@@ -88,7 +88,8 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
             return wrong;
         };
         let range = (offset, written.len);
-        // Summed where it stays: what lies here may change under a late write.
+        // Summed after the copy to its final place: a late write may still change the staging
+        // buffer.
         let by = |key: &&(u8, u64)| written.rail == Some(key.0);
         if let Some(&(rail, key)) = keys.and_then(|keys| keys.iter().find(by)) {
             let tx = &rails.list[rail as usize].tx;
@@ -96,14 +97,14 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
                 place(&op.pieces, offset, bytes);
             });
             if staged && algorithm == Algorithm::None {
-                return wrong; // nothing shows whose bytes they are
+                return wrong; // without a checksum the owner of the bytes is unknown
             }
         }
         let own = || sum_of(&op.pieces, range, algorithm, written.seed, false);
         let sum = match written.rail {
             Some(_) => own(),
             None => {
-                // Read: workers may have summed it.
+                // Read bytes: workers may have summed them.
                 let part = Part {
                     of: Owner::Inbound(self.ep, written.inbound),
                     offset: at,
@@ -133,7 +134,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
 }
 
 impl<T> EngineMemory<'_, T> {
-    /// Address of bytes `offset .. offset + len` of a bounce buffer, made on first use.
+    /// Address of bytes `offset .. offset + len` of a bounce buffer, allocated on first use.
     fn bounce_at(&mut self, inbound: u64, total: u64, offset: u64, len: usize) -> Option<*mut u8> {
         let key = (self.ep, inbound);
         if !self.buffers.bounces.contains_key(&key) {

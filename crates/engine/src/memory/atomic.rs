@@ -1,10 +1,10 @@
-//! Atomic operations on memory: what each does to one element. Types and operations have
-//! libfabric's numbers. All run under the engine's lock, one after another.
+//! Atomic operations on memory, per element. Datatypes and operations have libfabric's numbers. All
+//! run under the engine's lock, one after another.
 
 use crate::api::AtomicKind;
 use crate::memory::long_double::{Long, IS_LONG};
 
-/// Bytes of an element of a type (libfabric's `fi_datatype`), as far as operations know it.
+/// Bytes of an element of a datatype (`fi_datatype`); `None` for unsupported ones.
 pub fn size_of_type(datatype: u8) -> Option<usize> {
     const LONG: u8 = if IS_LONG { 16 } else { 0 };
     const SIZES: [u8; 16] = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, LONG, 2 * LONG, 16, 16];
@@ -12,7 +12,7 @@ pub fn size_of_type(datatype: u8) -> Option<usize> {
     (size > 0).then_some(size)
 }
 
-/// Returns whether an operation is one of this kind, on this type.
+/// True if an operation of this kind exists for this datatype.
 pub fn is_valid(kind: AtomicKind, datatype: u8, op: u8) -> bool {
     let Some(class) = class_of(datatype) else {
         return false;
@@ -71,9 +71,9 @@ fn class_of(datatype: u8) -> Option<Class> {
     })
 }
 
-/// Does an operation on the elements of `target`; `operand` and (for comparing ones) `compare` have
-/// as many bytes, or none where the operation has no use for them. The type and operation are
-/// valid, and lengths are whole elements.
+/// Applies an operation to the elements of `target`. `operand` and, for comparing operations,
+/// `compare` have the same length, or are empty where the operation ignores them. Datatype and
+/// operation are valid, and lengths are whole elements.
 pub fn apply(datatype: u8, op: u8, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     match datatype {
         0 => each::<i8>(op, target, operand, compare),
@@ -115,19 +115,19 @@ fn each<T: Element>(op: u8, target: &mut [u8], operand: &[u8], compare: &[u8]) {
     }
 }
 
-/// An element of a type.
+/// An element of some datatype.
 trait Element: Copy {
     const SIZE: usize;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
-    /// The new value of an element that is `here`.
+    /// The new value of an element with value `here`.
     fn combine(op: u8, here: Self, operand: Self) -> Self;
-    /// As [`Element::combine`], where the old value is compared.
+    /// Like [`Element::combine`], for operations with a comparison.
     fn swap(op: u8, here: Self, operand: Self, compare: Self) -> Self;
 }
 
-/// `operand` where the comparison of `compare` with what is there says so (libfabric's sense: the
-/// operation's name stands between the compare operand and the target).
+/// Returns `operand` if `compare OP here` holds, otherwise `here` (libfabric's order: the
+/// comparison operand on the left).
 fn swap_if<T: PartialOrd>(op: u8, here: T, operand: T, compare: T) -> T {
     let swaps = match op {
         op::CSWAP => compare == here,

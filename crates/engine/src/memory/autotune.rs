@@ -1,21 +1,21 @@
-//! Which of two ways of doing the same costs less here and now: both are tried a few times by a
-//! stopwatch, then the cheaper one is kept for long.
+//! Chooses the cheaper of two methods: both are timed a few times, then the cheaper one is used for
+//! a while.
 
-/// Measured of each way. One that was interrupted costs many times as much, and odd numbers have
-/// a middle that this does not move.
+/// Timings per method. An interrupted run costs many times as much, but does not move the median of
+/// an odd number.
 const TRIES: usize = 15;
-/// Done the cheaper way before both are tried again: what else runs on a machine changes. A way
-/// that costs twice as much is then felt by 1.5 %.
+/// Runs of the cheaper method before both are timed again, since other load on the machine changes.
+/// A method of twice the cost then adds 1.5 %.
 const KEPT: u32 = 64 * TRIES as u32;
 
-/// Two ways, and what they cost.
+/// Two methods and their costs.
 pub(crate) struct Autotune {
-    /// Of the second way and of the first.
+    /// Costs of the second method and of the first.
     costs: [[u64; TRIES]; 2],
     measured: [usize; 2],
-    /// The first way is cheaper.
+    /// True if the first method is cheaper.
     first: bool,
-    /// Still to be done the cheaper way.
+    /// Remaining runs of the cheaper method.
     left: u32,
 }
 
@@ -29,21 +29,21 @@ impl Autotune {
         }
     }
 
-    /// The first way is to be taken this time; its cost is wanted.
+    /// Returns whether to use the first method this time, and whether to time it.
     pub(crate) fn next(&mut self) -> (bool, bool) {
         if self.left > 0 {
             self.left -= 1;
             return (self.first, false);
         }
-        // Each in one stretch: what is in the caches depends on what was done before.
+        // Timings of one method are consecutive: caches depend on earlier runs.
         (self.measured[1] < TRIES, true)
     }
 
-    /// Notes the cost of one way this time, in any unit.
+    /// Records the cost of one run in any unit.
     pub(crate) fn cost(&mut self, first: bool, cost: u64) {
         let way = first as usize;
         if self.measured[way] == TRIES {
-            return; // more than was asked for
+            return; // timed more often than requested
         }
         self.costs[way][self.measured[way]] = cost;
         self.measured[way] += 1;
@@ -60,7 +60,7 @@ impl Autotune {
 mod tests {
     use super::*;
 
-    /// Times that the first way was taken, of a trial and what follows it.
+    /// Runs a trial and the period after it; returns how often the first method was used.
     fn play(trial: &mut Autotune, mut cost: impl FnMut(bool, usize) -> u64) -> u32 {
         let mut taken = 0;
         for n in 0..2 * TRIES + KEPT as usize {

@@ -1,39 +1,38 @@
-//! Eager sends that leave from the memory of their caller, in the order in which they were posted
-//! (docs/design/eager.md).
+//! Eager sends that leave from their caller's memory, in order of posting (docs/design/eager.md).
 
 use std::collections::VecDeque;
 
-/// One of them.
+/// A borrowed send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub handle: u32,
-    /// Handles are reused, numbers are not.
+    /// Unique number; handles are reused.
     pub number: u64,
-    /// When the application first polled after it was posted; 0: it has not.
+    /// Time of the application's first poll after its posting; 0: none yet.
     pub since_ns: u64,
 }
 
-/// All of them. Those that are over stay until they come to the front.
+/// All borrowed sends. Ended ones stay until they reach the front.
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
     entries: VecDeque<Entry>,
-    /// How many of the first a poll has seen.
+    /// Number of entries at the front that a poll has seen.
     seen: usize,
-    /// One ended since the last poll.
+    /// True if a send ended since the last poll.
     pub(crate) ended: bool,
-    /// When one last did.
+    /// Time of the last poll that noticed an end.
     ended_ns: u64,
     numbers: u64,
 }
 
 impl Borrowed {
-    /// The number of another one.
+    /// Allocates a number.
     pub(crate) fn next(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// Adds a send by its number.
+    /// Appends a send.
     pub(crate) fn push(&mut self, handle: u32, number: u64) {
         self.entries.push_back(Entry {
             handle,
@@ -42,18 +41,18 @@ impl Borrowed {
         });
     }
 
-    /// Drops the first.
+    /// Removes the first send.
     pub(crate) fn pop(&mut self) {
         self.entries.pop_front();
         self.seen = self.seen.saturating_sub(1);
     }
 
-    /// The one that was posted first.
+    /// The first send.
     pub(crate) fn first(&self) -> Option<Entry> {
         self.entries.front().copied()
     }
 
-    /// The application polls.
+    /// Notes a poll of the application.
     pub(crate) fn polled(&mut self, now: u64) {
         for entry in self.entries.iter_mut().skip(self.seen) {
             entry.since_ns = now;
@@ -64,7 +63,7 @@ impl Borrowed {
         }
     }
 
-    /// Time for which the application has polled and none has ended.
+    /// Time of polling during which no borrowed send has ended.
     pub(crate) fn quiet_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.ended_ns)
     }

@@ -1,15 +1,15 @@
-//! C's long double on x86: 80 bits, which Rust has no type for, in 16 bytes. Calculated in
-//! software, as the processor would, bit by bit.
+//! C's `long double` on x86: 80 bits in 16 bytes, for which Rust has no type. Computed in software
+//! with the processor's exact results.
 
 use rustc_apfloat::ieee::{Single, X87DoubleExtended};
 use rustc_apfloat::{Float, FloatConvert};
 use std::cmp::Ordering;
 use std::ops::{Add, Mul, Sub};
 
-/// Long double is what this file says.
+/// True where `long double` has this format.
 pub(crate) const IS_LONG: bool = cfg!(target_arch = "x86_64");
 
-/// Bytes of the number; those behind mean nothing.
+/// Significant bytes; the others are padding.
 const USED: usize = 10;
 
 /// A long double.
@@ -88,7 +88,7 @@ impl PartialOrd for Long {
 mod tests {
     use super::*;
 
-    /// The number whose exponent and significand these are.
+    /// The number with this exponent and significand.
     fn long(exponent: u16, significand: u64) -> Long {
         let mut bytes = [0xaa; 16];
         bytes[..8].copy_from_slice(&significand.to_le_bytes());
@@ -110,7 +110,7 @@ mod tests {
             long(0xbfc1, 1 << 63)
         );
         assert!(one < one + small && one.max(small) == one && one.min(small) == small);
-        // Half of the last bit: to the even one.
+        // A tie rounds to even.
         assert_eq!(one + long(0x3fbf, 1 << 63), one);
     }
 

@@ -1,4 +1,4 @@
-//! Memory of operations, and the copies in and out of packets.
+//! Memory of operations, and copies between it and packets.
 
 pub mod atomic;
 pub(crate) mod autotune;

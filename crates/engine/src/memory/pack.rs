@@ -1,5 +1,5 @@
-//! Payloads into packets: a send's memory copied and summed in one pass to where the packet's head
-//! says, and the head sealed.
+//! Copies and sums a send's memory into a packet in one pass, at the place that the packet's head
+//! names, and seals the head.
 
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
 use marline_checksum::{
@@ -33,7 +33,7 @@ pub(crate) fn fill(
     seal(packet, transmit.head_len);
 }
 
-/// [`fill`] for the only payload of a packet, from memory of which no operation knows yet.
+/// [`fill`] for a packet's only payload, from memory that no operation owns yet.
 #[inline]
 pub(crate) fn fill_one(packet: &mut [u8], transmit: &Transmit, span: &Span, pieces: &Pieces) {
     let algorithm = match span.summed {
@@ -46,14 +46,14 @@ pub(crate) fn fill_one(packet: &mut [u8], transmit: &Transmit, span: &Span, piec
     seal(packet, transmit.head_len);
 }
 
-/// Writes the CRC of a head whose sums are in place.
+/// Writes the CRC of a head whose checksums are in place.
 #[inline]
 fn seal(packet: &mut [u8], head_len: usize) {
     let crc = crc32c(&packet[4..head_len]);
     packet[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The head of a packet just built, if others can follow it.
+/// The head of a packet just built, if fragments with similar heads may follow it.
 pub(crate) fn head_of(packet: &[u8], transmit: &Transmit) -> Option<FragmentHead> {
     FragmentHead::of(packet, transmit.head_len)
 }
@@ -86,12 +86,12 @@ pub(crate) fn fill_run(
     }
 }
 
-/// Copies bytes from `offset` of a send's memory to `to`; their sum.
+/// Copies bytes from `offset` of a send's memory to `to`; returns their checksum.
 #[inline]
 fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
     if let Some(base) = pieces.whole(offset, to.len()) {
-        // SAFETY: memory of a send that is not complete (user's, or our log's; at least for this
-        // call), of which `whole` says that all of the range is in one piece.
+        // SAFETY: memory of a send that is not complete (the user's or our log's, at least for this
+        // call); `whole` has checked that the range is in one piece.
         return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
     }
     let mut summer = Summer::new(algorithm, seed);

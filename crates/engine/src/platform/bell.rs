@@ -1,9 +1,9 @@
-//! A descriptor that an application sleeps on until something is there to read.
+//! A descriptor on which an application sleeps until a queue has entries.
 
 use crate::platform::event::Event;
 use crate::platform::sync::{fence, AtomicBool, Ordering};
 
-/// One sleeper at a time; anybody rings.
+/// One thread sleeps at a time; any thread rings.
 #[derive(Debug)]
 pub struct Bell {
     event: Event,
@@ -11,7 +11,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A bell that nobody waits for.
+    /// Creates a bell that is not armed.
     pub fn new() -> Result<Bell, String> {
         Ok(Bell {
             event: Event::new()?,
@@ -19,16 +19,16 @@ impl Bell {
         })
     }
 
-    /// Before a sleep, and before the last look whether it is needed: what comes from now on rings.
+    /// Arms the bell before the last check for entries and the sleep: later entries ring.
     pub fn arm(&self) {
         self.event.clear();
         self.armed.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `ring`: either that sees the bell armed, or the look that
-        // follows here sees what was there before it.
+        // Pairs with the fence in `ring`: either that sees the bell armed, or the check that
+        // follows here sees the entry.
         fence(Ordering::SeqCst);
     }
 
-    /// Something is there. A system call for the first that comes after [`Bell::arm`].
+    /// Rings the bell. Costs a system call only for the first entry after [`Bell::arm`].
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
@@ -36,7 +36,7 @@ impl Bell {
         }
     }
 
-    /// Readable once it rang.
+    /// Descriptor that is readable after the bell rang.
     pub fn fd(&self) -> i32 {
         self.event.fd()
     }

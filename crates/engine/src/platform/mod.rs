@@ -1,4 +1,4 @@
-//! The machine, the kernel and the process, as an engine uses them.
+//! Access to machine, kernel and process.
 
 pub mod bell;
 pub mod clock;

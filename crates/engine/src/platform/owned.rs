@@ -1,22 +1,22 @@
-//! Files in directories where other users may put theirs, as /dev/shm and /tmp. A name of ours does
-//! not make a file ours there: a link leads anywhere, a FIFO holds back whoever opens it, and what
-//! another user wrote says what he likes. So files are opened without following or waiting, and
-//! the open file is asked what it is and whose.
+//! Access to files in directories that other users may write, such as /dev/shm and /tmp. A file
+//! with our name may belong to another user: links lead anywhere, a FIFO blocks its opener, and
+//! contents may be forged. So files are opened without following links or blocking, and the type
+//! and owner of the open file are checked.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// How such files are opened (std closes all on exec besides).
+/// Flags for opening such files; the standard library adds `O_CLOEXEC`.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// Opens for reading a file of this user. Root reads those of all users.
+/// Opens a file of this user for reading. Root may read those of all users.
 pub fn open_to_read(path: &Path) -> io::Result<File> {
     open_checked(OpenOptions::new().read(true), path, readable)
 }
 
-/// Opens a file of this user, as `options` say.
+/// Opens a file of this user with `options`.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     open_checked(options, path, |found| found.is_file() && is_ours(found))
 }
@@ -29,7 +29,7 @@ fn open_checked(
     let file = options.custom_flags(OPEN_FLAGS).open(path);
     let file = file.map_err(|e| match e.raw_os_error() {
         Some(libc::ELOOP) => io::Error::other("a symbolic link, which is not followed here"),
-        // A socket, or a FIFO that is to be written and that nobody reads.
+        // A socket, or a FIFO that is opened for writing without a reader.
         Some(libc::ENXIO) => io::Error::other("not a regular file"),
         _ => e,
     })?;
@@ -44,17 +44,17 @@ fn open_checked(
     }
 }
 
-/// True if it belongs to this user.
+/// True if the file belongs to this user.
 pub fn is_ours(found: &Metadata) -> bool {
     found.uid() == user()
 }
 
-/// True if it is a regular file that [`open_to_read`] would give.
+/// True if [`open_to_read`] would open the file: a regular file of this user.
 pub fn readable(found: &Metadata) -> bool {
     found.is_file() && (is_ours(found) || user() == 0)
 }
 
-/// The user whose rights this process has.
+/// The effective user of this process.
 pub fn user() -> u32 {
     // SAFETY: cannot fail, no pointers.
     unsafe { libc::geteuid() }

@@ -1,13 +1,13 @@
-//! Random numbers of the kernel, of which identities are made. A number that is not random would
-//! be every endpoint's: so there is one, or an error.
+//! The kernel's random numbers, from which identities are made. An error instead of a constant
+//! substitute, which would give all endpoints the same identity.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 
-/// A source of random numbers, or of an error that says why there are none.
+/// A source of random numbers; its errors say why there are none.
 pub type Random = Box<dyn FnMut() -> std::result::Result<u64, String> + Send>;
 
-/// The kernel's random numbers.
+/// The kernel's random number generator.
 pub(crate) fn random() -> Random {
     Box::new(|| {
         let mut bytes = [0; 8];
@@ -18,8 +18,8 @@ pub(crate) fn random() -> Random {
     })
 }
 
-/// Fills `bytes` by the system call, or from the device where there is no such call (an old kernel,
-/// a sandbox) or it fails.
+/// Fills `bytes` by the system call, or from the device where the call is missing (an old kernel, a
+/// sandbox) or fails.
 fn fill(
     bytes: &mut [u8],
     mut call: impl FnMut(&mut [u8]) -> Result<usize>,
@@ -42,7 +42,7 @@ fn fill(
 }
 
 fn call(bytes: &mut [u8]) -> Result<usize> {
-    // SAFETY: the buffer has as many bytes as are asked for.
+    // SAFETY: the buffer has as many bytes as are requested.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     usize::try_from(n).map_err(|_| Error::last_os_error())
 }
@@ -61,7 +61,7 @@ mod tests {
         Err(ErrorKind::NotFound.into())
     }
 
-    /// A call that answers one thing after another; a good answer gives so many bytes.
+    /// A call that gives these results in turn; a success gives so many bytes.
     fn answers<'a>(
         list: &'a [std::result::Result<usize, i32>],
     ) -> impl FnMut(&mut [u8]) -> Result<usize> + 'a {

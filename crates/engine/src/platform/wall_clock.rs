@@ -1,4 +1,4 @@
-//! The time of day.
+//! Wall-clock time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ pub fn unix_ns() -> u64 {
     since.map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// A time as this machine's clocks show it.
+/// Local time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalTime {
     /// Year, month from 1, day of the month from 1.
@@ -18,7 +18,7 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// The local time of nanoseconds since 1970; all zeros for one that no calendar has.
+    /// Converts nanoseconds since 1970 to local time; all zeros for a time outside the calendar.
     pub fn of(unix_ns: u64) -> LocalTime {
         let seconds = (unix_ns / 1_000_000_000) as libc::time_t;
         // SAFETY: all zeros is a valid `tm`.
@@ -34,13 +34,13 @@ impl LocalTime {
         }
     }
 
-    /// `14:10:26`.
+    /// Formats the time as `14:10:26`.
     pub fn clock(&self) -> String {
         let (h, m, s) = self.time;
         format!("{h:02}:{m:02}:{s:02}")
     }
 
-    /// `2026-11-26`.
+    /// Formats the date as `2026-11-26`.
     pub fn day(&self) -> String {
         let (y, m, d) = self.date;
         format!("{y:04}-{m:02}-{d:02}")

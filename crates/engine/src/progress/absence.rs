@@ -1,18 +1,17 @@
-//! How long the application stays away. A thread that ticks often costs a polling application a
-//! fifth of its speed (1 ms, in a guest with virtual timer interrupts). One that ticks rarely
-//! leaves the peers of an application that shares its processor without answer most of the time:
-//! MPICH offers the processor after each poll, so that beside another busy process a rank polls
-//! once in a scheduler's slice of 3-4 ms. So the thread ticks faster where the application was
-//! away much lately.
+//! Poll gaps of the application, which choose the progress thread's tick. Frequent ticks slow a
+//! polling application down, notably in virtual machines with virtual timer interrupts. Rare ticks
+//! leave the peers of an application on an oversubscribed core without answers: MPICH yields after
+//! each poll, so that beside another busy process a rank polls once per scheduler slice of 3-4 ms.
+//! So the thread ticks faster if the application was often descheduled recently.
 
-/// Shorter absences are polls' own time.
+/// Shorter gaps are normal time between polls.
 pub(crate) const ABSENCE_MIN_NS: u64 = 1_000_000;
-/// "Lately": the sum of absences halves in this time, and the thread hurries for so long.
+/// Time in which the sum of gaps halves, and length of a period with faster ticks.
 const SPAN_NS: u64 = 100_000_000;
-/// Away for so much of a span is much.
+/// Sum of gaps per span from which the thread ticks faster.
 const MUCH_NS: u64 = SPAN_NS / 4;
 
-/// The application's absences.
+/// The application's poll gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
     since_ns: u64,
@@ -20,14 +19,14 @@ pub(crate) struct Absences {
 }
 
 impl Absences {
-    /// The application is back after `gap_ns`. Until when the thread hurries, if it has to.
+    /// Notes a poll after a gap; returns the end of the period with faster ticks, if there is one.
     pub(crate) fn note(&mut self, now: u64, gap_ns: u64) -> Option<u64> {
         let spans = now.saturating_sub(self.since_ns) / SPAN_NS;
         if spans > 0 {
             self.sum_ns = self.sum_ns.checked_shr(spans as u32).unwrap_or(0);
             self.since_ns = now;
         }
-        // One long absence is a computation, which the thread noticed by itself.
+        // One long gap is a computation, for which the thread takes over by itself.
         self.sum_ns += gap_ns.min(MUCH_NS / 4);
         (self.sum_ns >= MUCH_NS).then_some(now + SPAN_NS)
     }

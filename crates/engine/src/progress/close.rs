@@ -5,20 +5,20 @@ use crate::platform::system::System;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
 
-/// Time within which a close waits for its sends to be acknowledged (design rule 11).
+/// Time for which a close waits for its sends to be acked (design rule 11).
 const CLOSE_NS: u64 = 2_000_000_000;
-/// Time within which a close waits for peers to hear of it: whoever has not got the acks of what
-/// arrived would otherwise find nobody to ask, and give up. A peer's thread answers within a tick;
-/// half a second is for one that does not get the processor.
+/// Time for which a close waits for peers to confirm BYE: a peer that lacks acks would otherwise
+/// retransmit to a closed endpoint and declare it dead. A peer's thread answers within a tick; half
+/// a second allows for a descheduled one.
 const PART_NS: u64 = 500_000_000;
 
 impl<S: System> Shared<S> {
-    /// Drains the endpoint's sends, says goodbye, and forgets it.
+    /// Waits for the endpoint's sends, says BYE, and closes it.
     pub(crate) fn ep_close(&self, ep: EpId) {
         if self.is_forked() {
             return;
         }
-        // What another thread posts after the drain would be taken, and never leave.
+        // A send that another thread posted after the wait would be accepted but never leave.
         if let Some(endpoint) = self.lock().dir.ep(ep) {
             endpoint.enabled = false;
             endpoint.node.ask_natives();

@@ -1,4 +1,4 @@
-//! Polls of the rails by the calls of the application and by the progress thread.
+//! Polls of the rails by the application's calls and by the progress thread.
 
 mod absence;
 mod close;

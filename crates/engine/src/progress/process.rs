@@ -1,4 +1,4 @@
-//! The system of a process: its clock, its sockets and its one progress thread.
+//! The system of a process: its clock, its sockets and its single progress thread.
 
 use crate::platform::clock::{Clock, MonotonicClock, SystemClock};
 use crate::platform::event;
@@ -12,15 +12,15 @@ use std::os::fd::RawFd;
 
 static THREAD: PerProcess<ProgressThread<Process>> = PerProcess::new();
 
-/// Gives the thread an engine to look after, and starts it if need be.
+/// Registers an engine with the progress thread, which is started if necessary.
 pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
     let registry = THREAD.get_or_make(ProgressThread::new)?;
-    // A new thread begins with the mask of the one that starts it.
+    // A new thread inherits the signal mask of its creator.
     let _blocked = BlockedSignals::new();
     registry.join(shared, || registry.run())
 }
 
-/// Takes an engine from the thread; the last one ends it.
+/// Removes an engine from the progress thread; the last one ends it.
 pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
     if let Some(registry) = THREAD.get() {
         registry.leave(shared);
@@ -73,8 +73,9 @@ impl System for Process {
     }
 }
 
-/// Signals that a thread's own doings raise. While one is blocked the kernel ends the process
-/// instead of calling the application's handler, as for a page fault in memory that it protects.
+/// Signals that a thread's own actions raise. If one were blocked the kernel would kill the process
+/// instead of calling the application's handler, for example for a page fault in memory that the
+/// application protects.
 const RAISED: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -84,8 +85,8 @@ const RAISED: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// While this lives, its thread takes no signals but these: those of the process are the
-/// application's.
+/// Blocks all signals but [`RAISED`] in this thread during its life: other signals belong to the
+/// application.
 struct BlockedSignals {
     before: libc::sigset_t,
 }

@@ -1,4 +1,4 @@
-//! Reading completion queues, and what follows a send.
+//! Reads of completion queues, and flushing after posts.
 
 use crate::api::{Completion, CqId};
 use crate::platform::sync::MutexGuard;
@@ -6,11 +6,11 @@ use crate::platform::system::System;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
 
-/// Reads of a queue that already has entries before the sockets are polled all the same.
+/// Most consecutive reads served from a queue's entries before the sockets are polled.
 const SKIPS_MAX: u32 = 8;
 
 impl<S: System> Shared<S> {
-    /// Progress without reading a queue.
+    /// Makes progress without reading a queue.
     pub(crate) fn progress(&self) {
         if !self.is_forked() {
             drop(self.poll());
@@ -29,8 +29,7 @@ impl<S: System> Shared<S> {
         if self.is_forked() {
             return Ok(0);
         }
-        // Entries left over from the last read go first, without a system call; but the sockets
-        // are not forgotten over them.
+        // Serves remaining entries without a system call, but polls the sockets after a limit.
         if self.skips.take() {
             let mut core = self.lock();
             let taken = drain(&mut core, cq, out);
@@ -53,12 +52,12 @@ impl<S: System> Shared<S> {
             self.skips.refill(SKIPS_MAX);
         }
         if taken == Ok(0) && core.poisoned {
-            return Err(()); // nothing will come: who waits has to be told
+            return Err(()); // no more entries will come: report that to the caller
         }
         taken
     }
 
-    /// Has what was posted leave now, or collects it.
+    /// Flushes the posted operations or coalesces them with later ones.
     pub(crate) fn flush_or_collect(
         &self,
         mut core: MutexGuard<'_, Core<S>>,
@@ -71,8 +70,8 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Leaves a send to be collected with later ones. The first that is left sets the thread's
-    /// alarm, for the application may compute before it calls again.
+    /// Leaves a send for coalescing. The first one sets the thread's alarm, since the application
+    /// may compute before its next call.
     pub(crate) fn collect(&self, mut core: MutexGuard<'_, Core<S>>) {
         if core.coalescer.left(|| self.clock.now_ns()) {
             drop(core);
@@ -81,7 +80,7 @@ impl<S: System> Shared<S> {
     }
 }
 
-/// Moves finished operations out, up to the first error.
+/// Moves completions out, up to the first error.
 fn drain<S: System>(core: &mut Core<S>, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
     let Some(queue) = core.dir.cq(cq) else {
         return Ok(0);

@@ -1,39 +1,40 @@
-//! The receiving halves of the rails, and what is known of how busy they are. They have a lock of
-//! their own, so that the system call of an empty poll runs outside that of the engine.
+//! The receiving halves of the rails, and their recent activity. They have a lock of their own, so
+//! that the system call of an empty poll runs outside the engine's lock.
 
 use crate::progress::absence::Absences;
 use crate::progress::cpu_yield::YieldPolicy;
 use marline_rails::{Armed, RailRx};
 
-/// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
-/// the processor after each (0.5 us), and what comes meanwhile waits for that.
+/// Polls per call while packets arrive often: MPICH yields after each empty call, and a packet that
+/// arrives meanwhile waits for the yield to end.
 const TRIES: u32 = 7;
-/// Packets come often: at least one in sixteen polls, over the last hundred or so. Where they come
-/// from shared memory instead, polls of the rails are not to take longer than they must.
+/// Packets arrive often from one in sixteen polls, over about the last hundred. Where messages
+/// arrive in shared memory instead, polls of the rails should be short.
 const BUSY_STEP: u32 = 16;
 const BUSY_MIN: u32 = 32;
 const BUSY_MAX: u32 = 128;
 
-/// The receiving halves, beside the engine's lock.
+/// The receiving halves, with a lock of their own beside the engine's.
 pub(crate) struct Receivers<R> {
     pub(crate) halves: Vec<R>,
-    /// Rails that had something at their last poll, bit n for rail n.
+    /// Rails whose last poll received packets, bit n for rail n.
     pub(crate) hot: u32,
     pub(crate) last: usize,
     pub(crate) turn: u32,
-    /// Bytes of a direct write came.
+    /// True if bytes of a direct write arrived.
     pub(crate) landed: bool,
-    /// When everything was polled last.
+    /// Time of the last poll of all rails.
     pub(crate) all_ns: u64,
     pub(crate) offers: YieldPolicy,
-    /// How busy the rails were lately: up with each poll that found something, down with others.
+    /// Recent activity: raised by polls that received packets, lowered by others.
     pub(crate) busy: u32,
     pub(crate) absences: Absences,
-    /// Threads that sleep until a packet comes. What another thread takes does not end their sleep.
+    /// Number of threads that sleep until a packet arrives. Packets that another thread receives do
+    /// not end their sleep.
     pub(crate) nappers: u32,
-    /// The event that ends their sleep was raised.
+    /// True if the event that ends their sleep was raised.
     pub(crate) called: bool,
-    /// Whoever polls now waits for a broadcast.
+    /// True while the polling caller waits for a broadcast.
     pub(crate) waits: bool,
 }
 
@@ -55,14 +56,14 @@ impl<R: RailRx> Receivers<R> {
         }
     }
 
-    /// Notes whether the last poll of a rail found something.
+    /// Notes whether the last poll of a rail received packets.
     #[inline]
     pub(crate) fn note(&mut self, rail: usize, found: bool) {
         let bit = 1 << rail;
         self.hot = (self.hot & !bit) | if found { bit } else { 0 };
     }
 
-    /// Has the rails' descriptors tell of what comes; whether to look once more before sleeping.
+    /// Arms the rails' descriptors; returns whether to poll once more before sleeping.
     pub(crate) fn arm(&mut self) -> bool {
         let mut again = false;
         for half in &mut self.halves {
@@ -71,12 +72,12 @@ impl<R: RailRx> Receivers<R> {
         again
     }
 
-    /// The next poll is of all rails.
+    /// Makes the next poll one of all rails.
     pub(crate) fn want_all(&mut self) {
         self.turn = u32::MAX;
     }
 
-    /// How often a poll that found nothing looks again. Not where others wanted the processor.
+    /// Number of additional polls after an empty one; none where other processes wanted the core.
     pub(crate) fn tries(&self) -> u32 {
         if self.busy >= BUSY_MIN && self.offers.is_alone() {
             TRIES
@@ -85,7 +86,7 @@ impl<R: RailRx> Receivers<R> {
         }
     }
 
-    /// A poll found so many datagrams.
+    /// Learns from a poll with `taken` datagrams.
     pub(crate) fn learn(&mut self, taken: usize) {
         self.busy = match taken {
             0 => self.busy.saturating_sub(1),

@@ -1,5 +1,5 @@
-//! Whom the progress thread looks after, and that it runs exactly while there is somebody.
-//! `tests/shuttle.rs` tries orders of this file's steps.
+//! The members that the progress thread serves; the thread runs exactly while there are some.
+//! `tests/shuttle.rs` checks interleavings of this file.
 
 use crate::platform::sync::{
     Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, MutexGuard, Ordering, PoisonError, Weak,
@@ -7,11 +7,11 @@ use crate::platform::sync::{
 
 /// The members and their thread.
 pub(crate) struct Registry<M> {
-    /// Held while members come and go: somebody who joins while the last one leaves must not
-    /// take the thread that is about to end for theirs. The thread itself never locks it.
+    /// Locked while members join and leave: a member that joins while the last one leaves must not
+    /// rely on the ending thread. The thread itself never locks it.
     thread: Mutex<Option<JoinHandle<()>>>,
     members: Mutex<Vec<Weak<M>>>,
-    /// How many have joined, ever.
+    /// Number of joins so far.
     joined: AtomicU32,
     stop: AtomicBool,
 }
@@ -21,7 +21,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<M> Registry<M> {
-    /// Nobody, and no thread.
+    /// Creates a registry without members and thread.
     pub fn new() -> Registry<M> {
         Registry {
             thread: Mutex::new(None),
@@ -31,7 +31,7 @@ impl<M> Registry<M> {
         }
     }
 
-    /// Adds a member, and has `start` start the thread if there is none.
+    /// Adds a member; `start` starts the thread if there is none.
     pub fn join<E>(
         &self,
         member: &Arc<M>,
@@ -47,7 +47,7 @@ impl<M> Registry<M> {
         Ok(())
     }
 
-    /// Takes a member out. The last one ends the thread: `wake` wakes it, to look at `is_over`.
+    /// Removes a member. The last one ends the thread: `wake` wakes it to check `is_over`.
     pub fn leave(&self, member: &Arc<M>, wake: impl FnOnce()) {
         let mut thread = lock(&self.thread);
         let mut members = lock(&self.members);
@@ -61,7 +61,7 @@ impl<M> Registry<M> {
         }
     }
 
-    /// The members that still live.
+    /// The members that are still alive.
     pub fn members(&self) -> Vec<Arc<M>> {
         lock(&self.members)
             .iter()
@@ -69,12 +69,12 @@ impl<M> Registry<M> {
             .collect()
     }
 
-    /// How many have joined, ever: taken before `members`, it tells later whether there are more.
+    /// Number of joins so far. Read before `members`, it later shows whether members were added.
     pub fn joined(&self) -> u32 {
         self.joined.load(Ordering::SeqCst)
     }
 
-    /// The thread is to end.
+    /// True if the thread has to end.
     pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }

@@ -1,5 +1,4 @@
-//! Beside the loop of polls: the processor is offered to others, and absences of the
-//! application are noted.
+//! Yields of the core to other processes, and detection of the application's poll gaps.
 
 use crate::platform::event::Event;
 use crate::platform::sync::{MutexGuard, Ordering};
@@ -9,14 +8,14 @@ use crate::progress::cpu_yield::CpuOffer;
 use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
 
-/// Longest nap that waits for a packet while others run.
+/// Longest sleep that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
-/// The same of one who awaits none, and may miss what it waits for.
+/// Longest sleep of a caller that awaits no packet: the awaited event may not end the sleep.
 const BLINK_MAX_NS: u64 = 200_000;
 
 impl<S: System> Shared<S> {
-    /// The offer that fits who makes it. What ends a nap is a packet; what comes in the MPI's own
-    /// shared memory does not (docs/design/progress.md).
+    /// Adapts an offer to the caller. Packets end a sleep, but messages in the MPI library's own
+    /// shared memory do not (docs/design/progress.md).
     pub(crate) fn fit(&self, receivers: &Receivers<S::Rx>, offer: CpuOffer) -> CpuOffer {
         match offer {
             CpuOffer::Nap if !self.lock().awaits_packets() => receivers.offers.of_no_packets(offer),
@@ -24,9 +23,9 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Lets another process run if one waits, and learns whether one does. No lock is held
-    /// meanwhile: kernels let a process that offers its processor wait for seconds, and the
-    /// progress thread has to answer its peers for it.
+    /// Lets another process run if one waits, and learns whether one did. Holds no lock meanwhile:
+    /// kernels may return from a yield after seconds, during which the progress thread has to
+    /// answer peers.
     pub(crate) fn offer_processor<'a>(
         &'a self,
         mut receivers: MutexGuard<'a, Receivers<S::Rx>>,
@@ -49,7 +48,7 @@ impl<S: System> Shared<S> {
         let mut receivers = self.receivers();
         receivers.offers.made(offer, took_ns);
         if naps {
-            receivers.want_all(); // whatever ended the sleep
+            receivers.want_all(); // any descriptor may have ended the sleep
             receivers.nappers -= 1;
             if receivers.nappers == 0 && std::mem::take(&mut receivers.called) {
                 self.nap_event.iter().for_each(Event::clear);
@@ -58,7 +57,8 @@ impl<S: System> Shared<S> {
         receivers
     }
 
-    /// Lets another process run if one waits, for a caller of `Engine::look`; whether one did.
+    /// Lets another process run if one waits, for a caller of `Engine::look`; returns whether one
+    /// ran.
     pub(crate) fn offer(&self) -> bool {
         let receivers = self.receivers();
         self.offer_processor(receivers, CpuOffer::Yield)
@@ -66,22 +66,22 @@ impl<S: System> Shared<S> {
             .was_taken()
     }
 
-    /// If no packet waits: sleeps until something is due or another thread calls, and at most
-    /// [`NAP_MAX_NS`]. What comes by UDP meanwhile does not end it, as rails are not armed: many
-    /// packets are taken at once then (docs/design/multicast.md).
+    /// If no packet waits: sleeps until a deadline or another thread's wake-up, at most
+    /// [`NAP_MAX_NS`]. Packets by UDP do not end the sleep, as rails are not armed, so that many
+    /// are received at once afterwards (docs/design/multicast.md).
     pub(crate) fn doze(&self) {
         let mut receivers = self.receivers();
         let mut held = None;
         if self.receive(&mut receivers, &mut held, false) == 0 {
-            // Nor does the thread, which would take each of them as it comes.
+            // Keeps the progress thread away, too, which would receive each packet as it arrives.
             let until = self.clock.now_ns() + NAP_MAX_NS;
             self.polled_ns.store(until, Ordering::Relaxed);
             drop(self.offer_processor(receivers, CpuOffer::Nap));
         }
     }
 
-    /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
-    /// waits for must not wait for the end of the sleep.
+    /// Sleeps until a packet, another thread's wake-up, or a deadline: an ack for which a peer
+    /// waits must not be delayed by the sleep.
     fn nap(&self, now: u64, max_ns: u64) {
         let due = self.lock().next_deadline().unwrap_or(u64::MAX);
         let nap_ns = due.saturating_sub(now).min(max_ns);
@@ -92,14 +92,14 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Ends the sleep of threads for which this one may have taken packets.
+    /// Wakes sleeping threads whose packets this thread may have received.
     pub(crate) fn call_nappers(&self, receivers: &mut Receivers<S::Rx>) {
         if receivers.nappers > 0 && !std::mem::replace(&mut receivers.called, true) {
             self.nap_event.iter().for_each(Event::raise);
         }
     }
 
-    /// The application looks at the rails now; if it had not for long, that is noted.
+    /// Notes a poll of the application and the gap before it.
     pub(crate) fn note_gap(&self, receivers: &mut Receivers<S::Rx>, now: u64) {
         let last = self.polled_ns.swap(now, Ordering::Relaxed);
         let gap = now.saturating_sub(last);

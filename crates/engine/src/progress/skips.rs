@@ -1,26 +1,26 @@
-//! How often reads of a queue may do without a poll of the sockets, while the queue still has
-//! entries. Any thread may read.
+//! A counter of operations that may still skip a step, such as reads of a queue with entries that
+//! skip the poll of the sockets. Any thread may use it.
 
 use crate::platform::sync::{AtomicU32, Ordering};
 
-/// Reads that may be served from what is in the queue.
+/// The number of operations that may still skip.
 #[derive(Debug)]
 pub(crate) struct Skips {
     left: AtomicU32,
 }
 
 impl Skips {
-    /// None.
+    /// Starts at zero.
     pub fn new() -> Skips {
         let left = AtomicU32::new(0);
         Skips { left }
     }
 
-    /// Takes one. A load when there is none.
+    /// Takes one, if there is one. Costs a load at zero.
     #[inline]
     pub fn take(&self) -> bool {
         let mut left = self.left.load(Ordering::Relaxed);
-        // Not `fetch_sub`: of two threads that see the last one, one would go below zero.
+        // Not `fetch_sub`, which two threads could use to go below zero.
         while let Some(less) = left.checked_sub(1) {
             let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
             let taken = self
@@ -34,12 +34,12 @@ impl Skips {
         false
     }
 
-    /// The sockets were polled, and the queue has more than was read: so many from now on.
+    /// Sets the number, after the full step was done.
     pub fn refill(&self, reads: u32) {
         self.left.store(reads, Ordering::Relaxed);
     }
 
-    /// The queue is empty.
+    /// Resets the number to zero.
     pub fn end(&self) {
         self.left.store(0, Ordering::Relaxed);
     }

@@ -1,18 +1,18 @@
-//! One process of a job on a host that speaks for all: the one that holds a name. The kernel gives
-//! the name back when the process is gone, in whatever way.
+//! Elects one process per host and job to report on behalf of all: the one that binds a socket
+//! name. The kernel releases the name when the process ends in any way.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::parent_id;
 
-/// The right to speak of something. It ends when it is dropped.
+/// The exclusive right to report about a subject, until it is dropped.
 pub(crate) struct Voice {
     _name: UnixDatagram,
 }
 
 impl Voice {
-    /// The right to speak of `what`, unless another process that the same launcher started on this
-    /// host has it.
+    /// Takes the right to report about `what`, unless another process that the same launcher
+    /// started on this host has it.
     pub(crate) fn take(what: &str) -> Option<Voice> {
         let name = format!("marline-speaks-{}-{what}", parent_id());
         let address = SocketAddr::from_abstract_name(name).ok()?;

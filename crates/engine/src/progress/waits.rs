@@ -1,5 +1,5 @@
-//! The hosts that this process waits for, told to people: in the log by each process that waits, on
-//! standard error by one process of a host.
+//! Reports of silent hosts that operations wait for: in the log of each waiting process, and on
+//! standard error by one process per host.
 
 use crate::api::LogLevel;
 use crate::core::awaited::AwaitedHosts;
@@ -8,12 +8,12 @@ use crate::progress::voice::Voice;
 use crate::state::core::Core;
 use std::collections::BTreeMap;
 
-/// The teller of them, and where it tells.
+/// State of these reports.
 pub(crate) struct Waits {
     hosts: AwaitedHosts,
-    /// Standard error, too.
+    /// True if reports also go to standard error.
     aloud: bool,
-    /// The hosts of which this process speaks there.
+    /// Hosts about which this process reports there.
     voices: BTreeMap<String, Voice>,
 }
 
@@ -26,7 +26,7 @@ impl Waits {
         }
     }
 
-    /// Tells what is due.
+    /// Prints the reports that are due.
     pub(crate) fn tell<S: System>(&mut self, now: u64, core: &mut Core<S>) {
         for said in core.say_awaited(now, &mut self.hosts) {
             core.say(LogLevel::Warn, &said.text);

@@ -1,16 +1,16 @@
-//! Sleeping and waking of the progress thread: no wake is lost, and nobody makes a system call
-//! for a thread that is awake. `tests/loom.rs` tries all orders of this file's steps.
+//! Sleeping and waking of the progress thread: no wake-up is lost, and waking an awake thread costs
+//! no system call. `tests/loom.rs` checks all interleavings of this file.
 
 use crate::platform::event::Event;
 pub use crate::platform::event::Woken;
 use crate::platform::sync::{fence, AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-/// Nobody sleeps.
+/// The thread is awake.
 const AWAKE: u32 = 0;
 /// The thread sleeps or is about to.
 const ASLEEP: u32 = 1;
-/// Somebody has raised the event for this sleep: others need not.
+/// A caller has raised the event for this sleep; others need not.
 const CALLED: u32 = 2;
 
 /// One sleeper (the progress thread) and any number of threads that wake it.
@@ -21,20 +21,20 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A waker with nobody asleep.
+    /// Creates a waker whose thread is awake.
     pub fn new() -> Result<Waker, String> {
         let event = Event::new()?;
         let state = AtomicU32::new(AWAKE);
         Ok(Waker { state, event })
     }
 
-    /// Ends the sleep, if there is one: what was written before this call is seen by the thread
-    /// before it sleeps (again). A fence and a load when nobody sleeps; the first caller of a
-    /// sleep makes one system call, the others none.
+    /// Ends the sleep, if there is one: the thread sees all writes before this call before it
+    /// sleeps (again). Costs a fence and a load while the thread is awake; the first caller during
+    /// a sleep makes one system call, others none.
     #[inline]
     pub fn wake(&self) {
-        // Pairs with the fence in `sleep_until`: either we see ASLEEP, or its `has_work` sees
-        // what the caller wrote.
+        // Pairs with the fence in `sleep_until`: either this load sees ASLEEP, or its `has_work`
+        // sees the caller's writes.
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::Relaxed) == ASLEEP {
             self.call();
@@ -52,11 +52,11 @@ impl Waker {
         }
     }
 
-    /// Sleeps until `wake`, until one of `descriptors` can be read, or for `timeout_ns`.
-    /// `has_work` is asked after others can see that this thread goes to sleep; on `true` it
-    /// does not. Only one thread may sleep here.
+    /// Sleeps until `wake`, until one of `descriptors` is readable, or for `timeout_ns`. Calls
+    /// `has_work` after other threads can see ASLEEP, and does not sleep if it returns `true`. Only
+    /// one thread may sleep.
     ///
-    /// A socket with something in its error queue counts as readable until that was fetched.
+    /// A socket with an entry in its error queue counts as readable until that is fetched.
     pub fn sleep_until(
         &self,
         descriptors: &[RawFd],
@@ -74,8 +74,8 @@ impl Waker {
         if !called && woken != Woken::Called {
             return woken;
         }
-        // A caller that has said CALLED has raised it, or is about to: one that comes after this
-        // ends the next sleep early (and is cleared then), which harms nobody.
+        // The caller that set CALLED has raised the event or is about to. If it does so after this
+        // line, the next sleep ends early, harmlessly, and clears the event.
         self.event.clear();
         Woken::Called
     }

@@ -1,17 +1,16 @@
-//! The turn of the progress thread, and what is done rarely: interfaces,
-//! statistics.
+//! The progress thread's turn, and rare work: interfaces and statistics.
 
 use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
 use marline_rails::InterfaceChange;
 
-/// Time that the thread may work before others get the lock (design rule 2).
+/// Time for which the thread may work before other threads get the lock (design rule 2).
 const HOLD_NS: u64 = 50_000;
 
 impl<S: System> Shared<S> {
-    /// The progress thread's turn; `rung`: its alarm went off. Works while there is something, in
-    /// short holds of the lock; returns when to come back.
+    /// Runs the progress thread's turn; `rung`: its alarm rang. Works while there are packets, in
+    /// short holds of the lock. Returns the time of the next turn.
     pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
         let mut core = self.lock();
@@ -32,7 +31,7 @@ impl<S: System> Shared<S> {
                     receivers.want_all();
                     self.receive(&mut receivers, &mut held, true)
                 }
-                Err(_) => return self.next_look(now), // somebody polls after all
+                Err(_) => return self.next_look(now), // another thread polls after all
             };
             let now = self.clock.now_ns();
             let mut core = held.map_or_else(|| self.lock(), |(core, _)| core);
@@ -58,7 +57,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Interfaces every tick, statistics every tenth.
+    /// Checks interfaces every tick, and publishes statistics every tenth.
     pub(crate) fn slow_work(&self, now: u64) {
         let Ok(mut slow) = self.slow.try_lock() else {
             return;
@@ -93,7 +92,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Something has become of the interface of a rail. Returns whether the rail goes by it.
+    /// Handles a change of a rail's interface. Returns whether the rail continues with it.
     pub(crate) fn on_change(&self, now: u64, rail: usize, change: &InterfaceChange) -> bool {
         let mut core = self.lock();
         if core.poisoned {
@@ -115,14 +114,14 @@ impl<S: System> Shared<S> {
         goes_by_it
     }
 
-    /// Ends the threads that make sums.
+    /// Ends the checksum threads.
     pub(crate) fn end_workers(&self) {
         if let Ok(mut slow) = self.slow.lock() {
             slow.workers = None;
         }
     }
 
-    /// Publishes once more, at the end, and reports if that was asked for.
+    /// Publishes a last time, and prints the report if enabled.
     pub(crate) fn publish_last(&self) {
         if let Ok(mut slow) = self.slow.lock() {
             slow.publisher.publish(&self.lock());
@@ -132,7 +131,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Publishes at once when peers have died.
+    /// Publishes immediately if peers have died.
     pub(crate) fn publish_deaths(&self) {
         if let Ok(mut slow) = self.slow.lock() {
             slow.publisher.publish_deaths(&self.lock());

@@ -1,12 +1,12 @@
-//! Address vectors. A slot is used again when its address was removed, the one that was free for
-//! longest first. In a map the index comes with the number of lives of its slot, so that an index
-//! that was kept too long names nobody; in a table it is what libfabric says, a plain number.
+//! Address vectors. Slots of removed addresses are reused, the longest unused first. In a map the
+//! index includes the generation of its slot, so that a stale index names no address; in a table it
+//! is a plain number, as libfabric requires.
 
 use crate::api::{FiAddr, ADDR_UNSPEC};
 use marline_wire::Address;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Lives of a slot are counted up to this, and then from 0.
+/// Generations of a slot count up to this, then restart from 0.
 const LIVES: u32 = 1 << 31;
 
 /// An address vector.
@@ -14,9 +14,9 @@ const LIVES: u32 = 1 << 31;
 pub struct Av {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
-    /// Every index by the id that it names, the lowest first.
+    /// All indices by id, the lowest first.
     names: BTreeSet<(u64, FiAddr)>,
-    /// It is a map.
+    /// True for a map.
     map: bool,
 }
 
@@ -27,7 +27,7 @@ struct Slot {
 }
 
 impl Av {
-    /// An empty one.
+    /// Creates an empty address vector.
     pub(crate) fn new(map: bool) -> Av {
         Av {
             map,
@@ -35,13 +35,13 @@ impl Av {
         }
     }
 
-    /// Where an index looks for its slot, whatever life of that it means.
+    /// Slot of an index of any generation.
     #[inline]
     pub(crate) fn slot_of(addr: FiAddr) -> usize {
         addr as u32 as usize
     }
 
-    /// The index of a slot as it is now.
+    /// Current index of a slot.
     fn name_of(&self, slot: u32) -> FiAddr {
         let life = match self.map {
             true => self.slots[slot as usize].life,
@@ -62,7 +62,7 @@ impl Av {
         addr
     }
 
-    /// The address that an index names.
+    /// The address of an index.
     pub(crate) fn get(&self, addr: FiAddr) -> Option<&Address> {
         let at = Av::slot_of(addr);
         let slot = self.slots.get(at)?;
@@ -70,14 +70,14 @@ impl Av {
         (self.name_of(at as u32) == addr).then_some(address)
     }
 
-    /// Takes the address of an index out.
+    /// Removes the address of an index.
     pub(crate) fn remove(&mut self, addr: FiAddr) -> Option<Address> {
         let address = *self.get(addr)?;
         let at = Av::slot_of(addr);
         let slot = &mut self.slots[at];
         slot.address = None;
         slot.life = (slot.life + 1) % LIVES;
-        // No second address gets index 0, which MPICH takes for none.
+        // Index 0 is never reused, because MPICH takes it for no address.
         if self.map || at > 0 {
             self.free.push_back(at as u32);
         }
@@ -85,7 +85,7 @@ impl Av {
         Some(address)
     }
 
-    /// An index that names this id, [`ADDR_UNSPEC`] if there is none.
+    /// The lowest index with this id; [`ADDR_UNSPEC`] without one.
     pub(crate) fn find(&self, id: u64) -> FiAddr {
         let mut named = self.names.range((id, 0)..=(id, ADDR_UNSPEC));
         named.next().map_or(ADDR_UNSPEC, |&(_, addr)| addr)

@@ -1,25 +1,25 @@
-//! Memory of the engine's own: the log, and unexpected messages. (Packets are built in buffers of
-//! the rails.)
+//! The engine's own memory: the log and unexpected messages. Packets are built in the rails'
+//! buffers.
 
 use crate::memory::pool::{Buffer, Pool};
 use marline_proto::Spans;
 use std::collections::BTreeMap;
 
-/// Bounce buffers of unexpected messages, by (endpoint index, inbound name).
+/// Bounce buffers of unexpected messages by (endpoint index, inbound number).
 pub type Bounces = BTreeMap<(u32, u64), Buffer>;
 
 /// The buffers.
 pub struct Buffers {
     pub(crate) pool: Pool,
     pub(crate) bounces: Bounces,
-    /// Payloads of the packet that is being built.
+    /// Payloads of the packet under construction.
     pub(crate) spans: Spans,
-    /// Bytes copied into the log since the rails were last looked at for the application.
+    /// Bytes copied into the log since the last `glance` at the rails.
     pub(crate) copied: usize,
 }
 
 impl Buffers {
-    /// Empty ones, with a log of at most `log_bytes`.
+    /// Creates buffers with a log of at most `log_bytes`.
     pub(crate) fn new(log_bytes: usize) -> Buffers {
         Buffers {
             pool: Pool::new(log_bytes),

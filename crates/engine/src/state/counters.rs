@@ -1,10 +1,10 @@
-//! Counters of the process, and of what is closed.
+//! Counters of the process and of closed endpoints.
 
 use crate::stats::page::PathRow;
 use crate::stats::peer_rows::Together;
 use crate::stats::{PeerCounters, ProcessCounters};
 
-/// Counters that are kept of a peer when our endpoint has closed.
+/// Counters of a peer whose endpoint here has closed.
 pub(crate) struct ClosedRow {
     pub(crate) id: u64,
     pub(crate) address: String,
@@ -17,8 +17,8 @@ pub(crate) struct ClosedRow {
 #[derive(Default)]
 pub struct Counters {
     pub(crate) process: ProcessCounters,
-    /// Of peers of endpoints that were closed.
+    /// Peers of closed endpoints.
     pub(crate) closed_rows: Vec<ClosedRow>,
-    /// Of those that left, and of closed ones beyond the rows.
+    /// Sum over peers that left and over those of closed endpoints beyond the rows.
     pub(crate) past: Together,
 }

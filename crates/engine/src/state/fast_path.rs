@@ -1,5 +1,6 @@
-//! The packet of a lone short message leaves before the message is posted: its books are kept while
-//! it is under way, so that nobody waits for them. What is built then has to be what was sent.
+//! The packet of a lone short message leaves before the message is posted, so that its bookkeeping
+//! overlaps with the transfer. The packet that the node builds afterwards has to equal the sent
+//! one.
 
 use crate::memory::op_table::Pieces;
 use crate::memory::pack::fill_one;
@@ -7,10 +8,10 @@ use crate::state::rails::{link_of, RailState};
 use marline_proto::{Node, SendSpec, Span, Transmit, UNKEPT_MAX};
 use marline_rails::{RailTx, SendOutcome};
 
-/// The switch: without it every message is posted before its packet leaves.
+/// Enables the fast path; otherwise every message is posted before its packet leaves.
 pub(crate) const ENABLED: bool = true;
 
-/// A packet that was sent and not yet built.
+/// A packet that was sent but not built yet.
 #[derive(Debug)]
 struct Sent {
     transmit: Transmit,
@@ -18,7 +19,7 @@ struct Sent {
     outcome: SendOutcome,
 }
 
-/// The last packet that left early.
+/// The last packet sent early.
 pub(crate) struct FastPath {
     packet: Box<[u8; UNKEPT_MAX]>,
     sent: Option<Sent>,
@@ -32,8 +33,8 @@ impl FastPath {
         }
     }
 
-    /// Sends the only packet of a short message that is to be posted and flushed next. The node
-    /// sends nothing where something else has to leave before it.
+    /// Sends the only packet of a short message that is posted and flushed next. The node refuses
+    /// if other packets have to leave before it.
     #[inline]
     pub(crate) fn send<T: RailTx>(
         &mut self,
@@ -59,17 +60,17 @@ impl FastPath {
         });
     }
 
-    /// A packet left of which the books say nothing.
+    /// True if a packet was sent that the node has not built yet.
     pub(crate) fn waits(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// The packet just built was sent before: what came of it, with its bytes put into `stage`.
-    /// `None`: it was not.
+    /// Compares the packet just built with the one sent early, copies that into `stage` and returns
+    /// its outcome. `None`: no packet was sent early.
     ///
     /// # Panics
-    /// If another packet was sent. Numbers would then mean one thing here and another to the peer:
-    /// nothing may go on from there.
+    /// If another packet was sent: packet numbers would then differ between this side and the peer,
+    /// so no continuation is safe.
     #[inline]
     pub(crate) fn settle(&mut self, built: &Transmit, stage: &mut [u8]) -> Option<SendOutcome> {
         let sent = self.sent.take()?;
@@ -123,7 +124,7 @@ mod tests {
             span,
             outcome: SendOutcome::Busy,
         });
-        // As it is built: no CRC, no sum, no payload yet.
+        // State of a built packet: no CRC, no checksum, no payload yet.
         let mut stage = [7; LEN];
         stage[..4].fill(0);
         stage[80..].fill(0);

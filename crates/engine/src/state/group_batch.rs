@@ -1,33 +1,33 @@
-//! Packets of groups that are built and have not left: for each destination a batch of equal ones,
-//! of which the last may be shorter, as rails cut them.
+//! Group packets that are built but not sent: per destination one batch of packets of equal length,
+//! the last of which may be shorter, as rails segment them.
 
 use marline_proto::Dest;
 
-/// Packets for one destination.
+/// Packets to one destination.
 pub(crate) struct Batch {
     pub(crate) rail: usize,
     pub(crate) dest: Dest,
-    /// Length of each packet but the last; 0: there are none.
+    /// Length of each packet but the last; 0: empty batch.
     pub(crate) segment: usize,
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Batch {
-    /// The packets, one after another.
+    /// The packets, concatenated.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// Tells if a packet of this length can follow, where a batch has at most so many packets and
-    /// bytes.
+    /// True if a packet of this length can follow, within the limits of packets and bytes per
+    /// batch.
     pub(crate) fn takes(&self, len: usize, (packets, bytes): (usize, usize)) -> bool {
         let whole = self.segment > 0 && self.len % self.segment == 0;
         let fits = self.len + len <= bytes && self.len < packets * self.segment;
         self.len == 0 || whole && len <= self.segment && fits
     }
 
-    /// Room for a further packet.
+    /// Room for another packet.
     pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
         if self.len == 0 {
             self.segment = len;
@@ -40,23 +40,23 @@ impl Batch {
         &mut self.bytes[from..self.len]
     }
 
-    /// The last packet, of this length, is none after all.
+    /// Removes the last packet, of this length.
     pub(crate) fn undo(&mut self, len: usize) {
         self.len -= len;
     }
 
-    /// They have left.
+    /// Empties the batch after sending.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 }
 
-/// The batches of all groups. Empty ones are kept for their memory.
+/// The batches of all groups. Empty ones are retained for their memory.
 #[derive(Default)]
 pub(crate) struct Batches(Vec<Batch>);
 
 impl Batches {
-    /// How many there are, the empty ones among them.
+    /// Number of batches including empty ones.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -65,13 +65,13 @@ impl Batches {
         &mut self.0[at]
     }
 
-    /// The batch of a destination, if packets are in it.
+    /// The batch of a destination, if it has packets.
     pub(crate) fn find(&self, rail: usize, dest: Dest) -> Option<usize> {
         let of = |batch: &Batch| batch.len > 0 && batch.rail == rail && batch.dest == dest;
         self.0.iter().position(of)
     }
 
-    /// An empty batch for a destination.
+    /// Starts an empty batch for a destination.
     pub(crate) fn begin(&mut self, rail: usize, dest: Dest) -> usize {
         if let Some(at) = self.0.iter().position(|batch| batch.len == 0) {
             (self.0[at].rail, self.0[at].dest) = (rail, dest);
@@ -87,7 +87,7 @@ impl Batches {
         self.0.len() - 1
     }
 
-    /// Forgets packets whose rail, or destination, takes no more.
+    /// Drops packets whose rail or destination accepts no more.
     pub(crate) fn forget(&mut self, of: impl Fn(usize, Dest) -> bool) {
         let all = self.0.iter_mut();
         all.filter(|b| of(b.rail, b.dest)).for_each(Batch::clear);

@@ -1,4 +1,4 @@
-//! The state of an engine, in parts that what is done with them (`core`) borrows one by one.
+//! State of an engine, in parts that its operations (`core`) borrow separately.
 
 mod av;
 pub(crate) mod buffers;

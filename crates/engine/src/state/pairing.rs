@@ -1,10 +1,10 @@
-//! Answers of the rails about their addresses, as the protocol asks for it.
+//! Answers the protocol's questions about rail addresses.
 
 use marline_proto::Pairing;
 use marline_rails::{pairing, show_addr};
 use marline_wire::{Address, RailAddr, RailKind};
 
-/// Pairs of rails as their kinds in `marline-rails` find them.
+/// Pairs rails by the rules of their kinds in `marline-rails`.
 pub struct ByKind;
 
 impl Pairing for ByKind {
@@ -29,15 +29,15 @@ impl Pairing for ByKind {
     }
 }
 
-/// The rail of an endpoint's address that most others reach, for people: whether the address came
-/// with a blob or with HELLO, which names rails in another order, it is the same.
+/// Text for the most widely reachable rail of an address. The result is the same for addresses from
+/// a blob and from HELLO, which list rails in different orders.
 pub(crate) fn show_address(address: &Address) -> String {
     let reach = |rail: &RailAddr| RailKind::BY_REACH.iter().position(|k| *k == rail.kind);
     let first = address.rails().iter().min_by_key(reach);
     first.map_or_else(|| "no rail".to_owned(), |rail| show_addr(&rail))
 }
 
-/// Rails with their kinds, for people.
+/// Text for rails with their kinds.
 pub(crate) fn list_rails(rails: &[RailAddr]) -> String {
     let rail = |rail: &RailAddr| match rail.kind.name() {
         "" => show_addr(rail),

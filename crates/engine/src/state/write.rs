@@ -1,5 +1,5 @@
-//! Writes into the memory of peers: state of those that wait, that are under way, and that were
-//! not announced yet.
+//! State of writes into peers' memory: pending, outstanding, and completed without a sent
+//! notification.
 
 use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
@@ -8,21 +8,21 @@ use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
 
-/// Everything that is needed to finish the packet which announces a write.
+/// The values that complete a write notification.
 #[derive(Clone, Copy, Debug)]
 pub struct ToWrite {
     pub(crate) algorithm: Option<Algorithm>,
     pub(crate) seed: u64,
     pub(crate) sum_at: usize,
     pub(crate) head_len: usize,
-    /// Longest datagram of the path.
+    /// Longest datagram of the path in bytes.
     pub(crate) segment: usize,
-    /// The sum, if it was made before the bytes leave (or when they could not).
+    /// The checksum, if it was computed before the bytes left (or when they could not).
     pub(crate) summed: Option<u64>,
 }
 
 impl ToWrite {
-    /// For a packet that was just built, and its write.
+    /// State for a packet that was just built, and its write.
     pub(crate) fn new(first: &Transmit, write: &WriteOut) -> ToWrite {
         ToWrite {
             algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
@@ -34,13 +34,13 @@ impl ToWrite {
         }
     }
 
-    /// The sum of what is written. `far`: nobody has read it yet.
+    /// Checksum of the written bytes. `far`: they are in no near cache.
     pub(crate) fn sum(&self, pieces: &Pieces, range: (u64, usize), far: bool) -> u64 {
         let sum = |algorithm| sum_of(pieces, range, algorithm, self.seed, far);
         self.algorithm.map_or(0, sum)
     }
 
-    /// The sum, made now unless it was before; nobody has read the bytes yet.
+    /// Checksum, computed here unless it exists already; the bytes are in no near cache.
     pub(crate) fn sum_early(
         &mut self,
         sums: &mut Sums,
@@ -53,8 +53,8 @@ impl ToWrite {
         sum
     }
 
-    /// The sum, if workers have made it: on the supposition that what follows of the message leaves
-    /// in writes of the same length.
+    /// Checksum if workers have computed it. Hands them the following parts, assuming that the rest
+    /// of the message leaves in writes of the same length.
     pub(crate) fn sum_by_workers(
         &self,
         sums: &mut Sums,
@@ -73,7 +73,7 @@ impl ToWrite {
         sums.take_ahead(&part, ahead, pieces, seed_of)
     }
 
-    /// Puts the sum and the head's CRC into the packet.
+    /// Writes the checksum and the head's CRC into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
         let crc = crc32c(&packet[4..self.head_len]);
@@ -81,7 +81,7 @@ impl ToWrite {
     }
 }
 
-/// A packet that tells of a direct write.
+/// Write notification of a direct write.
 #[derive(Debug)]
 pub struct WriteNotice {
     pub(crate) packet: Vec<u8>,
@@ -89,29 +89,29 @@ pub struct WriteNotice {
     pub(crate) flow: u8,
 }
 
-/// A write that a rail has.
+/// A write that was given to a rail.
 #[derive(Clone, Copy, Debug)]
 pub struct OutstandingWrite {
     pub(crate) token: u64,
     pub(crate) handle: u32,
-    /// When it was posted, or something before it ended since.
+    /// Start of its timeout: its posting, or the end of an earlier request since.
     pub(crate) since_ns: u64,
-    /// How many things the rail's device was given before it.
+    /// Number of requests given to the rail's device before it.
     pub(crate) ahead: u64,
 }
 
-/// A range of a send that is written under a key.
+/// A range of a send to write under a key.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingWrite {
     pub(crate) handle: u32,
     pub(crate) key: u64,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// For a rail with direct writes.
+    /// Set for a rail with direct writes.
     pub(crate) direct: Option<ToWrite>,
 }
 
-/// Puts the memory that a write reads into `found`.
+/// Collects the memory that a write reads in `found`.
 pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite, found: &mut Vec<Piece>) {
     found.clear();
     pieces.for_range(write.offset, write.len, |base, len| {
@@ -119,7 +119,7 @@ pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite, found: &mut Vec<P
     });
 }
 
-/// Most datagrams of a direct write; 0: the rail has none.
+/// Most datagrams of a direct write; 0: the rail has no direct writes.
 pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
     match caps.remote_write {
         RemoteWrites::Direct => caps.batch_segments_max,

@@ -1,28 +1,27 @@
-//! The protection that an engine works without, because its settings say so.
+//! Protection that an engine's settings disable.
 
 use crate::config::choice::ChecksumChoice;
 use crate::config::settings::Settings;
 use marline_checksum::Algorithm;
 
-/// The protection of messages that the settings of an engine leave off, and faults that they
-/// inject.
+/// Message protection that an engine's settings disable, and injected faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// Software reliability is off: nothing is sent again.
+    /// Software reliability is off: lost packets are not retransmitted.
     pub reliability: bool,
-    /// Some messages or rails travel without a payload checksum, by size, rail or time.
+    /// Some messages or rails have no payload checksum, by size, rail or time.
     pub some_sums: bool,
-    /// Packets are broken on purpose (`FI_MARLINE_FAULTS`).
+    /// Faults are injected (`FI_MARLINE_FAULTS`).
     pub faults: bool,
 }
 
 impl Lacks {
-    /// As a page's word.
+    /// Encodes the flags as a page's word.
     pub fn word(self) -> u64 {
         u64::from(self.reliability) | u64::from(self.some_sums) << 1 | u64::from(self.faults) << 2
     }
 
-    /// From a page's word; bits of no sense say nothing.
+    /// Decodes a page's word; ignores unknown bits.
     pub fn from_word(word: u64) -> Lacks {
         let bit = |n: u32| word >> n & 1 == 1;
         Lacks {

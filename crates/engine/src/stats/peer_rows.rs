@@ -1,19 +1,19 @@
-//! The rows of all peers onto a page: one each as long as there is room, the rest together.
+//! Writes the peers' rows on a page: one each while there is room, the others summed.
 
 use super::page::{PageWriter, PathRow, PathState, PeerInfo};
 use super::{Counters, PathCounters, PeerCounters};
 
-/// Counters of several peers together.
+/// Summed counters of several peers.
 #[derive(Default)]
 pub(crate) struct Together {
     peers: u64,
     counters: PeerCounters,
-    /// One row for each of our rails.
+    /// One row per rail of ours.
     paths: Vec<PathRow>,
 }
 
 impl Together {
-    /// One peer more.
+    /// Adds a peer.
     pub(crate) fn peer(&mut self, counters: &PeerCounters, paths: &[PathRow]) {
         self.add(1, counters, paths);
     }
@@ -27,18 +27,18 @@ impl Together {
     }
 }
 
-/// Writes one peer after another.
+/// Writes peers one after another.
 #[derive(Default)]
 pub(crate) struct PeerRows {
-    /// Peers with a row of their own.
+    /// Number of peers with a row of their own.
     rows: usize,
-    /// Those without.
+    /// Sum of the others.
     beyond: Together,
 }
 
 impl PeerRows {
-    /// The next peer, by those of its paths that are used. Once one found no room, all that follow
-    /// go to the others, too: a row of theirs would move when the first one got its own.
+    /// Writes the next peer with its used paths. After the first peer without room all further ones
+    /// are summed, too: their rows would move once that peer gets a row.
     pub(crate) fn peer(
         &mut self,
         w: &mut PageWriter<'_>,
@@ -61,7 +61,7 @@ impl PeerRows {
                 self.rows += 1;
                 return;
             }
-            // None may be missing in the totals.
+            // The totals must include all paths.
             let mut together = Vec::new();
             paths.iter().for_each(|path| add(&mut together, path));
             if together.len() < paths.len() && w.peer(info, counters, &together) {
@@ -73,12 +73,13 @@ impl PeerRows {
         self.beyond.peer(counters, paths);
     }
 
-    /// Peers that have no rows any more, after all others.
+    /// Adds peers that no longer have rows; call it after all others.
     pub(crate) fn past(&mut self, past: &Together) {
         self.beyond.add(past.peers, &past.counters, &past.paths);
     }
 
-    /// After the last peer: those without a row. How many peers there were.
+    /// Writes the sum of the peers without a row, after the last peer; returns the number of all
+    /// peers.
     pub(crate) fn end(self, w: &mut PageWriter<'_>) -> u64 {
         let Together {
             peers,
@@ -90,13 +91,13 @@ impl PeerRows {
     }
 }
 
-/// A path that nothing was sent on and nothing came on, as those of rails that stand by. A page has
-/// no row for it, but one path of each peer is always there: it shows that there are any.
+/// True for a path without any traffic, such as that of a standby rail. A page has no row for it,
+/// apart from one path per peer, which shows that the peer has any.
 fn is_idle(path: &PathRow) -> bool {
     path.state == PathState::Unknown && path.counters == PathCounters::default()
 }
 
-/// Adds a path to the row of its rail, which says what its paths have in common.
+/// Adds a path to its rail's row, which retains only what its paths have in common.
 fn add(rows: &mut Vec<PathRow>, path: &PathRow) {
     match rows.iter_mut().find(|row| row.rail == path.rail) {
         None => rows.push(*path),

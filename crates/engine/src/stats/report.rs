@@ -1,15 +1,15 @@
-//! The counters of a job as text of at most 80 columns: a verdict first, then a line per rail, then
-//! notes on single rails.
+//! The counters of a job as text of at most 80 columns: a verdict, a line per rail, and notes on
+//! single rails.
 
 use super::dead::DeadPeer;
 use super::outages::{by_place, Outage};
 use super::summary::{RailSummary, Summary};
 use super::ProcessCounters;
 
-/// Columns of a terminal.
+/// Width of a terminal.
 const COLUMNS: usize = 80;
 
-/// Bytes for people: two or three digits and a unit, at most seven characters.
+/// Formats a byte count with two or three digits and a unit, in at most seven characters.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if bytes < 1000 {
@@ -25,7 +25,7 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// A count for people: exact up to five digits, at most five characters.
+/// Formats a count, exact up to five digits, in at most five characters.
 pub fn format_count(count: u64) -> String {
     if count < 100_000 {
         return count.to_string();
@@ -34,7 +34,7 @@ pub fn format_count(count: u64) -> String {
     text.replace('k', "K")
 }
 
-/// Text cut into lines of at most 80 columns, all but the first indented.
+/// Wraps text at 80 columns; all lines but the first are indented.
 pub fn wrap(text: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -71,7 +71,7 @@ fn seconds(ns: u64) -> String {
     }
 }
 
-/// The line that says what was carried.
+/// The line about the traffic.
 fn carried(s: &Summary) -> String {
     let who = match s.rank {
         Some(rank) => format!("rank {rank}"),
@@ -132,7 +132,7 @@ fn unprotected(s: &Summary) -> String {
     out
 }
 
-/// The verdict: first what is wrong, if anything is, then what was carried.
+/// The verdict: problems first, then the traffic.
 pub fn verdict(s: &Summary) -> String {
     if s.processes == 0 {
         return "Marline: NOT USED: no process on this host sent anything over it\n".to_owned();
@@ -140,10 +140,10 @@ pub fn verdict(s: &Summary) -> String {
     dead(&s.dead) + &unprotected(s) + &carried(s)
 }
 
-/// Outages that are named one by one: as many as a screen shows beside the rest.
+/// Most outages that are listed: as many as a screen shows beside the rest.
 const OUTAGES_MAX: usize = 8;
 
-/// A line for each outage, or for each place where they are many, up to a number.
+/// Lines for outages, or for their places if there are many, up to a limit.
 pub fn outages(s: &Summary) -> String {
     let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
     let (told, what) = match s.outages.len() {
@@ -159,7 +159,7 @@ pub fn outages(s: &Summary) -> String {
     text
 }
 
-/// True if the verdict is one that nobody needs to read.
+/// True if the verdict needs no attention.
 pub fn is_well(s: &Summary) -> bool {
     s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
 }
@@ -210,7 +210,7 @@ pub fn rails(s: &Summary) -> String {
     text
 }
 
-/// Names a rail that corrupts: a working link damages next to nothing.
+/// Names a rail that damages packets: a working link damages next to none.
 fn corrupts(rail: &RailSummary) -> Option<String> {
     let (bad, good) = (rail.corrupt(), rail.paths.packets_received);
     let percent = 100.0 * bad as f64 / good.saturating_add(bad).max(1) as f64;
@@ -227,7 +227,7 @@ fn corrupts(rail: &RailSummary) -> Option<String> {
     })
 }
 
-/// Notes on a rail besides its numbers, one text each.
+/// Notes on a rail besides its numbers.
 fn notes_of(rail: &RailSummary) -> Vec<String> {
     let (name, c, p) = (&rail.name, &rail.counters, &rail.paths);
     let mut notes = Vec::new();
@@ -272,7 +272,7 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
     notes
 }
 
-/// Notes besides the numbers.
+/// All notes besides the numbers.
 pub fn notes(s: &Summary) -> String {
     let mut notes: Vec<String> = s.rails.iter().flat_map(notes_of).collect();
     let (of, all) = (&s.unprotected, s.processes);
@@ -292,7 +292,7 @@ pub fn notes(s: &Summary) -> String {
     notes.iter().map(|note| wrap(note)).collect()
 }
 
-/// The averages per process, and how large the messages were.
+/// Averages per process, and the distribution of message sizes.
 pub fn averages(s: &Summary) -> String {
     let m = &s.mean;
     let bytes = |mean: f64| format_bytes(mean as u64);

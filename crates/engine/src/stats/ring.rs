@@ -1,7 +1,7 @@
-//! Records that one thread writes and any process reads, without a lock. A ring keeps the newest of
-//! them; each slot has a sequence number as a page has one ([`sequence`]), and says which record it
-//! holds, so that a reader notices a record that was written over. `tests/loom.rs` tries all orders
-//! of this file's steps.
+//! Records that one thread writes and any process reads, without a lock. A ring retains the newest
+//! records. Each slot has a sequence number like a page ([`sequence`]) and the number of its
+//! record, so that readers notice an overwritten one. `tests/loom.rs` checks all interleavings of
+//! this file.
 
 use super::sequence;
 use crate::platform::sync::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ pub(super) const RECORD_WORDS: usize = 6;
 /// Words of a slot: sequence number, number of the record, the record.
 pub(super) const SLOT_WORDS: usize = 2 + RECORD_WORDS;
 
-/// Writes the next record, over the oldest where the ring is full. `count` is of all so far.
+/// Writes the next record, over the oldest if the ring is full. `count`: records so far.
 pub(super) fn put(count: &AtomicU64, ring: &[AtomicU64], record: &[u64; RECORD_WORDS]) {
     let number = count.load(Ordering::Relaxed);
     write(ring, number, record);
     count.store(number.wrapping_add(1), Ordering::Release);
 }
 
-/// Writes record `number`: a new one, or one of the newest anew.
+/// Writes record `number`: a new one, or an update of a recent one.
 pub(super) fn write(ring: &[AtomicU64], number: u64, record: &[u64; RECORD_WORDS]) {
     let Some([sequence, held, words @ ..]) = slot(ring, number) else {
         return;
@@ -37,7 +37,7 @@ fn slot(ring: &[AtomicU64], number: u64) -> Option<&[AtomicU64]> {
     ring.chunks_exact(SLOT_WORDS).nth((number % slots) as usize)
 }
 
-/// For who writes: the records that are there of `count`, newest first, with their numbers.
+/// For the writer: recent records of `count` with their numbers, newest first.
 pub(super) fn newest(
     count: u64,
     ring: &[AtomicU64],
@@ -50,9 +50,9 @@ pub(super) fn newest(
     })
 }
 
-/// The records of a ring of `slots` slots, oldest first, of `count` so far; and how many are not
-/// among them, because they were written over. `load` gives the words of a slot, and is asked for
-/// it once more for its sequence number before and after.
+/// Reads a ring of `slots` slots with `count` records so far: the records, oldest first, and the
+/// number of overwritten ones. `load` returns the words of a slot, and is called again to compare
+/// its sequence number before and after.
 pub(super) fn take<E>(
     count: u64,
     slots: u64,

@@ -1,25 +1,25 @@
-//! One writer, any number of readers, and no lock: the number of a page is odd while it is being
-//! written, and a reader that saw the same even number before and after has seen one writing.
-//! `tests/loom.rs` tries all orders of this file's steps.
+//! A seqlock: one writer, any number of readers. The sequence number is odd during an update; a
+//! reader that saw the same even number before and after has read a consistent state.
+//! `tests/loom.rs` checks all interleavings of this file.
 
 use crate::platform::sync::{fence, AtomicU64, Ordering};
 
-/// Says that writing begins; what follows may be seen only after that.
+/// Begins an update, before any of its writes is visible.
 pub(super) fn begin(sequence: &AtomicU64) {
-    // A writer that died while at it left it odd.
+    // A writer that died during an update left the number odd.
     let odd = sequence.load(Ordering::Relaxed) | 1;
     sequence.store(odd, Ordering::Relaxed);
-    fence(Ordering::Release); // before any of the words that follow
+    fence(Ordering::Release); // orders the store before the update's writes
 }
 
-/// Says that what was written fits together.
+/// Ends an update.
 pub(super) fn end(sequence: &AtomicU64) {
     let even = sequence.load(Ordering::Relaxed).wrapping_add(1);
     sequence.store(even, Ordering::Release);
 }
 
-/// Reads with `read` until `sequence` is even and the same before and after, at most `tries`
-/// times; then once more, and `true`: what was read may not fit together.
+/// Calls `read` until `sequence` is even and equal before and after, at most `tries` times; then
+/// once more, and returns `true`: the result may be inconsistent.
 pub(super) fn consistent<T, E>(
     tries: u32,
     mut sequence: impl FnMut() -> Result<u64, E>,

@@ -1,17 +1,17 @@
-//! Pages that processes left behind which ended without removing them.
+//! Removal of pages whose processes ended without removing them.
 
 use super::page::{host_name, pid_space, pid_start, DEFAULT_DIR};
 use super::reader::{list_pages, read_owner};
 use crate::platform::owned;
 use std::path::Path;
 
-/// Removes such pages of this user from the directory that all processes share.
+/// Removes such pages of this user from the directory shared by all processes.
 pub(crate) fn clean_up() {
     let prefix = format!("marline-{}-", owned::user());
     remove_stale(Path::new(DEFAULT_DIR), &prefix, &host_name());
 }
 
-/// Removes pages of this user's processes that have ended.
+/// Removes the pages of this user's ended processes.
 pub(crate) fn remove_stale(dir: &Path, prefix: &str, host: &str) {
     let space = pid_space();
     for path in list_pages(dir) {
@@ -19,8 +19,8 @@ pub(crate) fn remove_stale(dir: &Path, prefix: &str, host: &str) {
         if !name.is_some_and(|name| name.starts_with(prefix)) {
             continue;
         }
-        // A page of no sense may be one that is being made: left alone. So is one of another
-        // container, whose processes cannot be seen from here.
+        // Leaves pages alone that are invalid, since they may be under construction, and pages of
+        // another container, whose processes are invisible from here.
         let Ok(who) = read_owner(&path) else {
             continue;
         };

@@ -1,19 +1,19 @@
-//! Which machine this is: by its processor, since that is what the numbers depend on.
+//! Identifies the machine model by its processor, on which the measurements depend.
 
 use serde::{Deserialize, Serialize};
 
-/// A model of machine.
+/// A machine model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The processor's name, and its numbers, as names are often not telling.
+    /// The processor's name and model numbers, as names are often ambiguous.
     pub cpu: String,
     /// Instruction sets in use: the name of a [`marline_checksum::Tier`].
     pub kernels: String,
 }
 
 impl Machine {
-    /// This one.
+    /// The model of this machine.
     pub fn here() -> Machine {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Machine {
@@ -22,18 +22,18 @@ impl Machine {
         }
     }
 
-    /// A file's name, without ending.
+    /// File name of its profile, without extension.
     pub fn slug(&self) -> String {
         let text = format!("{} {}", self.cpu, self.kernels).to_lowercase();
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
         let words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
         let mut slug = words.join("-");
-        slug.truncate(120); // names of files end at 255 bytes; all are ASCII here
+        slug.truncate(120); // file names may have 255 bytes; the slug is ASCII
         slug
     }
 }
 
-/// The first processor of `/proc/cpuinfo`: x86 gives a name and three numbers, Arm numbers only.
+/// Describes the first processor of `/proc/cpuinfo`: name and three numbers on x86, numbers on Arm.
 fn describe(cpuinfo: &str) -> String {
     let field = |name: &str| {
         let line = cpuinfo

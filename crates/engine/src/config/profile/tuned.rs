@@ -1,4 +1,4 @@
-//! The choices that an engine makes by settings and profile together when it opens.
+//! Choices that an engine derives from settings and profile when it opens.
 
 use super::{default_path, LoadError, Machine, Profile};
 use crate::api::LogLevel;
@@ -7,43 +7,43 @@ use marline_checksum::{set_plan, Algorithm};
 use marline_proto::Pipeline;
 use std::path::PathBuf;
 
-/// The word for "no profile at all" in `FI_MARLINE_PROFILE`.
+/// The value of `FI_MARLINE_PROFILE` for no profile.
 const NONE: &str = "none";
 
-/// The super-pipeline without a profile: C0 and q, of a copy at 1.5 times the network's rate, and
-/// the blocks of the last chunk.
+/// The super-pipeline without a profile: C0, q for copies at 1.5 times the network's rate, and the
+/// blocks of the last chunk.
 const PIPELINE: Pipeline = Pipeline {
     first_bytes: 8_192,
     growth_permille: 1_500,
     block_bytes: 8_192,
     chunk_max: CHUNK_MAX,
 };
-/// Longest chunk, in bytes: no write is longer.
+/// Longest chunk in bytes, which is also the longest write.
 const CHUNK_MAX: u32 = 65_536;
 
-/// The profile that was found.
+/// The result of the search for a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// The profile of this machine, from this file.
+    /// This machine's profile and its file.
     Profile(Box<Profile>, PathBuf),
-    /// Nothing that can be used; why, and how loudly to say so.
+    /// No usable profile; the reason and its log level.
     Nothing(LogLevel, String),
 }
 
 /// The choices of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
-    /// Payload algorithm to ask peers for.
+    /// Checksum algorithm to propose to peers.
     pub algorithm: Algorithm,
-    /// Longest message sent at once, in bytes.
+    /// Longest eager message in bytes.
     pub eager_max_bytes: usize,
-    /// The chunks of long messages that are staged.
+    /// Chunks of staged messages.
     pub pipeline: Pipeline,
 }
 
 impl Found {
-    /// Looks for the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
-    /// for the one that `marline tune` keeps for this model of machine.
+    /// Searches the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
+    /// for the file that `marline tune` stores for this machine model.
     pub fn by(setting: &str, here: &Machine) -> Found {
         if setting == NONE {
             return Found::Nothing(LogLevel::Debug, "no profile is wanted".to_owned());
@@ -93,8 +93,8 @@ impl Found {
 }
 
 impl Tuned {
-    /// Settings that a user gave win over a profile, a profile over defaults. Sets the process's
-    /// plans for copying and summing, and says through `log` what was found.
+    /// Applies the user's settings before the profile, and the profile before defaults. Sets the
+    /// process's plans for copying and summing, and logs the profile that was found.
     pub fn open(settings: &Settings, log: impl Fn(LogLevel, &str)) -> Tuned {
         let found = Found::by(&settings.profile, &Machine::here());
         let tuned = Tuned::of(settings, found.profile());
@@ -121,7 +121,7 @@ impl Tuned {
         tuned
     }
 
-    /// The choices by these settings and this profile.
+    /// The choices from these settings and this profile.
     pub fn of(settings: &Settings, profile: Option<&Profile>) -> Tuned {
         let eager = profile.filter(|_| !settings.was_given("eager_max_bytes"));
         Tuned {
