@@ -5,12 +5,12 @@
 //! ```
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
-//! MTU (0: what the interface takes) over RAILS (1). As MPICH does, it waits for the delivery of
-//! what is too long to be injected. Or it does operations on the memory of the other engine, and
-//! waits for each window of them: an operation counts as two messages. One thread does it all, and
-//! time goes by with each look at the clock only, so that counts repeat
-//! (`tests/e2e/test_instructions.py`, `test_calls.py`): what an engine does depends on how long it
-//! was not polled, and one processor counts five times as slowly as another.
+//! MTU (0: the interface's limit) over RAILS (1), to count their instructions. Like MPICH, it waits
+//! for the delivery of messages that are too long to be injected. Other kinds are operations on the
+//! other engine's memory, in windows that are waited for; an operation counts as two messages. One
+//! thread does all work, and time advances only with each reading of the clock, so that counts
+//! repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): an engine's work depends on the time
+//! since its last poll, and machines count at different speeds.
 
 use marline_engine::{
     AtomicKind, AtomicReq, AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink,
@@ -21,10 +21,10 @@ use marline_rails::{choose_rails, open_rail, AnyRx, AnyTx, Rail, RailsConfig, Ud
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// Duration of a look at the clock: it is read twice or thrice a message, which takes 2-3 us.
+/// Duration of a reading of the clock: a message takes 2-3 us and two or three readings.
 const LOOK_NS: u64 = 500;
 
-/// Time that goes by with each look.
+/// A clock that advances with each reading.
 #[derive(Clone, Default)]
 struct Looks(Arc<AtomicU64>);
 
@@ -82,7 +82,7 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
         clock: clock.clone(),
         watch: (),
         tick_ns: 10_000_000,
-        threaded: true, // but nobody calls it
+        threaded: true, // but the thread is never called
         random: Box::new(move || {
             random += 2;
             Ok(random)
@@ -92,7 +92,7 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
     Engine::assemble(cfg, parts)
 }
 
-/// The key of the memory that is open, and libfabric's numbers of a type and an operation.
+/// Key of the open memory, and libfabric's numbers of a datatype and an operation.
 const KEY: u64 = 3;
 const UINT64: u8 = 7;
 const SUM: u8 = 2;
@@ -163,7 +163,7 @@ impl Side {
         self.engine.recv(self.ep, &req).expect("receive");
     }
 
-    /// Sends one; how many operations ended meanwhile.
+    /// Sends a message; returns the number of operations that ended meanwhile.
     fn send(&mut self) -> usize {
         let iov = [IoVec {
             base: self.bytes.as_mut_ptr(),
@@ -184,7 +184,7 @@ impl Side {
         ended
     }
 
-    /// Opens its memory to the other.
+    /// Opens its memory to the other engine.
     fn open(&mut self) {
         let region = Region {
             key: KEY,
@@ -197,7 +197,8 @@ impl Side {
         self.engine.mr_open(&region).expect("region");
     }
 
-    /// Begins an operation on the other's memory; how many ended meanwhile.
+    /// Starts an operation on the other engine's memory; returns the number of operations that
+    /// ended meanwhile.
     fn operate(&mut self, kind: Kind) -> usize {
         let iov = [IoVec {
             base: self.bytes.as_mut_ptr(),
@@ -239,7 +240,7 @@ impl Side {
     }
 }
 
-/// `window` operations of `from` on the memory of `to`, and their answers.
+/// Runs `window` operations of `from` on the memory of `to` to completion.
 #[inline(never)]
 fn operations(from: &mut Side, to: &mut Side, kind: Kind, window: usize) {
     let mut ended = 0;
@@ -252,7 +253,7 @@ fn operations(from: &mut Side, to: &mut Side, kind: Kind, window: usize) {
     }
 }
 
-/// `window` messages one way.
+/// Sends `window` messages one way.
 fn volley(from: &mut Side, to: &mut Side, window: usize) {
     let (mut sent, mut received) = (0, 0);
     (0..window).for_each(|_| to.receive());
@@ -265,7 +266,7 @@ fn volley(from: &mut Side, to: &mut Side, window: usize) {
     }
 }
 
-/// One number of the command line, or what it is if it is not there.
+/// A number on the command line, or `otherwise` if it is missing.
 fn number(at: usize, otherwise: usize) -> usize {
     let word = std::env::args().nth(at);
     let usage = "usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add]";

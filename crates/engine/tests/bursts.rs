@@ -1,4 +1,4 @@
-//! When the sends of a burst leave.
+//! The time at which sends of a burst leave.
 
 #[path = "stand_in/counted.rs"]
 mod counted;
@@ -7,8 +7,8 @@ use counted::{side, Side};
 use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpFlags, RemoteReq, SubmitError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A window of long messages for which the receiver has given no credit: only requests leave, and
-/// each was sent in a packet of its own, which took a seventh of the sender's time.
+/// A window of long messages without credit from the receiver: only requests leave, which share
+/// packets (each had a packet of its own, at a significant cost to the sender).
 #[test]
 fn requests_of_a_burst_share_packets() {
     let side = side(2);
@@ -23,7 +23,7 @@ fn requests_of_a_burst_share_packets() {
     assert_eq!(side.sent.load(Relaxed), 8 + 64 / 8);
 }
 
-/// A remote operation on eight bytes at so many, of each kind.
+/// A remote operation of each kind on eight bytes at `addr`.
 fn operate(side: &Side, kind: &str, addr: u64) -> Result<(), SubmitError> {
     let mut bytes = [7u8; 8];
     let iov = [IoVec {
@@ -61,7 +61,7 @@ fn operate(side: &Side, kind: &str, addr: u64) -> Result<(), SubmitError> {
     }
 }
 
-/// Short operations on a peer's memory were sent in a packet each.
+/// Short operations on a peer's memory share packets (each had a packet of its own).
 #[test]
 fn remote_operations_of_a_burst_share_packets() {
     for kind in ["put", "get", "atomic"] {

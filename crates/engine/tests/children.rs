@@ -1,5 +1,5 @@
-//! Forked children that open engines of their own, whatever the threads of their parent were about
-//! when they were made. (What they may do with their parent's: `forked.rs`.)
+//! Forked children that open engines of their own, at any moment of their parent's threads.
+//! (`forked.rs` tests what they may do with their parent's engine.)
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -18,11 +18,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 
-/// Seconds after which a child that hangs is ended by a signal.
+/// Seconds after which a signal ends a child that hangs.
 const HANGS_S: u32 = 60;
-/// Children that are made while threads of their parent are busy.
+/// Number of children forked while threads of their parent are busy.
 const CHILDREN: usize = 60;
-/// A message that is granted: its receiver has to answer before it comes.
+/// Length of a rendezvous message: its receiver has to send a grant before it arrives.
 const LONG: usize = 300_000;
 
 fn side(settings: &[(&str, &str)]) -> Side {
@@ -70,7 +70,7 @@ impl Side {
         self.engine.recv(self.ep, &req).unwrap();
     }
 
-    /// Polls until so many operations are done.
+    /// Polls until this many operations have ended.
     fn finish(&self, operations: usize) {
         let mut done = 0;
         let limit = Limit::begin();
@@ -95,16 +95,16 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-/// Makes a child that does `work`, and leaves without running anything else.
+/// Forks a child that does `work` and exits without exit handlers.
 fn fork(work: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child allocates, which the C library sees to, and uses engines of its own, which
-    // is what is tested.
+    // SAFETY: the child allocates, which the C library permits, and uses engines of its own, which
+    // is the subject of the test.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
             libc::alarm(HANGS_S);
-            mark_forked(); // the door does it by `pthread_atfork`
+            mark_forked(); // the API layer does this in `pthread_atfork`
             let done = catch_unwind(AssertUnwindSafe(work));
             libc::_exit(done.is_err() as i32);
         }
@@ -112,7 +112,7 @@ fn fork(work: impl FnOnce()) -> libc::pid_t {
     }
 }
 
-/// How a child ended, if it has; 0: well.
+/// Exit status of a child, if it has ended; 0: success.
 fn ended(child: libc::pid_t, flags: libc::c_int) -> Option<i32> {
     let mut status = -1;
     // SAFETY: `status` is an int to write to; `child` is ours.
@@ -121,14 +121,15 @@ fn ended(child: libc::pid_t, flags: libc::c_int) -> Option<i32> {
     (waited == child).then_some(status)
 }
 
-/// Descriptors of this process of a kind.
+/// Number of this process's descriptors of a kind.
 fn descriptors(kind: &str) -> usize {
     let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = all.filter_map(|fd| std::fs::read_link(fd.path()).ok());
     links.filter(|to| to == Path::new(kind)).count()
 }
 
-/// A child that waits for `parent`'s message and does not poll: only its own thread can grant it.
+/// A child that waits for `parent`'s message without polling: only its own thread can send the
+/// grant.
 fn computes(parent: &Side, settings: &[(&str, &str)], its_name: &[u8]) {
     assert!(parent.engine.is_unusable());
     let kinds = ["anon_inode:[eventfd]", "anon_inode:[timerfd]"];
@@ -144,7 +145,7 @@ fn computes(parent: &Side, settings: &[(&str, &str)], its_name: &[u8]) {
     let right = content(LONG);
     let last = &raw const bytes[LONG - 1];
     let limit = Limit::begin();
-    // SAFETY: a byte of this function's, which the child's thread writes.
+    // SAFETY: a byte of this function's buffer, which the child's thread writes.
     while unsafe { last.read_volatile() } != right[LONG - 1] {
         limit.check("the last byte");
         std::thread::yield_now();
@@ -184,14 +185,14 @@ fn a_child_has_a_thread_of_its_own_and_talks_to_its_parent() {
     }
     assert_eq!((end, done), (Some(0), 2));
     parent.close();
-    // One page each, and both whole.
+    // One complete page each.
     let pages = list_pages(&dir);
     assert_eq!(pages.len(), 2, "{pages:?}");
     assert!(pages.iter().all(|page| read_page(page).is_ok()));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Two engines of a child exchange messages.
+/// Exchanges messages between two engines of a child.
 fn exchanges() {
     let settings = [("rails", "lo")];
     let (a, b) = (side(&settings), side(&settings));
@@ -215,8 +216,8 @@ fn exchanges() {
     });
 }
 
-/// The progress thread and others are in the middle of all there is when children are made: engines
-/// are opened and closed, lists and clocks are made and locked.
+/// The progress thread and other threads are busy when children are forked: engines open and close,
+/// lists and clocks are created and locked.
 #[test]
 fn children_made_while_threads_are_busy_open_engines_and_close_them() {
     let over = AtomicBool::new(false);
@@ -237,6 +238,6 @@ fn children_made_while_threads_are_busy_open_engines_and_close_them() {
         assert!(busy.join().unwrap() > 0);
         assert_eq!(ends, [Some(0); CHILDREN]);
     });
-    // And the parent goes on.
+    // The parent continues to work.
     exchanges();
 }

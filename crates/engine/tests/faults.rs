@@ -1,5 +1,5 @@
-//! Programs that handle page faults in memory that they protect: the progress thread meets such
-//! memory, too, when it puts a message in place.
+//! Programs with a handler for page faults in memory that they protect: the progress thread causes
+//! such faults, too, when it stores a message.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 const PAGE: usize = 4_096;
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
 
-/// The program's handler: notes the fault, and opens the page.
+/// The program's handler: counts the fault and makes the page writable.
 extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     FAULTS.fetch_add(1, SeqCst);
-    // SAFETY: the kernel's word of which page it was; one of ours, as nobody else's faults.
+    // SAFETY: the faulting page, as the kernel reports it; only our page faults.
     unsafe {
         let page = (*info).si_addr() as usize / PAGE * PAGE;
         let page = std::ptr::without_provenance_mut(page);
@@ -27,7 +27,7 @@ extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc:
 }
 
 fn handle_faults() {
-    // SAFETY: a handler of the right type, in a struct that is otherwise zero.
+    // SAFETY: a handler of the right type, in an otherwise zero struct.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
@@ -37,9 +37,9 @@ fn handle_faults() {
     }
 }
 
-/// A page that may not be written yet.
+/// A page that is not accessible yet.
 fn protected_page() -> *mut u8 {
-    // SAFETY: new memory of our own.
+    // SAFETY: new memory of this test.
     let page = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0)
@@ -90,7 +90,7 @@ fn the_programs_handler_is_called_for_faults_of_the_thread() {
         flags,
     };
     engine.send(eps[0], &req).unwrap();
-    // Nobody polls: the thread takes the message.
+    // The test does not poll: the thread receives the message.
     let limit = Limit::begin();
     while FAULTS.load(SeqCst) == 0 {
         limit.check("a page fault");
@@ -101,7 +101,7 @@ fn the_programs_handler_is_called_for_faults_of_the_thread() {
         limit.check("both operations");
         done += engine.cq_read(cq, &mut out).expect("no error");
     }
-    // SAFETY: the page was opened, and holds the message.
+    // SAFETY: the page is accessible now, and holds the message.
     let page = unsafe { std::slice::from_raw_parts(base, PAGE) };
     assert!(page == bytes);
     for ep in eps {

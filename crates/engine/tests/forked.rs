@@ -1,12 +1,12 @@
-//! A forked child may close everything of the engine of its parent, as a program's exit does,
-//! whatever another thread of the parent was about.
+//! A forked child may close all objects of its parent's engine, as a program's exit handlers do, at
+//! any moment of the parent's threads.
 
 use marline_engine::settings::Settings;
 use marline_engine::{mark_forked, AvId, CqId, Engine, EpId, LogSink, Region};
 use std::sync::mpsc::channel;
 use std::sync::Arc;
 
-/// Seconds after which a child that hangs is ended by a signal.
+/// Seconds after which a signal ends a child that hangs.
 const HANGS_S: u32 = 20;
 const KEY: u64 = 42;
 
@@ -17,7 +17,7 @@ struct Opened {
     ep: EpId,
 }
 
-/// A close, and its name.
+/// A close call and its name.
 type Close = (&'static str, fn(&Opened));
 
 /// The objects that can be closed, one at a time.
@@ -29,16 +29,16 @@ const CLOSES: [Close; 5] = [
     ("engine", |o| o.engine.close()),
 ];
 
-/// How a forked child ended that did this: 0, unless it hung or crashed.
+/// Runs a close in a forked child; returns its exit status, 0 unless it hung or crashed.
 fn in_a_child(opened: &Opened, close: fn(&Opened)) -> i32 {
-    // SAFETY: the child calls the engine only, which has to do without locks there, and leaves
-    // without running anything else.
+    // SAFETY: the child only calls the engine, which uses no locks there, and exits without exit
+    // handlers.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
             libc::alarm(HANGS_S);
-            mark_forked(); // the door does it by `pthread_atfork`
+            mark_forked(); // the API layer does this in `pthread_atfork`
             close(opened);
             libc::_exit(0);
         }
@@ -81,7 +81,7 @@ fn a_forked_child_closes_everything_while_a_thread_of_its_parent_has_the_lock() 
         scope.spawn(move || {
             engine.inspect(|_| {
                 locked.send(()).unwrap();
-                let _ = may_go.recv(); // ends when the other half is dropped, too
+                let _ = may_go.recv(); // returns when the other half is dropped, too
             })
         });
         is_locked.recv().unwrap();
@@ -90,7 +90,7 @@ fn a_forked_child_closes_everything_while_a_thread_of_its_parent_has_the_lock() 
         }
         drop(let_go);
     });
-    // The parent goes on.
+    // The parent continues to work.
     for (_, close) in CLOSES {
         close(&opened);
     }

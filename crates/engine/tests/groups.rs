@@ -1,5 +1,5 @@
-//! Groups of whole engines in one process, over real multicast on the loopback interface: what a
-//! root broadcasts arrives at all, whatever the network does to packets.
+//! Groups of engines in one process, with real multicast on the loopback interface: broadcasts
+//! arrive at all members under all kinds of packet faults.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -11,7 +11,7 @@ use marline_engine::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Damaged packets of one test can arrive at a port that a socket of another test has taken over.
+/// Serialises tests with damage: damaged packets of one test may arrive at another's port.
 static DAMAGE: Mutex<()> = Mutex::new(());
 
 fn damage() -> MutexGuard<'static, ()> {
@@ -44,7 +44,7 @@ fn engine(settings: &[(&str, &str)]) -> (Engine, EpId, AvId) {
     (engine, ep, av)
 }
 
-/// A group with one engine for each member; the settings of each by its number.
+/// A group with one engine per member; `settings` by member.
 fn members(
     count: usize,
     settings: impl Fn(usize) -> Vec<(&'static str, &'static str)>,
@@ -74,7 +74,7 @@ fn members(
     engines.into_iter().enumerate().map(open).collect()
 }
 
-/// The bytes of a broadcast.
+/// The content of a broadcast.
 fn content(number: usize, len: usize) -> Vec<u8> {
     let byte = |i: usize| (i * 31 + number * 7 + i / 251) as u8;
     (0..len).map(byte).collect()
@@ -88,8 +88,8 @@ fn post(member: &Member, root: usize, memory: &mut [u8]) -> GroupOpId {
     posted.unwrap()
 }
 
-/// Broadcasts of these lengths, each from another root, several under way at once; in pauses of
-/// `skew` posts a member is late.
+/// Broadcasts these lengths, each from another root, several at a time; one member posts `late`
+/// posts later than the others.
 fn broadcast(members: &[Member], lens: &[usize], late: usize) {
     let limit = Limit::begin();
     let count = members.len();
@@ -172,7 +172,7 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
     close(members);
 }
 
-/// Where little may be under way, the root waits for what a sleeper does not read.
+/// Where windows are small, a root waits for members that sleep instead of reading.
 #[test]
 fn nobody_sleeps_where_a_window_is_small() {
     for (scheme, dozes) in [("basic", false), ("window", true)] {
@@ -185,7 +185,8 @@ fn nobody_sleeps_where_a_window_is_small() {
     }
 }
 
-/// A probe is longer than what is in it, and what was in its place before is no packet.
+/// A probe is longer than its contents, and leftovers of an earlier packet in its buffer are not
+/// sent.
 #[test]
 fn nothing_is_damaged_where_probes_follow_chunks() {
     let _alone = damage();
@@ -224,8 +225,8 @@ fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
     close(members);
 }
 
-/// A broadcast is begun by a packet of a batch, and a damaged chunk of it came before: what follows
-/// in the batch is right, and stays so.
+/// A batch contains the first packet of a broadcast after a damaged chunk of it: later packets of
+/// the batch are right, and stay so.
 #[test]
 fn what_came_early_and_damaged_is_not_put_over_what_is_right() {
     let _alone = damage();
@@ -240,7 +241,7 @@ fn members_hear_each_other_if_multicast_is_carried() {
     let some = members(2, |_| vec![("rails", "lo")]);
     some.iter()
         .for_each(|m| m.engine.group_probe(m.group).unwrap());
-    // All on one host: there is nobody who has to be heard.
+    // All members are on one host: no member has to be heard.
     for member in &some {
         assert_eq!(member.engine.group_heard(member.group), Ok(1));
         member.engine.group_start(member.group, 1).unwrap();
@@ -253,7 +254,7 @@ fn members_hear_each_other_if_multicast_is_carried() {
 fn whoever_is_killed_ends_what_waits_for_it() {
     let mut members = members(3, |at| {
         let mut settings = vec![("rails", "lo"), ("peer_timeout_ms", "1000")];
-        // Its process is stopped as soon as nobody here polls for it.
+        // Its process stops when the test stops polling for it.
         settings.extend((at == 2).then_some(("progress_thread", "off")));
         settings
     });

@@ -1,22 +1,22 @@
-//! Endpoints of a process whose kernel does not give random numbers as it should. The system call
-//! is this test's: libc's is not reached, for the name is defined here.
+//! Endpoints of a process whose kernel fails to give random numbers. This file defines the system
+//! call's function, which replaces libc's.
 
 use marline_engine::settings::Settings;
 use marline_engine::{Engine, LogSink, SubmitError};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// How the system call behaves.
+/// Behaviour of the system call.
 static MODE: AtomicUsize = AtomicUsize::new(FINE);
 const FINE: usize = 0;
-/// Every other call is interrupted.
+/// Every second call is interrupted.
 const INTERRUPTED: usize = 1;
-/// As on a kernel that has not got it.
+/// The kernel lacks the call.
 const ABSENT: usize = 2;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Stands for libc's.
+/// Replaces libc's function.
 ///
 /// # Safety
 /// As for getrandom(2).
@@ -30,15 +30,15 @@ pub unsafe extern "C" fn getrandom(
     let errno = match MODE.load(SeqCst) {
         INTERRUPTED if odd => libc::EINTR,
         ABSENT => libc::ENOSYS,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         _ => return unsafe { libc::syscall(libc::SYS_getrandom, to, len, flags) } as isize,
     };
-    // SAFETY: this thread's errno.
+    // SAFETY: the errno of this thread.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// While this lives, no file can be opened.
+/// Prevents the opening of files during its life.
 struct NoFiles(libc::rlimit);
 
 impl NoFiles {
@@ -47,7 +47,7 @@ impl NoFiles {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: a place to write to, and one to read from.
+        // SAFETY: valid structs to write to and to read from.
         unsafe {
             assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut was), 0);
             let none = libc::rlimit { rlim_cur: 0, ..was };
@@ -59,12 +59,12 @@ impl NoFiles {
 
 impl Drop for NoFiles {
     fn drop(&mut self) {
-        // SAFETY: a place to read from.
+        // SAFETY: a valid struct to read from.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &self.0) };
     }
 }
 
-/// All in one test: the system call is the whole process's.
+/// All in one test, as the replaced function affects the whole process.
 #[test]
 fn an_endpoint_has_an_identity_of_its_own_or_does_not_open() {
     let lines = Arc::new(Mutex::new(Vec::new()));

@@ -1,9 +1,8 @@
-//! Processes of one host that are killed at any moment, whatever they are about. The survivor is
-//! told by evidence, which is that nobody listens by the name of the dead one's rail, and not by
-//! its silence.
+//! Processes of one host that are killed at random moments. The survivor is notified because of
+//! evidence, since no process holds the name of the dead process's rail, and not because of
+//! silence.
 //!
-//! `MARLINE_KILLS=1000 cargo test -p marline-engine --test killed -- --nocapture` says how long it
-//! took.
+//! `MARLINE_KILLS=1000 cargo test -p marline-engine --test killed -- --nocapture` prints the times.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -18,31 +17,31 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Whoever is silent is dead much later than evidence tells, also on a busy machine.
+/// The peer timeout is much longer than detection by evidence takes, even on a busy machine.
 const SETTINGS: [(&str, &str); 2] = [("rails", "shm"), ("peer_timeout_ms", "20000")];
-/// A message that is read out of its sender's memory.
+/// Length of a message that is read from its sender's memory.
 const LONG: usize = 200_000;
-/// The victim is killed within this after the two know each other's names.
+/// Longest delay of the kill in microseconds after both processes know each other's names.
 const SOON_US: u64 = 2_000;
-/// Sends and receives of each side that are under way.
+/// Open sends and receives per side.
 const UNDER_WAY: usize = 4;
-/// Seconds after which a victim that nobody kills ends by itself.
+/// Seconds after which a victim that was not killed exits by itself.
 const HANGS_S: u32 = 60;
 
-/// Lengths of the messages that the survivor and the victim send; 0: none.
+/// Message lengths of survivor and victim; 0: none.
 const TRAFFIC: [[usize; 2]; 6] = [[8, 0], [0, 8], [8, 8], [LONG, 0], [0, LONG], [LONG, LONG]];
 
-/// The doings of the survivor.
+/// Behaviour of the survivor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Polls,
-    /// It leaves everything to its progress thread.
+    /// Leaves all work to its progress thread.
     Computes,
-    /// It sleeps until something is over.
+    /// Sleeps until a completion.
     Waits,
 }
 
-/// One of the two, with what it has under way.
+/// One of the two processes with its open operations.
 struct Party {
     side: Side,
     bytes: Vec<u8>,
@@ -55,7 +54,7 @@ const SEND: usize = 1;
 const RECEIVE: usize = 2;
 
 impl Party {
-    /// Opens an engine, and meets who does the same at the other end of `line`.
+    /// Opens an engine, and exchanges names with the process at the other end of `line`.
     fn meet(line: &mut UnixStream, len: usize, sink: LogSink) -> Party {
         let side = side::side(&SETTINGS, sink);
         let (name, name_len) = side.engine.ep_name(side.ep).unwrap();
@@ -72,7 +71,7 @@ impl Party {
         }
     }
 
-    /// Posts what is to be under way. (Bytes that come over bytes that are sent do not matter.)
+    /// Posts missing operations. (Received bytes may overwrite sent ones.)
     fn post(&mut self) {
         let base = self.bytes.as_mut_ptr();
         let iov = |len| [IoVec { base, len }];
@@ -99,13 +98,13 @@ impl Party {
                 flags: OpFlags::COMPLETION,
             };
             if self.side.engine.send(self.side.ep, &req).is_err() {
-                return; // or there is no room now
+                return; // or there is no room
             }
             self.sends += 1;
         }
     }
 
-    /// Takes what is over; `false`: some of it failed.
+    /// Takes completions; `false`: some operations failed.
     fn poll(&mut self) -> bool {
         let mut out = [Completion::empty(); 16];
         let Ok(count) = self.side.engine.cq_read(self.side.cq, &mut out) else {
@@ -121,9 +120,9 @@ impl Party {
     }
 }
 
-/// A process that exchanges messages with the other end of `line` until it is killed.
+/// Forks a process that exchanges messages with the other end of `line` until it is killed.
 fn victim(mut line: UnixStream, len: usize) -> libc::pid_t {
-    // SAFETY: the child allocates, which the C library sees to, and uses an engine of its own.
+    // SAFETY: the child allocates, which the C library permits, and uses an engine of its own.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -132,7 +131,7 @@ fn victim(mut line: UnixStream, len: usize) -> libc::pid_t {
         }
         libc::alarm(HANGS_S);
     }
-    mark_forked(); // the door does it by `pthread_atfork`
+    mark_forked(); // the API layer does this in `pthread_atfork`
     let mut party = Party::meet(&mut line, len, LogSink(Arc::new(|_, _| ())));
     loop {
         party.post();
@@ -142,14 +141,14 @@ fn victim(mut line: UnixStream, len: usize) -> libc::pid_t {
 
 fn kill(victim: libc::pid_t) {
     let mut status = 0;
-    // SAFETY: a child of ours that nobody has waited for, and an int to write to.
+    // SAFETY: an unreaped child of this process, and an int to write to.
     unsafe {
         assert_eq!(libc::kill(victim, libc::SIGKILL), 0);
         assert_eq!(libc::waitpid(victim, &mut status, 0), victim);
     }
 }
 
-/// A victim is killed after `delay`: how long it took until the survivor was told, and its words.
+/// Kills a victim after `delay`: the time until the survivor's log line, and that line.
 fn told(manner: Manner, lens: [usize; 2], delay: Duration) -> (Duration, String) {
     let word: Arc<OnceLock<(Instant, String)>> = Arc::default();
     let (mut here, there) = UnixStream::pair().unwrap();
@@ -184,7 +183,7 @@ fn told(manner: Manner, lens: [usize; 2], delay: Duration) -> (Duration, String)
     (at - killed.expect("it was killed"), text)
 }
 
-/// Numbers that differ from run to run.
+/// Random numbers that differ from run to run.
 fn random(below: u64) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) % below

@@ -1,5 +1,5 @@
-//! Every order of the steps of the engine's cross-thread parts, and every value that a weak memory
-//! may show them, by loom. The files of `src` are compiled here once more, over loom's atomics.
+//! Checks every interleaving of the engine's cross-thread parts, and every value that weak memory
+//! may show them, with loom. Files of `src` are compiled here again with loom's atomics.
 
 #[path = "stand_in"]
 mod platform {
@@ -28,7 +28,7 @@ use loom::sync::Arc;
 use loom::thread;
 use platform::sync::{fence, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-/// The sleeper goes to sleep until it has seen what `callers` threads wrote before they called.
+/// The sleeper sleeps until it has seen the writes that `callers` threads made before their calls.
 fn everyone_is_heard(callers: u64) {
     let shared = Arc::new((waker::Waker::new().unwrap(), AtomicU64::new(0)));
     let threads: Vec<_> = (0..callers)
@@ -61,8 +61,8 @@ fn two_wakes_are_never_lost() {
     model.check(|| everyone_is_heard(2));
 }
 
-/// Two threads read a queue that always has more. Of the reads between two polls of the sockets
-/// at most as many go without as were allowed.
+/// Two threads read a queue that is never empty. Between two polls of the sockets, at most the
+/// allowed number of reads skips the poll.
 #[test]
 fn reads_do_not_forget_the_sockets() {
     const ALLOWED: u32 = 2;
@@ -85,7 +85,7 @@ fn reads_do_not_forget_the_sockets() {
     });
 }
 
-/// A page of two words that always are equal, written twice while it is read.
+/// A page of two words that are always equal, updated twice while it is read.
 #[test]
 fn a_page_is_read_whole_or_called_torn() {
     loom::model(|| {
@@ -102,7 +102,7 @@ fn a_page_is_read_whole_or_called_torn() {
         let number = || Ok::<_, ()>(page[0].load(Acquire));
         let read = || {
             let words = (page[1].load(Relaxed), page[2].load(Relaxed));
-            // What the end of a `read` system call is to the next one.
+            // Stands for the end of a `read` system call, which orders it before the next one.
             fence(Acquire);
             Ok(words)
         };
@@ -114,7 +114,7 @@ fn a_page_is_read_whole_or_called_torn() {
     });
 }
 
-/// A ring of one slot, written twice while it is read: each record comes whole, or is missing.
+/// A ring of one slot, written twice while it is read: each record is complete or missing.
 #[test]
 fn a_record_is_read_whole_or_missing() {
     loom::model(|| {
@@ -128,13 +128,13 @@ fn a_record_is_read_whole_or_missing() {
             }
         });
         let load = |_: u64| {
-            // The sequence number, and the first and the last word, stand for all.
+            // The sequence number, the first and the last word stand for all words.
             let mut words = [0; ring::SLOT_WORDS];
             words[0] = slot[0].load(Acquire);
             for at in [1, 2, ring::SLOT_WORDS - 1] {
                 words[at] = slot[at].load(Relaxed);
             }
-            // What the end of a `read` system call is to the next one.
+            // Stands for the end of a `read` system call, which orders it before the next one.
             fence(Acquire);
             Ok::<_, ()>(words)
         };
@@ -151,7 +151,7 @@ fn a_record_is_read_whole_or_missing() {
     });
 }
 
-/// A worker sums what it was given or the engine has it back, never both.
+/// Either a worker sums a job or the engine has it back, never both.
 #[test]
 fn a_job_is_done_once_or_taken_back() {
     use sum_slots::{Found, Job, SumSlots};
@@ -189,7 +189,7 @@ fn a_job_is_done_once_or_taken_back() {
     });
 }
 
-/// A worker that goes to sleep sees what there is to do, or is called.
+/// A worker that falls asleep sees the posted job or is woken.
 #[test]
 fn no_job_is_left_to_a_sleeper() {
     use sum_slots::{Job, SumSlots};

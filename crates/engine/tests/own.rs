@@ -1,5 +1,5 @@
-//! An engine whose endpoint speaks to itself while nothing passes its rails: every datagram is
-//! lost, so what arrives did not need one.
+//! Loopback messages of an engine on rails that lose every datagram: messages that arrive did not
+//! use them.
 
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader;
@@ -82,7 +82,7 @@ impl Own {
         self.engine.recv(self.ep, &req).unwrap();
     }
 
-    /// The operations that one poll ends.
+    /// The operations that one poll completes.
     fn poll(&self) -> Vec<Completion> {
         let mut out = [Completion::empty(); 16];
         let n = match self.engine.cq_read(self.cq, &mut out) {
@@ -95,8 +95,7 @@ impl Own {
         out[..n].to_vec()
     }
 
-    /// The operations that have ended, in their order. No packet is waited for: two polls are
-    /// enough.
+    /// Completed operations in order. Two polls suffice, since no packet is awaited.
     fn ends(&self) -> Vec<usize> {
         let ended = [self.poll(), self.poll()].concat();
         ended.iter().map(|c| c.context).collect()
@@ -118,7 +117,7 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
         let (mut sent, mut got) = (content(n, len), vec![0xee; len]);
         let mut second = content(n + 1, len);
         let mut got_second = vec![0xee; len];
-        // The first finds its receive posted, the second waits for it.
+        // The first message finds its receive posted, the second waits for its receive.
         own.recv(100, 0, (7, 0), &mut got, OpFlags::COMPLETION);
         own.send(200, 7, &mut sent, OpFlags::COMPLETION);
         own.send(201, 7, &mut second, OpFlags::COMPLETION);
@@ -137,8 +136,7 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
     own.close();
 }
 
-/// Nobody takes the messages, so nothing but the copies ends the sends. Then their memory is used
-/// again.
+/// No receive takes the messages, so only copies can end the sends. Their memory is then reused.
 #[test]
 fn sends_that_borrow_end_without_their_receives() {
     let own = Own::open(&[("borrow", "on"), ("aggregate_after", "0")]);
@@ -163,7 +161,7 @@ fn sends_that_borrow_end_without_their_receives() {
     own.close();
 }
 
-/// Messages to itself are copied, not summed: its row names no checksum.
+/// Loopback messages have no checksum, and their statistics row names none.
 #[test]
 fn the_statistics_name_no_checksum_of_what_stays_here() {
     let dir = std::env::temp_dir().join(format!("marline-own-{}", std::process::id()));
@@ -214,7 +212,7 @@ fn peek_claim_discard_and_cancel() {
     own.recv(3, 0, (7, 0), &mut [], peek(true, false));
     let found = own.poll();
     assert_eq!((found[0].context, found[0].len), (3, 200_000));
-    // Claimed: nobody else finds it.
+    // After a claim no other peek finds the message.
     own.recv(4, 0, (7, 0), &mut [], peek(false, false));
     assert_eq!(own.poll()[0].error, Some(OpError::NoMessage));
     let claimed = OpFlags {
@@ -224,11 +222,11 @@ fn peek_claim_discard_and_cancel() {
     own.recv(3, 0, (7, 0), &mut got, claimed);
     assert_eq!(own.ends(), [3, 2]);
     assert!(got == long);
-    // Swallowed: the send ends, too.
+    // After a discard the send ends, too.
     own.send(5, 7, &mut long, OpFlags::COMPLETION);
     own.recv(6, 0, (7, 0), &mut [], peek(false, true));
     assert_eq!(own.ends(), [6, 5]);
-    // A cancelled receive takes nothing.
+    // A cancelled receive takes no message.
     own.recv(7, 0, (7, 0), &mut got, OpFlags::COMPLETION);
     own.engine.cancel(own.ep, 7).unwrap();
     assert_eq!(own.poll()[0].error, Some(OpError::Cancelled));
@@ -256,7 +254,7 @@ fn delivery_complete_waits_for_the_receive() {
 }
 
 impl Own {
-    /// A buffer for many untagged messages.
+    /// Posts a multi-receive buffer for untagged messages.
     fn recv_many(&self, context: usize, buffer: &mut [u8]) {
         let req = RecvReq {
             source: ADDR_UNSPEC,
@@ -271,7 +269,7 @@ impl Own {
         self.engine.recv(self.ep, &req).unwrap();
     }
 
-    /// An untagged message, of whose end nothing is said.
+    /// Sends an untagged message without completion.
     fn send_plain(&self, context: usize, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let req = SendReq {
@@ -290,7 +288,7 @@ impl Own {
 fn one_buffer_takes_many_and_is_released_once() {
     let own = Own::open(&[]);
     let (mut buffer, sent) = (vec![0xee; 960], content(2, 300));
-    own.send_plain(2, &sent); // found by the receive, the others find it
+    own.send_plain(2, &sent); // the receive finds this one, later ones find the receive
     own.recv_many(1, &mut buffer);
     (3..5).for_each(|context| own.send_plain(context, &sent));
     let ends = [own.poll(), own.poll()].concat();
@@ -306,9 +304,9 @@ fn one_buffer_takes_many_and_is_released_once() {
     own.close();
 }
 
-/// A message that the buffer took is there before the buffer is given back. (The copy waited for
-/// the next poll, and found the receive gone: the message was lost. Seeds 186, and 20076 in rounds,
-/// showed it.)
+/// A message that the buffer took arrives before the cancelled buffer completes. (Its copy used to
+/// wait for the next poll and found no receive: the message was lost. Found by the simulator's
+/// seeds 186, and 20076 in rounds.)
 #[test]
 fn one_buffer_taken_back_keeps_what_came_before() {
     let own = Own::open(&[("aggregate_after", "0")]);
@@ -362,7 +360,7 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
     own.close();
 }
 
-/// One range of registered memory, and what a write or read of it asks for.
+/// Writes or reads one range of registered memory; returns the error.
 fn remote(own: &Own, context: usize, mine: &mut [u8], at: u64, key: u64) -> Option<OpError> {
     let req = RemoteReq {
         dest: 0,
@@ -408,7 +406,7 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
     own.engine.mr_close(42);
     assert_eq!(remote(&own, 6, &mut sent, at, 42), refused, "closed");
     assert!(region[71_000..] == [0; 29_000]);
-    // That it failed is told though nobody asked.
+    // Failure is reported although no completion was requested.
     let req = RemoteReq {
         dest: 0,
         iov: &iov(&mut sent),
@@ -424,7 +422,7 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
 
 #[test]
 fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
-    // 8,192 messages without bytes, by what each is charged.
+    // 8,192 empty messages, as each is charged.
     let own = Own::open(&[("unexpected_bytes", "1M")]);
     let mut refused = None;
     for n in 0..10_000 {
@@ -444,12 +442,12 @@ fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
     own.close();
 }
 
-/// Long remote writes wait until the engine is polled next, each with what it takes to remember it.
+/// Long remote writes wait for the next poll; the memory for their state is bounded.
 #[test]
 fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
-    // No call: that would be done at once.
+    // Too long for an RPC, which would execute immediately.
     const LONG: usize = 5_000;
-    // As many as messages without bytes, above.
+    // As many as empty messages above.
     let own = Own::open(&[("unexpected_bytes", "1M"), ("progress_thread", "off")]);
     let (mut region, mut sent) = (vec![0; LONG], content(5, LONG));
     let base = region.as_mut_ptr();
@@ -488,12 +486,12 @@ fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
     own.close();
 }
 
-/// libfabric's numbers of 64 bit integers and of what is done to them.
+/// libfabric's numbers of 64-bit integers and of operations on them.
 const UINT64: u8 = 7;
 const SUM: u8 = 2;
 const CSWAP: u8 = 12;
 
-/// One that no call has room for goes in several; pieces of memory may end within elements.
+/// An atomic that is too long for one RPC is split; remote pieces may end within elements.
 #[test]
 fn long_atomics_reach_each_element_once_and_end_once() {
     let own = Own::open(&[]);
@@ -532,7 +530,7 @@ fn long_atomics_reach_each_element_once_and_end_once() {
     assert_eq!(own.engine.atomic(own.ep, &add), Ok(()));
     assert_eq!(own.ends(), [1]);
     assert_eq!(old, bytes(&(0..most as u64).collect::<Vec<_>>()));
-    // Of 5, 6, 7, … one element compares.
+    // One of the elements 5, 6, 7, … compares equal.
     let swap = AtomicReq {
         kind: AtomicKind::Compare,
         op: CSWAP,

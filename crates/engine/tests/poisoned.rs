@@ -1,5 +1,5 @@
-//! After a panic an engine sends nothing, for what packets are made of may be gone; and whoever
-//! waits for a completion is told that none will come.
+//! After a panic an engine sends no packets, since their memory may be gone, and callers that wait
+//! for a completion get an error.
 
 #[path = "stand_in/counted.rs"]
 mod counted;
@@ -10,7 +10,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Side {
-    /// Everything that makes progress, as often as a healthy engine needs to send.
+    /// Makes progress by all calls, as often as a healthy engine needs to send.
     fn progress(&self) {
         let mut out = [Completion::empty(); 4];
         for _ in 0..10 {
@@ -24,8 +24,8 @@ impl Side {
     }
 }
 
-/// The progress thread panics while the application goes on polling, and closes. What it had
-/// posted is taken back by no completion, so its memory may be another's by then.
+/// The progress thread panics while the application continues to poll, and closes. No completion
+/// returns the posted memory, which the program may have reused by then.
 #[test]
 fn what_was_posted_before_a_panic_is_not_sent_after_it() {
     let (healthy, poisoned) = (side(0), side(0));
@@ -44,7 +44,8 @@ fn what_was_posted_before_a_panic_is_not_sent_after_it() {
     assert_eq!(poisoned.sent.load(Relaxed), 0);
 }
 
-/// Whoever waits for a completion would wait for ever. What had ended before is still told.
+/// A caller that waits for a completion would wait for ever. Earlier completions are still
+/// delivered.
 #[test]
 fn whoever_waits_hears_of_a_panic() {
     let side = side(0);
@@ -57,7 +58,7 @@ fn whoever_waits_hears_of_a_panic() {
         context: 9,
         flags,
     };
-    side.engine.send(side.ep, &message).unwrap(); // its memory is free at once
+    side.engine.send(side.ep, &message).unwrap(); // its memory is free immediately
     side.engine.progress();
     assert!(!side.engine.is_unusable());
     let panics = || side.engine.inspect(|_| panic!("on purpose"));

@@ -1,4 +1,4 @@
-//! Registered memory of several pieces. The endpoint speaks to itself.
+//! Registered memory in several pieces, accessed over loopback.
 
 use marline_engine::settings::Settings;
 use marline_engine::{
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const KEY: u64 = 9;
 const REFUSED: Option<OpError> = Some(OpError::BadRemoteMemory);
-/// libfabric's numbers.
+/// libfabric's numbers of a datatype and an operation.
 const UINT64: u8 = 7;
 const SUM: u8 = 2;
 
@@ -27,7 +27,7 @@ fn iov(bytes: &mut [u8]) -> IoVec {
 }
 
 impl Own {
-    /// With these pieces registered, in their order.
+    /// Opens an endpoint with these pieces registered in this order.
     fn open(pieces: &[IoVec], virt_addr: bool) -> Own {
         let given = |name: &str| (name == "rails").then(|| "lo".to_owned());
         let settings = Settings::from_lookup(given).unwrap();
@@ -64,7 +64,7 @@ impl Own {
         }
     }
 
-    /// Writes to the region, or reads of it.
+    /// Writes to the region, or reads from it.
     fn go(&self, writes: bool, mine: &mut [u8], at: u64) -> Option<OpError> {
         let req = RemoteReq {
             dest: 0,
@@ -86,7 +86,7 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + 1) as u8).collect()
 }
 
-/// Short ones go in calls, long ones do not.
+/// Short operations travel as RPCs, long ones do not.
 #[test]
 fn pieces_are_one_behind_the_other() {
     let (mut a, mut b, mut c) = (vec![0; 100], vec![0; 30_000], vec![0; 20]);
@@ -120,7 +120,7 @@ fn addresses_are_of_one_piece_or_of_some_without_a_gap() {
         assert_eq!(own.go(writes, &mut [1; 500], base + 1_000), None);
         assert_eq!(own.go(writes, &mut [2; 1_000], base), None);
         assert_eq!(own.go(writes, &mut [3; 1_400], base + 1_600), None);
-        // The first and the second touch, but the second is registered in front.
+        // The first two pieces are adjacent, but the second is registered in front.
         for (at, len) in [(999, 2), (1_499, 2), (1_599, 1), (1_500, 10), (2_999, 2)] {
             assert_eq!(
                 own.go(writes, &mut vec![9; len], base + at),
@@ -141,7 +141,7 @@ fn addresses_are_of_one_piece_or_of_some_without_a_gap() {
     assert_eq!(memory[400..1_000], [4; 600]);
 }
 
-/// Elements may lie in two pieces.
+/// Elements may span two pieces.
 #[test]
 fn atomics_reach_elements_in_two_pieces() {
     let (mut a, mut b) = (vec![0xff; 13], vec![0; 11]);

@@ -1,5 +1,5 @@
-//! The coming and going of the progress thread, in many random orders, by shuttle. The files of
-//! `src` are compiled here once more, over shuttle's threads and locks.
+//! Start and end of the progress thread in many random interleavings, with shuttle. Files of `src`
+//! are compiled here again with shuttle's threads and locks.
 
 #[path = "stand_in"]
 mod platform {
@@ -27,10 +27,10 @@ use shuttle::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
 
-/// Orders tried per test: a few seconds.
+/// Interleavings per test, which take a few seconds.
 const ORDERS: usize = 4_000;
 
-/// An engine that waits to be looked after.
+/// An engine that waits for service.
 #[derive(Default)]
 struct Member {
     served: Mutex<bool>,
@@ -52,7 +52,7 @@ impl Ship {
         })
     }
 
-    /// The progress thread, in outline as `thread::run`.
+    /// Outline of the progress thread, as in `thread::run`.
     fn run(&self) {
         assert_eq!(self.running.fetch_add(1, SeqCst), 0, "two threads at once");
         while !self.registry.is_over() {
@@ -68,7 +68,7 @@ impl Ship {
         self.running.fetch_sub(1, SeqCst);
     }
 
-    /// An engine's life.
+    /// The life of an engine.
     fn live(self: &Arc<Ship>) {
         let member = Arc::new(Member::default());
         let ship = self.clone();
@@ -110,7 +110,8 @@ fn three_engines_come_and_go() {
     shuttle::check_pct(|| lives(3, 1), ORDERS, 3);
 }
 
-/// (Loom, which knows no total order of the writes to one place, thinks otherwise.)
+/// Checked by shuttle only: loom models no total order of the writes to one location, and reports a
+/// failure that cannot happen.
 #[test]
 fn an_empty_queue_ends_the_skipping() {
     let model = || {
@@ -125,8 +126,8 @@ fn an_empty_queue_ends_the_skipping() {
     shuttle::check_dfs(model, None);
 }
 
-/// An engine whose sends are collected, and the thread's alarm. Time stands still: nothing is
-/// stranded by age, only the alarm helps; it goes off as soon as it is set.
+/// An engine with coalesced sends, and the thread's alarm. Time stands still, so only the alarm
+/// ends the wait of sends; it rings as soon as it is set.
 #[derive(Default)]
 struct Burst {
     core: Mutex<(coalesce::Coalescer, Sends)>,
@@ -140,7 +141,7 @@ struct Sends {
 }
 
 impl Burst {
-    /// A send that is left to be collected, as `Shared::collect` leaves it.
+    /// Coalesces a send like `Shared::collect`.
     fn send(&self, alarm: &event::Event) {
         let mut core = self.core.lock().unwrap();
         core.1.waiting += 1;
@@ -150,21 +151,21 @@ impl Burst {
         }
     }
 
-    /// The core's flush: everything leaves.
+    /// Flushes all sends like the core.
     fn flush(&self, (coalescer, sends): &mut (coalesce::Coalescer, Sends)) {
         sends.gone += std::mem::take(&mut sends.waiting);
         coalescer.flushed();
         self.left.notify_all();
     }
 
-    /// Polls, which flushes; and then computes.
+    /// Polls, which flushes, and computes afterwards.
     fn poll(&self) {
         let mut core = self.core.lock().unwrap();
         core.0.polled(0);
         self.flush(&mut core);
     }
 
-    /// The progress thread, in outline as `Shared::work`, until `all` have left.
+    /// Outline of the progress thread, as in `Shared::work`, until `all` sends have left.
     fn work(&self, alarm: &event::Event, all: usize) {
         loop {
             let mut core = self.core.lock().unwrap();
@@ -182,7 +183,7 @@ impl Burst {
     }
 }
 
-/// Two threads send and never call again, a third polls once at some time: no send is stranded.
+/// Two threads send and make no further call, a third polls once at some time: all sends leave.
 #[test]
 fn collected_sends_leave_though_nobody_polls() {
     let model = || {
@@ -201,7 +202,7 @@ fn collected_sends_leave_though_nobody_polls() {
             core = both.0.left.wait(core).unwrap();
         }
         drop(core);
-        both.1.raise(); // ends the worker if a poll sent the last
+        both.1.raise(); // ends the worker if a poll sent the last message
         worker.join().unwrap();
     };
     shuttle::check_random(model, ORDERS);

@@ -1,5 +1,5 @@
-//! The counters of a rail for datagrams that are no good packets: damaged ones, those of another
-//! version and those of strangers are different news for somebody who looks for a bad card.
+//! A rail's counters for bad datagrams: damaged ones, those of another version, and foreign ones
+//! are different hints for the search for a faulty card.
 
 use marline_checksum::crc32c;
 use marline_engine::settings::Settings;
@@ -11,7 +11,7 @@ use marline_wire::{Address, DirectHead, Header, DIRECT_HEAD_LEN, HEADER_LEN, VER
 use std::net::UdpSocket;
 use std::sync::Arc;
 
-/// A header for an endpoint, sealed.
+/// A header for an endpoint, sealed with its CRC.
 fn packet_for(to: &Address, version: u8) -> Vec<u8> {
     let header = Header {
         algorithm: 0,
@@ -32,7 +32,7 @@ fn packet_for(to: &Address, version: u8) -> Vec<u8> {
     bytes
 }
 
-/// The counters of a fresh engine's rail for the datagrams that `make` gives.
+/// The counters of a new engine's rail after the datagrams that `make` returns.
 fn counted(make: impl Fn(&Address) -> Vec<Vec<u8>>) -> RailCounters {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("x").replace(':', "_");
@@ -60,7 +60,7 @@ fn counted(make: impl Fn(&Address) -> Vec<Vec<u8>>) -> RailCounters {
         let to = ("127.0.0.1", UdpAddr::of(&rail).unwrap().port);
         stranger.send_to(datagram, to).unwrap();
     }
-    // Renewed ten times a second.
+    // The page is updated ten times per second.
     let published = || {
         let page = read_page(&list_pages(&dir)[0]).unwrap();
         page.rails.first().map(|rail| rail.counters)
@@ -92,7 +92,7 @@ fn a_damaged_version_is_damage_and_another_version_is_one() {
     assert_eq!(found, (2, 1, 0));
 }
 
-/// A direct write is its head, a packet, and a user's bytes, which look like anything.
+/// A direct write is a packet with its head, and user bytes of arbitrary content.
 #[test]
 fn a_direct_write_with_a_damaged_head_is_one_damaged_packet() {
     let rail = counted(|to| {
@@ -114,7 +114,7 @@ fn a_direct_write_with_a_damaged_head_is_one_damaged_packet() {
     assert_eq!(found, (1, 0));
 }
 
-/// Somebody who tries ports says nothing of cards, cables and switch ports.
+/// A port scan says nothing about cards, cables and switch ports.
 #[test]
 fn what_is_not_for_us_is_neither_damage_nor_another_version() {
     let rail = counted(|_| [1, 40, 48, 100, 1_400].map(|len| vec![0xa7; len]).to_vec());

@@ -1,6 +1,6 @@
-//! Long messages between two engines of one process whose sums workers make: the bytes are right,
-//! workers did sum, and their threads are there exactly while they are wanted. One
-//! test, as it counts the threads of its process.
+//! Long messages between two engines of one process with checksum workers: the bytes are right,
+//! workers did sum, and their threads exist exactly while they are needed. One test, as it counts
+//! the threads of its process.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -28,7 +28,7 @@ fn poll(side: &Side) -> usize {
     side.engine.cq_read(side.cq, &mut out).unwrap()
 }
 
-/// One message from `a` to `b`, into a buffer whose bytes are others.
+/// Sends one message from `a` to `b`, into a buffer with other contents.
 fn exchange(a: &Side, b: &Side, sent: &mut [u8], got: &mut [u8], limit: &Limit) {
     let iov = |bytes: &mut [u8]| {
         [IoVec {
@@ -63,7 +63,7 @@ fn exchange(a: &Side, b: &Side, sent: &mut [u8], got: &mut [u8], limit: &Limit) 
     }
 }
 
-/// Threads of this process that make sums.
+/// Number of checksum threads of this process.
 fn workers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let names = threads.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("comm")).ok());
@@ -78,7 +78,7 @@ fn summed(dir: &Path) -> Vec<u64> {
     pages.map(|page| page.process.summed_by_workers).collect()
 }
 
-/// Sends messages from `a` to `b` until `enough`, each with its own bytes.
+/// Sends messages from `a` to `b` until `enough`, each with its own content.
 fn play(rails: &str, workers: &str, dir: &Path, enough: impl Fn() -> bool) {
     let stats_dir = dir.to_str().unwrap();
     let given = [

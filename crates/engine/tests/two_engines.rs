@@ -1,5 +1,5 @@
-//! Two whole engines in one process, over real loopback sockets, with faults below the protocol:
-//! what arrives is what was sent, and the counters show that the faults were real.
+//! Two engines in one process over real loopback sockets, with faults below the protocol: messages
+//! arrive unchanged, and the counters show that the faults were real.
 
 #[path = "stand_in/limit.rs"]
 mod limit;
@@ -15,7 +15,7 @@ use marline_engine::{
 use side::Side;
 use std::sync::{Arc, Mutex};
 
-/// Lines that engines logged.
+/// Log lines of engines.
 type Lines = Arc<Mutex<Vec<String>>>;
 
 fn side(settings: &[(&str, &str)]) -> Side {
@@ -43,7 +43,7 @@ fn content(number: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Sizes around every threshold: granule, fragment, eager limit, several grants.
+/// Lengths around every threshold: block, fragment, eager limit, several grants.
 fn size(number: usize) -> usize {
     const SIZES: [usize; 12] = [
         0, 1, 8, 447, 448, 1_344, 1_345, 9_000, 65_535, 65_536, 65_537, 300_000,
@@ -114,7 +114,7 @@ fn exchange_between(a: Side, b: Side, messages: usize) {
             sent[n].len()
         );
     }
-    // Both close at once, as ranks in MPI_Finalize do.
+    // Both close at the same time, like ranks in `MPI_Finalize`.
     std::thread::scope(|scope| {
         for side in [&a, &b] {
             scope.spawn(move || {
@@ -133,7 +133,7 @@ fn messages_of_all_sizes_arrive_without_faults() {
 #[test]
 fn native_mode_and_no_checksums_carry_the_same() {
     exchange(&[("rails", "lo"), ("checksum", "none")], 120);
-    // Without reliability the kernel's buffer is the only net: few messages at a time.
+    // Without reliability only the kernel's buffer prevents loss: few messages at a time.
     exchange(&[("rails", "lo"), ("reliability", "off")], 24);
 }
 
@@ -220,8 +220,8 @@ fn two_strong_checksums_are_no_news() {
     }
 }
 
-/// Lone messages of an endpoint that is not its engine's first: what leaves before its books are
-/// kept is looked for at its own endpoint alone. (It was missed at the first: the engine ended.)
+/// Lone messages of an endpoint that is not its engine's first: a packet sent before its message is
+/// posted belongs to this endpoint. (The engine looked for it at the first one, and panicked.)
 #[test]
 fn the_second_endpoint_of_an_engine_sends_lone_messages() {
     let [a, b] = [(); 2].map(|()| side(&[("rails", "lo")]));
@@ -266,9 +266,8 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
     }
 }
 
-/// Whoever posts and posts has what waits for the peer's room go on: credit is for 1 MiB, and what
-/// the peer grants beyond was not heard before the next poll (512 messages of 64 KiB took half as
-/// long again).
+/// While an application only posts, messages that wait for credit have to continue. Credit is for 1
+/// MiB, and further credit from the peer was not received before the next poll.
 #[test]
 fn a_long_burst_goes_on_leaving_while_it_is_posted() {
     const MESSAGES: usize = 64;
@@ -285,7 +284,7 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
         let receive = RecvReq {
             source: 0,
             iov: &piece(buffer),
-            // One of its own, so that none waits for one before it that has to be repaired.
+            // One tag each, so that no message waits for the retransmission of an earlier one.
             tag: Some((context as u64, 0)),
             context,
             flags: OpFlags::COMPLETION,
@@ -316,7 +315,8 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
     assert!(got.iter().all(|bytes| *bytes == sent));
 }
 
-/// Whoever hears of a dead peer ends its job, and is ended itself: the page says it by then.
+/// An application that is notified of a dead peer may end its job, and with it this process: by
+/// then the page has the death.
 #[test]
 fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
     let dir = std::env::temp_dir().join(format!("marline-dead-{}", std::process::id()));
@@ -328,7 +328,7 @@ fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
         ("stats_dir", dir.to_str().unwrap()),
     ];
     let a = side(&settings);
-    // Without a thread, and never polled: its sockets are there, and nobody answers.
+    // Without a thread and never polled: its sockets exist but it does not answer.
     let b = side(&settings[..3]);
     meet(&a, &b);
     let mut byte = [7];
@@ -357,7 +357,7 @@ fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// As rank 0 of a job that a batch system started.
+/// Like rank 0 of a job that a batch system started.
 #[test]
 fn a_process_says_at_its_end_what_it_sent_if_asked() {
     for (asked, told) in [("on", 1), ("off", 0)] {
@@ -373,7 +373,7 @@ fn a_process_says_at_its_end_what_it_sent_if_asked() {
             "{lines:#?}"
         );
     }
-    // One that looked around and met nobody has nothing to say.
+    // An engine that met no other has no report.
     let lines = Lines::default();
     let alone = side_that_logs(&[("rails", "lo"), ("summary", "on")], &lines);
     alone.engine.ep_close(alone.ep);
@@ -385,8 +385,8 @@ fn a_process_says_at_its_end_what_it_sent_if_asked() {
         .any(|l| l.contains("Marline: ")));
 }
 
-/// MPICH offers the processor after each poll that brings nothing, and what serves a peer brings
-/// nothing: the peer's next request waited for that.
+/// MPICH yields after each poll without completions, which polls that serve a peer are: the peer's
+/// next request had to wait for that.
 #[test]
 fn who_serves_a_peer_expects_more() {
     let (a, b) = (side(&[("rails", "lo")]), side(&[("rails", "lo")]));
@@ -413,7 +413,7 @@ fn who_serves_a_peer_expects_more() {
         flags: OpFlags::COMPLETION,
     };
     let limit = Limit::begin();
-    // The thread may serve it as well, and now and then others get the processor all the same.
+    // The thread may serve it as well, and other processes get the core from time to time.
     let mut expects = 0;
     while expects < 3 {
         limit.check("a poll that serves");

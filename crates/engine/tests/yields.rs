@@ -1,4 +1,4 @@
-//! Tests of an application whose thread has offered its processor and does not get it back.
+//! Tests of an application whose thread yielded its core and does not get it back.
 
 #[path = "stand_in/caps.rs"]
 mod caps;
@@ -16,11 +16,11 @@ use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A rail on which nothing of use ever comes; how often it was polled, and where nothing is
-/// expected.
+/// A rail on which no useful packet ever arrives. Counts its polls, and polls of the path without
+/// expected packets.
 struct Silent {
     polls: Arc<AtomicU64>,
-    /// Polls to come that find something, of which nobody is told.
+    /// Number of coming polls that report packets without passing any on.
     finds: Arc<AtomicU64>,
     rests: Arc<AtomicU64>,
     links: AddrLinks,
@@ -91,14 +91,14 @@ impl RailRx for Silent {
 type Act = dyn Fn(&Engine<Slow>, EpId);
 type OnYield = Box<dyn FnMut() + Send>;
 
-/// Time by hand, and a processor that is away for as long as the test wants.
+/// Time set by hand, and a core that stays away for as long as the test wants.
 #[derive(Clone)]
 struct Slow {
     now_ns: Arc<AtomicU64>,
     on_yield: Arc<Mutex<Option<OnYield>>>,
     yields: Arc<AtomicU64>,
     naps: Arc<AtomicU64>,
-    /// The longest of them.
+    /// The longest sleep.
     nap_max_ns: Arc<AtomicU64>,
     alarms: Arc<AtomicU64>,
     finds: Arc<AtomicU64>,
@@ -130,12 +130,12 @@ impl System for Slow {
     }
 }
 
-/// An engine over so many rails, each with the count of its polls.
+/// An engine on this many rails, with the poll count of each.
 fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     engine_with(rails, &Arc::default())
 }
 
-/// One that counts its polls of where nothing is expected as well.
+/// An engine that also counts polls of the paths without expected packets.
 fn engine_with(
     rails: usize,
     rests: &Arc<AtomicU64>,
@@ -172,7 +172,7 @@ fn engine_with(
     (Arc::new(Engine::assemble(cfg, parts)), system, polls)
 }
 
-/// An endpoint that can be used, and its own address is 0.
+/// An enabled endpoint, whose own address is 0.
 fn endpoint(engine: &Engine<Slow>) -> EpId {
     let (av, ep) = (engine.av_open(), engine.ep_open().unwrap());
     engine.ep_bind_av(ep, av);
@@ -182,7 +182,7 @@ fn endpoint(engine: &Engine<Slow>) -> EpId {
     ep
 }
 
-/// Posts a receive of a message that never comes, or looks for it once.
+/// Posts a receive of a message that never comes, or peeks for it once.
 fn await_message(engine: &Engine<Slow>, ep: EpId, flags: OpFlags) {
     let receive = RecvReq {
         source: ADDR_UNSPEC,
@@ -195,7 +195,8 @@ fn await_message(engine: &Engine<Slow>, ep: EpId, flags: OpFlags) {
 }
 
 /// Found with 8 ranks and 4 other busy processes on 2 cores (Linux 6.18): `sched_yield` took 5 s,
-/// the progress thread was locked out meanwhile, and the peers declared a live process dead.
+/// the progress thread could not get the lock meanwhile, and the peers declared a live process
+/// dead.
 #[test]
 fn the_progress_thread_polls_while_the_application_has_given_its_processor_away() {
     let (engine, system, polls) = engine(1);
@@ -208,7 +209,7 @@ fn the_progress_thread_polls_while_the_application_has_given_its_processor_away(
         thread.thread_turn(false);
         *out.lock().unwrap() = Some(polls.load(Relaxed) - before);
     }));
-    // Enough empty polls for any number of them that the engine may have learnt.
+    // More empty polls than the engine may have learnt to wait before a yield.
     for _ in 0..10_000 {
         engine.progress();
     }
@@ -220,9 +221,9 @@ fn the_progress_thread_polls_while_the_application_has_given_its_processor_away(
     *system.on_yield.lock().unwrap() = None; // it holds the engine that holds it
 }
 
-/// Found with 8 ranks of Open MPI on 2 cores (Linux 6.18): ranks that yielded in a loop did not
-/// run for 5-58 s, and were declared dead. Who has met others naps; one yield in so many asks
-/// whether they are still there, and as long as they are not, nobody naps.
+/// Found with 8 ranks of Open MPI on 2 cores (Linux 6.18): ranks that yielded in a loop did not run
+/// for 5-58 s and were declared dead. An engine that has met other processes sleeps instead; an
+/// occasional yield tests whether they are still there, and without them it does not sleep.
 #[test]
 fn who_shares_its_processor_sleeps_instead_of_yielding() {
     let (engine, system, _) = engine(1);
@@ -248,8 +249,8 @@ fn who_shares_its_processor_sleeps_instead_of_yielding() {
     assert_eq!(system.naps.load(Relaxed), naps, "others have gone");
 }
 
-/// The longest sleep of one who polls after it has done `act`, beside others that keep the
-/// processor for so long.
+/// The longest sleep of an engine that polls after `act`, beside other processes that hold the core
+/// for so long.
 fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
     let (engine, system, _) = engine(1);
     let ep = endpoint(&engine);
@@ -263,8 +264,8 @@ fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
     system.nap_max_ns.load(Relaxed)
 }
 
-/// Found with 4 ranks of MPICH on 2 cores: a barrier inside a host, which MPICH makes in memory of
-/// its own, took 1 to 2 ms, as each rank slept until a packet came, and none did.
+/// Found with 4 ranks of MPICH on 2 cores: a barrier within a host, which MPICH makes in shared
+/// memory of its own, took 1 to 2 ms, as each rank slept until a packet that never came.
 #[test]
 fn who_awaits_no_packet_does_not_sleep_until_one_comes() {
     let (waits, computes) = (100_000, 3_000_000);
@@ -280,7 +281,7 @@ fn who_awaits_no_packet_does_not_sleep_until_one_comes() {
     assert_eq!(longest_sleep(&buffer, waits), 0, "MPICH has some always");
 }
 
-/// An open operation, or a look for a message, awaits a packet.
+/// An open operation, or a peek, awaits a packet.
 #[test]
 fn who_awaits_a_packet_sleeps_until_one_comes() {
     let receive = |engine: &Engine<Slow>, ep| await_message(engine, ep, OpFlags::default());
@@ -310,13 +311,13 @@ fn who_awaits_a_packet_sleeps_until_one_comes() {
     }
 }
 
-/// Whoever waits for a broadcast offers the processor itself, between two looks. If others took it,
-/// that is known to the polls of everybody else.
+/// A caller that waits for a broadcast yields by itself between two polls. If another process took
+/// the core, later polls know that.
 #[test]
 fn a_look_is_one_poll_and_its_callers_offers_teach() {
     let (engine, system, polls) = engine(1);
     await_message(&engine, endpoint(&engine), OpFlags::default());
-    engine.look(); // the first is of everything, twice
+    engine.look(); // the first poll covers all rails, twice
     let before = polls[0].load(Relaxed);
     (0..1_000).for_each(|_| engine.look());
     let offers = (system.yields.load(Relaxed), system.naps.load(Relaxed));
@@ -330,7 +331,7 @@ fn a_look_is_one_poll_and_its_callers_offers_teach() {
     *system.on_yield.lock().unwrap() = None; // it holds the system that holds it
 }
 
-/// The next yields find others on the processor, each for so long.
+/// The next yields find other processes, each of which runs for so long.
 fn share(system: &Slow, times: &Arc<AtomicU64>, took_ns: u64) {
     let (again, times_left) = (system.clone(), times.clone());
     *system.on_yield.lock().unwrap() = Some(Box::new(move || {
@@ -342,7 +343,7 @@ fn share(system: &Slow, times: &Arc<AtomicU64>, took_ns: u64) {
 }
 
 /// Found with two ranks beside two busy processes on 2 cores: one poll per slice of 4 ms, so that
-/// the second rail was read every 64 ms, and taken for dead (70 failovers in 13 s, nothing broken).
+/// the second rail was read every 64 ms and declared down (70 failovers in 13 s without any fault).
 #[test]
 fn the_first_poll_after_an_absence_reads_every_rail() {
     let (engine, system, polls) = engine(3);
@@ -358,7 +359,7 @@ fn the_first_poll_after_an_absence_reads_every_rail() {
     }
 }
 
-/// Where nothing is expected from a rail something may wait all the same.
+/// Packets may arrive even on paths without expected packets.
 #[test]
 fn where_nothing_is_expected_is_polled_now_and_then() {
     let rests = Arc::default();
@@ -373,7 +374,7 @@ fn where_nothing_is_expected_is_polled_now_and_then() {
         rest >= all / 20 && rest <= all / 10,
         "{rest} of {all} polls"
     );
-    // Polls that are far between; the thread's.
+    // Rare polls; the thread's polls.
     for _ in 0..10 {
         system.now_ns.fetch_add(30_000, Relaxed);
         engine.progress();
@@ -389,7 +390,7 @@ fn where_nothing_is_expected_is_polled_now_and_then() {
     assert!(since(&|| _ = engine.thread_turn(false)).1 > 0);
 }
 
-/// The same two ranks: of each slice in which the application was away the thread slept 10 ms.
+/// With the same two ranks the thread slept for 10 ms of each slice without the application.
 #[test]
 fn the_thread_hurries_for_an_application_that_is_away_much() {
     let (engine, system, _) = engine(1);
@@ -413,7 +414,7 @@ fn the_thread_hurries_for_an_application_that_is_away_much() {
     assert_eq!(tick(&engine), 10_000_000, "it polls well again");
 }
 
-/// Time between the last poll and the thread's sleep on the descriptors, if the thread looked first
+/// Time between the last poll and the thread's sleep on the descriptors, if the thread checked
 /// `before_ns` earlier than that poll.
 fn unserved_ns(engine: &Engine<Slow>, system: &Slow, before_ns: u64) -> u64 {
     engine.progress();
@@ -428,8 +429,8 @@ fn unserved_ns(engine: &Engine<Slow>, system: &Slow, before_ns: u64) -> u64 {
     system.now_ns.load(Relaxed) - polled
 }
 
-/// Peers' operations on open memory are for nobody here who polls: the thread goes to the
-/// descriptors 1 ms after the last poll, not after a tick and the rest of another.
+/// No local poll waits for peers' operations on open memory: the thread sleeps on the descriptors
+/// from 1 ms after the last poll, not after a tick and the rest of another.
 #[test]
 fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
     let (engine, system, _) = engine(1);
@@ -461,8 +462,8 @@ fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
     assert_eq!(system.alarms.load(Relaxed), 1);
 }
 
-/// A program that has the answer of its last remote operation is not waiting: MPICH polls twice
-/// more before it returns from a flush, and eight looks at each socket kept it from the next one.
+/// A program that has the response to its last remote operation is not waiting: MPICH polls twice
+/// more before a flush returns, and eight polls of each socket delayed its next operation.
 #[test]
 fn polls_after_the_last_answer_look_once() {
     let (engine, system, polls) = engine(1);
@@ -472,7 +473,7 @@ fn polls_after_the_last_answer_look_once() {
         engine.progress();
         polls[0].load(Relaxed) - before
     };
-    // Nobody else wants the processor, and packets come often.
+    // No other process wants the core, and packets arrive often.
     while system.yields.load(Relaxed) < 6 {
         looks();
     }
@@ -504,7 +505,7 @@ fn polls_after_the_last_answer_look_once() {
     };
     engine.put(ep, &put).unwrap();
     assert_eq!(memory, from);
-    // The poll in which the answer is taken, and two more.
+    // The poll that receives the response, and two more.
     let counts: Vec<u64> = (0..4).map(|_| looks()).collect();
     assert_eq!(counts, [8, 1, 1, 8]);
     engine.ep_close(ep);

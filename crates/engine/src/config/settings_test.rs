@@ -1,4 +1,4 @@
-//! Settings, allowed and refused, and the document that is made of them.
+//! Allowed and refused settings, and the generated document.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn malformed_values_are_refused_by_name() {
     }
 }
 
-/// Below it nothing but the smallest messages would ever fit a packet.
+/// Below it only the shortest messages would fit a packet.
 #[test]
 fn the_smallest_datagram_holds_a_granule_and_its_heads() {
     use marline_wire::{EAGER_LEN, HEADER_LEN};

@@ -1,6 +1,6 @@
-//! Closing groups. Members close a group each in its own time, without waiting for one another: who
-//! has closed it goes on for the others until they have all that they may ask it for, and answers
-//! after that those that missed its acknowledgement.
+//! Closing groups. Members close a group independently of each other: a closed group continues for
+//! other members until they have all that they may request from it, and afterwards answers members
+//! that missed its acknowledgement.
 
 use crate::api::{EpId, GroupId};
 use crate::platform::system::System;
@@ -9,13 +9,14 @@ use crate::state::groups::{GroupMemory, OpenGroup};
 use marline_proto::Dest;
 use marline_rails::{GroupLink, Groups as _, LinkId};
 
-/// Groups that were closed and still answer, at most; each has the member's state without payload.
-/// Those closed first go first: a member asks again after 10 ms, so that it has long been answered.
+/// Most closed groups that still answer; each holds its member's state without payload. The first
+/// ones closed are dropped first: members ask again after 10 ms, so their questions have been
+/// answered.
 const CLOSED_MAX: usize = 64;
 
 impl<S: System> Core<S> {
-    /// Closes a group. Operations that have not ended are forgotten, and their memory is not used
-    /// any more; then, and where nothing was posted, nothing is kept for other members.
+    /// Closes a group. Forgets open operations and no longer uses their memory; in this case, and
+    /// without any operation, retains no state for other members.
     pub fn group_close(&mut self, group: GroupId) {
         let Some(open) = self.groups.get(group.0) else {
             return;
@@ -39,8 +40,7 @@ impl<S: System> Core<S> {
         self.groups.note_deadlines();
     }
 
-    /// A group that was closed, and that nobody needs for what it keeps, answers questions and does
-    /// nothing else.
+    /// Retires a closed group whose copies no member needs: it only answers questions from now on.
     pub(super) fn retire_if_over(&mut self, open: &mut OpenGroup) {
         if open.closed.is_none() || !open.group.may_retire() {
             return;
@@ -56,7 +56,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Leaves the group's addresses.
+    /// Leaves the group's multicast addresses.
     fn leave_lanes(&mut self, open: &mut OpenGroup) {
         self.groups.batches.forget(|rail, dest| match dest {
             Dest::Group(link) => open.lanes.contains(&(rail, GroupLink(link))),
@@ -67,7 +67,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Keeps no more closed groups than so many that have retired.
+    /// Drops the oldest retired groups beyond [`CLOSED_MAX`].
     fn drop_oldest_closed(&mut self) {
         let retired = |(at, open): (usize, &Option<Box<OpenGroup>>)| {
             let open = open.as_ref().filter(|open| open.group.is_retired())?;
@@ -82,7 +82,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Ends a group at once.
+    /// Drops a group immediately.
     fn drop_group(&mut self, number: u32) {
         let slot = self.groups.list.get_mut(number as usize);
         let Some(mut open) = slot.and_then(Option::take) else {
@@ -106,7 +106,7 @@ impl<S: System> Core<S> {
         self.groups.note_deadlines();
     }
 
-    /// Nothing is under way in the groups of an endpoint.
+    /// True if the groups of an endpoint have no open operations.
     pub(crate) fn groups_are_idle(&mut self, ep: EpId) -> bool {
         let mut numbers = 0..self.groups.list.len() as u32;
         numbers.all(|number| {
@@ -115,7 +115,7 @@ impl<S: System> Core<S> {
         })
     }
 
-    /// Ends the groups of an endpoint.
+    /// Drops the groups of an endpoint.
     pub(crate) fn close_groups(&mut self, ep: EpId) {
         for number in 0..self.groups.list.len() as u32 {
             if self.groups.get(number).is_some_and(|open| open.ep == ep) {

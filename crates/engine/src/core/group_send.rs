@@ -1,4 +1,4 @@
-//! Packets of groups on their way out: those of equal length for one destination leave by one call.
+//! Sends packets of groups: packets of equal length to one destination leave by one call.
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -7,12 +7,13 @@ use marline_proto::group::{Packet, To};
 use marline_proto::Dest;
 use marline_rails::{LinkId, RailTx, SendOutcome};
 
-/// Every so many sends to one member leave by another rail than that by which it was heard last,
-/// as long as there is one: what is heard on a rail need not reach anybody by it.
+/// One in this many unicast sends to a member uses another rail than the one on which the member
+/// was heard last, if there is one: a rail that receives need not carry packets in the other
+/// direction.
 const OTHER_RAIL_EVERY: usize = 4;
 
 impl<S: System> Core<S> {
-    /// Sends a group's packets and takes its events, until there are none.
+    /// Sends a group's packets and handles its events until there are none.
     pub(super) fn pump_group(&mut self, now: u64, open: &mut OpenGroup) {
         loop {
             let mut idle = true;
@@ -23,7 +24,7 @@ impl<S: System> Core<S> {
                 idle = false;
                 self.stage_group_packet(now, open, &packet);
             }
-            // What was built holds copies: operations may end before it has left.
+            // Built packets hold copies: operations may end before the packets leave.
             idle &= !open.group.take_events(&mut open.memory);
             open.memory.end_operations();
             if idle {
@@ -32,7 +33,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A rail of the group has no room: what is built next may be for it.
+    /// True if a rail of the group has no room: the next packet may be for it.
     fn is_blocked(&mut self, open: &OpenGroup) -> bool {
         let full = self.rails.full_mask;
         let blocked = open.lanes.iter().any(|(rail, _)| full >> rail & 1 == 1);
@@ -40,7 +41,7 @@ impl<S: System> Core<S> {
         blocked
     }
 
-    /// Builds a packet behind others for the same destination.
+    /// Appends a packet to the batch for its destination.
     fn stage_group_packet(&mut self, now: u64, open: &mut OpenGroup, packet: &Packet) {
         let Some((rail, dest)) = self.way_of(open, packet.to) else {
             return;
@@ -56,7 +57,7 @@ impl<S: System> Core<S> {
         let mut open_batch = self.groups.batches.find(rail, dest);
         if let Some(at) = open_batch {
             if !self.groups.batches.get(at).takes(lens.whole, most) {
-                self.send_batch(now, at); // where it has to wait, this packet waits in another
+                self.send_batch(now, at); // if it has to wait, this packet starts another batch
                 open_batch = None;
             }
         }
@@ -67,8 +68,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Sends what was built for other lanes: chunks leave in their order, so that nobody misses
-    /// those before.
+    /// Sends the batches of other networks first: chunks leave in order, so that no member reports
+    /// earlier ones as missing.
     fn send_other_lanes(&mut self, now: u64, open: &OpenGroup, lane: usize) {
         for &(rail, link) in open.lanes.iter().filter(|(rail, _)| *rail != lane) {
             if let Some(at) = self.groups.batches.find(rail, Dest::Group(link.0)) {
@@ -77,7 +78,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Sends all that was built.
+    /// Sends all batches.
     pub(super) fn send_batches(&mut self, now: u64) {
         for at in 0..self.groups.batches.len() {
             if self.rails.full_mask >> self.groups.batches.get(at).rail & 1 == 0 {
@@ -86,13 +87,13 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Sends what was built for a rail; `false`: it has no room.
+    /// Sends a rail's batches; `false`: it has no room.
     pub(crate) fn send_batches_of(&mut self, now: u64, rail: usize) -> bool {
         let mut numbers = 0..self.groups.batches.len();
         numbers.all(|at| self.groups.batches.get(at).rail != rail || self.send_batch(now, at))
     }
 
-    /// Sends a batch; `false`: its rail has no room, and it stays.
+    /// Sends a batch; `false`: its rail has no room, and the batch stays.
     fn send_batch(&mut self, now: u64, at: usize) -> bool {
         let batch = self.groups.batches.get(at);
         let (rail, dest, segment) = (batch.rail, batch.dest, batch.segment);
@@ -113,15 +114,15 @@ impl<S: System> Core<S> {
         counters.wire_packets_sent += packets as u64;
         counters.wire_bytes_sent += batch.bytes().len() as u64;
         batch.clear();
-        // A packet that is too long for a way is lost there: a group is used where its probes,
-        // which are as long as any packet, arrive.
+        // A packet that exceeds a path's MTU is lost there: groups are used only where their
+        // probes, which are as long as the longest packet, arrive.
         if matches!(outcome, SendOutcome::Fault(_)) {
             self.after_send(now, rail, LinkId::NONE, outcome);
         }
         true
     }
 
-    /// The rail by which a packet leaves, and where to.
+    /// Rail and destination of a packet.
     fn way_of(&self, open: &mut OpenGroup, to: To) -> Option<(usize, Dest)> {
         let member = match to {
             To::All { lane } => {
@@ -157,7 +158,7 @@ impl<S: System> Core<S> {
         })
     }
 
-    /// Sends what waited for room.
+    /// Sends packets that waited for room.
     pub(crate) fn flush_groups(&mut self, now: u64) {
         if !std::mem::take(&mut self.groups.blocked) {
             return;

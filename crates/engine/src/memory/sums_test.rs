@@ -1,4 +1,4 @@
-//! Tests of `sums.rs`, with real atomics (the models of `tests/shared` have others).
+//! Tests of `sums.rs` with real atomics (the models of `tests/shared` replace them).
 
 use crate::api::IoVec;
 use crate::memory::op_table::Pieces;
@@ -25,8 +25,8 @@ fn part(of: Owner, offset: u64, len: usize, algorithm: Algorithm) -> Part {
 
 const SEND: Owner = Owner::Send(3);
 
-/// By every algorithm, parts of every length and place: the worker's sum is the one that the
-/// engine would have made, and no other bytes have it.
+/// For every algorithm and parts of every length and offset, the worker's checksum equals the
+/// engine's own, and no other part gets it.
 #[test]
 fn a_workers_sum_is_the_engines() {
     let mut bytes: Vec<u8> = (0..70_000u32)
@@ -57,7 +57,7 @@ fn a_workers_sum_is_the_engines() {
     assert_eq!(slots.work(sum_of_job), None);
 }
 
-/// The parts that follow are given away with the seeds that they will have.
+/// The following parts are handed out with their right seeds.
 #[test]
 fn parts_are_summed_ahead() {
     let mut bytes: Vec<u8> = (0..320_000u32).map(|n| (n / 7) as u8).collect();
@@ -82,7 +82,7 @@ fn parts_are_summed_ahead() {
     assert_eq!((sums.count, sums.bytes), (0, 220_000));
 }
 
-/// A fast sum costs less than to give the memory away.
+/// A fast checksum costs less than handing the memory out.
 #[test]
 fn only_slow_sums_are_given_away() {
     let mut sums = Sums::new();
@@ -91,7 +91,7 @@ fn only_slow_sums_are_given_away() {
     for n in 0..3 * SLOW_MIN {
         assert_eq!(sums.want_workers(), n >= SLOW_MIN);
         assert_eq!(slots.take_wanted(), n >= SLOW_MIN);
-        // A sum of nothing that takes any time is slow.
+        // Any measurable time for a checksum of no bytes is slow.
         let sum = || {
             let begun = std::time::Instant::now();
             while begun.elapsed().is_zero() {}
@@ -147,7 +147,7 @@ fn memory_is_nobodys_after_its_operation() {
     assert_eq!(slots.work(sum_of_job), None);
 }
 
-/// While a worker sums, its memory's operation does not end.
+/// An operation does not end while a worker sums its memory.
 #[test]
 fn an_operation_ends_when_its_worker_has() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

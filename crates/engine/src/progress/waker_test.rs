@@ -1,4 +1,4 @@
-//! Sleeping and waking with the kernel's events; `tests/loom.rs` has all orders of steps.
+//! Sleeping and waking with the kernel's events; `tests/loom.rs` checks all interleavings.
 
 use crate::progress::waker::{Waker, Woken};
 use std::net::UdpSocket;
@@ -33,7 +33,7 @@ fn a_wake_while_falling_asleep_is_not_lost_and_leaves_no_trace() {
         Woken::Called
     );
     assert_eq!(waker.sleep_until(&[], 0, || false), Woken::Deadline);
-    waker.wake(); // nobody sleeps
+    waker.wake(); // the thread is awake
     assert_eq!(waker.sleep_until(&[], 0, || false), Woken::Deadline);
 }
 
@@ -52,7 +52,7 @@ fn a_packet_ends_a_sleep_only_if_asked_for() {
     assert_eq!(waker.sleep_until(&fd, 0, || false), Woken::Deadline);
 }
 
-/// Two threads hand a number back and forth, each sleeping without end until called.
+/// Two threads pass a number back and forth; each sleeps without timeout until it is woken.
 #[test]
 fn no_wake_is_ever_lost() {
     const TURNS: u64 = 20_000;

@@ -1,9 +1,9 @@
-//! Pages of processes that gave up others, made by hand.
+//! Handmade pages of processes that declared others dead.
 
 use super::*;
 use crate::stats::events::Events;
 
-/// The page of a rank on its host, with two endpoints.
+/// The page of a rank with two endpoints on its own host.
 fn page(rank: u32) -> JobPage {
     JobPage {
         pid: 100 + rank,
@@ -14,7 +14,7 @@ fn page(rank: u32) -> JobPage {
     }
 }
 
-/// It gives up the endpoint of a rank.
+/// Adds a declaration that an endpoint is dead.
 fn gives_up(mut page: JobPage, endpoint: u64, ms: u64, reason: Reason) -> JobPage {
     page.peers.push(PeerRow {
         endpoint,
@@ -34,8 +34,8 @@ fn gives_up(mut page: JobPage, endpoint: u64, ms: u64, reason: Reason) -> JobPag
     page
 }
 
-/// Rank 0 is stopped; the others give it up, end with an error, and are gone for each other. The
-/// pages come in any order.
+/// Rank 0 is stopped; the other ranks declare it dead, exit with an error, and are gone for each
+/// other. The order of the pages does not matter.
 #[test]
 fn the_root_cause_comes_before_its_victims() {
     let pages = [
@@ -57,7 +57,7 @@ fn the_root_cause_comes_before_its_victims() {
     assert!(dead[1].follows && !dead[0].follows);
 }
 
-/// The clock of a host may be late: who gave up another before is a victim all the same.
+/// A host's clock may be late: a process that declared another dead before its own end is a victim.
 #[test]
 fn a_victim_is_known_by_its_own_page() {
     let pages = [
@@ -79,7 +79,7 @@ fn endpoints_of_one_process_are_one() {
     );
     let dead = dead_peers(&[both.clone(), page(0)]);
     assert_eq!((dead.len(), dead[0].named_by, dead[0].endpoint), (1, 1, 20));
-    // Without its page, the address tells.
+    // Without its page the address identifies the process.
     assert_eq!(dead_peers(&[both]).len(), 1);
 }
 

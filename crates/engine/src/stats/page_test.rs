@@ -1,4 +1,4 @@
-//! Pages of statistics as they are written and read.
+//! Writing and reading of statistics pages.
 
 use super::*;
 use crate::stats::events::{Event, Kind};
@@ -8,7 +8,7 @@ use crate::stats::stale::remove_stale;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
-/// A directory of one test, removed at its end.
+/// Directory of a test, removed at its end.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -33,7 +33,7 @@ impl Drop for Dir {
     }
 }
 
-/// A group whose counters are all `value`.
+/// A group whose counters all have `value`.
 fn all<C: Counters>(value: u64) -> C {
     C::from_words(&vec![value; C::ROWS.len()])
 }
@@ -177,8 +177,8 @@ fn peers_beyond_the_table_are_added_up() {
     assert_eq!(read.path_totals(1).lost, 4 * peers as u64);
 }
 
-/// Sixteen rails to sixteen rails of one subnet are 256 paths: all of them have a row, as long as
-/// the page has room.
+/// Sixteen rails to sixteen rails of one subnet are 256 paths, each of which has a row while the
+/// page has room.
 #[test]
 fn every_path_has_a_row_while_there_is_room() {
     let dir = Dir::new("paths");
@@ -235,7 +235,7 @@ fn a_path_that_is_not_used_has_no_row() {
     assert_eq!((rails(0), rails(1)), (vec![0, 2], vec![0]));
 }
 
-/// A row that was given up is gone: what was in it is counted elsewhere.
+/// The row of a peer that left is gone; its counters are part of a sum.
 #[test]
 fn peers_that_left_have_no_row_any_more() {
     let dir = Dir::new("left");
@@ -271,7 +271,7 @@ fn events_are_read_at_once_and_the_oldest_go() {
     assert_eq!((read.list.len(), read.missing), (1, 0));
     assert_eq!((read.list[0].moved, read.list[0].peer), (1, 9));
     assert!(read.list[0].unix_ns >= read_page(page.path()).unwrap().opened_unix_ns);
-    // Doubts, of which there may be many, push out none of the others.
+    // Suspicions, which may be many, displace no other events.
     let many = 2 * DOUBTS_MAX as u64 + 3;
     (0..many).for_each(|n| recorder.record(event(Kind::PathSuspect, n)));
     let read = read_page(page.path()).unwrap().events;
@@ -279,7 +279,7 @@ fn events_are_read_at_once_and_the_oldest_go() {
     assert_eq!(read.missing, many - DOUBTS_MAX as u64);
     assert_eq!(read.list.last().unwrap().peer, many - 1);
     assert_eq!(read.list[0].kind, Kind::PathDown);
-    // Those of one path are one event.
+    // Suspicions of one path are one event.
     (0..many).for_each(|_| recorder.record(event(Kind::PathSuspect, many - 2)));
     let again = read_page(page.path()).unwrap().events;
     assert_eq!(
@@ -342,8 +342,8 @@ fn only_pages_of_ended_processes_are_removed() {
     };
     let [alive, ended, reused, elsewhere, garbage, older, newer] = [(); 7].map(|()| dir.open());
     let path = |page: &Page| page.path().to_owned();
-    set(&path(&ended), at::PID, u64::from(u32::MAX)); // no process has this number
-    set(&path(&reused), at::PID_START, 1); // the kernel started before
+    set(&path(&ended), at::PID, u64::from(u32::MAX)); // no process has this PID
+    set(&path(&reused), at::PID_START, 1); // the kernel started earlier
     set(&path(&elsewhere), at::PID_SPACE, 1);
     set(&path(&elsewhere), at::PID, u64::from(u32::MAX));
     set(&path(&garbage), at::MAGIC, 1);
@@ -365,8 +365,8 @@ fn only_pages_of_ended_processes_are_removed() {
     assert_eq!(read_owner(alive.path()).unwrap().pid, std::process::id());
 }
 
-/// Anybody may put things into /dev/shm under the name of a page: opening one of them would wait
-/// for ever, another leads to a file elsewhere.
+/// Any user may put files named like pages into /dev/shm: opening one of these would block for
+/// ever, another links to a file elsewhere.
 #[test]
 fn what_strangers_put_beside_pages_holds_nobody_up() {
     let dir = Dir::new("planted");
@@ -394,7 +394,7 @@ fn what_strangers_put_beside_pages_holds_nobody_up() {
     }
 }
 
-/// A reader at the same time sees all counters of one publishing, never a mixture.
+/// A concurrent reader sees all counters of one update, never a mixture.
 #[test]
 fn pages_are_read_whole_while_they_are_written() {
     let dir = Dir::new("whole");
@@ -413,7 +413,7 @@ fn pages_are_read_whole_while_they_are_written() {
         while !done.load(Ordering::Acquire) {
             let read = read_page(&path).unwrap();
             if read.torn {
-                continue; // says itself that it may be mixed
+                continue; // reports itself that it may be mixed
             }
             let value = read.process.polls;
             assert_eq!(read.process, all(value));
@@ -469,7 +469,7 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
             bad[at] = random() as u8;
         }
         let _ = check(&bad);
-        // A good identity with everything else random.
+        // A valid identity with random contents otherwise.
         for at in (at::SEQUENCE * 8..at::GROUPS * 8).chain(HEADER_WORDS * 8..bad.len()) {
             bad[at] = random() as u8;
         }

@@ -1,4 +1,4 @@
-//! The text of a summary: what is in it, and that it fits a terminal.
+//! The text of a summary: its contents and its width.
 
 use super::*;
 use crate::stats::lacks::Lacks;
@@ -78,7 +78,7 @@ fn packets_sent_again_for_nothing_are_no_losses() {
     assert!(first(&text).ends_with("nothing was lost"), "{text}");
     let line = text.lines().find(|line| line.starts_with("rail0")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    // lost, resent, needless
+    // Columns: lost, resent, spurious.
     assert_eq!(words[6..9], ["0", "0", "50014"], "{line}");
 }
 
@@ -149,7 +149,7 @@ fn rails_in_trouble_are_named() {
     assert!(!text.contains("rail0 corrupts"), "{text}");
 }
 
-/// The widest of everything: a name of an interface has at most 15 bytes.
+/// The widest values; an interface's name has at most 15 bytes.
 #[test]
 fn no_line_is_longer_than_a_terminal_is_wide() {
     let mut page = page();

@@ -1,6 +1,6 @@
-//! The same with connections, as TCP has them: a link comes up a while after it was asked for, is
-//! refused while nobody listens, breaks when the test says so, with all that was under way, and is
-//! made anew. The end that did not ask gets it as the link of the address that the other end named.
+//! A rail with connections like TCP's: a link comes up some time after the request, is refused
+//! while the other end does not listen, breaks with all packets in flight when the test wants, and
+//! is made anew. The accepting end gets the link of the address that the other end named.
 
 use super::rail::addr;
 use marline_rails::{
@@ -12,27 +12,27 @@ use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Polls of its rails that a connection takes to come up.
+/// Polls of its rails until a connection is up.
 const HANDSHAKE: u32 = 20;
 
 /// The cable between two rails.
 #[derive(Default)]
 pub struct Cable {
-    /// The packets that wait for each.
+    /// Packets waiting for each rail.
     inbox: [VecDeque<Vec<u8>>; 2],
-    /// Which of the two accept connections.
+    /// Rails that accept connections.
     pub listens: [bool; 2],
-    /// Number of the connection that there is; polls until it is up.
+    /// Number of the current connection, and polls until it is up.
     connection: Option<(u32, u32)>,
     connections: u32,
-    /// Counts of events so far, for the test.
+    /// Numbers of events so far, for the test.
     pub refused: u32,
     pub broken: u32,
     pub packets: u32,
 }
 
 impl Cable {
-    /// The connection breaks, if there is one, and what is under way is lost.
+    /// Breaks the connection, if there is one, and loses the packets in flight.
     pub fn cut(&mut self) {
         self.broken += u32::from(self.connection.take().is_some());
         self.inbox = Default::default();
@@ -50,7 +50,7 @@ pub fn lock(cable: &Shared) -> MutexGuard<'_, Cable> {
     cable.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The state of a link, as its rail keeps it.
+/// A rail's state of a link.
 struct Link {
     connection: u32,
     told: bool,
@@ -90,12 +90,12 @@ impl Stream {
         })
     }
 
-    /// The link that is not told yet of what became of its connection.
+    /// The next unreported change of a link's connection.
     fn news(&mut self) -> Option<RailEvent> {
         let (link, event) = self.changed()?;
         match event {
             RailEvent::LinkUp(_) => self.links.get_mut(link)?.told = true,
-            // It is told once: its number is no connection's from now on.
+            // Reported once: afterwards the link has no connection.
             _ => self.links.retire(link),
         }
         Some(event)

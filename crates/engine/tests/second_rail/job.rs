@@ -1,5 +1,5 @@
-//! A job of two processes, each an engine on its own rail, in one thread: each message is checked
-//! byte by byte.
+//! A job of two processes in one thread, each an engine on its own rail; every byte of every
+//! message is checked.
 
 use marline_engine::{
     AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags,
@@ -11,15 +11,15 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// Lengths of the messages of a round: eager ones and those that want a grant.
+/// Lengths of the messages of a round: eager and rendezvous.
 const LENS: [usize; 7] = [0, 8, 900, 9_000, 60_000, 200_000, 700_000];
 const ROUNDS: usize = 6;
-/// Turns within which a job is over.
+/// Most turns of a job.
 const TURNS: usize = 400_000;
-/// The time of a look at the clock.
+/// Duration of a reading of the clock.
 const LOOK_NS: u64 = 1_000;
 
-/// A machine of its own clock, which moves by looking at it.
+/// A machine with its own clock, which advances with each reading.
 pub struct Machine<T = (), R = ()>(Arc<AtomicU64>, PhantomData<fn() -> (T, R)>);
 
 impl<T, R> Clone for Machine<T, R> {
@@ -29,7 +29,7 @@ impl<T, R> Clone for Machine<T, R> {
 }
 
 impl<T, R> Machine<T, R> {
-    /// A millisecond passes.
+    /// Advances the clock by a millisecond.
     pub fn pass_ms(&self) {
         self.0.fetch_add(1_000_000, Relaxed);
     }
@@ -58,7 +58,7 @@ struct Side<T: RailTx + 'static, R: RailRx + 'static> {
     av: AvId,
 }
 
-/// A completion is wanted, once all has arrived.
+/// A completion at delivery.
 fn flags() -> OpFlags {
     OpFlags {
         delivery_complete: true,
@@ -112,7 +112,7 @@ impl<T: RailTx + 'static, R: RailRx + 'static> Side<T, R> {
         assert_eq!(self.engine.av_insert(self.av, &name[..len]), Ok(0));
     }
 
-    /// Polls once; operations that ended well.
+    /// Polls once; returns the number of successful operations.
     fn poll(&self) -> usize {
         let mut out = [Completion::empty(); 16];
         match self.engine.cq_read(self.cq, &mut out) {
@@ -158,7 +158,7 @@ fn content(round: usize, from: usize, len: usize) -> Vec<u8> {
 }
 
 impl<T: RailTx + 'static, R: RailRx + 'static> Job<T, R> {
-    /// Each on a rail that `rail` gives for its number.
+    /// Opens both processes on the rails that `rail` returns for their numbers.
     pub fn new(rail: impl Fn(usize) -> (T, R)) -> Job<T, R> {
         let sides = [0, 1].map(|me| side(me, rail(me)));
         sides[0].knows(&sides[1]);
@@ -166,7 +166,8 @@ impl<T: RailTx + 'static, R: RailRx + 'static> Job<T, R> {
         Job { sides }
     }
 
-    /// Both send each other all lengths, some rounds long; `each_turn` is called between two polls.
+    /// Exchanges all lengths in both directions for some rounds; calls `each_turn` between two
+    /// polls.
     pub fn run(&mut self, mut each_turn: impl FnMut(&[Machine<T, R>], usize)) {
         let machines: Vec<_> = self.sides.iter().map(|side| side.machine.clone()).collect();
         let mut turn = 0;
@@ -206,7 +207,7 @@ impl<T: RailTx + 'static, R: RailRx + 'static> Job<T, R> {
         }
     }
 
-    /// One side sends, and the other is not there: how that ends.
+    /// Sends to a side that is not there, and returns the error.
     pub fn alone(&mut self) -> OpError {
         let side = &self.sides[0];
         let mut buffer = vec![1; 8];
@@ -225,9 +226,10 @@ impl<T: RailTx + 'static, R: RailRx + 'static> Job<T, R> {
         panic!("the send hangs");
     }
 
-    /// Ends both; operations that are left open.
+    /// Closes both sides; returns the number of operations left open.
     pub fn close(self) -> usize {
-        // The second to close answers the first one's BYE by hand, as there is no thread.
+        // The side that closes second is polled by hand to answer the first one's BYE, without a
+        // thread.
         let open = |side: &Side<T, R>| {
             let (sends, recvs) = side.engine.inspect(|core| core.open_ops());
             sends + recvs

@@ -1,6 +1,6 @@
-//! A kind of rail that is not UDP carries a job through two engines: nothing in the protocol and
-//! the engine knows what a rail is made of. Then one with connections, which come late, are
-//! refused, break in the middle of the job and are made anew.
+//! A kind of rail that is not UDP carries a job through two engines: protocol and engine do not
+//! depend on how rails work. Then a rail whose connections come late, are refused, break during the
+//! job and are made anew.
 
 mod connected;
 mod job;
@@ -40,7 +40,7 @@ fn connections_that_break_are_made_anew_and_nothing_is_lost() {
     let cable = Shared::default();
     lock(&cable).listens = [true; 2];
     let mut job = streams(&cable);
-    // In the middle of eager messages, of requests, grants and data of long ones.
+    // During eager messages, and requests, grants and data of long ones.
     job.run(|_, turn| {
         if turn % 97 == 96 && lock(&cable).broken < 40 {
             lock(&cable).cut();
@@ -51,7 +51,7 @@ fn connections_that_break_are_made_anew_and_nothing_is_lost() {
     assert_eq!(job.close(), 0);
 }
 
-/// One side listens only after it was asked many times; the other does not listen at all: it asks.
+/// The receiving sides listen only after many requests.
 #[test]
 fn a_refused_connection_is_asked_for_again() {
     let cable = Shared::default();
@@ -69,7 +69,7 @@ fn a_refused_connection_is_asked_for_again() {
     assert_eq!(job.close(), 0);
 }
 
-/// Nobody ever listens: the sends end in an error that names the peer, and nothing hangs.
+/// No side ever listens: the sends end with an error that names the peer, and no operation hangs.
 #[test]
 fn a_peer_that_refuses_for_good_is_dead() {
     let cable = Shared::default();

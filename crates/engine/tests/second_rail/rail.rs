@@ -1,4 +1,4 @@
-//! The second rail: a pair of queues inside the process. What it sends arrives, in order.
+//! The second rail: a pair of queues within the process that deliver everything in order.
 
 use marline_rails::{
     addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, InterfaceChoice,
@@ -8,10 +8,10 @@ use marline_wire::{RailAddr, RailKind};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The packets that wait for each of two rails.
+/// Packets waiting for each of two rails.
 pub type Wire = Arc<Mutex<[VecDeque<Vec<u8>>; 2]>>;
 
-/// The address of one of the two.
+/// Address of one of the two rails.
 pub fn addr(me: usize) -> RailAddr {
     RailAddr::new(RailKind::Loopback, &[me as u8])
 }

@@ -1,6 +1,5 @@
-//! The stand-in for the kernel: rails, sleep, the alarm, and time, which passes with every poll of
-//! a rail and while somebody sleeps. Nothing is lost and nothing waits on the way, so that a delay
-//! is always the engine's.
+//! A model of the kernel: rails, sleep, the alarm, and time, which passes with every poll of a rail
+//! and during sleeps. It loses and delays no packets, so that every delay is the engine's.
 
 use crate::progress::thread::ProgressThread;
 use crate::ranked;
@@ -17,19 +16,19 @@ use std::collections::VecDeque;
 
 /// The progress thread's tick.
 pub const TICK_NS: u64 = 10_000_000;
-/// The time of a poll of a rail, and of a step of an application that computes.
+/// Duration of a poll of a rail, and of a computing step of the application.
 const POLL_NS: u64 = 1_000;
-/// The time that passes each time that the progress thread might wake. Little time passes while it
-/// is awake and does not get a processor, so that a delay is the engine's.
+/// Time that passes whenever the progress thread may wake. Little time passes while it is awake
+/// without a processor, so that a delay is the engine's.
 const NAP_NS: u64 = 50_000;
-/// The alarm's descriptor; rails have theirs from 0.
+/// The alarm's descriptor; those of rails start at 0.
 const ALARM_FD: i32 = 1_000;
 const RAILS: usize = 2;
 
 /// A rail's socket.
 #[derive(Default)]
 struct Port {
-    /// Batches of datagrams of equal length (but the last), as they were sent.
+    /// Sent batches of datagrams; all but the last one of a batch have equal lengths.
     inbox: VecDeque<(Vec<u8>, usize)>,
     closed: bool,
 }
@@ -39,7 +38,7 @@ struct Kernel {
     now_ns: u64,
     alarm_ns: Option<u64>,
     ports: Vec<Port>,
-    /// Progress threads that run.
+    /// Number of running progress threads.
     threads: usize,
     broken: Vec<String>,
 }
@@ -51,30 +50,30 @@ shuttle::lazy_static! {
     });
 }
 
-/// Another thread may run, then `act`.
+/// Lets another thread run, then calls `act`.
 fn call<R>(act: impl FnOnce(&mut Kernel) -> R) -> R {
     act(&mut KERNEL.lock().unwrap())
 }
 
-/// A rule was broken: the test fails, even if the thread that broke it catches the panic.
+/// Reports a broken rule: fails the test even if the thread catches the panic.
 pub fn broken(what: &str) -> ! {
     call(|k| k.broken.push(what.to_owned()));
     panic!("{what}");
 }
 
-/// No rule was broken.
+/// Asserts that no rule was broken.
 pub fn assert_sound() {
     let broken = call(|k| k.broken.clone());
     assert!(broken.is_empty(), "{broken:?}");
 }
 
-/// Time, without letting any pass.
+/// The time, without letting any pass.
 pub fn now_ns() -> u64 {
     call(|k| k.now_ns)
 }
 
-/// Sleeps until `over` says so of the time and of which descriptors can be read; `step_ns` pass
-/// whenever it does not.
+/// Sleeps until `over` returns a value for the state of the kernel; `step_ns` pass after each call
+/// without one.
 fn sleep_until<R>(step_ns: u64, mut over: impl FnMut(&Kernel) -> Option<R>) -> R {
     ranked::assert_none_held("sleeps");
     loop {
@@ -90,7 +89,7 @@ fn sleep_until<R>(step_ns: u64, mut over: impl FnMut(&Kernel) -> Option<R>) -> R
     }
 }
 
-/// The application computes until `over`.
+/// Computes until `over`.
 pub fn compute_until(mut over: impl FnMut(u64) -> bool) {
     sleep_until(POLL_NS, |k| over(k.now_ns).then_some(()));
 }
@@ -104,7 +103,7 @@ impl Kernel {
     }
 }
 
-/// In the place of `event.rs`.
+/// Replaces `event.rs`.
 pub mod event {
     use super::{call, sleep_until, ALARM_FD, NAP_NS};
     use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -154,7 +153,7 @@ pub mod event {
         });
     }
 
-    /// (One in a model.)
+    /// One per model.
     pub struct Alarm;
 
     impl Alarm {
@@ -200,7 +199,7 @@ impl System for Desk {
     }
 }
 
-/// Both halves of a rail: the number of its port, which is its descriptor, too.
+/// Both halves of a rail: the number of its port, which is also its descriptor.
 pub struct Rail {
     port: usize,
     links: AddrLinks,
@@ -221,7 +220,7 @@ pub fn open_rails() -> Vec<usize> {
     })
 }
 
-/// All engines are closed: their thread has ended, and nobody uses a rail any more.
+/// Checks after all engines are closed that their thread has ended, and closes the rails.
 pub fn close_rails() {
     let threads = call(|k| {
         k.ports.iter_mut().for_each(|port| port.closed = true);
@@ -284,7 +283,7 @@ impl RailTx for Rail {
             let port = UdpAddr::of(&to).expect("an address of ours").port;
             let port = &mut k.ports[port as usize - 1];
             if !port.closed {
-                // The kernel may join all datagrams of a batch, or not all.
+                // The kernel may join all datagrams of a batch (GRO), or fewer.
                 let datagrams = bytes.len().div_ceil(segment.max(1));
                 let joined = shuttle::rand::thread_rng().gen_range(0..=datagrams);
                 let (head, rest) = bytes.split_at(bytes.len().min(joined * segment));
@@ -310,7 +309,7 @@ impl RailRx for Rail {
         let Some((bytes, segment)) = batch else {
             return 0;
         };
-        // The last datagram of a batch may come alone, and be shorter.
+        // The last datagram of a batch may arrive alone and be shorter.
         let segment = segment.clamp(1, bytes.len());
         sink(Received {
             link: None,

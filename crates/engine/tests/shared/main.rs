@@ -1,8 +1,8 @@
-//! The engine as it is, with its locks, the progress thread and the threads of an application, in
-//! many random orders, by shuttle: all of `src` is compiled here once more, over shuttle's threads
-//! and over locks that know their order. Only the kernel is another (`kernel.rs`).
+//! The complete engine with its locks, the progress thread and application threads, in many random
+//! interleavings, with shuttle: all of `src` is compiled here again with shuttle's threads and with
+//! locks that assert their order. Only the kernel is replaced (`kernel.rs`).
 
-#![allow(dead_code, unused_imports)] // a model needs no settings, no profile, no page
+#![allow(dead_code, unused_imports)] // a model needs no settings, profile or page
 
 #[path = "../stand_in/caps.rs"]
 mod caps;
@@ -13,8 +13,9 @@ mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     pub(crate) use shuttle::sync::{Arc, Weak};
     pub(crate) use shuttle::thread::{Builder, JoinHandle};
-    // Not steps of a model: of these words one thread at a time writes each, between other steps,
-    // and `Waker` has its fences tried by loom. The page's unit tests, here again, need real ones.
+    // Not steps of a model: one thread at a time writes each of these words, between other steps,
+    // and loom checks `Waker` with its fences. The page's unit tests, compiled here again, need
+    // real atomics.
     pub(crate) use std::sync::atomic::{fence, AtomicU64};
     pub(crate) use std::sync::PoisonError;
 }

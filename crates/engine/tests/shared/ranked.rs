@@ -1,5 +1,5 @@
-//! The model checker's locks, and the order of the engine's (ARCHITECTURE, "Locks, threads, time"),
-//! asserted whenever one is taken, not only where two threads happen to wait for each other.
+//! The model checker's locks with the engine's lock order (ARCHITECTURE, "Locks, threads, time"),
+//! which is asserted at every lock, not only where two threads happen to wait for each other.
 
 use crate::kernel;
 use std::cell::RefCell;
@@ -7,21 +7,21 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 shuttle::thread_local! {
-    /// Locks that this thread holds, by what they guard.
+    /// Locks that this thread holds, by the type that they guard.
     static HELD: RefCell<Vec<&'static str>> = RefCell::new(Vec::new());
 }
 
-/// True if a thread that holds `held` may take, or even try, the lock of a `wanted`.
+/// True if a thread that holds `held` may lock, or try to lock, a `wanted`.
 fn in_order(held: &[&str], wanted: &str) -> bool {
     match wanted {
         "Core" => held.is_empty() || held == ["Receivers"] || held == ["Slow"],
-        // A crew's members, inside of its thread's lock.
+        // The registry's members, inside its thread's lock.
         "Vec" => held.is_empty() || held == ["Option"],
         _ => held.is_empty(),
     }
 }
 
-/// Reports a thread that holds locks where it may have to wait long.
+/// Reports a thread that holds locks where it may wait for long.
 pub fn assert_none_held(doing: &str) {
     HELD.with(|held| {
         if !held.borrow().is_empty() {
@@ -30,7 +30,7 @@ pub fn assert_none_held(doing: &str) {
     });
 }
 
-/// Name of a type, without its path and parameters.
+/// Name of a type without path and parameters.
 fn short_name<T>() -> &'static str {
     let name = std::any::type_name::<T>();
     let name = &name[..name.find('<').unwrap_or(name.len())];

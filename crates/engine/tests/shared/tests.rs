@@ -13,48 +13,49 @@ use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Orders tried per test: a few seconds. (20,000 were tried once, of long bursts 2,000.)
+/// Interleavings per test, which take a few seconds. (20,000 were run once, 2,000 with long
+/// bursts.)
 const ORDERS: usize = 500;
 
-/// Tries this many orders of a model's steps.
+/// Runs a model with this many random interleavings.
 fn try_orders(orders: usize, model: impl Fn() + Send + Sync + 'static) {
     run(RandomScheduler::new(orders), model);
 }
 
-/// The same orders each time: where it takes a likely one for what is asserted.
+/// Runs the same interleavings each time, for assertions that hold in likely ones.
 fn try_the_same_orders(orders: usize, model: impl Fn() + Send + Sync + 'static) {
     run(RandomScheduler::new_from_seed(1, orders), model);
 }
 
 fn run(scheduler: RandomScheduler, model: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
-    config.stack_size = 256 << 10; // the progress thread's
+    config.stack_size = 256 << 10; // as large as the progress thread's
     config.max_steps = shuttle::MaxSteps::FailAfter(1_000_000);
-    config.silence_warnings = true; // of things kept for one order
+    config.silence_warnings = true; // about values that live for one interleaving
     shuttle::Runner::new(scheduler, config).run(move || {
         model();
         kernel::assert_sound();
     });
 }
 
-/// An engine with the thread that looks after it.
+/// An engine with the progress thread that serves it.
 struct Side {
     engine: Engine<Desk>,
     desk: Desk,
     av: AvId,
 }
 
-/// An endpoint with a queue of its own.
+/// An endpoint with a queue.
 #[derive(Clone, Copy)]
 struct End {
     ep: EpId,
     cq: CqId,
 }
 
-/// The memory that is sent: it stays until the sends have ended, and nobody writes it.
+/// Source of sent messages; valid for the whole test and never written.
 static NUMBERS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// Flags of an operation of whose end an entry tells; `delivered`: when it has arrived.
+/// Flags for an operation with a completion; `delivered`: at its delivery.
 fn complete(delivered: bool) -> OpFlags {
     OpFlags {
         delivery_complete: delivered,
@@ -63,7 +64,7 @@ fn complete(delivered: bool) -> OpFlags {
 }
 
 impl Side {
-    /// An engine that the thread of `desk` looks after, with so many endpoints.
+    /// Opens an engine with this many endpoints, served by the thread of `desk`.
     fn open(desk: &Desk, endpoints: usize) -> (Arc<Side>, Vec<End>) {
         let ports = kernel::open_rails();
         let rail = |&port: &usize| (format!("rail{port}"), Rail::new(port));
@@ -116,19 +117,19 @@ impl Side {
         End { ep, cq }
     }
 
-    /// The address of an endpoint of `other`, for endpoints here.
+    /// Address of an endpoint of `other` for endpoints here.
     fn meet(&self, other: &Side, end: End) -> u64 {
         let (name, len) = other.engine.ep_name(end.ep).unwrap();
         self.engine.av_insert(self.av, &name[..len]).unwrap()
     }
 
-    /// Sends the message `number`: that is its content, tag and context.
+    /// Sends message `number`, which is also its content, tag and context.
     fn send(&self, end: End, dest: u64, number: usize, flags: OpFlags) -> Result<(), SubmitError> {
         let content = &NUMBERS[number..number + 1];
         self.send_of(end, dest, (number, content), flags)
     }
 
-    /// Sends these words as the message `number`.
+    /// Sends these words as message `number`.
     fn send_of(
         &self,
         end: End,
@@ -157,7 +158,7 @@ impl Side {
         )
     }
 
-    /// Posts a receive for the message `number`, whatever its source.
+    /// Posts a receive for message `number` from any source.
     fn recv(&self, end: End, number: usize, words: &mut [u64]) {
         let iov = [IoVec {
             base: words.as_mut_ptr().cast(),
@@ -173,14 +174,14 @@ impl Side {
         self.engine.recv(end.ep, &req).unwrap();
     }
 
-    /// Posts receives for the messages from 0.
+    /// Posts receives for the messages from 0 on.
     fn recv_all(&self, end: End, words: &mut [u64]) {
         for (number, word) in words.iter_mut().enumerate() {
             self.recv(end, number, std::slice::from_mut(word));
         }
     }
 
-    /// One read of up to `most` entries; each is counted once in `seen`, by its context.
+    /// Reads up to `most` completions and counts each in `seen` by its context.
     fn read(&self, end: End, most: usize, seen: &Seen) -> usize {
         kernel::assert_sound();
         let mut out = [Completion::empty(); 4];
@@ -195,14 +196,14 @@ impl Side {
         count
     }
 
-    /// Closes an engine whose endpoints are closed: what `Engine::close` does.
+    /// Closes an engine without endpoints, like `Engine::close`.
     fn close(&self) {
         self.desk.0.leave(&self.engine.shared);
         self.engine.shared.publish_last();
     }
 }
 
-/// Per context, how many entries were read.
+/// Number of completions read, by context.
 type Seen = [AtomicUsize];
 
 fn unseen(contexts: usize) -> Arc<Seen> {
@@ -213,11 +214,11 @@ fn all_seen(seen: &Seen) -> bool {
     seen.iter().all(|count| count.load(Relaxed) == 1)
 }
 
-/// An engine, and what of its endpoints a test uses.
+/// An engine with the endpoints that a test uses.
 type With<E> = (Arc<Side>, E);
 
-/// Two engines and their thread: the first with so many endpoints, which know the second's by this
-/// address.
+/// Two engines and their thread: the first with this many endpoints, which know the second's by
+/// this address.
 fn two_sides(endpoints: usize) -> (With<Vec<End>>, With<End>, u64) {
     let desk = Desk(Arc::new(ProgressThread::new().unwrap()));
     let (a, froms) = Side::open(&desk, endpoints);
@@ -226,7 +227,7 @@ fn two_sides(endpoints: usize) -> (With<Vec<End>>, With<End>, u64) {
     ((a, froms), (b, tos[0]), dest)
 }
 
-/// A message that arrives, so that later ones are a packet each and its ack.
+/// Exchanges a message, so that later ones are a packet each and its ack.
 fn acquaint((a, from): (&Side, End), (b, to): (&Side, End), dest: u64) {
     let (sent, got, mut word) = (unseen(1), unseen(1), [0]);
     b.recv(to, 0, &mut word);
@@ -244,8 +245,8 @@ fn join_all(threads: impl IntoIterator<Item = Thread>) {
 }
 
 /// Two threads of a sender, each with an endpoint and a queue, and two threads of a receiver that
-/// read one queue between them, one entry at a time; then all is closed, by different threads.
-/// Each entry is read once, whoever polls, and all comes to its end.
+/// share a queue and read one completion at a time; then different threads close everything. Each
+/// completion is read once, in whichever thread, and all operations end.
 #[test]
 fn every_entry_is_read_once_whoever_polls() {
     const EACH: usize = 3;
@@ -286,9 +287,9 @@ fn every_entry_is_read_once_whoever_polls() {
     });
 }
 
-/// The receiver computes. The thread has noticed, and takes its packets as they come: each round
-/// trip takes less than half a tick. In half of the orders the receiver comes back at any time,
-/// maybe while the thread works for it.
+/// The receiver computes and its progress thread has taken over: each round trip takes less than
+/// half a tick. In half of the interleavings the receiver polls again at a random time, possibly
+/// while the thread serves it.
 #[test]
 fn the_thread_answers_for_an_application_that_is_away() {
     const MESSAGES: usize = NUMBERS.len();
@@ -296,7 +297,7 @@ fn the_thread_answers_for_an_application_that_is_away() {
         let ((a, froms), (b, to), dest) = two_sides(1);
         let from = froms[0];
         let mut random = shuttle::rand::thread_rng();
-        // Two ticks to notice, one to spare.
+        // Two ticks to take over, and one to spare.
         let start = kernel::now_ns() + 3 * TICK_NS;
         let back = random
             .gen_bool(0.5)
@@ -335,8 +336,8 @@ fn the_thread_answers_for_an_application_that_is_away() {
     });
 }
 
-/// A sender's burst of which the last are left to be collected; it never calls again until they
-/// have come. The alarm has the thread send them, long before a tick.
+/// A burst whose last sends are coalesced; the sender makes no further call until they have
+/// arrived. The alarm has the thread send them long before a tick.
 #[test]
 fn collected_sends_leave_while_their_sender_is_away() {
     const MESSAGES: usize = 5;
@@ -371,13 +372,13 @@ fn collected_sends_leave_while_their_sender_is_away() {
     });
 }
 
-/// A burst of long messages, more than there is credit for, by one who computes between them and
-/// does not poll for three ticks: it goes on leaving, and as the sends look at the rails, the
-/// thread is not in their way.
+/// A burst of long messages beyond the credit, with computation between them and no poll for three
+/// ticks: messages continue to leave, and as the sends poll the rails, the thread stays out of the
+/// way.
 #[test]
 fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
     const MESSAGES: usize = 100;
-    // Two of them, and what others do meanwhile, mostly take less than counts as an absence.
+    // Two of them and the work of other threads usually take less than a poll gap.
     const BETWEEN_NS: u64 = TICK_NS / 1_000;
     static LONG: [u64; 8_192] = [7; 8_192];
     try_the_same_orders(ORDERS / 10, || {
@@ -409,7 +410,7 @@ fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
             let end = kernel::now_ns() + BETWEEN_NS;
             kernel::compute_until(|now| now >= end);
         }
-        // 0 in most orders; 17 to 66 where looks are not taken for the application's presence.
+        // Usually 0; 17 to 66 if polls by sends do not count as the application's presence.
         let times = takeovers() - before;
         assert!(times <= MESSAGES as u64 / 10, "{times} turns of the thread");
         let come = got.iter().filter(|count| count.load(Relaxed) == 1).count();
@@ -427,8 +428,8 @@ fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
     });
 }
 
-/// A thread waits for an entry of its queue, while another polls for its own: whoever takes the
-/// packets, the wait ends long before a tick.
+/// A thread waits for a completion in its queue while another polls its own: the wait ends long
+/// before a tick, whichever thread receives the packets.
 #[test]
 fn a_wait_ends_though_another_thread_takes_the_packets() {
     try_orders(ORDERS, || {
@@ -457,7 +458,7 @@ fn a_wait_ends_though_another_thread_takes_the_packets() {
             }
         });
         let sent = unseen(2);
-        // Until the waiter sleeps, in most orders.
+        // Enough for the waiter to fall asleep in most interleavings.
         let start = kernel::now_ns();
         kernel::compute_until(|now| now > start + TICK_NS / 4);
         left.store(kernel::now_ns(), Relaxed);
@@ -465,7 +466,7 @@ fn a_wait_ends_though_another_thread_takes_the_packets() {
         while sent[0].load(Relaxed) == 0 {
             a.read(from, 1, &sent);
         }
-        // No packet comes meanwhile that might wake it.
+        // No packet arrives meanwhile that could wake it.
         let start = kernel::now_ns();
         kernel::compute_until(|now| now > start + TICK_NS);
         a.send(from, other_dest, 1, complete(true)).unwrap();
@@ -482,8 +483,8 @@ fn a_wait_ends_though_another_thread_takes_the_packets() {
     });
 }
 
-/// A look at the rails between two sends takes packets of threads that sleep until one comes, and
-/// calls them.
+/// A poll of the rails between two sends receives packets of threads that sleep until one arrives,
+/// and wakes them.
 #[test]
 fn a_look_between_sends_calls_who_sleeps() {
     try_orders(ORDERS / 10, || {
@@ -517,9 +518,9 @@ fn a_look_between_sends_calls_who_sleeps() {
     });
 }
 
-/// One thread closes an endpoint while another sends by it and a third reads its queue: calls are
-/// refused from some moment on, what was taken before arrives, and the close ends. Another
-/// endpoint of the engine is not disturbed.
+/// One thread closes an endpoint while another sends on it and a third reads its queue: calls are
+/// refused from some moment on, accepted messages arrive, and the close ends. Another endpoint of
+/// the engine is undisturbed.
 #[test]
 fn an_endpoint_is_closed_while_others_use_it() {
     const MESSAGES: usize = 6;
@@ -530,7 +531,7 @@ fn an_endpoint_is_closed_while_others_use_it() {
         let (side, count) = (a.clone(), taken.clone());
         let sender = thread::spawn(move || {
             for number in 1..MESSAGES {
-                // So that in some orders one comes while the close waits for the acks of others.
+                // In some interleavings a send comes while the close waits for the acks of others.
                 (0..shuttle::rand::thread_rng().gen_range(0..100))
                     .for_each(|_| thread::yield_now());
                 match side.send(closed, dest, number, complete(false)) {
@@ -569,7 +570,7 @@ fn an_endpoint_is_closed_while_others_use_it() {
     });
 }
 
-/// Reads while these threads run, and what is left then.
+/// Reads while these threads run, and the rest afterwards.
 fn read_during<const N: usize>(side: &Arc<Side>, end: End, seen: &Arc<Seen>, threads: [Thread; N]) {
     let over = Arc::new(AtomicBool::new(false));
     let (flag, reader, counts) = (over.clone(), side.clone(), seen.clone());

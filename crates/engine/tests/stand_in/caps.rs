@@ -1,4 +1,4 @@
-//! The capabilities of a model's rails: those of an Ethernet.
+//! Capabilities of a model's rails: those of an Ethernet.
 
 use marline_rails::Caps;
 

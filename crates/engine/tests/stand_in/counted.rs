@@ -1,5 +1,5 @@
-//! An engine over one rail that counts what is sent, and on which nothing ever comes; it knows one
-//! peer. What not every test uses is no dead code.
+//! An engine with one peer, on one rail that counts sent packets and never receives any. Not every
+//! test uses all of this file.
 #![allow(dead_code)]
 
 #[path = "caps.rs"]
@@ -18,7 +18,7 @@ use marline_wire::{Address, RailAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// The one rail of a host in a network of its own.
+/// The rail of a host in a network of its own.
 fn rail_of(host: u8) -> RailAddr {
     let addr = UdpAddr {
         ip: [10, 0, 0, host].into(),
@@ -30,7 +30,7 @@ fn rail_of(host: u8) -> RailAddr {
     rail
 }
 
-/// A rail that counts what is sent, and on which nothing ever comes.
+/// A rail that counts sent packets and never receives any.
 pub struct Counted {
     sent: Arc<AtomicU64>,
     links: AddrLinks,
@@ -87,7 +87,7 @@ impl RailRx for Counted {
     }
 }
 
-/// Time by hand.
+/// Time set by hand.
 #[derive(Clone)]
 pub struct Still(pub Arc<AtomicU64>);
 
@@ -105,7 +105,7 @@ impl System for Still {
     fn yield_now(&self) {}
 }
 
-/// A completion is wanted, once all has arrived.
+/// A completion at delivery.
 pub fn complete() -> OpFlags {
     OpFlags {
         delivery_complete: true,
@@ -113,7 +113,7 @@ pub fn complete() -> OpFlags {
     }
 }
 
-/// An engine with an endpoint that knows one peer, and how often it sent.
+/// An engine with an endpoint that knows one peer, and its number of sends.
 pub struct Side {
     pub engine: Engine<Still>,
     pub time: Still,
@@ -122,7 +122,7 @@ pub struct Side {
     pub ep: EpId,
 }
 
-/// Sends of a burst leave at once, up to so many.
+/// Opens one; up to `aggregate_after` sends of a burst leave immediately.
 pub fn side(aggregate_after: u32) -> Side {
     let (time, sent) = (Still(Arc::new(AtomicU64::new(1_000_000))), Arc::default());
     let cfg = CoreConfig {

@@ -1,9 +1,9 @@
-//! Stands for the kernel's eventfd and `ppoll` where a model checker runs the threads: the model's
-//! `sync` gives lock and condition.
+//! Replaces the kernel's eventfd and `ppoll` where a model checker runs the threads; lock and
+//! condition come from the model's `sync`.
 
 use crate::platform::sync::{Condvar, Mutex};
 
-#[allow(dead_code)] // a model's sleep has no other end than a call
+#[allow(dead_code)] // only a call ends a model's sleep
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     Called,
@@ -25,7 +25,7 @@ impl Event {
     pub fn clear(&self) {
         *self.0.lock().unwrap() = false;
     }
-    /// No deadline: a sleep that nobody ends is a deadlock, which the model checker reports.
+    /// Has no deadline: the model checker reports a sleep without end as a deadlock.
     pub fn wait(&self, _: &[i32], _: u64) -> Woken {
         let mut raised = self.0.lock().unwrap();
         while !*raised {

@@ -1,20 +1,20 @@
-//! A limit to loops that wait for something, so that a test that waits in vain fails.
+//! Time limit for loops that wait, so that a test that waits in vain fails.
 
 use std::time::{Duration, Instant};
 
-/// Far more than any wait takes, also on a busy machine.
+/// Far longer than any wait, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs out after [`LIMIT`].
+/// Expires after [`LIMIT`].
 pub struct Limit(Instant);
 
 impl Limit {
-    /// Begins now.
+    /// Starts the limit.
     pub fn begin() -> Limit {
         Limit(Instant::now())
     }
 
-    /// Panics once the time is over; `what` names the event that has not come.
+    /// Panics after the limit; `what` names the missing event.
     pub fn check(&self, what: &str) {
         assert!(self.0.elapsed() < LIMIT, "{what} within {LIMIT:?}");
     }

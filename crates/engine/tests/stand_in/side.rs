@@ -1,4 +1,4 @@
-//! A whole engine with one endpoint, over real sockets.
+//! An engine with one endpoint over real sockets.
 
 use marline_engine::settings::Settings;
 use marline_engine::{AvId, CqId, Engine, EpId, LogSink};
@@ -10,7 +10,7 @@ pub struct Side {
     pub av: AvId,
 }
 
-/// Opens one with these settings, by name.
+/// Opens an engine with these settings, by name.
 pub fn side(settings: &[(&str, &str)], sink: LogSink) -> Side {
     let lookup = |name: &str| {
         let given = settings.iter().find(|(n, _)| *n == name);

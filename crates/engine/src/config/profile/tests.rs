@@ -1,4 +1,4 @@
-//! Profiles of machines, whole, damaged, and of other machines.
+//! Profiles of machines: valid, damaged, and of other machines.
 
 use super::*;
 use crate::config::settings::Settings;
@@ -33,7 +33,7 @@ pub(crate) fn profile_with(rates: &[(&str, f64)]) -> Profile {
     }
 }
 
-/// A directory that goes away.
+/// A directory that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -147,7 +147,7 @@ fn numbers_out_of_bounds_and_unknown_names_are_refused() {
     assert!(Profile::parse("\0\u{1}garbage").is_err());
 }
 
-/// Profiles of versions that did not measure streams say nothing of them.
+/// Profiles of versions that did not measure streams have no values for them.
 #[test]
 fn streams_are_as_measured_or_as_usual() {
     let mut profile = profile_with(&[("crc64-nvme", 20.0), ("xxh3", 18.0)]);

@@ -1,4 +1,4 @@
-//! A counter that does what counters of machines do that sleep or move.
+//! A counter that behaves like those of machines that are suspended or migrated.
 
 use super::*;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Two ticks a nanosecond, or what it is set to; each look at the clock takes 10 ns.
+/// A counter of two ticks per nanosecond, or of a rate that is set; each reading of the clock takes
+/// 10 ns.
 #[derive(Debug)]
 struct Fake {
     ticks: AtomicU64,
@@ -42,7 +43,8 @@ fn clock() -> CounterClock<Fake> {
 }
 
 impl CounterClock<Fake> {
-    /// Lets so much time pass in steps of 50 us, as a program that polls; how much that seemed.
+    /// Lets time pass in steps of 50 us like a polling program; returns the time that the clock
+    /// showed.
     fn poll_for(&self, ns: u64) -> u64 {
         let (start, end) = (self.now_ns(), self.source.ns.load(SeqCst) + ns);
         let mut last = start;
@@ -55,7 +57,7 @@ impl CounterClock<Fake> {
         last - start
     }
 
-    /// The counter is somewhere else from now on; what the time was before and is after that.
+    /// Sets the counter to another value; returns the clock's time before and after.
     fn jump(&self, ticks: u64) -> (u64, u64) {
         let before = self.now_ns();
         self.source.ticks.store(ticks, SeqCst);
@@ -67,8 +69,8 @@ fn assert_close(seemed: u64, real: u64, by: u64) {
     assert!(seemed.abs_diff(real) <= by, "{seemed} in {real}");
 }
 
-/// After hibernation the counter begins at nothing: time stood still until it was back where it
-/// had been, and no timer went off.
+/// After hibernation the counter restarts at 0: a naive clock would stand still until the counter
+/// is back, and no timer would ring.
 #[test]
 fn time_goes_on_when_the_counter_was_set_back() {
     for ticks in [0, 5, 999 * SECOND, 1_000 * SECOND] {
@@ -77,12 +79,12 @@ fn time_goes_on_when_the_counter_was_set_back() {
         let (before, after) = clock.jump(ticks);
         assert!(after >= before && after <= before + 2 * SPAN_NS);
         assert_close(clock.poll_for(10 * SECOND), 10 * SECOND, 2 * SPAN_NS);
-        // What it was ahead of the clock it stays.
+        // Its lead over the clock stays constant.
         assert_close(clock.poll_for(10 * SECOND), 10 * SECOND, MS);
     }
 }
 
-/// A host that runs for longer: time leapt by an hour.
+/// A host with a longer uptime: a naive clock would leap by hours.
 #[test]
 fn time_does_not_leap_with_the_counter() {
     for hours in [1, 1_000, 1_000_000] {
@@ -96,7 +98,7 @@ fn time_does_not_leap_with_the_counter() {
     }
 }
 
-/// Small jumps stay within a line: time is wrong by as much, for its span.
+/// Small jumps stay within a line: time is wrong by their size for a span.
 #[test]
 fn small_jumps_are_found_at_the_end_of_a_line() {
     let clock = clock();
@@ -131,7 +133,7 @@ fn a_process_that_sleeps_long_wakes_at_the_right_time() {
     assert_eq!(clock.ruler.lock().unwrap().jumps, 0);
 }
 
-/// A counter that jumps all the time is not used any more; time goes on, and is not far ahead.
+/// A counter that jumps again and again is abandoned; time continues without a large lead.
 #[test]
 fn a_counter_that_never_stops_jumping_is_given_up() {
     let clock = clock();
@@ -145,7 +147,7 @@ fn a_counter_that_never_stops_jumping_is_given_up() {
     assert_close(clock.poll_for(10 * SECOND), 10 * SECOND, MS);
 }
 
-/// Another core's counter may be a little behind.
+/// Another core's counter may lag a little.
 #[test]
 fn a_counter_that_is_a_little_behind_stands_still_for_a_moment() {
     let clock = clock();
@@ -156,7 +158,8 @@ fn a_counter_that_is_a_little_behind_stands_still_for_a_moment() {
     assert_eq!(clock.ruler.lock().unwrap().jumps, 0);
 }
 
-/// Whoever cannot draw a line, as a forked child whose parent was about it, has the clock.
+/// A thread that cannot draw a line, for example in a forked child whose parent was drawing it,
+/// uses the clock.
 #[test]
 fn nobody_waits_for_the_one_who_draws() {
     let clock = clock();
@@ -168,7 +171,7 @@ fn nobody_waits_for_the_one_who_draws() {
     clock.poll_for(10 * SECOND);
 }
 
-/// Threads hand the latest time to each other, while the counter jumps now and then.
+/// Threads pass the latest time to each other, while the counter jumps from time to time.
 #[test]
 fn time_never_goes_backwards_across_threads_and_jumps() {
     let (clock, latest, over) = (clock(), AtomicU64::new(0), AtomicBool::new(false));
