@@ -365,154 +365,166 @@ const GIB: u64 = 1024 * MIB;
 /// the headers and one block of 448 bytes, the smallest piece of a message.
 const MTU_MIN: u64 = 576 - 28;
 
-// The help of a row is its doc comment: one sentence per line, units said.
+// The doc comment of a row is its help text: whole sentences with units.
 settings! {
     /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails by
-    /// UDP, with TCP where UDP does not pass; behind udp: or tcp: (tcp:eth0) by this alone; behind
-    /// later: (later:eth1, later:eth*, or this alone) what may come in mid-run; behind ud:, rc: or
-    /// uc: (rc:mlx5_0) ports of InfiniBand and RoCE by verbs; and shm for memory shared with the
-    /// other processes of the host; empty: every usable interface.
+    /// UDP, with TCP where UDP does not pass. A prefix udp: or tcp: (tcp:eth0) restricts a rail to
+    /// that kind; later: (later:eth1, later:eth*, or later: alone) names interfaces that may appear
+    /// while the job runs; ud:, rc: or uc: (rc:mlx5_0) names ports of InfiniBand and RoCE for
+    /// verbs; shm means memory shared with other processes of the host. Empty: every usable
+    /// interface.
     rails: Vec<String> = "", Kind::List;
-    /// Memory shared with the other processes of the host as a rail, as if shm had been named.
+    /// Use memory shared with other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;
-    /// By shared memory, long messages are read out of the sender's memory, where the kernel allows
-    /// it, by a peer that is slow to read the ring; off: all of them go through the ring.
+    /// In shared memory, a peer that reads the ring slowly reads long messages from the sender's
+    /// memory instead, where the kernel allows it; off: all messages go through the ring.
     one_copy: bool = "on", Kind::Switch;
-    /// How the rails to a peer share the work: stripe (large messages over all rails),
-    /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work
-    /// where they reach, as in prefer=tcp).
+    /// Use of several rails to a peer: stripe (large messages over all rails), active-standby (one
+    /// rail carries, the others are standby) or prefer=KIND (rails of that kind carry where they
+    /// reach the peer, as in prefer=tcp).
     policy: RailsPolicy = "stripe", Kind::Policy;
-    /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves
-    /// one process per host.
+    /// UDP (and TCP) port of every rail; peers send from any port; 0: any free port. Suits one
+    /// process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
-    /// Ports of everything that peers send to, by UDP, TCP and multicast, for firewalls: each
-    /// process of a host takes one (two where its MPI opens two domains), and a range that is too
-    /// small is an error; the same in all processes of a job; empty: any.
+    /// Ports on which peers are received, by UDP, TCP and multicast, for firewalls. Each process of
+    /// a host takes one (two where its MPI opens two domains), and a range that is too small is an
+    /// error. The same in all processes of a job; empty: any.
     ports: PortRange = "", Kind::Ports;
-    /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
-    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
+    /// End-to-end payload checksum: a class (strong, fast), a preset from the literature
+    /// (newmadeleine-fnv, newmadeleine-crc) or an algorithm. If peers differ, the more trusted one
+    /// is used.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
-    /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
+    /// Rails with a different checksum, as in eth0=none,eth1=crc32c; empty: none.
     checksum_rails: RailChecksums = "", Kind::RailChecksums;
-    /// Messages shorter than so many bytes travel without a payload checksum.
+    /// Messages shorter than this many bytes have no payload checksum.
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
-    /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
+    /// Messages longer than this many bytes have no payload checksum; 0: no limit.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
-    /// Threads that make slow sums of long messages beside the application: auto (one or two, on
-    /// cores that nobody uses; none where there are none) or as many as this, on any cores of the
-    /// job, whatever the sums cost; 0: none.
+    /// Threads that compute slow checksums of long messages beside the application: auto (one or
+    /// two on idle cores, none without idle cores) or a number of threads on any cores of the job,
+    /// for checksums of any cost; 0: none.
     checksum_workers: Workers = "auto", Kind::Workers;
-    /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
-    /// without a payload checksum, so that both ways are seen in one process; 0: never.
+    /// For measurements: milliseconds per slice of CLOCK_MONOTONIC, every second of which is
+    /// without payload checksums, so that one process measures both; 0: none.
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
-    /// Damaged packets per million above which a rail is left for a better one; 0: never.
+    /// Damaged packets per million above which a rail is isolated if there is a better one; 0:
+    /// never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
-    /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
+    /// File with this machine's profile; empty: the file that `marline tune` writes; none: no
+    /// profile.
     profile: String = "", Kind::Text;
     /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
     /// FI_ATOMIC).
     rma: bool = "off", Kind::Switch;
-    /// Software reliability: acks, retransmission, failover. off is for comparison only. All
-    /// processes of a job need the same: peers that differ refuse each other at first contact.
+    /// Software reliability: acks, retransmission, failover. Off is for comparison only. All
+    /// processes of a job need the same value: peers that differ refuse each other at first
+    /// contact.
     reliability: bool = "on", Kind::Switch;
-    /// Kinds of rails without software reliability: what is lost on one of them ends the job with
-    /// an error, instead of being sent again. For comparison, and for networks that lose nothing.
+    /// Kinds of rails without software reliability: a lost packet there ends the job with an error
+    /// instead of being retransmitted. For comparison, and for networks that lose no packets.
     native: RailKinds = "", Kind::RailKinds;
-    /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
-    /// set, what the profile says.
+    /// Longest eager message in bytes; longer messages use rendezvous. The default is the profile's
+    /// value, if there is a profile.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
-    /// Bytes of the addresses that libfabric's callers exchange (not of text): 64 name up to four
-    /// rails over IPv4 for the first contact or two over IPv6, 48 two or one. The same on all
-    /// hosts; for programs that have no room for 64.
+    /// Bytes of the addresses that libfabric's callers exchange (not of their text). 64 bytes hold
+    /// four rails over IPv4 or two over IPv6 for the first contact, 48 bytes two or one. The same
+    /// on all hosts; 48 is for programs without room for 64.
     address_bytes: usize = "64", Kind::Number { min: 48, max: 64 };
-    /// The thread that answers peers while the application computes.
+    /// Run a thread that answers peers while the application computes.
     progress_thread: bool = "on", Kind::Switch;
-    /// Milliseconds without a progress call after which the progress thread takes over (1 where an
-    /// application is often without its processor).
+    /// Milliseconds without a progress call after which the progress thread takes over (1 for an
+    /// application that is often descheduled).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
-    /// Milliseconds of silence until a peer is dead for it (and 10 s more: links flap, connections
-    /// crawl). Time in which no rail of this host is up does not count. Evidence that a process is
-    /// gone ends it sooner, and refusals of its host that last for 10 s, or for this time where it
-    /// is shorter. `marline run` sets 5000 for jobs that go on without ranks that they lost.
+    /// Milliseconds of silence after which a peer is declared dead (plus 10 s, since links flap and
+    /// connections are slow). Time without any rail up on this host does not count. Evidence that
+    /// the process is gone declares it dead sooner, and so do refusals by its host that last for 10
+    /// s, or for this time if shorter. `marline run` sets 5000 for jobs that continue without lost
+    /// ranks.
     peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
-    /// Say on standard error, too, for which hosts one waits that are silent for 10 s, again each
-    /// 10 s. `marline run` and `marline env` switch it on.
+    /// Also report hosts on standard error that operations wait for and that have been silent for
+    /// 10 s, every 10 s. `marline run` and `marline env` switch this on.
     say_waits: bool = "off", Kind::Switch;
-    /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
-    /// one. `marline run` and `marline env` switch it on.
+    /// The death of a peer also ends tagged receives from any source: those that are posted, or
+    /// else the next one. `marline run` and `marline env` switch this on.
     any_source_fails: bool = "off", Kind::Switch;
-    /// Shortest repair timer, in microseconds: no retransmission by timer before.
+    /// Shortest retransmission timer (PTO) in microseconds.
     repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
-    /// Longest repair timer, in milliseconds: where doubling stops while the peer is heard.
+    /// Longest retransmission timer (PTO) in milliseconds, where doubling stops while the peer is
+    /// heard.
     repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
-    /// Microseconds that an ack which nobody waits for may wait for data to ride on.
+    /// Microseconds for which an ack may wait for data to carry it, unless the peer waits for the
+    /// ack.
     ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
-    /// Packets received on a path after which an ack leaves without waiting.
+    /// Packets received on a path after which an ack leaves immediately.
     ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
-    /// Bytes of eager messages that a peer may have under way to us unmatched, at first; a quarter
-    /// of it from the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`. A
-    /// peer that has half of it unread gets twice as much, up to a quarter of
-    /// `FI_MARLINE_UNEXPECTED_BYTES`, while half of that is not promised. Messages beyond it ask
-    /// first.
+    /// Initial credit per peer: bytes of eager messages in flight to this process without a
+    /// matching receive. New peers get a quarter of it once the sum for all peers would reach half
+    /// of `FI_MARLINE_UNEXPECTED_BYTES`. A peer with half of its credit unread gets twice as much,
+    /// up to a quarter of `FI_MARLINE_UNEXPECTED_BYTES`, while half of that is not promised.
+    /// Messages beyond the credit use rendezvous.
     credit_bytes_per_peer: usize = "1M", Kind::Bytes { min: 64 * KIB, max: GIB };
-    /// Bytes of unexpected messages kept for all peers together.
+    /// Bytes of unexpected messages retained for all peers together.
     unexpected_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
-    /// Bytes of sent messages kept for retransmission, for all peers together.
+    /// Bytes of sent messages retained for retransmission, for all peers together.
     log_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
-    /// Receive buffer in bytes asked of the kernel per rail; what it gives is what counts.
+    /// Receive buffer in bytes to request from the kernel per rail; the granted size is used.
     receive_buffer_bytes: usize = "8M", Kind::Bytes { min: 64 * KIB, max: GIB };
-    /// Send buffer in bytes asked of the kernel per rail.
+    /// Send buffer in bytes to request from the kernel per rail.
     send_buffer_bytes: usize = "4M", Kind::Bytes { min: 64 * KIB, max: GIB };
-    /// Connections of a TCP rail beyond which those that were used least lately are closed, until
-    /// they are wanted again; 0: an eighth of the descriptors that the process may have.
+    /// Connections of a TCP rail above which the least recently used ones are closed until they are
+    /// needed again; 0: an eighth of the process's limit of descriptors.
     tcp_connections: usize = "0", Kind::Number { min: 0, max: 1_048_576 };
-    /// Connections of a rail of InfiniBand or RoCE (`rc:`, `uc:`) beyond which those that were sent
-    /// on least lately are closed, until they are wanted again; 0: 150. A rail has 200 at most.
+    /// Connections of an InfiniBand or RoCE rail (`rc:`, `uc:`) above which those with the least
+    /// recent sends are closed until they are needed again; 0: 150. The limit is 200 per rail.
     verbs_connections: usize = "0", Kind::Number { min: 0, max: 200 };
-    /// Packets that leave for a peer as datagrams before it gets a connection of its own, on a rail
-    /// of InfiniBand or RoCE (`rc:`, `uc:`), whose packets are of the MTU and may be lost then; so
-    /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
+    /// Packets sent to a peer as datagrams before it gets a connection, on an InfiniBand or RoCE
+    /// rail (`rc:`, `uc:`). Such packets have the length of the MTU and may be lost, but peers with
+    /// little traffic need no queue pair. 0: connect at once.
     verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
-    /// Rails on each port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`): each has queue pairs of its
-    /// own, which switches may send other ways, and memory as of a port of its own. The others of
-    /// rc:mlx5_0 are called rc:mlx5_0/2 and so on.
+    /// Rails per port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`). Each has queue pairs, which
+    /// switches may route differently, and memory of its own, like a port. Further rails of
+    /// rc:mlx5_0 are named rc:mlx5_0/2 and so on.
     verbs_paths: usize = "1", Kind::Number { min: 1, max: 8 };
     /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
-    /// and write them into such of the receiver (up to 1 MiB and with sums), on rails of InfiniBand
-    /// or RoCE (`rc:`, `uc:`), instead of registering the program's memory for each.
+    /// and write them into registered buffers of the receiver (up to 1 MiB, with checksums), on
+    /// InfiniBand or RoCE rails (`rc:`, `uc:`), instead of registering the program's memory for
+    /// each message.
     verbs_staged: bool = "off", Kind::Switch;
-    /// Have receivers read long messages of up to 1 GiB from their senders' memory (RDMA read), on
-    /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written; the same
+    /// Let receivers read long messages of up to 1 GiB from their senders' memory (RDMA read) on
+    /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written. The same
     /// in all processes of a job.
     verbs_reads: bool = "off", Kind::Switch;
-    /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
+    /// Let the kernel or the card segment large sends into packets (UDP GSO), where supported.
     gso: bool = "on", Kind::Switch;
-    /// Let the kernel take long messages from the sender's memory and put them into the receiver's
-    /// without a copy on the way, where large sends arrive as they were sent.
+    /// Let the kernel copy long messages from the sender's memory directly into the receiver's,
+    /// where large sends arrive in one piece.
     direct: bool = "on", Kind::Switch;
-    /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
+    /// Let the kernel join received packets into batches (UDP GRO), where supported.
     gro: bool = "on", Kind::Switch;
-    /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
+    /// Longest datagram in bytes of UDP payload; 0: discovered per path.
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Long sends of a burst leave from the program's memory and end when their bytes are delivered
-    /// or kept elsewhere. For programs to which the end of a send only says that their memory is
-    /// free, as in MPI; for others a send that is to be delivered ends when it is.
+    /// or copied. For programs that take the end of a send only as permission to reuse its memory,
+    /// as in MPI; a send with FI_DELIVERY_COMPLETE still ends at its delivery.
     borrow: bool = "off", Kind::Switch;
-    /// Sends of a burst that leave at once before later ones are collected into packets.
+    /// Sends of a burst that leave immediately before later ones are coalesced into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
-    /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
-    /// the number of ranks. All ranks of a communicator need the same: else it has no multicast.
+    /// Scheme of acknowledgement and repair for multicast broadcasts, for comparison; usual depends
+    /// on the number of ranks. All ranks of a communicator need the same value: otherwise it has no
+    /// multicast.
     multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
-    /// Processes of one host share the sockets of multicast groups: one reads for all.
+    /// Share the sockets of multicast groups among the processes of a host: one process reads for
+    /// all.
     multicast_share: bool = "off", Kind::Switch;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
-    /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
+    /// Directory for statistics pages; empty or missing: /dev/shm, where pages are removed at
+    /// close.
     stats_dir: String = "", Kind::Text;
-    /// At its end rank 0 (and a process whose rank is not known) writes to standard error what it
-    /// sent over which rails, and what went wrong. `marline env` switches it on.
+    /// At its end rank 0 (and a process of unknown rank) prints its traffic per rail and all
+    /// problems on standard error. `marline env` switches this on.
     summary: bool = "off", Kind::Switch;
 }
 
