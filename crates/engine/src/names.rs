@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_the_address_that_it_was_made_of() {
+    fn texts_are_parsed_to_the_same_address() {
         let near = RailAddr::new(RailKind::Shm, &[7; 16]);
         for (rails, place) in [
             (
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_told_why() {
+    fn texts_that_are_no_address_are_refused_with_a_reason() {
         let whole = text_of(&blob(&[udp("10.1.0.1", 4_000)])).unwrap();
         let elsewhere = whole.replacen("10.1.0.1", "10.1.0.2", 1);
         let cut = &whole[..whole.len() - 6];

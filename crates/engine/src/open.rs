@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rails_that_are_not_here_are_told_by_the_setting_that_names_them() {
+    fn missing_rails_are_reported_with_the_setting_that_names_them() {
         let rails = |name: &str| (name == "rails").then(|| "lo,eth77".to_owned());
         let mut settings = Settings::from_lookup(rails).unwrap();
         let said = rails_here(&settings).unwrap_err();

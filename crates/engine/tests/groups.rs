@@ -174,7 +174,7 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
 
 /// Where windows are small, a root waits for members that sleep instead of reading.
 #[test]
-fn nobody_sleeps_where_a_window_is_small() {
+fn no_member_sleeps_with_a_small_window() {
     for (scheme, dozes) in [("basic", false), ("window", true)] {
         let settings = vec![("rails", "lo"), ("multicast_scheme", scheme)];
         let members = members(2, |_| settings.clone());
@@ -214,7 +214,7 @@ fn nothing_is_damaged_where_probes_follow_chunks() {
 }
 
 #[test]
-fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
+fn broadcasts_arrive_despite_loss_damage_duplicates_and_delay() {
     let _alone = damage();
     let faults = "seed=5;tx:drop=0.05;tx:corrupt=0.02;tx:duplicate=0.02;tx:reorder=0.02";
     let members = members(3, |_| vec![("rails", "lo"), ("faults", faults)]);
@@ -228,7 +228,7 @@ fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
 /// A batch contains the first packet of a broadcast after a damaged chunk of it: later packets of
 /// the batch are right, and stay so.
 #[test]
-fn what_came_early_and_damaged_is_not_put_over_what_is_right() {
+fn damaged_early_chunks_do_not_overwrite_good_ones() {
     let _alone = damage();
     let faults = "seed=5;tx:drop=0.02;tx:corrupt=0.2;tx:reorder=0.02";
     let members = members(3, |_| vec![("rails", "lo"), ("faults", faults)]);
@@ -251,7 +251,7 @@ fn members_hear_each_other_if_multicast_is_carried() {
 }
 
 #[test]
-fn whoever_is_killed_ends_what_waits_for_it() {
+fn a_killed_member_ends_operations_that_wait_for_it() {
     let mut members = members(3, |at| {
         let mut settings = vec![("rails", "lo"), ("peer_timeout_ms", "1000")];
         // Its process stops when the test stops polling for it.
@@ -285,7 +285,7 @@ fn whoever_is_killed_ends_what_waits_for_it() {
 }
 
 #[test]
-fn what_is_not_of_this_endpoint_is_refused() {
+fn groups_of_other_endpoints_are_refused() {
     let (engine, ep, _) = engine(&[("rails", "lo")]);
     let card = engine.group_card(ep).unwrap();
     let refused = |me: u16, cards: &[&[u8]]| {

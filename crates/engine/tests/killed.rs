@@ -190,7 +190,7 @@ fn random(below: u64) -> u64 {
 }
 
 #[test]
-fn whoever_is_killed_inside_a_host_is_told_by_evidence() {
+fn a_killed_process_of_the_same_host_is_detected_by_evidence() {
     let kills = std::env::var("MARLINE_KILLS").map_or(1, |n| n.parse().expect("a number"));
     let mut silent = Vec::new();
     for manner in [Manner::Polls, Manner::Computes, Manner::Waits] {

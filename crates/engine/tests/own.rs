@@ -163,7 +163,7 @@ fn sends_that_borrow_end_without_their_receives() {
 
 /// Loopback messages have no checksum, and their statistics row names none.
 #[test]
-fn the_statistics_name_no_checksum_of_what_stays_here() {
+fn the_statistics_name_no_checksum_for_loopback() {
     let dir = std::env::temp_dir().join(format!("marline-own-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let own = Own::open(&[("stats_dir", dir.to_str().unwrap())]);
@@ -180,7 +180,7 @@ fn the_statistics_name_no_checksum_of_what_stays_here() {
 }
 
 #[test]
-fn a_receive_that_is_too_short_says_so_and_nothing_is_written_beyond_it() {
+fn a_short_receive_is_reported_as_truncated_without_overrun() {
     let own = Own::open(&[]);
     for len in [1_000, 300_000] {
         let (mut sent, mut got) = (content(3, len), vec![0xee; len]);
@@ -329,7 +329,7 @@ fn one_buffer_taken_back_keeps_what_came_before() {
 }
 
 #[test]
-fn own_memory_is_read_and_what_is_not_registered_is_refused() {
+fn own_memory_is_read_only_where_registered() {
     let own = Own::open(&[]);
     let (mut region, mut got) = (content(5, 100_000), vec![0; 70_000]);
     let base = region.as_mut_ptr();
@@ -378,7 +378,7 @@ fn remote(own: &Own, context: usize, mine: &mut [u8], at: u64, key: u64) -> Opti
 }
 
 #[test]
-fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
+fn own_memory_is_written_only_where_registered_for_writing() {
     let own = Own::open(&[]);
     let (mut region, mut sent) = (vec![0; 100_000], content(5, 70_000));
     let base = region.as_mut_ptr();

@@ -27,7 +27,7 @@ impl Side {
 /// The progress thread panics while the application continues to poll, and closes. No completion
 /// returns the posted memory, which the program may have reused by then.
 #[test]
-fn what_was_posted_before_a_panic_is_not_sent_after_it() {
+fn sends_posted_before_a_panic_do_not_leave_after_it() {
     let (healthy, poisoned) = (side(0), side(0));
     let mut bytes = [7; 300];
     for side in [&healthy, &poisoned] {
@@ -47,7 +47,7 @@ fn what_was_posted_before_a_panic_is_not_sent_after_it() {
 /// A caller that waits for a completion would wait for ever. Earlier completions are still
 /// delivered.
 #[test]
-fn whoever_waits_hears_of_a_panic() {
+fn a_waiting_caller_is_notified_of_a_panic() {
     let side = side(0);
     let flags = OpFlags::COMPLETION;
     let message = SendReq {

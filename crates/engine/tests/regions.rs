@@ -88,7 +88,7 @@ fn content(len: usize) -> Vec<u8> {
 
 /// Short operations travel as RPCs, long ones do not.
 #[test]
-fn pieces_are_one_behind_the_other() {
+fn pieces_are_contiguous_for_peers() {
     let (mut a, mut b, mut c) = (vec![0; 100], vec![0; 30_000], vec![0; 20]);
     let own = Own::open(
         &[iov(&mut b), iov(&mut a), iov(&mut []), iov(&mut c)],
@@ -109,7 +109,7 @@ fn pieces_are_one_behind_the_other() {
 }
 
 #[test]
-fn addresses_are_of_one_piece_or_of_some_without_a_gap() {
+fn accesses_by_address_stay_in_adjacent_pieces() {
     let mut memory = vec![0; 3_000];
     let base = memory.as_mut_ptr() as u64;
     let (first, rest) = memory.split_at_mut(1_000);

@@ -101,7 +101,7 @@ fn lives(engines: usize, each: usize) {
 }
 
 #[test]
-fn whoever_joins_is_served_and_the_last_ends_the_thread() {
+fn members_are_served_and_the_last_ends_the_thread() {
     shuttle::check_random(|| lives(2, 2), ORDERS);
 }
 

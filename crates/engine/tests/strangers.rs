@@ -116,7 +116,7 @@ fn a_direct_write_with_a_damaged_head_is_one_damaged_packet() {
 
 /// A port scan says nothing about cards, cables and switch ports.
 #[test]
-fn what_is_not_for_us_is_neither_damage_nor_another_version() {
+fn foreign_packets_are_neither_damaged_nor_of_another_version() {
     let rail = counted(|_| [1, 40, 48, 100, 1_400].map(|len| vec![0xa7; len]).to_vec());
     let found = (rail.corrupt_heads, rail.wrong_version, rail.truncated);
     assert_eq!(found, (0, 0, 2));

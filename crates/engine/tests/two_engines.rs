@@ -169,7 +169,7 @@ fn drops_duplicates_and_flipped_bits_are_repaired_and_counted() {
 }
 
 #[test]
-fn whoever_closes_before_his_sends_arrive_is_told_whom_they_were_for() {
+fn a_close_before_delivery_names_the_receivers() {
     let lines = Lines::default();
     let a = side_that_logs(&[("rails", "lo"), ("faults", "tx:drop=1")], &lines);
     let b = side(&[("rails", "lo")]);
@@ -209,7 +209,7 @@ fn peers_that_ask_for_different_checksums_agree_and_say_so() {
 }
 
 #[test]
-fn two_strong_checksums_are_no_news() {
+fn two_strong_checksums_are_not_reported() {
     let (a, b) = (Lines::default(), Lines::default());
     let with = |checksum, lines| side_that_logs(&[("rails", "lo"), ("checksum", checksum)], lines);
     exchange_between(with("crc64-nvme", &a), with("crc64-nh", &b), 120);
@@ -318,7 +318,7 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
 /// An application that is notified of a dead peer may end its job, and with it this process: by
 /// then the page has the death.
 #[test]
-fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
+fn a_dead_peer_is_on_the_page_before_the_application_is_notified() {
     let dir = std::env::temp_dir().join(format!("marline-dead-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let settings = [
@@ -359,7 +359,7 @@ fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
 
 /// Like rank 0 of a job that a batch system started.
 #[test]
-fn a_process_says_at_its_end_what_it_sent_if_asked() {
+fn a_process_prints_its_summary_at_its_end_if_enabled() {
     for (asked, told) in [("on", 1), ("off", 0)] {
         let lines = Lines::default();
         let speaks = side_that_logs(&[("rails", "lo"), ("summary", asked)], &lines);
@@ -388,7 +388,7 @@ fn a_process_says_at_its_end_what_it_sent_if_asked() {
 /// MPICH yields after each poll without completions, which polls that serve a peer are: the peer's
 /// next request had to wait for that.
 #[test]
-fn who_serves_a_peer_expects_more() {
+fn a_process_that_serves_a_peer_expects_more() {
     let (a, b) = (side(&[("rails", "lo")]), side(&[("rails", "lo")]));
     meet(&a, &b);
     let (mut memory, mut from) = ([0u8; 8], [7u8; 8]);

@@ -198,7 +198,7 @@ fn await_message(engine: &Engine<Slow>, ep: EpId, flags: OpFlags) {
 /// the progress thread could not get the lock meanwhile, and the peers declared a live process
 /// dead.
 #[test]
-fn the_progress_thread_polls_while_the_application_has_given_its_processor_away() {
+fn the_progress_thread_polls_while_the_application_has_yielded() {
     let (engine, system, polls) = engine(1);
     let seen = Arc::new(Mutex::new(None));
     let (thread, time, out) = (engine.clone(), system.now_ns.clone(), seen.clone());
@@ -225,7 +225,7 @@ fn the_progress_thread_polls_while_the_application_has_given_its_processor_away(
 /// for 5-58 s and were declared dead. An engine that has met other processes sleeps instead; an
 /// occasional yield tests whether they are still there, and without them it does not sleep.
 #[test]
-fn who_shares_its_processor_sleeps_instead_of_yielding() {
+fn an_engine_on_a_shared_core_sleeps_instead_of_yielding() {
     let (engine, system, _) = engine(1);
     await_message(&engine, endpoint(&engine), OpFlags::default());
     let poll = || (0..10_000).for_each(|_| engine.progress());
@@ -267,7 +267,7 @@ fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
 /// Found with 4 ranks of MPICH on 2 cores: a barrier within a host, which MPICH makes in shared
 /// memory of its own, took 1 to 2 ms, as each rank slept until a packet that never came.
 #[test]
-fn who_awaits_no_packet_does_not_sleep_until_one_comes() {
+fn without_awaited_packets_no_sleep_waits_for_one() {
     let (waits, computes) = (100_000, 3_000_000);
     let nothing = |_: &Engine<Slow>, _| {};
     assert_eq!(longest_sleep(&nothing, waits), 0);
@@ -283,7 +283,7 @@ fn who_awaits_no_packet_does_not_sleep_until_one_comes() {
 
 /// An open operation, or a peek, awaits a packet.
 #[test]
-fn who_awaits_a_packet_sleeps_until_one_comes() {
+fn with_awaited_packets_a_sleep_waits_for_one() {
     let receive = |engine: &Engine<Slow>, ep| await_message(engine, ep, OpFlags::default());
     let peek = OpFlags {
         peek: true,
@@ -314,7 +314,7 @@ fn who_awaits_a_packet_sleeps_until_one_comes() {
 /// A caller that waits for a broadcast yields by itself between two polls. If another process took
 /// the core, later polls know that.
 #[test]
-fn a_look_is_one_poll_and_its_callers_offers_teach() {
+fn a_look_is_one_poll_and_its_callers_yields_are_learnt_from() {
     let (engine, system, polls) = engine(1);
     await_message(&engine, endpoint(&engine), OpFlags::default());
     engine.look(); // the first poll covers all rails, twice
@@ -345,7 +345,7 @@ fn share(system: &Slow, times: &Arc<AtomicU64>, took_ns: u64) {
 /// Found with two ranks beside two busy processes on 2 cores: one poll per slice of 4 ms, so that
 /// the second rail was read every 64 ms and declared down (70 failovers in 13 s without any fault).
 #[test]
-fn the_first_poll_after_an_absence_reads_every_rail() {
+fn the_first_poll_after_a_gap_reads_every_rail() {
     let (engine, system, polls) = engine(3);
     engine.progress();
     for _ in 0..10 {
@@ -361,7 +361,7 @@ fn the_first_poll_after_an_absence_reads_every_rail() {
 
 /// Packets may arrive even on paths without expected packets.
 #[test]
-fn where_nothing_is_expected_is_polled_now_and_then() {
+fn paths_without_expected_packets_are_polled_occasionally() {
     let rests = Arc::default();
     let (engine, system, polls) = engine_with(1, &rests);
     let since = |work: &dyn Fn()| {
@@ -392,7 +392,7 @@ fn where_nothing_is_expected_is_polled_now_and_then() {
 
 /// With the same two ranks the thread slept for 10 ms of each slice without the application.
 #[test]
-fn the_thread_hurries_for_an_application_that_is_away_much() {
+fn the_tick_is_short_for_an_often_descheduled_application() {
     let (engine, system, _) = engine(1);
     let tick = |engine: &Engine<Slow>| {
         let (next, _) = engine.thread_turn(false);
@@ -465,7 +465,7 @@ fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
 /// A program that has the response to its last remote operation is not waiting: MPICH polls twice
 /// more before a flush returns, and eight polls of each socket delayed its next operation.
 #[test]
-fn polls_after_the_last_answer_look_once() {
+fn polls_after_the_last_response_poll_once() {
     let (engine, system, polls) = engine(1);
     let ep = endpoint(&engine);
     let looks = || {

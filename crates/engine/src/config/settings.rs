@@ -391,8 +391,7 @@ settings! {
     /// error. The same in all processes of a job; empty: any.
     ports: PortRange = "", Kind::Ports;
     /// End-to-end payload checksum: a class (strong, fast), a preset from the literature
-    /// (newmadeleine-fnv, newmadeleine-crc) or an algorithm. If peers differ, the more trusted one
-    /// is used.
+    /// (newmadeleine-fnv, newmadeleine-crc) or a name; if peers differ, the more trusted is used.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
     /// Rails with a different checksum, as in eth0=none,eth1=crc32c; empty: none.
     checksum_rails: RailChecksums = "", Kind::RailChecksums;
@@ -409,18 +408,15 @@ settings! {
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
-    /// Damaged packets per million above which a rail is isolated if there is a better one; 0:
-    /// never.
+    /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
-    /// File with this machine's profile; empty: the file that `marline tune` writes; none: no
-    /// profile.
+    /// File with this machine's profile; empty: that of `marline tune`; none: no profile.
     profile: String = "", Kind::Text;
     /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
     /// FI_ATOMIC).
     rma: bool = "off", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. Off is for comparison only. All
-    /// processes of a job need the same value: peers that differ refuse each other at first
-    /// contact.
+    /// processes of a job need the same value: peers that differ refuse each other at once.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: a lost packet there ends the job with an error
     /// instead of being retransmitted. For comparison, and for networks that lose no packets.
@@ -439,9 +435,8 @@ settings! {
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
     /// Milliseconds of silence after which a peer is declared dead (plus 10 s, since links flap and
     /// connections are slow). Time without any rail up on this host does not count. Evidence that
-    /// the process is gone declares it dead sooner, and so do refusals by its host that last for 10
-    /// s, or for this time if shorter. `marline run` sets 5000 for jobs that continue without lost
-    /// ranks.
+    /// the process is gone declares it dead sooner, and so do refusals by its host that last for
+    /// 10 s, or this time if shorter. `marline run` sets 5000 for jobs that survive lost ranks.
     peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
     /// Also report hosts on standard error that operations wait for and that have been silent for
     /// 10 s, every 10 s. `marline run` and `marline env` switch this on.
@@ -451,11 +446,9 @@ settings! {
     any_source_fails: bool = "off", Kind::Switch;
     /// Shortest retransmission timer (PTO) in microseconds.
     repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
-    /// Longest retransmission timer (PTO) in milliseconds, where doubling stops while the peer is
-    /// heard.
+    /// Longest retransmission timer (PTO) in milliseconds while the peer is heard.
     repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
-    /// Microseconds for which an ack may wait for data to carry it, unless the peer waits for the
-    /// ack.
+    /// Microseconds for which an ack that the peer does not wait for may wait for data.
     ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
     /// Packets received on a path after which an ack leaves immediately.
     ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
@@ -515,13 +508,11 @@ settings! {
     /// on the number of ranks. All ranks of a communicator need the same value: otherwise it has no
     /// multicast.
     multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
-    /// Share the sockets of multicast groups among the processes of a host: one process reads for
-    /// all.
+    /// Processes of one host share the sockets of multicast groups: one process reads for all.
     multicast_share: bool = "off", Kind::Switch;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
-    /// Directory for statistics pages; empty or missing: /dev/shm, where pages are removed at
-    /// close.
+    /// Directory for statistics pages; empty or missing: /dev/shm, with removal at close.
     stats_dir: String = "", Kind::Text;
     /// At its end rank 0 (and a process of unknown rank) prints its traffic per rail and all
     /// problems on standard error. `marline env` switches this on.
@@ -530,11 +521,7 @@ settings! {
 
 impl Settings {
     /// Reads every row through `lookup`, which takes names as in the table. Absent and empty values
-    /// mean the default.
-    ///
-    /// # Errors
-    ///
-    /// A text for the user about the first value that is not allowed.
+    /// mean the default. The error is a text for the user about the first value not allowed.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         for row in TABLE {

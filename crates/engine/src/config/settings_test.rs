@@ -105,7 +105,7 @@ fn malformed_values_are_refused_by_name() {
 
 /// Below it only the shortest messages would fit a packet.
 #[test]
-fn the_smallest_datagram_holds_a_granule_and_its_heads() {
+fn the_smallest_datagram_holds_a_block_and_its_headers() {
     use marline_wire::{EAGER_LEN, HEADER_LEN};
     assert!(MTU_MIN >= HEADER_LEN as u64 + EAGER_LEN as u64 + GRANULE);
     assert_eq!(with("mtu", "0").unwrap().mtu, 0);

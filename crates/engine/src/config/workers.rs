@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_counted_or_left_to_the_machine() {
+    fn workers_are_a_number_or_automatic() {
         for text in ["auto", "0", "8"] {
             assert_eq!(
                 Workers::parse(text).map(|w| w.name()).as_deref(),

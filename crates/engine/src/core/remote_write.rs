@@ -363,7 +363,7 @@ mod tests {
     use marline_rails::{Caps, RemoteWrites};
 
     #[test]
-    fn only_memory_that_is_written_unseen_is_spoilt() {
+    fn only_memory_for_writes_of_unknown_completion_is_poisoned() {
         let caps = |remote_write, knows_landed| Caps {
             remote_write,
             knows_landed,

@@ -1,8 +1,8 @@
 //! Chooses the cheaper of two methods: both are timed a few times, then the cheaper one is used for
 //! a while.
 
-/// Timings per method. An interrupted run costs many times as much, but does not move the median of
-/// an odd number.
+/// Timings per method, an odd number. Their median is the method's cost: an interrupted run, which
+/// takes many times as long, does not move it.
 const TRIES: usize = 15;
 /// Runs of the cheaper method before both are timed again, since other load on the machine changes.
 /// A method of twice the cost then adds 1.5 %.

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_starts_the_quiet_anew() {
+    fn an_end_restarts_the_time_without_ends() {
         let mut b = Borrowed {
             ended: true,
             ..Borrowed::default()

@@ -116,7 +116,7 @@ mod tests {
 
     /// Every 64 bytes and the last word change; memory around stays.
     #[test]
-    fn every_line_of_granted_memory_is_spoilt() {
+    fn every_cache_line_of_granted_memory_is_poisoned() {
         for len in [8, 9, 63, 64, 65, 72, 128, 1_000] {
             let mut bytes = vec![7u8; len + 2];
             spoil(bytes[1..].as_mut_ptr(), len, u64::MAX);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_cut_are_copied_to_where_they_belong_and_no_further() {
+    fn pieces_of_any_length_are_copied_to_their_place_only() {
         let mut from: Vec<u8> = (0..100).collect();
         for (cuts, cuts_to) in [
             (&[0, 100][..], &[0, 120][..]),

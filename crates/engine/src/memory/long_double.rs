@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_number_mean_nothing() {
+    fn padding_bytes_are_ignored() {
         let (mut a, b) = ([0x11; 16], Long::from(1.5).to_ne_bytes());
         a[..USED].copy_from_slice(&b[..USED]);
         assert_eq!(Long::from_ne_bytes(a), Long::from_ne_bytes(b));
     }
 
     #[test]
-    fn what_is_no_number_is_no_least_one() {
+    fn nan_is_not_the_minimum() {
         let (nan, two) = (Long::from(f32::NAN), Long::from(2.0));
         assert!(nan != nan && nan.min(two) == two && two.max(nan) == two);
         assert!(Long::from(0.0) == Long::from(-0.0));

@@ -84,7 +84,7 @@ fn parts_are_summed_ahead() {
 
 /// A fast checksum costs less than handing the memory out.
 #[test]
-fn only_slow_sums_are_given_away() {
+fn only_slow_sums_are_handed_out() {
     let mut sums = Sums::new();
     let slots = sums.share(Box::new(|| {}), false);
     slots.on_duty(true);
@@ -104,7 +104,7 @@ fn only_slow_sums_are_given_away() {
 }
 
 #[test]
-fn what_no_worker_has_begun_is_taken_back() {
+fn parts_that_no_worker_has_begun_are_withdrawn() {
     let mut bytes = vec![1; 4_096];
     let (place, mut sums) = (message(&mut bytes), Sums::new());
     let slots = sums.share(Box::new(|| {}), true);
@@ -127,7 +127,7 @@ fn what_no_worker_has_begun_is_taken_back() {
 }
 
 #[test]
-fn memory_is_nobodys_after_its_operation() {
+fn no_worker_reads_memory_after_its_operation() {
     let mut bytes = vec![1; 64 * SLOTS];
     let (place, mut sums) = (message(&mut bytes), Sums::new());
     let slots = sums.share(Box::new(|| {}), true);

@@ -116,7 +116,7 @@ mod tests {
     use crate::memory::op_table::Pieces;
 
     #[test]
-    fn bytes_of_any_length_come_to_any_place_and_no_further() {
+    fn bytes_of_any_length_are_stored_at_any_offset_only() {
         let bytes: Vec<u8> = (1..=200).collect();
         for start in 0..9 {
             for len in (0..40).chain([63, 64, 65, 127, 128, 130, 200]) {

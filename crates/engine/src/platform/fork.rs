@@ -101,7 +101,7 @@ mod test {
     use super::*;
 
     #[test]
-    fn what_was_made_before_a_fork_is_forked() {
+    fn values_from_before_a_fork_are_recognised() {
         let made = Generation::current();
         // SAFETY: the child only touches atomics and exits.
         let child = unsafe { libc::fork() };

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_ranks_are_bound_to_is_theirs_also_while_they_sleep() {
+    fn cores_of_other_ranks_are_not_free_while_those_sleep() {
         let all = || (0..4).collect::<Cores>();
         let mut places = Places {
             own: vec![0],

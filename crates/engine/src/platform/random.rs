@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_and_short_answers_are_asked_for_again() {
+    fn interrupted_and_short_calls_are_repeated() {
         let mut bytes = [0; 8];
         let answers = answers(&[Err(libc::EINTR), Ok(3), Err(libc::EINTR), Ok(5)]);
         assert_eq!(fill(&mut bytes, answers, no_device), Ok(()));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_call_the_device_is_read() {
+    fn without_the_system_call_the_device_is_read() {
         for answer in [Err(libc::ENOSYS), Err(libc::EPERM), Ok(0)] {
             let mut bytes = [0; 8];
             let device = |bytes: &mut [u8]| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn without_either_there_is_an_error_that_names_both() {
+    fn without_call_and_device_the_error_names_both() {
         let why = fill(&mut [0; 8], answers(&[Err(libc::ENOSYS)]), no_device).unwrap_err();
         assert!(why.contains("getrandom") && why.contains(DEVICE), "{why}");
     }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_shares_its_processor_makes_the_thread_hurry_and_one_that_is_away_seldom_does_not() {
+    fn frequent_poll_gaps_shorten_the_tick_and_rare_ones_do_not() {
         let (mut shares, mut seldom, mut hurried) = (Absences::default(), Absences::default(), 0);
         for i in 0..100u64 {
             // 4 ms in each 8 ms; 2 ms in each 40 ms.
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_long_computation_does_not_and_what_was_long_ago_is_forgotten() {
+    fn one_long_gap_does_not_shorten_the_tick_and_old_gaps_are_forgotten() {
         let mut a = Absences::default();
         assert_eq!(a.note(5_000_000_000, 5_000_000_000), None);
         for i in 0..3u64 {

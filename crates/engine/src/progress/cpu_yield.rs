@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_pong_learns_that_nobody_wants_the_processor() {
+    fn a_ping_pong_learns_that_no_process_wants_the_core() {
         let mut offers = YieldPolicy::new();
         ping_pong(&mut offers, 50, 300);
         assert!(offers.is_alone());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_ever_less_where_somebody_does() {
+    fn questions_become_rarer_beside_another_process() {
         let mut offers = YieldPolicy::new();
         let (early, late) = (
             ping_pong(&mut offers, 1_000, 4_000_000),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_only_a_long_wait_offers_the_processor() {
+    fn alone_only_a_long_wait_yields() {
         let mut offers = YieldPolicy::new();
         ping_pong(&mut offers, 50, 300);
         assert_eq!(ping_pong(&mut offers, 10_000, 300), 0);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nap_may_end_after_a_yield_of_another_thread() {
+    fn a_sleep_may_end_after_a_yield_of_another_thread() {
         let mut offers = YieldPolicy::new();
         offers.made(CpuOffer::Yield, 4_000_000);
         offers.made(CpuOffer::Question, 300);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_yield_that_was_taken_come_naps() {
+    fn sleeps_follow_a_yield_that_let_another_process_run() {
         let mut offers = YieldPolicy::new();
         offers.made(CpuOffer::Yield, 4_000_000);
         for _ in 0..NAPS / NAP {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_awaits_no_packet_sleeps_only_beside_others_that_compute_and_never_long() {
+    fn without_awaited_packets_sleeps_are_short_and_only_beside_computing_processes() {
         let mut offers = YieldPolicy::new();
         offers.made(CpuOffer::Yield, COMPUTES_NS - 1);
         assert_eq!(offers.of_no_packets(CpuOffer::Nap), CpuOffer::Yield);

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_speaks_until_it_is_silent() {
+    fn the_right_to_report_ends_when_dropped() {
         let what = format!("test-{}", std::process::id());
         let first = Voice::take(&what).expect("nobody else has it");
         assert!(Voice::take(&what).is_none());

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again_and_old_names_of_a_map_are_nobodys() {
+    fn slots_are_reused_and_stale_indices_of_a_map_name_no_address() {
         for map in [false, true] {
             let mut av = Av::new(map);
             let first = [1, 3, 5].map(|id| av.insert(address(id)));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_names_the_other_is_found_when_one_goes() {
+    fn the_second_of_two_indices_is_found_after_removal_of_the_first() {
         let mut av = Av::new(false);
         let (one, two) = (av.insert(address(7)), av.insert(address(7)));
         assert_eq!(av.find(7), one);

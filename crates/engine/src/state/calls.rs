@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_heads_come_back_as_they_went() {
+    fn words_and_heads_are_decoded_as_encoded() {
         let word = Word {
             verb: Verb::Atomic,
             datatype: 7,

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alarm_is_left_out_once_the_application_is_trusted_and_back_when_it_computes() {
+    fn the_alarm_is_omitted_for_a_trusted_application_and_set_again_when_it_computes() {
         let mut c = Coalescer::default();
         for i in 0..TRUST as u64 {
             assert!(burst(&mut c, i * 1_000_000, 50_000));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_whose_last_send_takes_all_along_count_as_well() {
+    fn bursts_flushed_by_their_last_send_earn_trust() {
         let mut c = Coalescer::default();
         let mut burst = |at: u64, gap_ns: u64| {
             assert!(!c.posted(BYTES_MAX / 2, 1, 0));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_stranded_by_the_alarm_or_after_half_a_tick() {
+    fn coalesced_sends_are_due_at_the_alarm_or_after_half_a_tick() {
         let mut c = Coalescer::default();
         assert!(!c.stranded(0, 10_000_000, true));
         c.left(|| 1_000);

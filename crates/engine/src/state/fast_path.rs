@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_built_once() {
+    fn an_early_packet_is_built_once() {
         let (mut early, transmit, mut stage) = early();
         assert!(early.waits());
         let outcome = early.settle(&transmit, &mut stage);

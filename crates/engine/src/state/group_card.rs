@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_read_as_it_was_written_and_nothing_else_is() {
+    fn only_valid_descriptors_are_decoded() {
         let card = card(5, &[rail(0, 1, 9), rail(1, 1, 10)]);
         let bytes = card.encode();
         assert_eq!(GroupCard::decode(&bytes), Some(card.clone()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_the_networks_that_all_share() {
+    fn group_networks_are_those_that_all_members_share() {
         let cards = [
             card(1, &[rail(0, 1, 9), rail(1, 1, 9), rail(2, 1, 9)]),
             card(2, &[rail(2, 2, 9), rail(0, 2, 9)]),

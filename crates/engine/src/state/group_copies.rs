@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_early_is_handed_over() {
+    fn only_early_bytes_are_handed_over() {
         let mut early = EarlyBytes::default();
         let mut put = |at: usize, bytes: &[u8]| {
             let room = early.room((5, 10), at, bytes.len());

@@ -84,7 +84,7 @@ fn endpoints_of_one_process_are_one() {
 }
 
 #[test]
-fn what_differs_is_named_with_both_sides() {
+fn different_settings_are_named_with_both_sides() {
     let mut one = gives_up(page(1), 10, 1, Reason::Settings);
     one.events.list[0].detail = (1, 0);
     let dead = dead_peers(&[one, page(0)]);

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_that_goes_on_has_its_address() {
+    fn a_rail_that_continues_has_its_address() {
         let moved = |kind| Event {
             kind,
             ..Event::default()
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn doubts_of_one_path_are_one_event_while_they_are_close() {
+    fn suspicions_of_one_path_close_in_time_are_one_event() {
         let doubt = |ms: u64, gap_ns| Event {
             unix_ns: ms * 1_000_000,
             kind: Kind::PathCleared,

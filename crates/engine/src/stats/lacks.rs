@@ -51,7 +51,7 @@ mod test {
     use super::*;
 
     #[test]
-    fn what_is_left_off_comes_back_from_its_word() {
+    fn disabled_protection_is_decoded_from_its_word() {
         let set = |rows: &[(&str, &str)]| {
             let row = |name: &str| rows.iter().find(|(n, _)| *n == name);
             let settings = Settings::from_lookup(|name| Some(row(name)?.1.to_owned()));

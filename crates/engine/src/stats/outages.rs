@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_names_the_host() {
+    fn a_failure_reported_by_the_system_names_the_host() {
         let there = [
             event(0, Kind::RailDown, 0, 0),
             event(0, Kind::PathDown, 1, 0),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_between_two_hosts_or_at_the_one_they_share() {
+    fn silence_is_attributed_to_two_hosts_or_to_the_shared_one() {
         let down = |peer| [event(0, Kind::PathDown, peer, 1)];
         let two = [page(1, "h0", &down(2)), page(2, "h1", &down(1))];
         let found = outages(&two);

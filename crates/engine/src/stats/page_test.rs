@@ -312,7 +312,7 @@ fn a_kept_page_stays_and_says_closed() {
 }
 
 #[test]
-fn a_page_nobody_asked_for_goes_away() {
+fn a_page_in_the_default_directory_is_removed() {
     let page = Page::open(&PageInfo::default()).unwrap();
     let path = page.path().to_owned();
     assert!(path.exists() && !page.is_kept());
@@ -368,7 +368,7 @@ fn only_pages_of_ended_processes_are_removed() {
 /// Any user may put files named like pages into /dev/shm: opening one of these would block for
 /// ever, another links to a file elsewhere.
 #[test]
-fn what_strangers_put_beside_pages_holds_nobody_up() {
+fn files_of_other_users_beside_pages_block_no_reader() {
     let dir = Dir::new("planted");
     let page = dir.open();
     let host = host_name();
@@ -482,7 +482,7 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
 }
 
 #[test]
-fn states_survive_and_nonsense_becomes_the_first() {
+fn states_are_decoded_and_invalid_words_become_the_first() {
     for state in [
         PathState::Unknown,
         PathState::Up,
@@ -499,7 +499,7 @@ fn states_survive_and_nonsense_becomes_the_first() {
 }
 
 #[test]
-fn a_process_that_nobody_has_waited_for_left_its_page_behind() {
+fn the_page_of_a_zombie_is_left_behind() {
     let dir = Dir::new("zombie");
     let mut page = dir.open();
     page.publish(|w| fill(w, 5, 0));

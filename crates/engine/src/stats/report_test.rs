@@ -69,7 +69,7 @@ fn a_verdict_comes_first() {
 }
 
 #[test]
-fn packets_sent_again_for_nothing_are_no_losses() {
+fn spurious_retransmissions_are_no_losses() {
     let mut page = page();
     let path = &mut page.peers[0].paths[0].counters;
     (path.lost, path.spurious) = (7, 7);
@@ -95,7 +95,7 @@ fn a_dead_peer_is_the_verdict() {
 }
 
 #[test]
-fn what_is_switched_off_is_said() {
+fn disabled_protection_is_reported() {
     let mut page = page();
     page.lacks.reliability = true;
     let text = of(&page);

@@ -331,7 +331,7 @@ mod test {
     }
 
     #[test]
-    fn needless_is_what_neither_loss_nor_failover_asked_for() {
+    fn spurious_retransmissions_exclude_loss_and_failover() {
         let mut page = page(10);
         let path = &mut page.peers[0].paths[0].counters;
         (path.lost, path.spurious) = (10, 4);
@@ -375,7 +375,7 @@ mod test {
     }
 
     #[test]
-    fn what_an_endpoint_sends_to_itself_is_no_use_of_a_rail() {
+    fn loopback_messages_use_no_rail() {
         let mut page = page(1);
         page.peers[0].paths.clear();
         let summary = Summary::of(&[page, JobPage::default()]);
@@ -383,7 +383,7 @@ mod test {
     }
 
     #[test]
-    fn what_is_switched_off_is_counted() {
+    fn disabled_protection_is_counted() {
         let mut page = page(1);
         assert!(!Summary::of(std::slice::from_ref(&page)).is_unprotected());
         page.peers[0].checksum = Some(0);

@@ -486,7 +486,7 @@ fn a_wait_ends_though_another_thread_takes_the_packets() {
 /// A poll of the rails between two sends receives packets of threads that sleep until one arrives,
 /// and wakes them.
 #[test]
-fn a_look_between_sends_calls_who_sleeps() {
+fn a_poll_between_sends_wakes_sleeping_threads() {
     try_orders(ORDERS / 10, || {
         let ((a, froms), (b, to), dest) = two_sides(1);
         let from = froms[0];

@@ -149,7 +149,7 @@ fn numbers_out_of_bounds_and_unknown_names_are_refused() {
 
 /// Profiles of versions that did not measure streams have no values for them.
 #[test]
-fn streams_are_as_measured_or_as_usual() {
+fn streams_follow_measurements_or_defaults() {
     let mut profile = profile_with(&[("crc64-nvme", 20.0), ("xxh3", 18.0)]);
     let text = profile.to_text().unwrap();
     assert!(!text.contains("stream_from_bytes"), "{text}");
@@ -184,7 +184,7 @@ fn a_given_profile_is_used_and_what_the_user_set_wins() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_used_is_told_and_defaults_hold() {
+fn an_unusable_profile_is_reported_and_defaults_hold() {
     let scratch = Scratch::new("profiles");
     let mut other = profile_with(&[("crc64-nvme", 20.0)]);
     other.machine.cpu = "Some Other Processor".to_owned();

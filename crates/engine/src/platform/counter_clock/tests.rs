@@ -161,7 +161,7 @@ fn a_counter_that_is_a_little_behind_stands_still_for_a_moment() {
 /// A thread that cannot draw a line, for example in a forked child whose parent was drawing it,
 /// uses the clock.
 #[test]
-fn nobody_waits_for_the_one_who_draws() {
+fn no_thread_waits_for_the_one_that_draws_a_line() {
     let clock = clock();
     clock.poll_for(2 * SECOND);
     let _held = clock.ruler.lock().unwrap();
