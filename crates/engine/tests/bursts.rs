@@ -7,8 +7,8 @@ use counted::{side, Side};
 use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpFlags, RemoteReq, SubmitError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A window of long messages without credit from the receiver: only requests leave, which share
-/// packets (each had a packet of its own, at a significant cost to the sender).
+/// In a window of long messages without credit from the receiver only requests leave. They share
+/// packets, since a packet for each costs the sender much time.
 #[test]
 fn requests_of_a_burst_share_packets() {
     let side = side(2);
@@ -61,7 +61,7 @@ fn operate(side: &Side, kind: &str, addr: u64) -> Result<(), SubmitError> {
     }
 }
 
-/// Short operations on a peer's memory share packets (each had a packet of its own).
+/// Short operations on a peer's memory share packets.
 #[test]
 fn remote_operations_of_a_burst_share_packets() {
     for kind in ["put", "get", "atomic"] {

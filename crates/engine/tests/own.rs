@@ -304,9 +304,8 @@ fn one_buffer_takes_many_and_is_released_once() {
     own.close();
 }
 
-/// A message that the buffer took arrives before the cancelled buffer completes. (Its copy used to
-/// wait for the next poll and found no receive: the message was lost. Found by the simulator's
-/// seeds 186, and 20076 in rounds.)
+/// A message that the buffer took arrives before the cancelled buffer completes: a copy at the next
+/// poll would find no receive, and the message would be lost.
 #[test]
 fn one_buffer_taken_back_keeps_what_came_before() {
     let own = Own::open(&[("aggregate_after", "0")]);

@@ -221,7 +221,7 @@ fn two_strong_checksums_are_not_reported() {
 }
 
 /// Lone messages of an endpoint that is not its engine's first: a packet sent before its message is
-/// posted belongs to this endpoint. (The engine looked for it at the first one, and panicked.)
+/// posted belongs to this endpoint, not to the first.
 #[test]
 fn the_second_endpoint_of_an_engine_sends_lone_messages() {
     let [a, b] = [(); 2].map(|()| side(&[("rails", "lo")]));

@@ -16,8 +16,8 @@ use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A rail on which no useful packet ever arrives. Counts its polls, and polls of the path without
-/// expected packets.
+/// A rail on which no useful packet ever arrives. Counts its polls, and polls of the sockets on
+/// which no packets are expected.
 struct Silent {
     polls: Arc<AtomicU64>,
     /// Number of coming polls that report packets without passing any on.
@@ -135,7 +135,7 @@ fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     engine_with(rails, &Arc::default())
 }
 
-/// An engine that also counts polls of the paths without expected packets.
+/// An engine that also counts polls of sockets on which no packets are expected.
 fn engine_with(
     rails: usize,
     rests: &Arc<AtomicU64>,
@@ -194,9 +194,8 @@ fn await_message(engine: &Engine<Slow>, ep: EpId, flags: OpFlags) {
     engine.recv(ep, &receive).unwrap();
 }
 
-/// Found with 8 ranks and 4 other busy processes on 2 cores (Linux 6.18): `sched_yield` took 5 s,
-/// the progress thread could not get the lock meanwhile, and the peers declared a live process
-/// dead.
+/// On an oversubscribed core `sched_yield` may take seconds (Linux 6.18). The progress thread has
+/// to get the lock meanwhile, or the peers declare a live process dead.
 #[test]
 fn the_progress_thread_polls_while_the_application_has_yielded() {
     let (engine, system, polls) = engine(1);
@@ -218,11 +217,11 @@ fn the_progress_thread_polls_while_the_application_has_yielded() {
         .unwrap()
         .expect("empty polls never offered the processor");
     assert!(polled > 0, "the thread could not poll the rail");
-    *system.on_yield.lock().unwrap() = None; // it holds the engine that holds it
+    *system.on_yield.lock().unwrap() = None; // breaks a cycle of references
 }
 
-/// Found with 8 ranks of Open MPI on 2 cores (Linux 6.18): ranks that yielded in a loop did not run
-/// for 5-58 s and were declared dead. An engine that has met other processes sleeps instead; an
+/// Ranks of Open MPI that yield in a loop on oversubscribed cores may not run for seconds (Linux
+/// 6.18) and are declared dead. An engine that has met other processes sleeps instead; an
 /// occasional yield tests whether they are still there, and without them it does not sleep.
 #[test]
 fn an_engine_on_a_shared_core_sleeps_instead_of_yielding() {
@@ -259,13 +258,13 @@ fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
         act(&engine, ep);
         (0..100).for_each(|_| engine.progress());
     }
-    *system.on_yield.lock().unwrap() = None; // it holds the system that holds it
+    *system.on_yield.lock().unwrap() = None; // breaks a cycle of references
     assert!(system.yields.load(Relaxed) > 0, "nothing was offered");
     system.nap_max_ns.load(Relaxed)
 }
 
-/// Found with 4 ranks of MPICH on 2 cores: a barrier within a host, which MPICH makes in shared
-/// memory of its own, took 1 to 2 ms, as each rank slept until a packet that never came.
+/// MPICH makes a barrier within a host in shared memory of its own: on oversubscribed cores ranks
+/// must not sleep until a packet, which does not come.
 #[test]
 fn without_awaited_packets_no_sleep_waits_for_one() {
     let (waits, computes) = (100_000, 3_000_000);
@@ -328,7 +327,7 @@ fn a_look_is_one_poll_and_its_callers_yields_are_learnt_from() {
     assert_eq!(system.yields.load(Relaxed), 2);
     (0..100).for_each(|_| engine.progress());
     assert!(system.naps.load(Relaxed) > 0);
-    *system.on_yield.lock().unwrap() = None; // it holds the system that holds it
+    *system.on_yield.lock().unwrap() = None; // breaks a cycle of references
 }
 
 /// The next yields find other processes, each of which runs for so long.
@@ -342,8 +341,8 @@ fn share(system: &Slow, times: &Arc<AtomicU64>, took_ns: u64) {
     }));
 }
 
-/// Found with two ranks beside two busy processes on 2 cores: one poll per slice of 4 ms, so that
-/// the second rail was read every 64 ms and declared down (70 failovers in 13 s without any fault).
+/// Beside busy processes a rank may poll once per scheduler slice of 4 ms. A second rail that is
+/// read at every sixteenth poll only would then be declared down without any fault.
 #[test]
 fn the_first_poll_after_a_gap_reads_every_rail() {
     let (engine, system, polls) = engine(3);
@@ -359,9 +358,9 @@ fn the_first_poll_after_a_gap_reads_every_rail() {
     }
 }
 
-/// Packets may arrive even on paths without expected packets.
+/// Packets may arrive even on sockets on which none are expected.
 #[test]
-fn paths_without_expected_packets_are_polled_occasionally() {
+fn sockets_without_expected_packets_are_polled_occasionally() {
     let rests = Arc::default();
     let (engine, system, polls) = engine_with(1, &rests);
     let since = |work: &dyn Fn()| {
@@ -390,7 +389,8 @@ fn paths_without_expected_packets_are_polled_occasionally() {
     assert!(since(&|| _ = engine.thread_turn(false)).1 > 0);
 }
 
-/// With the same two ranks the thread slept for 10 ms of each slice without the application.
+/// A thread with the long tick would sleep through most slices in which the application does not
+/// run.
 #[test]
 fn the_tick_is_short_for_an_often_descheduled_application() {
     let (engine, system, _) = engine(1);
@@ -463,7 +463,7 @@ fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
 }
 
 /// A program that has the response to its last remote operation is not waiting: MPICH polls twice
-/// more before a flush returns, and eight polls of each socket delayed its next operation.
+/// more before a flush returns, and repeated polls would delay its next operation.
 #[test]
 fn polls_after_the_last_response_poll_once() {
     let (engine, system, polls) = engine(1);

@@ -162,8 +162,8 @@ impl<S: System> Core<S> {
         self.complete(cq, entry);
     }
 
-    /// Copies the last posted message into the log, if it was sent before that copy. Runs before
-    /// the posting call returns, since the memory then belongs to the user again.
+    /// Copies the last posted message into the log, if its packet was sent before the copy. Runs
+    /// before the posting call returns, since the memory then belongs to the user again.
     #[inline]
     pub(crate) fn log_posted(&mut self) {
         if let Some(handle) = self.unlogged.take() {

@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(pool.log_bytes_max(), 8_192 + 64);
     }
 
-    /// A root that had received 64 MiB unexpectedly could not send to the peer on which all others
-    /// waited.
+    /// A root with a full share of unexpected messages still has to send to the peer on which all
+    /// others wait.
     #[test]
     fn unexpected_messages_take_no_room_of_the_log() {
         let mut pool = Pool::new(8_192);

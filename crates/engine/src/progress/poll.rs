@@ -14,8 +14,8 @@ use marline_rails::{RailRx, Received};
 /// be waiting. MPICH yields after each poll, so that on an oversubscribed core there may be one
 /// poll in 4 ms. Polling another socket costs about 0.2 us, 0.2 % of this.
 const LONG_NS: u64 = 100_000;
-/// Other rails than the one heard last, and receive paths on which no packet is expected, are
-/// polled at least once in this many polls, because each socket costs a system call.
+/// Rails other than the one heard last, and sockets on which no packets are expected, are polled at
+/// least once in this many polls, because each socket costs a system call.
 const OTHERS_EVERY: u32 = 16;
 
 /// While a broadcast is awaited on a rail, one poll in this many covers more than its group
@@ -40,11 +40,11 @@ const GLANCE_TAKES: usize = 4;
 /// The part of a rail to poll.
 #[derive(Clone, Copy)]
 enum Of {
-    /// Receive paths that expect packets.
+    /// Sockets on which packets are expected.
     All,
     /// Only the group sockets of `All`.
     Groups,
-    /// Receive paths that expect none.
+    /// Sockets on which none are expected.
     Rest,
 }
 

@@ -11,8 +11,8 @@
 const MESSAGES_MAX: usize = 128;
 /// Bytes of such messages: half a super-packet justifies a system call of its own.
 const BYTES_MAX: usize = 32 << 10;
-/// Most bytes that count for a message of which only a request leaves: eight requests fill a packet
-/// (docs/design/eager.md).
+/// Most bytes that count for a message of which only a request leaves: eight requests justify a
+/// packet (docs/design/eager.md).
 const REQUEST_BYTES: usize = 4 << 10;
 /// Least bytes that count for a request that is not a message. Such requests have no count of their
 /// own; this limits them to as many as messages.

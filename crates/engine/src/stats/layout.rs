@@ -7,7 +7,7 @@
 //! rails           RAILS_MAX x  name (4), address (6), up and standby, RailCounters
 //! others          one peer row, of up to RAILS_MAX paths, for all peers without one
 //! outages, doubts two rings of records (`events`), each with a sequence number of its own
-//! peers           one row behind another: endpoint, address (6), state and checksum, paths,
+//! peers           consecutive rows: endpoint, address (6), state and checksum, paths,
 //!                 PeerCounters, and as many paths as the row says: rails, state, PathCounters
 //! ```
 
@@ -43,11 +43,11 @@ pub mod at {
     pub const VERSION: usize = 1;
     /// Odd while the page is being written.
     pub const SEQUENCE: usize = 2;
-    /// PID in its own name space.
+    /// PID in its own namespace.
     pub const PID: usize = 3;
     /// Start of the process in ticks since boot, which tells it from a later process with its PID.
     pub const PID_START: usize = 4;
-    /// Inode of the PID name space.
+    /// Inode of the PID namespace.
     pub const PID_SPACE: usize = 5;
     /// Number of endpoints opened, including closed ones; the page names the first of them.
     pub const ENDPOINTS: usize = 6;

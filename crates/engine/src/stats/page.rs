@@ -410,7 +410,7 @@ fn stat_field(pid: u32, at: usize) -> Option<String> {
     fields.split_whitespace().nth(at).map(str::to_owned)
 }
 
-/// Inode of the PID name space; 0 if unknown.
+/// Inode of the PID namespace; 0 if unknown.
 pub fn pid_space() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
 }

@@ -44,7 +44,7 @@ pub struct PeerRow {
     pub paths: Vec<PathRow>,
 }
 
-/// Host, PID name space, PID, start and rank of a process.
+/// Host, PID namespace, PID, start and rank of a process.
 pub type ProcessKey<'a> = (&'a str, u64, u32, u64, Option<u32>);
 
 /// One engine's page.
@@ -54,7 +54,7 @@ pub struct JobPage {
     pub pid: u32,
     /// Start of the process in ticks since boot.
     pub pid_start: u64,
-    /// Inode of the PID name space.
+    /// Inode of the PID namespace.
     pub pid_space: u64,
     /// Host.
     pub host: String,
@@ -163,11 +163,11 @@ impl JobPage {
 /// The process that owns a page.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// PID in its name space.
+    /// PID in its namespace.
     pub pid: u32,
     /// Start of the process in ticks since boot.
     pub pid_start: u64,
-    /// Inode of the PID name space.
+    /// Inode of the PID namespace.
     pub pid_space: u64,
     /// Host.
     pub host: String,

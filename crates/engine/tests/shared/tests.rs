@@ -13,8 +13,7 @@ use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Interleavings per test, which take a few seconds. (20,000 were run once, 2,000 with long
-/// bursts.)
+/// Interleavings per test, which take a few seconds.
 const ORDERS: usize = 500;
 
 /// Runs a model with this many random interleavings.
@@ -410,7 +409,7 @@ fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
             let end = kernel::now_ns() + BETWEEN_NS;
             kernel::compute_until(|now| now >= end);
         }
-        // Usually 0; 17 to 66 if polls by sends do not count as the application's presence.
+        // Usually 0, but many if polls by sends do not count as the application's presence.
         let times = takeovers() - before;
         assert!(times <= MESSAGES as u64 / 10, "{times} turns of the thread");
         let come = got.iter().filter(|count| count.load(Relaxed) == 1).count();
