@@ -1,5 +1,5 @@
-//! Forked children that open engines of their own, at any moment of their parent's threads.
-//! (`forked.rs` tests what they may do with their parent's engine.)
+//! Forked children that open engines of their own, whatever their parent's threads are doing at the
+//! fork. (`forked.rs` tests children that use their parent's engine.)
 
 #[path = "stand_in/limit.rs"]
 mod limit;

@@ -1,5 +1,5 @@
-//! A forked child may close all objects of its parent's engine, as a program's exit handlers do, at
-//! any moment of the parent's threads.
+//! A forked child may close all objects of its parent's engine, as a program's exit handlers do,
+//! whatever the parent's threads are doing at the fork.
 
 use marline_engine::settings::Settings;
 use marline_engine::{mark_forked, AvId, CqId, Engine, EpId, LogSink, Region};

@@ -421,7 +421,7 @@ fn own_memory_is_written_only_where_registered_for_writing() {
 
 #[test]
 fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
-    // 8,192 empty messages, as each is charged.
+    // Room for 8,192 empty messages by the charge for each.
     let own = Own::open(&[("unexpected_bytes", "1M")]);
     let mut refused = None;
     for n in 0..10_000 {

@@ -267,7 +267,7 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
 }
 
 /// While an application only posts, messages that wait for credit have to continue. Credit is for 1
-/// MiB, and further credit from the peer was not received before the next poll.
+/// MiB; without polls in between, further credit would not be received.
 #[test]
 fn a_long_burst_goes_on_leaving_while_it_is_posted() {
     const MESSAGES: usize = 64;
@@ -385,8 +385,8 @@ fn a_process_prints_its_summary_at_its_end_if_enabled() {
         .any(|l| l.contains("Marline: ")));
 }
 
-/// MPICH yields after each poll without completions, which polls that serve a peer are: the peer's
-/// next request had to wait for that.
+/// MPICH yields after each poll without completions, such as one that serves a peer: the peer's
+/// next request would have to wait for the yield.
 #[test]
 fn a_process_that_serves_a_peer_expects_more() {
     let (a, b) = (side(&[("rails", "lo")]), side(&[("rails", "lo")]));

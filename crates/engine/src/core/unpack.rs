@@ -76,7 +76,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         if keys.is_some_and(|keys| !keys.iter().any(landed)) {
             return WriteCheck::Missing;
         }
-        // A write under a key that has ended may still have landed earlier.
+        // A write may have landed before its key ended.
         let wrong = keys.map_or(WriteCheck::Missing, |_| WriteCheck::Wrong);
         let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
             return wrong;

@@ -8,7 +8,6 @@
 //! one span. Being ahead of the kernel's clock does no harm: only differences are used.
 //!
 //! No thread waits here, since a thread may be descheduled, or its process forked, at any point.
-//! point.
 
 use std::sync::atomic::{fence, AtomicU64, Ordering::*};
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! The kernel's random numbers, from which identities are made. An error instead of a constant
-//! substitute, which would give all endpoints the same identity.
+//! The kernel's random numbers, from which identities are made. Without them the result is an
+//! error: a constant would give all endpoints the same identity.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};

@@ -10,11 +10,11 @@ const SHARED_NS: u64 = 10_000;
 /// A yield that took longer than this let a computing process run for much of its slice. A process
 /// that polls, like this one, yields sooner.
 const COMPUTES_NS: u64 = 1_000_000;
-/// Sleeps until a packet arrives follow a successful yield: 16 offers, counted in units of which a
-/// `Nap` takes 16 and the shorter `Blink` one. Processes that only yield in a loop starve each
-/// other under the scheduler of Linux 6.18: ranks of Open MPI (which yields by itself, too) on
-/// oversubscribed cores, and their progress threads, did not run for seconds and were declared
-/// dead. Sleeping processes do not suffer from this.
+/// After a yield that let another process run, the next 16 offers are sleeps until a packet
+/// arrives, counted in units of which a `Nap` takes 16 and the shorter `Blink` one. Processes that
+/// only yield in a loop starve each other under the scheduler of Linux 6.18: ranks of Open MPI
+/// (which yields by itself, too) on oversubscribed cores, and their progress threads, did not run
+/// for seconds and were declared dead. Sleeping processes do not suffer from this.
 const NAPS: u32 = 16 * NAP;
 const NAP: u32 = 16;
 const BLINK: u32 = 1;

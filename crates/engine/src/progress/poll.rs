@@ -14,16 +14,16 @@ use marline_rails::{RailRx, Received};
 /// be waiting. MPICH yields after each poll, so that on an oversubscribed core there may be one
 /// poll in 4 ms. Polling another socket costs about 0.2 us, 0.2 % of this.
 const LONG_NS: u64 = 100_000;
-/// Rails other than the one heard last, and sockets on which no packets are expected, are polled at
-/// least once in this many polls, because each socket costs a system call.
+/// Rails other than the one heard last, and sockets on which no packets are expected, are polled
+/// only once in this many polls or after a gap, because each socket costs a system call.
 const OTHERS_EVERY: u32 = 16;
 
 /// While a broadcast is awaited on a rail, one poll in this many covers more than its group
 /// sockets.
 const BESIDE_GROUPS_EVERY: u32 = 4;
 
-/// Polls without a yield after the last open remote operation has ended, if no packet is awaited:
-/// MPICH polls twice more before a flush returns.
+/// Polls that look only once at the sockets, since no packet is awaited, after the last open remote
+/// operation has ended: MPICH polls twice more before a flush returns.
 const SATED: u32 = 2;
 
 /// Polls without a yield after one that executed peers' RPCs: the next RPC takes so many polls to

@@ -5,8 +5,8 @@ use crate::progress::absence::Absences;
 use crate::progress::cpu_yield::YieldPolicy;
 use marline_rails::{Armed, RailRx};
 
-/// Polls per call while packets arrive often: MPICH yields after each empty call, and a packet that
-/// arrives meanwhile waits for the yield to end.
+/// Additional polls per call while packets arrive often: MPICH yields after each empty call, and a
+/// packet that arrives meanwhile waits for the yield to end.
 const TRIES: u32 = 7;
 /// Packets arrive often from one in sixteen polls, over about the last hundred. Where messages
 /// arrive in shared memory instead, polls of the rails should be short.

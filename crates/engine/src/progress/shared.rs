@@ -46,7 +46,7 @@ pub(crate) struct Shared<S: System> {
     pub(crate) polled_ns: AtomicU64,
     /// Reads of a queue that may be served from its entries without a poll.
     pub(crate) skips: Skips,
-    /// Remaining polls without a yield after the last awaited operation ended.
+    /// Remaining polls that look only once at the sockets, since no packet is awaited.
     pub(crate) sated: Skips,
     /// Remaining polls without a yield after peers were served, which are likely to ask again.
     pub(crate) serving: Skips,

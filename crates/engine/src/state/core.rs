@@ -228,8 +228,7 @@ impl<S: System> Core<S> {
     }
 
     /// True if the application may be waiting for packets: an operation of its own is open, or it
-    /// just peeked. Receives from any source into multi-receive buffers do not count, since MPICH
-    /// keeps some posted all its life.
+    /// just peeked. Multi-receive buffers do not count, since MPICH keeps some posted all its life.
     pub(crate) fn awaits_packets(&mut self) -> bool {
         let buffers: usize = self.dir.nodes().map(|node| node.buffers()).sum();
         std::mem::take(&mut self.peeked)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// epoch, 4 for the receive buffer, 20 for the name of the scheme, then the address, then as many
 /// rails as fit: at least 8 with IPv6 addresses.
 pub const GROUP_CARD_LEN: usize = 312;
-/// Version of the descriptor. Members derive the same group, such as the length of chunks, only
-/// from equal versions.
+/// Version of the descriptor. Members derive the same parameters, such as the length of chunks,
+/// only from equal versions.
 const VERSION: u8 = 4;
 const BUFFER_AT: usize = 6;
 const SCHEME_AT: usize = 10;

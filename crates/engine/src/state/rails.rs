@@ -98,7 +98,7 @@ pub struct RailState<T> {
 
 /// A batch, or a write with its packet, for which a rail's queue had no room.
 pub struct Pending {
-    /// Where to.
+    /// Destination.
     pub dest: Dest,
     /// The packets.
     pub body: Body,

@@ -39,7 +39,7 @@ macro_rules! named {
 named! {
     /// The kind of an event.
     Kind {
-        /// Unknown: from a later version, or an invalid record.
+        /// Sent by a later version, or invalid.
         Unknown = 0, "unknown";
         /// A path that was declared down is in use again.
         PathUp = 1, "path-up";
@@ -218,7 +218,7 @@ pub struct Event {
     pub unix_ns: u64,
     /// Number of occurrences; suspicions of one path are merged ([`Event::lasted_ms`]).
     pub times: u32,
-    /// The kind of it.
+    /// The kind of the event.
     pub kind: Kind,
     /// Its reason.
     pub reason: Reason,

@@ -45,7 +45,7 @@ pub mod at {
     pub const SEQUENCE: usize = 2;
     /// PID in its own namespace.
     pub const PID: usize = 3;
-    /// Start of the process in ticks since boot, which tells it from a later process with its PID.
+    /// Start of the process in ticks since boot, unlike that of a later process with the same PID.
     pub const PID_START: usize = 4;
     /// Inode of the PID namespace.
     pub const PID_SPACE: usize = 5;

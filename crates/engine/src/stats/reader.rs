@@ -146,9 +146,9 @@ impl JobPage {
         sum
     }
 
-    /// True if the engine was in touch with another endpoint. Programs open endpoints only to query
-    /// capabilities, and an endpoint's messages to itself use no rail. A peer that no rail reaches
-    /// has an event but no path.
+    /// True if the engine was in touch with another endpoint. Programs open some endpoints only to
+    /// query capabilities, and an endpoint's messages to itself use no rail. A peer that no rail
+    /// reaches has an event but no path.
     pub fn is_used(&self) -> bool {
         let refused = |event: &Event| event.kind == Kind::PeerDead;
         self.all_peers().any(|peer| !peer.paths.is_empty()) || self.events.list.iter().any(refused)

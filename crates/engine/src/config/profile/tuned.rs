@@ -42,7 +42,7 @@ pub struct Tuned {
 }
 
 impl Found {
-    /// Searches the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
+    /// Finds the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
     /// for the file that `marline tune` stores for this machine model.
     pub fn by(setting: &str, here: &Machine) -> Found {
         if setting == NONE {
