@@ -1,4 +1,4 @@
-//! Consequences of what the device tells of by itself.
+//! Handling of asynchronous device events.
 
 use super::{Notice, VerbsTx};
 use crate::sys::verbs::VerbsEvent;
@@ -56,8 +56,8 @@ impl VerbsTx {
         }
     }
 
-    /// Links end: they name the old place of the GID, work no more, and keep the kernel from
-    /// giving the place away.
+    /// Ends all links: their handles name the GID's old table entry, no longer work, and keep the
+    /// kernel from freeing the entry.
     fn end_links(&mut self) {
         self.links.end_all(libc::EADDRNOTAVAIL);
         self.free();
