@@ -33,9 +33,9 @@ pub(super) struct SendQueue {
     life: u16,
     posted: u64,
     done: u64,
-    /// The last request that will have a completion.
+    /// The last signalled request.
     told: u64,
-    /// Things that requests read: the request, and how many were given before.
+    /// Memory in use: the request that uses it, and the rail's post count before it.
     reads: VecDeque<(u64, u64, Read)>,
 }
 

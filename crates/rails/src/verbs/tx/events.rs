@@ -34,7 +34,7 @@ impl VerbsTx {
         }
     }
 
-    /// The port may be up, and may be another than its address says.
+    /// Re-reads the port's state and identity.
     fn look_at_port(&mut self) {
         let port = &self.shared.port;
         let now = port.device.port(port.number);

@@ -32,7 +32,8 @@ impl VerbsTx {
         self.links.events.extend(self.writes.events());
     }
 
-    /// Writes, if the link has a connection; what is lost is over. `copied`: from a copy.
+    /// Writes if the link has a connection; a lost write counts as complete. `copied`: from a
+    /// bounce buffer.
     pub(super) fn write_now(
         &mut self,
         link: LinkId,
