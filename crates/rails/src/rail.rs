@@ -28,8 +28,8 @@ pub enum RailEvent {
     /// The host of a connectionless link's peer answered with ICMP port unreachable: a hint that
     /// the peer process is gone.
     Refused(LinkId),
-    /// Another host or the local firewall rejected packets (ICMP unreachable not sent by the
-    /// destination host): the address is the rejected destination.
+    /// A firewall, a router or the local host rejected packets (ICMP port unreachable that is not
+    /// from the destination host): the address of the rejecting host.
     Barred(IpAddr),
     /// The path of a link takes at most this many bytes per datagram (ICMP packet too big).
     TooBig(LinkId, usize),
@@ -53,8 +53,8 @@ pub enum RailEvent {
     Rested,
     /// An evicted link has a connection again.
     Woken,
-    /// Multicast datagrams that one process of this host read on behalf of all: counts of this
-    /// rail.
+    /// Multicast datagrams that one process of this host read on behalf of all: counts of this rail
+    /// since the previous such event.
     HostReads {
         /// Datagrams that this rail read for all processes.
         read: u64,

@@ -176,7 +176,7 @@ impl Stream {
             (libc::SOL_IPV6, libc::IPV6_RECVERR),
         ];
         for (level, option) in levels {
-            let _ = self.set(level, option, keep.into()); // one of them does not match the IP version
+            let _ = self.set(level, option, keep.into()); // fails for the other IP version
         }
     }
 

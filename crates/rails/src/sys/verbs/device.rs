@@ -97,7 +97,7 @@ pub(crate) fn device_names() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Calls `f` with each device until it gives something.
+/// Calls `f` with each device until it returns `Some`.
 fn with_devices<T>(
     mut f: impl FnMut(&'static Library, &str, *mut super::layout::Device) -> Option<T>,
 ) -> Result<Option<T>, String> {
@@ -183,6 +183,7 @@ impl VerbsDevice {
         let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);
         self.firmware = firmware.map(|c| *c as u8 as char).collect();
         // Events are polled now and then, and the call must not block.
+        //
         // SAFETY: the descriptor is the open context's.
         super::unblocking(unsafe { (*self.context).async_fd })
     }

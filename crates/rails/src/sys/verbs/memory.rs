@@ -259,7 +259,7 @@ impl KeyedMemory {
 
 impl Drop for KeyedMemory {
     fn drop(&mut self) {
-        // SAFETY: registered once. When it returns the device has done with the memory.
+        // SAFETY: registered once. After the return the device is done with the memory.
         unsafe { (self.domain.device.library.dereg_mr)(self.mr) };
     }
 }
