@@ -124,8 +124,8 @@ impl fmt::Display for InterfaceChoice {
 /// The interfaces to use; without names, every usable one. A name is an interface, a pattern such
 /// as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the order of
 /// rails. An interface after `later:` may have no address yet or not exist; a pattern, a subnet or
-/// all usable interfaces (`later:` alone) stand for those that exist plus [`LATER_RAILS`] that may
-/// appear. Errors are texts for people.
+/// all usable interfaces (`later:` alone) stand for those that exist plus two that may appear.
+/// Errors are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     choose_by(names, IpVersion::V4)
 }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_meanwhile_is_copied_for() {
+    fn a_concurrent_reader_gets_copies() {
         let mut copies = Copies::new();
         for consumed in 1..100 {
             assert_eq!(copied(&mut copies, consumed * WRITE, 1), 1);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_afterwards_finds_little_copied() {
+    fn a_late_reader_gets_few_copies() {
         let mut copies = Copies::new();
         for turn in 1..100 {
             assert_eq!(copied(&mut copies, turn * 64 * WRITE, 64), 2, "turn {turn}");

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const BATCH_MAX: usize = 64_000;
 /// Most packets of a batch.
 pub(super) const SEGMENTS_MAX: usize = 64;
-/// Bytes that may be under way to a rail, of which what its rings have no room for waits at the
-/// senders: half of what other rails ask of the kernel.
+/// Bytes that may be in flight to a rail; what exceeds its rings waits at the senders. Half of the
+/// receive buffer that other rails request.
 pub(super) const RECEIVE_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame in a ring.
 pub(super) const BODY_MAX: u64 = ring::body_max::<Ring>();

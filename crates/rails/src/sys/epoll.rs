@@ -68,7 +68,7 @@ impl Epoll {
             .map(|_| ())
     }
 
-    /// Calls `f` with the name of each ready descriptor, at most [`READY_MAX`], without blocking.
+    /// Calls `f` with the name of each ready descriptor, at most a few dozen, without blocking.
     pub fn look(&self, mut f: impl FnMut(u64)) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
         // SAFETY: the events are valid for their number, and timeout 0 does not block.

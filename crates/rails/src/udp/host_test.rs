@@ -1,4 +1,4 @@
-//! A process that dies while it has the lock of what the processes of its host share.
+//! A process dies while it holds the lock of a ring shared by the processes of its host.
 
 use super::{group_addr, host_ring, UdpConfig, UdpRail, UdpRx, UdpTx};
 use crate::{choose_interfaces, Groups, Rail, RailRx, RailTx};
@@ -36,7 +36,7 @@ fn nobody_waits_for_a_process_that_died_with_the_lock() {
     let dead = seat(&dying).unwrap();
     host_ring::try_lock(&dead.ring, dead.ring.slot).unwrap();
     rest[0].0.send_group(links[0], b"not yet", 7);
-    // The one that reads has it; in the ring there is no way yet.
+    // The reader has the datagram; it cannot enter the ring yet.
     let mut got = Vec::new();
     while got.is_empty() {
         assert!(begun.elapsed().as_secs() < 60, "nobody reads");
