@@ -145,7 +145,7 @@ struct GroupFeed {
 }
 
 impl GroupFeed {
-    /// Of one that was read by another socket before, that is read first.
+    /// Starts to read a group; the socket that was read before, if any, is emptied first.
     fn new(joining: &mut Joining) -> GroupFeed {
         let before = joining.before.take();
         GroupFeed {

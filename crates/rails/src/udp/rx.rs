@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Most batches read from a socket where packets are rare; a backlog there soon changes the choice.
 const REST_MAX: usize = 8;
 
-/// Datagrams after a sleep that the sockets stay in the set for: each costs the kernel a call back
-/// there, and 64 of them about what it takes to take the sockets out and put them in again.
+/// Datagrams after a sleep during which the sockets stay in the epoll set: each costs a callback in
+/// the kernel there, and 64 of them about as much as removing and adding the sockets.
 const LINGER: usize = 64;
 
 /// The sockets in the epoll set of a sleep.

@@ -25,8 +25,8 @@ use std::sync::Arc;
 const BUFFERS_MAX: usize = 3;
 /// Maximum of repetitions of one send whose error may belong to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;
-/// Polls between looks into the error queues of sockets that nobody reads. Costs one system
-/// call of 0.1 µs each time, so 2 ns per poll; a hint about a dead peer may come that late.
+/// Polls between checks of the error queues of sockets that are never read. Each check is a system
+/// call; a hint about a dead peer may be late by as much.
 const ERROR_POLL_PERIOD: u32 = 64;
 /// Estimated bytes that a small packet occupies in a send buffer beyond its payload.
 const SKB_OVERHEAD: usize = 1024;
