@@ -21,7 +21,6 @@ const DIRECT_VERSION: u8 = VERSION | 0x80;
 /// The head of a direct write. It only has an effect with a key that its sender was told, and where
 /// no byte has landed yet; a packet brings the sum of the bytes. So the check need only detect
 /// damage by a broken rail: wrong bytes, or bytes from the middle of other data.
-/// find what a broken rail does: other bytes, or bytes of the middle of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectHead {
     /// The receiver's key ([`crate::Rkey`]).

@@ -73,7 +73,7 @@ impl RailKind {
         RailKind::Loopback,
     ];
 
-    /// Returns whether its rails reach processes of their own host alone.
+    /// Returns whether rails of this kind reach only processes of their own host.
     #[inline]
     pub fn is_near(self) -> bool {
         matches!(self, RailKind::Shm)
