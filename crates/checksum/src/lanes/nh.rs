@@ -85,7 +85,7 @@ pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) ->
                     dst.add(len - 8).cast::<[u8; 8]>().write(end);
                     dst.cast::<[u8; 8]>().write(low);
                 }
-                // In two steps, as a shift by all 64 bits is none.
+                // In two steps, since a shift by all 64 bits is not allowed.
                 let high = u64::from_le_bytes(end) >> (8 * (15 - len)) >> 8;
                 Some([u64::from_le_bytes(low), high])
             }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The folder of what the stand-in reads.
+/// Variable with the folder of the files that the stand-in reads.
 const FOLDER: &str = "STAND_IN";
 
 /// The stand-in's devices, as a test sees them.
