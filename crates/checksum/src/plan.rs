@@ -131,7 +131,7 @@ mod tests {
     static PLANNING: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn a_plan_changes_the_way_and_not_the_result() {
+    fn a_plan_does_not_change_the_result() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let src: Vec<u8> = (0..140_000u32).map(|i| (i * 7 + i / 300) as u8).collect();
         // Fewer under an interpreter.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_of_no_sense_are_refused() {
+    fn invalid_plans_are_rejected() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = plan(Algorithm::Knuth);
         for (blocked_from, block_bytes, stream_from) in [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_streams_is_what_the_plan_says() {
+    fn the_plan_decides_what_streams() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let algorithm = Algorithm::Jenkins;
         let least = Plan::STREAM_LEAST;

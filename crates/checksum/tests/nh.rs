@@ -57,7 +57,7 @@ fn no_two_flips_of_a_long_fragment_cancel() {
 
 /// The product of a lane's two words does not depend on their order, but their constants differ.
 #[test]
-fn exchanged_words_of_a_lane_always_show() {
+fn exchanged_words_of_a_lane_are_detected() {
     for good in contents() {
         for lane in 0..good.len() / BLOCK {
             let mut bad = good.clone();
@@ -71,7 +71,7 @@ fn exchanged_words_of_a_lane_always_show() {
 /// An error that the CRC misses because each column of words cancels over the blocks: two words a
 /// block apart. The sum detects it unless their partner words are equal.
 #[test]
-fn what_cancels_in_a_column_shows_where_the_data_differs() {
+fn an_error_cancelling_in_a_column_is_detected_in_varied_data() {
     let wrong: u64 = 0x0123_4567_89ab_cdef;
     // The CRC's register, bit 63 - j for x^j, advanced by a block.
     let times_x = |v: u64, _| (v >> 1) ^ (0x9a6c_9329_ac4b_c9b5 & (v & 1).wrapping_neg());
@@ -145,7 +145,7 @@ mod small {
     }
 
     #[test]
-    fn what_the_crc_finds_is_missed_by_one_in_all_values_of_a_word() {
+    fn crc_errors_are_missed_by_one_in_all_values_of_a_word() {
         let mut r = Random(23);
         let all = VALUES.pow(BLOCK as u32);
         let (mut found_by_crc, mut missed_by_crc) = (0, 0);

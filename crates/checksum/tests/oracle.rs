@@ -188,7 +188,7 @@ fn copies_of_every_size_class() {
 /// A kernel that aligns the destination processes the bytes before the first line separately, so
 /// its blocks begin within a line.
 #[test]
-fn one_call_copies_to_wherever_a_line_stands() {
+fn copies_to_any_offset_within_a_line() {
     let all = data(5000, 17);
     for len in [
         1023, 1024, 1025, 1344, 2047, 2048, 2049, 3072, 4095, 4160, 5000,
@@ -224,7 +224,7 @@ fn one_call_copies_to_wherever_a_line_stands() {
 /// Pieces that end within a block of products, streamed to places aligned to one lane but not to
 /// two.
 #[test]
-fn lanes_are_streamed_from_wherever_a_block_stands() {
+fn lanes_are_streamed_at_any_offset_within_a_block() {
     let bytes = data(9000, 13);
     let want = expected(Algorithm::Crc64Nh, 3, &bytes);
     for tier in TIERS {

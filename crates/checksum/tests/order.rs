@@ -56,7 +56,7 @@ fn missed(algorithm: Algorithm) -> (usize, usize) {
 }
 
 #[test]
-fn those_that_see_order_notice_parts_that_changed_places_and_no_others_do() {
+fn exactly_the_order_sensitive_algorithms_detect_exchanges() {
     for algorithm in Algorithm::all() {
         let (missed, all) = missed(algorithm);
         assert!(all > 100, "{all}");

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_from_who_is_silent() {
+    fn a_refusal_differs_from_silence() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
         assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Silent));

@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tcp_stands_behind_what_was_named_without_a_kind() {
+    fn unqualified_names_get_a_standby_tcp_rail() {
         let of = |names: &[&str], equal| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let all = with_tcp_behind(choose_rails(&names).unwrap(), equal);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_of_the_version_of_the_other_rails() {
+    fn awaited_addresses_have_the_ip_version_of_other_rails() {
         let awaited = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let all = choose_rails(&names).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_kind_is_told_which_there_are() {
+    fn an_unknown_kind_is_answered_with_the_known_kinds() {
         let error = |name: &str| choose_rails(&[name.to_owned()]).unwrap_err();
         for name in ["tpc:lo", "tpc:127.0.0.1", "tpc:later:eth1", "teleport:"] {
             let said = error(name);

@@ -31,7 +31,7 @@ pub struct Connected {
 pub enum DownReason {
     /// No process listens at the address, as the peer's host reports (or a firewall that resets
     /// connections for it): the process may be gone. Only reported of a link that was never up, and
-    /// not of a peer that refuses our HELLO.
+    /// not of a peer that rejects the connection.
     Refused,
     /// No answer arrived in time.
     Unanswered,

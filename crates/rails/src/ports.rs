@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn those_after_one_are_the_rest() {
+    fn the_ports_after_one_are_the_remaining_ones() {
         let ports = Ports::range(20, 23, 2);
         let after = ports.after(23).unwrap();
         assert_eq!(all(after), [20, 21]);

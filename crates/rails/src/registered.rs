@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_part_may_land_later() {
+    fn a_partial_write_may_land_again() {
         let all = registered(1, 0, 10);
         let head = DirectHead {
             key: 1,

@@ -167,7 +167,7 @@ fn memory_is_registered_only_where_super_packets_come_whole() {
 
 /// A truncated datagram with the head of a direct write.
 #[test]
-fn torn_writes_count_as_lost() {
+fn truncated_writes_count_as_lost() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let mut memory = vec![0u8; LEN];
     let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();

@@ -133,7 +133,7 @@ fn a_group_that_cannot_be_joined_says_why() {
 
 /// A group word is sent once and arrives unchanged at each member.
 #[test]
-fn members_read_what_the_group_was_told() {
+fn members_receive_the_same_word() {
     let mut rails = rails(4);
     let links: Vec<GroupLink> = (0..4).map(|i| rails[i].join(&group(1)).unwrap()).collect();
     let word = GroupWord::Ack {

@@ -92,7 +92,7 @@ fn comes_hot(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, main_fd: i32) -> boo
 }
 
 #[test]
-fn the_source_of_everything_gets_a_socket() {
+fn the_only_source_gets_its_own_socket() {
     let _own = Namespace::enter_new();
     for (address, cmsg) in [("127.0.0.1", true), ("127.0.0.1", false), ("::1", false)] {
         let (mut rx, to, main_fd, mut tx) = rails(address, cmsg, 1);
@@ -106,7 +106,7 @@ fn the_source_of_everything_gets_a_socket() {
 /// Regression: the second socket did not join datagrams (GRO), which cost two thirds of the
 /// bandwidth.
 #[test]
-fn super_packets_come_whole_by_it() {
+fn super_packets_arrive_whole_on_the_second_socket() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", true, 1);
     exchange(&mut tx[0], &to, &mut rx, ENOUGH);
@@ -125,7 +125,7 @@ fn super_packets_come_whole_by_it() {
 }
 
 #[test]
-fn what_others_send_comes_too_and_ends_it() {
+fn other_sources_are_received_and_park_the_second_socket() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
@@ -150,7 +150,7 @@ fn what_others_send_comes_too_and_ends_it() {
 
 /// Datagrams wait in one socket while the next arrive on the other.
 #[test]
-fn the_order_stays_when_it_begins_and_when_it_ends() {
+fn order_is_kept_when_the_source_connects_and_disconnects() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
@@ -185,7 +185,7 @@ fn the_order_stays_when_it_begins_and_when_it_ends() {
 /// The second socket also receives ICMP errors about packets to its source. Unread, they would end
 /// every sleep at once and fill the buffer.
 #[test]
-fn a_refusal_by_that_source_is_told_and_taken_away() {
+fn a_refusal_on_the_second_socket_is_reported_and_consumed() {
     let _own = Namespace::enter_new();
     for address in ["127.0.0.1", "::1"] {
         let unconnected = UdpConfig {
@@ -218,7 +218,7 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
 /// One descriptor reports both sockets from `arm` until some dozens of datagrams have arrived after
 /// the sleep; another sleep before that finds it unchanged.
 #[test]
-fn the_descriptor_tells_of_both_sockets_while_somebody_sleeps() {
+fn the_descriptor_reports_both_sockets_during_a_sleep() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
@@ -253,7 +253,7 @@ fn the_descriptor_tells_of_both_sockets_while_somebody_sleeps() {
 }
 
 #[test]
-fn nobody_else_can_share_the_port() {
+fn no_other_socket_can_share_the_port() {
     let _own = Namespace::enter_new();
     let (mut rx, to, _, mut tx) = rails("127.0.0.1", false, 1);
     // SAFETY: as documented in socket(2), setsockopt(2) and bind(2); all pointees outlive the

@@ -89,7 +89,7 @@ fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
 
 /// Another program occupies one address, and the other is free.
 #[test]
-fn another_address_is_told_where_a_rail_cannot_go_on_at_the_first() {
+fn another_address_is_proposed_after_a_decline() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
     a.enter();
@@ -150,7 +150,7 @@ fn is_told_by<T: RailTx>(open: impl Fn(&str) -> T) {
 }
 
 #[test]
-fn a_silent_peer_is_told_where_its_neighbours_are() {
+fn silent_peers_get_address_announcements() {
     is_told_by(|name| open_default(name).0);
     is_told_by(|name| {
         let choice = choose_interfaces(&[name.to_owned()]).unwrap();

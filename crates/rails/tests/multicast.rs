@@ -24,7 +24,7 @@ fn packets(count: usize, len: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_to_a_group_reaches_all_other_members_once() {
+fn a_send_reaches_all_other_members_once() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..4).map(|_| open_default("127.0.0.0/8")).collect();
@@ -57,7 +57,7 @@ fn what_is_sent_to_a_group_reaches_all_other_members_once() {
 }
 
 #[test]
-fn a_look_at_groups_leaves_what_came_for_one_alone() {
+fn recv_groups_leaves_unicast_packets() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..2).map(|_| open_default("127.0.0.0/8")).collect();
@@ -81,7 +81,7 @@ fn a_look_at_groups_leaves_what_came_for_one_alone() {
 }
 
 #[test]
-fn what_is_no_group_of_the_rail_is_refused_and_there_is_an_end_to_joining() {
+fn invalid_groups_and_too_many_are_refused() {
     let host = Namespace::enter_new();
     host.enter();
     let (mut v4, _) = open_default("127.0.0.0/8");
@@ -99,7 +99,7 @@ fn what_is_no_group_of_the_rail_is_refused_and_there_is_an_end_to_joining() {
 }
 
 #[test]
-fn a_sleep_ends_when_a_group_has_something() {
+fn a_group_packet_ends_a_sleep() {
     let host = Namespace::enter_new();
     host.enter();
     let ((mut a, _), (mut b, mut rx)) = (open_default("127.0.0.0/8"), open_default("127.0.0.0/8"));
@@ -170,7 +170,7 @@ fn sharing() -> UdpConfig {
 }
 
 #[test]
-fn one_of_a_host_reads_for_all_whoever_it_is() {
+fn any_process_of_a_host_may_read_for_all() {
     let (hosts, _switch) = switched(1);
     hosts[0].enter();
     for address in ["10.1.0.0/24", "fd00:1::/64"] {
@@ -209,7 +209,7 @@ fn one_of_a_host_reads_for_all_whoever_it_is() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_by_who_reads_for_it() {
+fn a_sleeper_is_woken_by_the_reader() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -230,7 +230,7 @@ fn whoever_sleeps_is_woken_by_who_reads_for_it() {
 
 /// The early packet may be a probe that decides whether the group is used.
 #[test]
-fn what_came_before_they_met_is_not_lost() {
+fn packets_before_the_meeting_are_not_lost() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -251,7 +251,7 @@ fn what_came_before_they_met_is_not_lost() {
 }
 
 #[test]
-fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
+fn a_slow_reader_loses_only_overwritten_frames() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -334,7 +334,7 @@ fn a_batch_crosses_a_switch_to_all_hosts_though_it_leaves_once() {
 }
 
 #[test]
-fn rails_of_one_host_hear_each_what_comes_by_its_own_network() {
+fn each_rail_of_a_host_receives_from_its_own_network() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
     join(&a, &b, "rail1", 2);

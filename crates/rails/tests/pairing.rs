@@ -71,7 +71,7 @@ fn rails_of_one_port_are_paired_in_their_order() {
 }
 
 #[test]
-fn what_shares_no_subnet_is_reached_by_its_index() {
+fn rails_without_a_common_subnet_are_paired_by_index() {
     let a = host(1, &["10.0.0.1/24", "10.0.1.1/24"]);
     let b = host(2, &["10.0.2.1/24", "10.0.3.1/24", "10.0.4.1/24"]);
     assert_eq!(pairs(&a, &b), [(0, 0), (1, 1), (0, 2)]);
@@ -109,7 +109,7 @@ fn shared_memory_reaches_its_host_and_verbs_their_fabric() {
 }
 
 #[test]
-fn addresses_that_cannot_be_reach_nobody() {
+fn invalid_addresses_have_no_pairs() {
     let a = host(1, &["10.0.0.1/16"]);
     let bad = |bytes: &[u8]| RailAddr::new(RailKind::Udp4, bytes);
     let bad = [
@@ -148,7 +148,7 @@ fn processes_of_one_host_keep_their_paths() {
 }
 
 #[test]
-fn hosts_and_ends_are_told_by_address_and_port() {
+fn hosts_and_ends_are_identified_by_address_and_port() {
     let (a, other_port) = (udp(0, "10.0.0.1/16", 1), udp(3, "10.0.0.1/8", 2));
     assert!(same_host(&a, &other_port) && !same_end(&a, &other_port));
     // As the kernel reports it: without subnet, index and largest datagram.

@@ -114,12 +114,12 @@ fn a_refusal_of(host: usize, hook: &str) {
 }
 
 #[test]
-fn what_a_router_refuses_is_no_word_of_the_peers_host() {
+fn a_routers_refusal_is_not_the_peers() {
     a_refusal_of(1, "forward");
 }
 
 #[test]
-fn what_the_own_host_refuses_is_no_word_of_the_peers_host() {
+fn the_local_hosts_refusal_is_not_the_peers() {
     a_refusal_of(0, "output");
 }
 

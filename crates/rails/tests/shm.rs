@@ -229,7 +229,7 @@ fn write_what_is_copied(a: &mut End, b: &mut End, link: LinkId) {
 }
 
 #[test]
-fn writes_land_before_the_packet_that_tells_of_them() {
+fn writes_land_before_their_notification() {
     for one_copy in [true, false] {
         let (mut a, mut b, there, _) = pair(one_copy);
         let mut memory = vec![0u8; 60_032];
@@ -355,7 +355,7 @@ fn both_may_connect_at_once() {
 }
 
 #[test]
-fn many_peers_are_heard_by_their_bits() {
+fn many_peers_are_read_by_notification_bits() {
     const PEERS: usize = 100;
     let mut hub = End::new(true);
     let address = hub.tx.local_addr();

@@ -298,7 +298,7 @@ fn settle(a: &mut End, b: &mut End, old: LinkId) {
 /// after the write is reported as done: the owner's next contents never land.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
+fn a_queue_pair_in_error_reads_no_reused_memory() {
     const LEN: usize = 4 << 20;
     for kind in ["rc", "uc"] {
         for refused in [false, true] {
@@ -343,7 +343,7 @@ fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
 /// A link to an address without a rail goes down; it is never up.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn nobody_answers_at_the_address_of_one_that_is_gone() {
+fn a_link_to_a_closed_rail_goes_down() {
     let (mut a, mut b) = (End::open("rc"), End::open("rc"));
     let gone = b.tx.local_addr();
     let one = link(&mut a, &mut b);
@@ -411,7 +411,7 @@ fn all_linked(kind: &str, config: &VerbsConfig) -> (Vec<End>, Vec<Vec<Option<Lin
 /// arrive in order on each link, and no link goes down.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn connections_rest_while_links_stay_up() {
+fn connections_are_evicted_while_links_stay_up() {
     for kind in ["rc", "uc"] {
         let config = VerbsConfig {
             connections_max: 1,

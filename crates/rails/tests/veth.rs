@@ -143,7 +143,7 @@ fn a_lowered_interface_mtu_is_too_big_not_fragmented() {
 /// device reports the drop; nothing is queued, so a sender that waited for room would wait
 /// forever.)
 #[test]
-fn what_the_other_end_of_a_cable_drops_is_lost_and_holds_nothing_up() {
+fn a_packet_dropped_by_a_veth_is_lost_without_blocking() {
     let (a, b) = two_hosts();
     let (mut tx, _) = open_default("10.1.0.0/24");
     b.enter();
@@ -289,7 +289,7 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
 /// only after a second (here: a minute). The neighbour, whose link comes back, announces its
 /// address.
 #[test]
-fn a_link_that_is_back_tells_its_neighbours_where_it_is() {
+fn a_recovered_link_announces_its_address() {
     let (a, b) = two_hosts();
     a.enter();
     ip("ntable change name arp_cache dev rail0 retrans 60000");

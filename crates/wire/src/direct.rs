@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_packet_begins_like_it() {
+    fn no_packet_is_read_as_a_direct_write() {
         let head = DirectHead {
             key: 1,
             offset: 2,

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_follows_is_led_by_the_head() {
+    fn only_following_fragments_match_the_head() {
         let (model, head_len) = packet(1 << 33, Header::FLAG_ACK_NOW, 896);
         let head = FragmentHead::of(&model, head_len).unwrap();
         let (next, _) = packet((1 << 33) + 1, 0, 1_792);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_are_no_model() {
+    fn other_packets_give_no_fragment_head() {
         let (model, head_len) = packet(1, 0, 0);
         assert!(FragmentHead::of(&model, head_len + 8).is_none());
         assert!(FragmentHead::of(&model[..40], head_len).is_none());

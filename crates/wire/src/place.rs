@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_is_seen() {
+    fn any_damage_is_detected() {
         let asked = question().encode(sum);
         for at in 0..PLACE_LEN {
             let mut bytes = asked;

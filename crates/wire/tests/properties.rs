@@ -41,7 +41,7 @@ fn seal(bytes: &mut [u8], head_len: usize) {
 /// A damaged version, head length or other head field counts as damage: a peer must not be reported
 /// as another version because of it.
 #[test]
-fn a_damaged_head_is_damaged_whichever_byte_it_is() {
+fn damage_to_any_head_byte_counts_as_damage() {
     let header = Header {
         algorithm: 1,
         dst_id: 2,
@@ -454,7 +454,7 @@ fn the_blob_holds_two_rails_of_any_usual_kind_and_four_of_ipv4() {
 }
 
 #[test]
-fn what_is_no_address_says_why() {
+fn invalid_addresses_give_a_reason() {
     let rail = |kind| {
         let mut addr = RailAddr::new(kind, &[1; 7]);
         addr.datagram_max = 1_472;

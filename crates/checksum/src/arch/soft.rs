@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_is_what_the_tables_say() {
+    fn folding_matches_the_tables() {
         for len in lengths() {
             let bytes = data(len);
             check_fold::<Nvme, Sum>(&bytes);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_on_the_bus() {
+    fn pci_addresses_are_parsed() {
         assert_eq!(pci("0000:3b:00.1"), Some((0, 0x3b, 0, 1)));
         assert_eq!(pci("10a3:ff:1f.7"), Some((0x10a3, 255, 31, 7)));
         for other in [

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pattern_behind_later_some_are_there_and_some_may_come() {
+    fn a_pattern_after_later_adds_placeholders() {
         let all = [
             interface("lo", &["127.0.0.1/8"]),
             interface("eth0", &["10.0.0.1/24"]),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_written() {
+    fn addresses_round_trip() {
         let addr = ShmAddr::new().unwrap();
         assert_eq!(ShmAddr::of(&addr.rail()), Some(addr));
         let other = ShmAddr::new().unwrap();

@@ -133,7 +133,7 @@ mod tests {
     const BODY_MAX: u64 = 128 * 1024;
 
     #[test]
-    fn words_are_read_as_written() {
+    fn words_round_trip() {
         for (kind, len, segment) in [
             (Kind::Packets, 1, 1),
             (Kind::Packets, 64_000, 1_472),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_words_are_no_heads() {
+    fn invalid_words_are_rejected() {
         let head = Head {
             kind: Kind::Packets,
             len: BODY_MAX as usize + 1,

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_one_read() {
+    fn adjacent_pulls_are_one_read() {
         let mut run = Run::default();
         assert_eq!(added(&mut run, &pull(0, &[(4096, 100)]), 0), Added::Yes);
         let second = pull(100, &[(4196, 60), (9000, 40)]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_elsewhere_is_another() {
+    fn a_pull_elsewhere_starts_another_run() {
         let mut run = Run::default();
         assert_eq!(added(&mut run, &pull(64, &[(4096, 100)]), 0), Added::Yes);
         for offset in [0, 64, 163, 165, u64::MAX] {

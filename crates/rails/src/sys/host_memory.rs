@@ -160,7 +160,7 @@ mod tests {
     use crate::udp::host_ring;
 
     #[test]
-    fn a_writer_is_gone_when_its_share_is_and_no_sooner() {
+    fn a_slot_is_gone_exactly_when_its_share_is_dropped() {
         let ours = SharedRing::create().unwrap();
         let others = SharedRing::open(ours.file().try_clone().unwrap()).unwrap();
         assert_eq!((ours.slot, others.slot), (0, 1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_so_many_slots() {
+    fn slots_are_limited() {
         let first = SharedRing::create().unwrap();
         let open = |_| SharedRing::open(first.file().try_clone().unwrap());
         let all: Vec<_> = (1..SLOTS).map(open).collect();

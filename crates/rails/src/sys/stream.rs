@@ -13,8 +13,8 @@ const BACKLOG: libc::c_int = 4096;
 const KEEP_ALIVE_S: libc::c_int = 30;
 /// `TCP_RTO_MIN_US` (Linux 6.15), which the libc crate does not define.
 const TCP_RTO_MIN_US: libc::c_int = 45;
-/// Candidate minimum RTOs in us, of which kernels accept those of at least two ticks (of 1, 4 or 10
-/// ms). The default of 200 ms would delay a message whose last packet is lost.
+/// The lowest minimum RTOs in us that kernels with ticks of 1, 4 and 10 ms accept: two ticks. The
+/// default of 200 ms would delay a message whose last packet is lost.
 const RTO_MIN_US: [libc::c_int; 3] = [2_000, 5_000, 15_000];
 /// Most pieces of one call.
 pub const IOV_MAX: usize = 18;

@@ -6,14 +6,13 @@ use crate::sys::{Errno, Place, Stream};
 use crate::Registrations;
 use marline_wire::DirectHead;
 
-/// Bytes of a buffer: the largest frame, and as much again, so that what is left of a frame at its
-/// end is moved to its front only now and then.
+/// Bytes of a buffer: twice the largest frame, so that an incomplete frame at its end is only
+/// occasionally moved to the front.
 const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
 /// Most unused buffers that are retained.
 const SPARE_MAX: usize = 4;
-/// Bytes that are read beyond a write: the packet that tells of it, and the head of the frame
-/// behind that. What they hold of the next write is copied to its place, which the kernel does with
-/// others.
+/// Bytes read beyond a write: room for its notification and the next frame's head. Bytes of a
+/// following write in it cost another copy, while the kernel places all others directly.
 const AHEAD: usize = 1024;
 /// Most bytes read from one connection before the others are read.
 const TURN_MAX: usize = 256 * 1024;

@@ -449,7 +449,7 @@ impl TcpLinks {
             return;
         };
         if row.next.as_ref().is_some_and(|next| next.name == name) {
-            row.next = None; // the silent one may still answer
+            row.next = None; // the silent connection may still answer
             self.by_connection.remove(&name);
             return;
         }

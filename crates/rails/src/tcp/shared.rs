@@ -19,8 +19,8 @@ pub struct TcpConfig {
     pub rcvbuf_bytes: usize,
     /// Send buffer of a connection in bytes; 0: autotuned by the kernel.
     pub sndbuf_bytes: usize,
-    /// The kernel gives up a connection whose bytes are not acknowledged for so long, in ms: the
-    /// time after which a silent peer is dead, so that the kernel's patience ends with ours.
+    /// Time in ms after which the kernel drops a connection with unacknowledged bytes: the time
+    /// after which a silent peer is declared dead.
     pub user_timeout_ms: u32,
     /// Connections beyond which the least recently used are evicted until needed again; 0: an
     /// eighth of the process's descriptors.

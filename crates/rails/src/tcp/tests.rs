@@ -125,7 +125,7 @@ fn packets_go_both_ways_over_one_connection() {
 }
 
 #[test]
-fn what_finds_no_room_is_told_and_nothing_is_lost() {
+fn a_full_connection_reports_no_room_and_loses_nothing() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let mut sent = 0u32;
@@ -234,7 +234,7 @@ fn writes_land_in_registered_memory_before_their_packet() {
 }
 
 #[test]
-fn a_link_that_breaks_says_so_and_is_made_anew() {
+fn a_broken_link_is_reported_and_reconnects() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     assert_eq!(a.links.send(link, b"first", 5), Sent::Taken);
@@ -258,7 +258,7 @@ fn a_link_that_breaks_says_so_and_is_made_anew() {
 }
 
 #[test]
-fn no_event_speaks_of_a_link_that_was_closed() {
+fn no_event_names_a_closed_link() {
     let (mut a, mut b, mut c) = (rail(), rail(), rail());
     let link = linked(&mut a, &mut b);
     a.links.cut(link);
@@ -272,7 +272,7 @@ fn no_event_speaks_of_a_link_that_was_closed() {
 }
 
 #[test]
-fn nobody_there_is_a_refusal() {
+fn an_unused_port_is_a_refusal() {
     let (mut a, mut b) = (rail(), rail());
     let gone = {
         let other = rail();
@@ -302,7 +302,7 @@ fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
+fn invalid_strangers_are_disconnected_and_disturb_no_link() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let local = b.shared.local();
@@ -407,7 +407,7 @@ fn more_peers_than_connections_lose_nothing() {
 }
 
 #[test]
-fn what_was_begun_is_finished_before_a_connection_rests() {
+fn an_evicted_connection_completes_its_frames() {
     let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
     let (mut b, mut c) = (rail(), rail());
     let (link, back) = linked_both_ways(&mut a, &mut b);
@@ -438,7 +438,7 @@ fn what_was_begun_is_finished_before_a_connection_rests() {
 }
 
 #[test]
-fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
+fn an_evicted_link_goes_down_if_its_peer_is_gone() {
     let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
     let (mut b, mut c) = (rail(), rail());
     let link = linked(&mut a, &mut b);
@@ -452,7 +452,7 @@ fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
 }
 
 #[test]
-fn another_connection_takes_the_place_of_a_silent_one() {
+fn a_silent_connection_is_replaced() {
     let (mut a, mut b) = (rail(), rail());
     let (link, back) = linked_both_ways(&mut a, &mut b);
     assert!(!a.links.reroute(link), "the network has carried all");
@@ -486,7 +486,7 @@ fn another_connection_takes_the_place_of_a_silent_one() {
 }
 
 #[test]
-fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
+fn a_silent_link_evicted_for_room_reconnects() {
     let (mut a, mut b) = (rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1), rail());
     let link = linked(&mut a, &mut b);
     let mut sent = 0;
@@ -505,7 +505,7 @@ fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
 }
 
 #[test]
-fn nobody_takes_a_place_whose_token_they_do_not_know() {
+fn a_replacement_needs_the_token() {
     let (mut a, mut b) = (rail(), rail());
     let (_, back) = linked_both_ways(&mut a, &mut b);
     let token = b.links.token(back);

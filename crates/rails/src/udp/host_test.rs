@@ -15,7 +15,7 @@ fn open() -> (UdpTx, UdpRx) {
 }
 
 #[test]
-fn nobody_waits_for_a_process_that_died_with_the_lock() {
+fn a_dead_lock_holder_is_replaced() {
     let mut rails: Vec<_> = (0..4).map(|_| open()).collect();
     let id = u64::from(std::process::id()) << 20;
     let join = |(tx, _): &mut (UdpTx, UdpRx)| {

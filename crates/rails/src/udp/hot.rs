@@ -16,7 +16,8 @@ use crate::addr::UdpAddr;
 use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::Arc;
 
-/// The source is sampled once per this many datagrams, since asking for it costs time.
+/// Consecutive samples of one source before the second socket is connected to it. Few suffice,
+/// since sources are sampled once per `DROP_LOOK_PERIOD` datagrams.
 const SAMPLES_MIN: u32 = 2;
 /// Each early parking doubles the samples required for the next connection, up to this number.
 const SAMPLES_MAX: u32 = 1 << 12;

@@ -212,7 +212,7 @@ mod tests {
     };
 
     #[test]
-    fn addresses_are_read_as_written() {
+    fn addresses_round_trip() {
         for node in [V4, GID, LID] {
             for kind in [QueueType::Rc, QueueType::Uc, QueueType::Ud] {
                 let number = 0x12_3456;

@@ -97,7 +97,7 @@ mod tests {
     use super::{ack_timeout, ACK_TIMEOUT_MAX};
 
     #[test]
-    fn connections_are_as_patient_as_asked() {
+    fn the_ack_timeout_covers_the_silence() {
         assert_eq!([0, 469, 470, 5_000].map(ack_timeout), [14, 14, 15, 18]);
         assert_eq!(ack_timeout(u32::MAX), ACK_TIMEOUT_MAX);
     }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn own_datagrams_are_told_by_their_route() {
+    fn own_datagrams_are_identified_by_their_grh() {
         let mut v4 = [0; ROUTE_LEN];
         v4[SOURCE_V4..].copy_from_slice(&[10, 1, 2, 3, 239, 192, 0, 1]);
         assert!(is_from(&V4, &v4) && !is_from(&GID, &v4));

@@ -98,7 +98,7 @@ mod tests {
     use crate::Piece;
 
     #[test]
-    fn what_waits_leaves_in_its_order_as_it_was() {
+    fn held_sends_keep_order_and_content() {
         let bytes = [1u8; 100];
         let pieces = [Piece {
             base: bytes.as_ptr(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_held() {
+    fn held_bytes_are_bounded() {
         let mut held = Held::default();
         held.push(Waiting::packets(&vec![0; HELD_MAX - 1], 100));
         assert!(!held.is_full(0) && held.is_full(HELD_ALL_MAX));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_believed_when_all_its_writes_landed() {
+    fn a_notification_counts_if_all_its_writes_landed() {
         let mut landed = Landed::default();
         landed.write(7, of_write(3, 0));
         landed.write(7, of_write(3, 1));

@@ -44,7 +44,7 @@ const CONNECTIONS: usize = 150;
 /// Interval and maximum count of repetitions of an unanswered handshake message.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
-/// Hop limit: 64 routers on the way to a peer.
+/// Hop limit of packets to a peer.
 const HOPS: u8 = 64;
 /// A connection younger than this is not renewed for silence.
 const YOUNG: Duration = Duration::from_millis(100);

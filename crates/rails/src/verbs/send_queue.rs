@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_speaks_for_all_before_it() {
+    fn a_completion_covers_all_earlier_requests() {
         let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
         queue.posted(2, true, &[read(0)], 7);

@@ -8,9 +8,9 @@ use crate::tcp::output::send_frame;
 use crate::tcp::shared::{Name, Order};
 use crate::RailEvent;
 
-/// The longest segments of connections that take the place of silent ones, in turn (0: as the MTUs
-/// allow): a switch may drop what has become too long for it, which the kernel does not look for
-/// (`net.ipv4.tcp_mtu_probing` is 0). IPv6 passes packets of 1,280 bytes everywhere, IPv4 of 576.
+/// Maximum segment sizes of replacement connections, in turn (0: derived from the MTUs). A switch
+/// may silently drop packets that exceed its MTU, which the kernel does not detect by default
+/// (`net.ipv4.tcp_mtu_probing` is 0). IPv6 guarantees packets of 1,280 bytes, IPv4 of 576.
 const SEGMENTS_MAX: [u16; 3] = [0, 1_220, 536];
 
 /// The connection to close.

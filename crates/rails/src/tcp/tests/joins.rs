@@ -72,7 +72,7 @@ fn both_may_connect_at_once() {
 }
 
 #[test]
-fn who_has_begun_a_frame_keeps_its_own_connection() {
+fn a_rail_with_queued_data_keeps_its_own_connection() {
     let (mut a, mut b) = lower_first();
     let (ab, ba, sent) = two_connections(&mut a, &mut b);
     assert_ne!(a.links.token(ab), b.links.token(ba));
@@ -104,7 +104,7 @@ fn frame(kind: Kind, segment: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_joins_whose_token_is_not_known() {
+fn a_join_needs_the_token() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let token = a.links.token(link);

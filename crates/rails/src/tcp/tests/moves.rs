@@ -42,7 +42,7 @@ fn a_rail_moves_to_another_address_and_back() {
 }
 
 #[test]
-fn a_rail_that_cannot_be_waited_for_elsewhere_stays_where_it_is() {
+fn a_rail_that_cannot_listen_elsewhere_stays() {
     let mut shared = Shared::open(Ipv4Addr::LOCALHOST.into(), 0, &TcpConfig::default()).unwrap();
     let null = std::fs::File::open("/dev/null").expect("a file");
     shared.epoll = Epoll::of(null.into());
