@@ -68,8 +68,8 @@ impl Connection {
         }
     }
 
-    /// Connects to the peer's end: receives from it and sends to it. Silence shorter than
-    /// `patience_ms` or half a second does not break the connection.
+    /// Receives from the peer's end and sends to it from now on.
+    /// Silence of up to `patience_ms` does not break it, nor does less than half a second.
     pub(super) fn join(&self, path: Path, end: &End, patience_ms: u32) -> Result<(), Errno> {
         let peer = ToPeer {
             path,

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_byte_gives_an_invalid_message() {
+    fn no_byte_makes_one_that_cannot_be() {
         let bytes = greeting().encode();
         for at in 0..GREETING_LEN {
             for value in [0, 1, 0x7f, 0xff] {

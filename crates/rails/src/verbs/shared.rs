@@ -216,7 +216,7 @@ impl Shared {
     #[cold]
     pub(super) fn note_and_wake(&self, notice: Notice) {
         self.note(notice);
-        let _ = self.wake.0.send(&[0]); // full: a wake-up is pending
+        let _ = self.wake.0.send(&[0]); // full: it is awake soon
     }
 
     /// Consumes the wake-ups of the receiving half.

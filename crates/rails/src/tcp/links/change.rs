@@ -119,7 +119,7 @@ impl TcpLinks {
             .get(link)
             .is_some_and(|link| link.state == State::Up)
         {
-            self.events.push_back(RailEvent::Woken); // on a connection that the peer had made
+            self.events.push_back(RailEvent::Woken); // by one that the peer had made
         }
     }
 
