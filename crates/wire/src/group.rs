@@ -103,7 +103,7 @@ impl GroupHead {
     }
 }
 
-/// A chunk of a broadcast, or the parity of several chunks.
+/// A chunk of a broadcast, or the parity of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The member that sends the broadcast.
@@ -122,8 +122,7 @@ pub struct Chunk {
     /// 0: a chunk. Otherwise the payload is the exclusive or of this many chunks, beginning with
     /// this one.
     pub parity: u8,
-    /// The root waits for the acknowledgement of this chunk and all earlier ones to free their
-    /// memory.
+    /// The root's memory waits for the acknowledgement of this chunk and all before.
     pub asks: bool,
     /// The network does not deliver this group's packets to all members: the group is abandoned
     /// after an agreed number of broadcasts.
@@ -131,7 +130,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Seed of the payload's sum, so that a payload verifies only at its own place.
+    /// Seed of the sum of its payload: a payload counts in its own place only.
     pub fn seed(&self, group: u64) -> u64 {
         let mut z = group ^ (self.root as u64) << 8 ^ self.parity as u64;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

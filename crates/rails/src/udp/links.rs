@@ -44,18 +44,18 @@ pub(super) struct Link {
     newest: Newest,
 }
 
-/// By lane: the newest flow that used it.
+/// By lane: the newest flow that left by it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newest([u8; LANES]);
 
 impl Newest {
-    /// The first flow of each lane.
+    /// Those that lanes begin with.
     pub(super) fn first() -> Newest {
         Newest(std::array::from_fn(|lane| lane as u8))
     }
 
-    /// Records a flow in use; returns whether it is newer than all earlier flows of its lane.
-    /// (Numbers wrap around; flows in use at one time are less than half the circle apart.)
+    /// A flow leaves now; whether it is newer than all that left by its lane. (Numbers go in a
+    /// circle; flows of which some are in use at a time are less than half of it apart.)
     #[inline]
     pub(super) fn note(&mut self, flow: u8) -> bool {
         let newest = &mut self.0[lane_of(flow) as usize];
