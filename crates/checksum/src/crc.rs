@@ -17,7 +17,7 @@ pub(crate) trait Poly {
     /// Tables of the portable kernel (slicing by 8).
     const TABLES: &'static [[u64; 256]; 8];
 
-    /// Whether the polynomial has the term x^0.
+    /// True if the polynomial has the term x^0.
     const HAS_ONE: bool = Self::REFLECTED >> 63 == 1;
     /// The polynomial with its x^64 term in bit 0 and without its x^0 term.
     const POLY_SHIFTED: u64 = (Self::REFLECTED << 1) | 1;

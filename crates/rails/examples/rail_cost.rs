@@ -30,8 +30,7 @@ fn main() -> Result<(), String> {
     let ((mut tx, _), (peer, mut rx)) = (open()?, open()?);
     let to = tx.connect(&peer.local_addr()).link;
     println!("{}: {:?}", choice[0], peer.caps());
-    // libc's calls are cheaper in a process with a single thread, which an engine's process never
-    // is.
+    // libc's calls are cheaper in a process with one thread, which an engine's process never is.
     std::thread::spawn(std::thread::park);
     for (len, segment) in [
         (100, 100),

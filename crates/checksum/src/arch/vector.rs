@@ -5,7 +5,7 @@
 /// # Safety
 /// For every function: the CPU has the features that the implementation names.
 pub(crate) trait Vector: Copy {
-    /// Whether folding is faster with eight accumulators than with four: the processor has enough
+    /// True if folding is faster with eight accumulators than with four: the processor has enough
     /// registers, and starts more than one multiplication per cycle or has a long latency.
     const EIGHT: bool;
 

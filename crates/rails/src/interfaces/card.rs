@@ -16,7 +16,7 @@ pub struct Card {
     pub pci: Option<(u16, u8, u8, u8)>,
     /// Link layer of its network.
     pub network: Option<&'static str>,
-    /// Whether it has a link; `None` if unknown.
+    /// State of its link; `None` if unknown.
     pub up: Option<bool>,
 }
 

@@ -22,7 +22,7 @@ pub struct InterfaceChoice {
     pub mtu: usize,
     /// Nominal rate in bytes/s, 0 when unknown.
     pub bytes_per_s: u64,
-    /// Whether this is the loopback interface.
+    /// True for the loopback interface.
     pub loopback: bool,
 }
 

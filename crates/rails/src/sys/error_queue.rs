@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 pub struct ErrorReport {
     /// The error.
     pub errno: Errno,
-    /// Whether the local host reported the error; otherwise an ICMP message did.
+    /// True if the local host reported the error; otherwise an ICMP message did.
     pub local: bool,
     /// Destination of the packet that caused the error.
     pub to: Option<UdpAddr>,

@@ -33,7 +33,7 @@ pub(super) struct OwnGroup {
 /// The meeting of the processes of a host that are in one group.
 pub(super) struct Meeting {
     gate: Gate,
-    /// Whether this process listens; `seat` is its ring, once another process has connected.
+    /// True if this process listens; `seat` is its ring, once another process has connected.
     host: bool,
     seat: Option<Arc<Seat>>,
     next: Instant,

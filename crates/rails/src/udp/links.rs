@@ -89,7 +89,7 @@ struct Slot {
 pub(super) struct UdpLinks {
     table: LinkTable<(IpAddr, u16), Link>,
     slots: Vec<Option<Slot>>,
-    /// Whether destinations may have sockets.
+    /// Destinations may have sockets.
     connects: bool,
     /// The clock hand: the next socket to lose credit or be replaced.
     hand: usize,
