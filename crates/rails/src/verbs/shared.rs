@@ -212,7 +212,7 @@ impl Shared {
         self.noted.store(true, Release);
     }
 
-    /// Notes, and wakes a sleeping receiving half.
+    /// Adds a notice, and wakes a sleeping receiving half.
     #[cold]
     pub(super) fn note_and_wake(&self, notice: Notice) {
         self.note(notice);
