@@ -1,24 +1,24 @@
-//! A fast class for blocks in cache: one AES round per 16 bytes over 16 lanes, folded by constants
-//! in GF(2^64).
+//! The fast class for blocks in cache: one AES round per 16 bytes over 16 lanes, joined by
+//! constants in GF(2^64).
 //!
 //! Lane `i` of 16 takes block `i` of every 256 bytes: `lane = round(lane) ^ block`, where `round`
-//! is SubBytes, ShiftRows, MixColumns: what the AESENC instruction does with the block as its key.
-//! A last incomplete group is filled with zeros. Then each 64-bit half of each lane, and the
-//! length, is multiplied by a constant of its own, and the sum of these 33 products is the result.
-//! Bit `j` stands for x^j, and the field is that of x^64 + x^4 + x^3 + x + 1.
+//! is SubBytes, ShiftRows, MixColumns (the AESENC instruction with the block as key). An incomplete
+//! last group is padded with zeros. Then each 64-bit half of each lane, and the length, is
+//! multiplied by a separate constant, and the sum of these 33 products is the result. Bit `j`
+//! represents x^j, and the field polynomial is x^64 + x^4 + x^3 + x + 1.
 //!
-//! What is certain: an error in one block changes its lane to the end, as a round is a bijection;
-//! so do two errors in different lanes. A lane forgets an error only if a later block of that lane
-//! takes back what a round made of it: five bytes or more have to be wrong, of them at least one in
-//! each of two groups that follow each other. And for any two different lanes at the end, all but
-//! one in 2^64 choices of the constants tell them apart (the sum of products is a universal hash).
-//! The constants are fixed, so what two groups can do was also counted, in `tests/lanes.rs`: no
-//! two errors of a byte each, in the last 512 bytes, cancel. For the rest, 2^-64, heuristic.
+//! Error detection. An error in one block changes its lane to the end, as a round is a bijection;
+//! so do two errors in different lanes. A lane loses an error only if a later block of the lane
+//! cancels its image after the round: five bytes or more must be wrong, at least one in each of two
+//! consecutive groups. Any two different final states of the lanes are distinguished by all but one
+//! in 2^64 choices of the constants (the sum of products is a universal hash). Since the constants
+//! are fixed, `tests/lanes.rs` also enumerates two groups: no two errors of one byte each in the
+//! last 512 bytes cancel. For all other errors the probability 2^-64 is heuristic.
 //!
-//! Lanes that are joined by rounds, as an earlier version had it, need three more rounds each for
-//! the same; multiplication is done by another port than rounds and costs a copy nothing.
+//! Joining the lanes by rounds would need three more rounds each for the same guarantee;
+//! multiplication uses another execution port than rounds and costs a copy no time.
 //!
-//! This is no cryptographic authentication code: one round can be inverted by an attacker.
+//! This is not a cryptographic authentication code: an attacker can invert one round.
 
 use crate::arch::narrow;
 use crate::lanes::aes::{round, Lanes, GROUP, KEYS, LENGTH_KEY, START};
@@ -26,7 +26,7 @@ use crate::pieces::{each, Core};
 use crate::store::{Claimed, Store};
 use crate::tier::Tier;
 
-/// The sum in progress.
+/// The state of a sum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AesLanes {
     pub(crate) lanes: Lanes,
@@ -49,7 +49,7 @@ impl Core for AesLanes {
     #[inline]
     unsafe fn groups<S: Store>(&mut self, tier: Tier, dst: *mut u8, src: *const u8, len: usize) {
         self.len += len as u64;
-        // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+        // SAFETY: the tier implies the features; the rest is the caller's contract.
         unsafe {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             {
@@ -81,13 +81,13 @@ impl Core for AesLanes {
         }
         match tier {
             Tier::Portable => join(&sum.lanes, len),
-            // SAFETY: the tier says that the features are there.
+            // SAFETY: the tier implies the features.
             _ => unsafe { narrow::aes_join(&sum.lanes, len) },
         }
     }
 }
 
-/// All in one call, for the highest tiers: the lanes never leave their registers.
+/// The sum in one call for the highest tiers; the lanes never leave registers.
 ///
 /// # Safety
 /// The tier is [`Tier::Vpclmul`] or [`Tier::Avx512`]; otherwise as [`Core::groups`], for any `len`.
@@ -125,7 +125,7 @@ unsafe fn portable<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const u8, le
     }
 }
 
-/// The sum of products: all factors' bits of one weight at a time, the highest first.
+/// The sum of products: processes all factors' bits of one weight at a time, the highest first.
 fn join(lanes: &Lanes, len: u64) -> u64 {
     let mut halves = [0; 32];
     for (half, bytes) in halves.iter_mut().zip(lanes.0.as_flattened().as_chunks().0) {
@@ -139,11 +139,11 @@ fn join(lanes: &Lanes, len: u64) -> u64 {
             .map(|(half, key)| of(*half, *key));
         sum << 1 ^ u128::from(terms.fold(of(len, LENGTH_KEY), |a, b| a ^ b))
     });
-    // Twice, as the first time leaves four bits above the 64th.
+    // Twice, since the first reduction leaves four bits above the 64th.
     reduce(reduce(all)) as u64
 }
 
-/// Replaces x^64 by what it is in the field.
+/// Replaces x^64 by its residue in the field.
 fn reduce(v: u128) -> u128 {
     let high = v >> 64;
     u128::from(v as u64) ^ high ^ high << 1 ^ high << 3 ^ high << 4
@@ -163,9 +163,12 @@ mod tests {
         assert_eq!(round(start, key), next);
     }
 
-    /// All two errors of one byte each in the last two groups, whatever the data: what an error of
-    /// the last group adds to the sum, and all that one of the group before may add, a round later.
-    // Safe arithmetic on 130,000 values: not over after 25 minutes of Miri, with nothing to find.
+    /// Checks all pairs of one-byte errors in the last two groups, for any data: an error in the
+    /// last group adds a fixed term to the sum; an error in the previous group adds one of several,
+    /// after a round.
+    ///
+    /// Safe arithmetic on 130,000 values takes more than 25 minutes under Miri and cannot be
+    /// unsound.
     #[cfg_attr(miri, ignore = "only arithmetic, and very much of it")]
     #[test]
     fn no_two_wrong_bytes_of_the_last_groups_cancel() {
@@ -196,8 +199,8 @@ mod tests {
 
     #[test]
     fn the_field_has_the_order_of_2_to_the_64() {
-        // x^(2^64) = x, and x^(2^32) - x has no common factor with the polynomial, so that it is
-        // irreducible (Rabin's test: 2 is the only prime that divides 64).
+        // x^(2^64) = x, and x^(2^32) - x has no common factor with the polynomial, so the
+        // polynomial is irreducible (Rabin's test: 2 is the only prime that divides 64).
         assert_eq!(FIELD, reduce(1 << 64) as u64);
         let squared = |times: u32| {
             (0..times).fold(2u64, |v, _| {

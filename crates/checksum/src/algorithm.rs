@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A payload checksum algorithm; the number travels in packet headers.
+/// A payload checksum algorithm; packet headers contain the number.
 ///
-/// `docs/checksums.md` says what each one detects and from where that is known.
+/// `docs/checksums.md` states what each algorithm detects, with sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Algorithm {
     /// No payload checksum.
     None = 0,
-    /// CRC-64/NVME: what two peers use before they have agreed, and the default where there are no
-    /// carry-less multiplications of x86-64.
+    /// CRC-64/NVME: used before two peers have agreed on an algorithm, and the default without the
+    /// carry-less multiplication of x86-64.
     #[default]
     Crc64Nvme = 1,
     /// CRC-32C (Castagnoli).
@@ -23,7 +23,7 @@ pub enum Algorithm {
     Fletcher64 = 5,
     /// Adler-32 (RFC 1950).
     Adler32 = 6,
-    /// FNV-1a over 64-bit words, 64 bits: what the papers' library calls FNV-1a.
+    /// FNV-1a over 64-bit words, 64 bits: called FNV-1a by the papers' library.
     Fnv1a = 7,
     /// FNV-1a as published, byte by byte, 64 bits.
     Fnv1aBytes = 8,
@@ -39,29 +39,29 @@ pub enum Algorithm {
     Sum32 = 13,
     /// Exclusive or of 32-bit words.
     Xor32 = 14,
-    /// One AES round per 16 bytes over 16 lanes: the fast class for blocks in cache. (4 was its
-    /// first form and stays unused: another sum under the same number would look like damage.)
+    /// One AES round per 16 bytes over 16 lanes: the fast class for blocks in cache. (Number 4 was
+    /// its first form and stays unused: another sum under the same number would look like damage.)
     AesLanes = 15,
-    /// CRC-64 of products of pairs of words: one multiplication for 16 bytes where the CRC wants
-    /// two. What the CRC finds, all but one in 2^64 choices of its constants find.
+    /// CRC-64 of products of pairs of words: one multiplication per 16 bytes instead of the CRC's
+    /// two. All but one in 2^64 choices of its constants detect an error that the CRC detects.
     Crc64Nh = 16,
 }
 
-/// How far a sum that matches may be trusted.
+/// The reliability of a matching sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
     /// Misses common patterns (two flips, swapped words) or has too few mixed bits: never a
     /// default, only for comparison.
     Weak,
-    /// Misses about one in 2^32 or rarer, but proves nothing about fragments of our lengths, or
-    /// proves it with 32 bits only.
+    /// Misses one error in 2^32 or fewer, but without a proof for fragments of our lengths, or with
+    /// a proof for 32 bits only.
     Medium,
-    /// 64 bits, and proved to find every error of few bits and every burst up to 64 bits: always,
-    /// or with all but one in 2^64 choices of its constants.
+    /// 64 bits, proved to detect every error of few bits and every burst of up to 64 bits, either
+    /// always or for all but one in 2^64 choices of its constants.
     Strong,
 }
 
-/// Each algorithm with its name and strength, in the order in which people are told them.
+/// Each algorithm with its name and strength, in the order in which people see them.
 const TABLE: [(Algorithm, &str, Strength); 16] = [
     (Algorithm::None, "none", Strength::Weak),
     (Algorithm::Crc64Nvme, "crc64-nvme", Strength::Strong),
@@ -81,10 +81,10 @@ const TABLE: [(Algorithm, &str, Strength); 16] = [
     (Algorithm::Xor32, "xor32", Strength::Weak),
 ];
 
-/// Of numbers that no algorithm has.
+/// Marks numbers without an algorithm.
 const UNUSED: u8 = u8::MAX;
 
-/// The row of [`TABLE`] by number.
+/// The row in [`TABLE`] of each number.
 const ROWS: [u8; 17] = {
     let mut rows = [UNUSED; 17];
     let mut i = 0;
@@ -101,22 +101,22 @@ impl Algorithm {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The numbers of all algorithms, the most trusted first: of two peers' wishes the one that
-    /// comes first is used. Peers of every version must agree on the order of what both know, so
-    /// it is by strength, then by number, and `none` is last.
+    /// The numbers of all algorithms, the most trusted first: of two peers' preferences the one
+    /// that comes first is used. Peers of different versions must agree on the order of the
+    /// algorithms that both know, so the order is by strength, then by number, with `none` last.
     pub const BY_TRUST: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
 
-    /// The numbers of the algorithms whose sums change when equally long parts of what they sum
-    /// change places, the most trusted first. Only these are fit for bytes that a network cuts into
-    /// pieces without heads of their own: there the pieces may be joined in another order.
+    /// The numbers of the algorithms whose sums change when equally long parts of the data are
+    /// exchanged, the most trusted first. Only these suit data that the network cuts into pieces
+    /// without heads, which may be rejoined in another order.
     pub const SEEING_ORDER: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
 
-    /// True if it is one of [`Algorithm::SEEING_ORDER`].
+    /// Returns whether the algorithm is in [`Algorithm::SEEING_ORDER`].
     pub fn sees_order(self) -> bool {
         Algorithm::SEEING_ORDER.contains(&(self as u8))
     }
 
-    /// From the number in a packet header.
+    /// The algorithm with this number in a packet header.
     #[inline]
     pub fn from_u8(n: u8) -> Option<Algorithm> {
         ROWS.get(n as usize)
@@ -133,7 +133,7 @@ impl Algorithm {
         self.row().1
     }
 
-    /// True if it has loops that stream and sum at once.
+    /// Returns whether kernels exist that stream and sum in one loop.
     pub(crate) fn is_streamed(self) -> bool {
         matches!(
             self,
@@ -141,12 +141,12 @@ impl Algorithm {
         )
     }
 
-    /// How far a sum that matches may be trusted.
+    /// The reliability of a matching sum.
     pub fn strength(self) -> Strength {
         self.row().2
     }
 
-    /// How many bits of the sum carry information.
+    /// Number of significant bits in the sum.
     pub fn bits(self) -> u32 {
         match self {
             Algorithm::None => 0,
@@ -164,7 +164,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A name that no algorithm has.
+/// A name without an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm(String);
 

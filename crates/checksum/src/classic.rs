@@ -1,4 +1,4 @@
-//! The hash functions of the papers: serial by nature, one multiplication or so per word.
+//! The hash functions of the papers: inherently serial, about one multiplication per word.
 
 use crate::pieces::{each, Core};
 use crate::store::Store;
@@ -56,7 +56,7 @@ impl Core for FnvBytes {
     }
 }
 
-/// FNV-1a over 64-bit words, as the papers' library has it; the last bytes as published.
+/// FNV-1a over 64-bit words, as in the papers' library; the last bytes as published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FnvWords(pub(crate) u64);
 
@@ -78,7 +78,7 @@ impl Core for FnvWords {
     }
 }
 
-/// Knuth's multiplicative hash chained over 32-bit words (The Art of Computer Programming 6.4).
+/// Knuth's multiplicative hash, chained over 32-bit words (The Art of Computer Programming 6.4).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knuth(pub(crate) u32);
 
@@ -105,7 +105,7 @@ impl Core for Knuth {
     }
 }
 
-/// Appleby's MurmurHash2A, which takes the length in at the end and so can be fed in pieces.
+/// Appleby's MurmurHash2A, which includes the length at the end and so allows incremental use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Murmur2a {
     h: u32,
@@ -150,8 +150,8 @@ impl Core for Murmur2a {
     }
 }
 
-/// Hsieh's SuperFastHash. The original starts from the length; fed in pieces it is not known, so
-/// this starts from the seed, which the caller makes from the length among others.
+/// Hsieh's SuperFastHash. The original starts from the length, which is unknown in incremental use,
+/// so this version starts from the seed, which the caller derives from the length among others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuperFast(pub(crate) u32);
 
@@ -230,7 +230,7 @@ mod tests {
     fn smhasher_verification_values() {
         let murmur = verification(|seed, b| run::<_, 4>(Murmur2a::new(seed), b) as u32);
         assert_eq!(murmur, 0x7fbd_4396);
-        // The original answers 0 to no data.
+        // The original returns 0 for empty data.
         let fast = verification(|seed, b| match b {
             [] => 0,
             _ => run::<_, 4>(SuperFast(seed), b) as u32,

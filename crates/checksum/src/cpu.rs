@@ -1,21 +1,21 @@
 //! Choices that differ between processors with the same instructions.
 //!
-//! They are made by maker, as was measured (docs/design/checksums.md); `marline tune`
-//! measures the rest.
+//! The choices depend on the maker, according to measurements (docs/design/checksums.md); `marline
+//! tune` measures the rest.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The maker of the processor, as far as it makes a difference.
+/// The processor's maker, if it makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Maker {
-    /// AMD, and Hygon, whose cores are AMD's.
+    /// AMD, and Hygon, whose cores are derived from AMD's.
     Amd = 1,
-    /// Anybody else.
+    /// All other makers.
     Other = 2,
 }
 
-/// 0 until the CPU has been asked. Racing threads store the same value.
+/// 0 until determined. Racing threads store the same value.
 static MAKER: AtomicU8 = AtomicU8::new(0);
 
 #[inline]
@@ -54,22 +54,22 @@ fn ask_cpu() -> Maker {
     Maker::Other
 }
 
-/// True if copies that do not fit L1 claim lines of the destination ahead of their stores
-/// (`prefetchw`), many lines at a time. Intel's processors gain by it, AMD's lose.
+/// Returns whether copies larger than L1 prefetch destination lines for writing (`prefetchw`), many
+/// lines at a time. Intel's processors gain from it, AMD's lose.
 #[inline]
 pub(crate) fn claims() -> bool {
     maker() != Maker::Amd
 }
 
-/// Copies of this length and more do not fit L1 with source and destination. From here on lines of
-/// the destination are claimed ahead of the stores where [`claims`] says so; below, it only costs.
+/// Copies of at least this length exceed L1 with source and destination. From this length on
+/// destination lines are prefetched for writing if [`claims`]; below it only costs.
 pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
 
-/// Copies of this length and more are streamed by [`crate::copy_and_sum`] where there are loops for
-/// it, unless a [`crate::Plan`] says otherwise.
+/// Copies of at least this length are streamed by [`crate::copy_and_sum`] where streaming kernels
+/// exist, unless a [`crate::Plan`] says otherwise.
 ///
-/// On Intel's processors source and destination then no longer share the L2 cache of 2 MiB, on
-/// AMD's no longer the L3 cache of 32 MiB. As long as they do, streaming is slower.
+/// From this length on source and destination no longer share the L2 cache of 2 MiB on Intel's
+/// processors, or the L3 cache of 32 MiB on AMD's. While they do, streaming is slower.
 #[inline]
 pub fn stream_min_bytes() -> usize {
     match maker() {

@@ -1,14 +1,14 @@
-//! CRC arithmetic that every kernel shares, and the portable kernel.
+//! CRC arithmetic shared by all kernels, and the portable kernel.
 //!
-//! Both CRCs are reflected and are treated as 64-bit ones. CRC-32C becomes the 64-bit CRC of the
-//! polynomial x^32 * P(x): M * x^64 mod (x^32 * P) = x^32 * (M * x^32 mod P), so its register sits
-//! in the low 32 bits and the high ones stay zero. One set of folding kernels then serves both.
+//! Both CRCs are reflected and treated as 64-bit ones. CRC-32C becomes the 64-bit CRC of the
+//! polynomial x^32 * P(x): M * x^64 mod (x^32 * P) = x^32 * (M * x^32 mod P), so its register is in
+//! the low 32 bits and the high ones stay zero. One set of folding kernels then serves both.
 //!
-//! Convention: bit `j` of a 64-bit register stands for x^(63-j). A carry-less product of two such
-//! registers has bit `k` for x^(126-k), one power less than a 128-bit register (x^(127-k)); the
-//! constants below are divided by x to make up for it.
+//! Convention: bit `j` of a 64-bit register represents x^(63-j). In a carry-less product of two
+//! such registers bit `k` represents x^(126-k), one power less than in a 128-bit register
+//! (x^(127-k)); the constants below are divided by x to compensate.
 
-/// A reflected CRC polynomial and what is derived from it at compile time.
+/// A reflected CRC polynomial and constants derived at compile time.
 pub(crate) trait Poly {
     /// The polynomial without its x^64 term, reflected.
     const REFLECTED: u64;
@@ -19,19 +19,19 @@ pub(crate) trait Poly {
 
     /// True if the polynomial has the term x^0.
     const HAS_ONE: bool = Self::REFLECTED >> 63 == 1;
-    /// The polynomial with its x^64 term in bit 0 and its x^0 term cut off.
+    /// The polynomial with its x^64 term in bit 0 and without its x^0 term.
     const POLY_SHIFTED: u64 = (Self::REFLECTED << 1) | 1;
     /// floor(x^128 / P) in the same form: Barrett's constant.
     const MU_SHIFTED: u64 = (barrett(Self::REFLECTED) << 1) | 1;
 
-    /// Constants that move the low and the high half of a 128-bit register on by one, two and
-    /// three pages of 4 KiB.
+    /// Constants that advance the low and the high half of a 128-bit register by one, two and three
+    /// pages of 4 KiB.
     const FOLD_PAGES: [[u64; 2]; 3] = [
         fold(Self::REFLECTED, 8 * 4096),
         fold(Self::REFLECTED, 16 * 4096),
         fold(Self::REFLECTED, 24 * 4096),
     ];
-    /// The same for this many bits.
+    /// The same for 8192 bits.
     const FOLD_8192: [u64; 2] = fold(Self::REFLECTED, 8192);
     /// See [`Poly::FOLD_8192`].
     const FOLD_2048: [u64; 2] = fold(Self::REFLECTED, 2048);
@@ -51,7 +51,7 @@ pub(crate) trait Poly {
     const FOLD_128: [u64; 2] = fold(Self::REFLECTED, 128);
     /// Multiplies a 128-bit register by x^64, the last step before the reduction.
     const FOLD_64: [u64; 2] = fold(Self::REFLECTED, 64);
-    /// The four lanes of a 512-bit register, each moved to the end and multiplied by x^64.
+    /// The four lanes of a 512-bit register, each advanced to the end and multiplied by x^64.
     const FOLD_LANES: [u64; 8] = {
         let (a, b) = (fold(Self::REFLECTED, 448), fold(Self::REFLECTED, 320));
         let (c, d) = (fold(Self::REFLECTED, 192), fold(Self::REFLECTED, 64));
@@ -110,7 +110,7 @@ pub(crate) const fn x_power(poly: u64, n: u32) -> u64 {
     v
 }
 
-/// The factors of the low (x^64) and the high (x^0) half of a 128-bit register that move it on by
+/// The factors of the low (x^64) and the high (x^0) half of a 128-bit register that advance it by
 /// `bits`.
 const fn fold(poly: u64, bits: u32) -> [u64; 2] {
     [x_power(poly, bits + 63), x_power(poly, bits - 1)]
@@ -158,7 +158,7 @@ const fn tables(poly: u64) -> [[u64; 256]; 8] {
     t
 }
 
-/// Adds bytes one at a time; also for what is too short to fold.
+/// Adds bytes one at a time; also for data too short to fold.
 #[inline]
 pub(crate) fn update_bytes<P: Poly>(mut state: u64, bytes: &[u8]) -> u64 {
     for &b in bytes {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn tables_agree_with_bits() {
-        // Fewer where each step is interpreted.
+        // Fewer under an interpreter.
         let most = if cfg!(miri) { 40 } else { 300u32 };
         let data: Vec<u8> = (0..most).map(|i| (i * 31 + 7) as u8).collect();
         for len in 0..data.len() {

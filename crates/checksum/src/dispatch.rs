@@ -1,4 +1,4 @@
-//! The calls into the kernels of this CPU: those of CRCs and of plain copies.
+//! Calls into this CPU's kernels for CRCs and plain copies.
 
 use crate::arch::narrow;
 use crate::cpu::{claims, CLAIM_MIN_BYTES};
@@ -6,11 +6,11 @@ use crate::crc::{update_portable, Castagnoli, Poly};
 use crate::store::{Cached, Claimed, CopyMode, Store, Streaming, Sum};
 use crate::tier::{tier, Tier};
 
-/// Below this the CRC-32C instruction is quicker than folding with 512 bits, and its loads of a
-/// word each can take what was just stored from the store buffer.
+/// For shorter data the CRC-32C instruction is faster than 512-bit folding, and its loads of one
+/// word each can be forwarded from the store buffer.
 const SHORT_BYTES: usize = 256;
 
-/// Adds `len` bytes at `src` to a CRC register, storing them at `dst` as `S` says.
+/// Adds `len` bytes at `src` to a CRC register and stores them at `dst` according to `S`.
 ///
 /// # Safety
 /// `src` readable for `len` bytes; if `S` stores, `dst` writable for `len` bytes, not overlapping.
@@ -23,7 +23,7 @@ pub(crate) unsafe fn crc<P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> u64 {
-    // SAFETY: the caller's contract, passed on; for streaming, the head brings `dst` to 64 bytes.
+    // SAFETY: the caller's contract; for streaming, the head aligns `dst` to 64 bytes.
     unsafe {
         if S::STORE && !S::STREAM && len >= CLAIM_MIN_BYTES && claims() {
             return crc_any::<P, Claimed>(tier, state, src, dst, len);
@@ -37,7 +37,7 @@ pub(crate) unsafe fn crc<P: Poly, S: Store>(
     }
 }
 
-/// [`crc`] without the care for alignment.
+/// [`crc`] without aligning the destination.
 ///
 /// # Safety
 /// As [`crc`]; if `S` streams, `dst` is 64-byte aligned.
@@ -49,7 +49,7 @@ unsafe fn crc_any<P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> u64 {
-    // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+    // SAFETY: the tier implies the features; the rest is the caller's contract.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
@@ -71,7 +71,7 @@ unsafe fn crc_any<P: Poly, S: Store>(
     }
 }
 
-/// Orders streamed stores before what this thread stores next, such as a doorbell.
+/// Orders streaming stores before later stores of this thread, such as a doorbell.
 #[inline]
 pub(crate) fn stream_fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -88,7 +88,7 @@ pub(crate) fn stream_fence() {
 #[inline]
 pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize) {
     let head = dst.align_offset(64).min(len);
-    // SAFETY: the caller's contract in parts; the head brings `dst` to 64 bytes.
+    // SAFETY: the caller's contract in parts; the head aligns `dst` to 64 bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(src, dst, head);
         let (dst, src, len) = (dst.add(head), src.add(head), len - head);
@@ -106,7 +106,7 @@ pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize
     }
 }
 
-/// Copies without a sum, by the loops that the fused kernels have: what they are measured against.
+/// Copies without a sum, by the same loops as the fused kernels: their baseline.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -132,7 +132,7 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
     }
 }
 
-/// The CRC-32C register after `bytes`: by the `crc32` instruction, and from [`SHORT_BYTES`] on by
+/// The CRC-32C register after `bytes`: by the `crc32` instruction, or from [`SHORT_BYTES`] on by
 /// folding where the CPU folds 512 bits.
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
@@ -142,7 +142,7 @@ pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
         Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul | Tier::Neon => true,
     };
     if instruction {
-        // SAFETY: `tier` says that the features are there.
+        // SAFETY: `tier` implies the features.
         return unsafe { narrow::crc32c(state, bytes) };
     }
     // SAFETY: a slice is readable, and `Sum` stores nothing.
@@ -152,7 +152,7 @@ pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// [`crc`] for CRC-32C; what is only summed takes the better of two ways.
+/// [`crc`] for CRC-32C; a sum without a copy uses the faster of two methods.
 ///
 /// # Safety
 /// As [`crc`].

@@ -1,13 +1,13 @@
-//! Marline's checksums: what sums payloads, and what copies and sums them in one pass.
+//! Marline's checksums: payload sums, and copies that sum in the same pass.
 //!
-//! Not here: where sums go in a packet (`marline-wire`), and which algorithm two peers use (the
-//! handshake). The engine calls this for every payload that it moves, and `wire` users call
-//! [`crc32c`] for packet heads.
+//! Not here: the place of sums in a packet (`marline-wire`), and the choice of the algorithm
+//! between two peers (the handshake). The engine calls this crate for every payload that it moves,
+//! and users of `wire` call [`crc32c`] for packet heads.
 //!
-//! Every sum starts from a `seed` (endpoint, message, offset, length), so that data which is right
-//! but in the wrong place does not pass. A seed of 0 gives each algorithm's published values.
+//! Every sum starts from a `seed` (endpoint, message, offset, length), so that correct data in a
+//! wrong place is rejected. A seed of 0 gives each algorithm's published values.
 
-// Some of the arithmetic and of the stores serves kernels that other targets do not have.
+// Some arithmetic and stores are only used by kernels that other targets lack.
 #![cfg_attr(
     not(all(target_arch = "x86_64", not(miri))),
     allow(dead_code, unused_imports)
@@ -47,8 +47,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !dispatch::crc32c_update(tier(), !0, bytes)
 }
 
-/// CRC-32C of `bytes` and a word (little endian) behind them: for a packet head whose last field
-/// is a sum that was just computed, and would have to be stored before it could be read.
+/// CRC-32C of `bytes` followed by a word (little endian): for a packet head whose last field is a
+/// sum that was just computed and would otherwise have to be stored and reloaded.
 #[inline]
 pub fn crc32c_with_word(bytes: &[u8], word: u64) -> u32 {
     let tier = tier::tier();

@@ -1,22 +1,22 @@
-//! Feeding an algorithm that works on groups of bytes from pieces of any size.
+//! Feeds pieces of any size to an algorithm that works on groups of bytes.
 
 use crate::store::{Store, Sum};
 use crate::tier::Tier;
 
-/// An algorithm over groups of a fixed number of bytes.
+/// An algorithm that processes groups of a fixed number of bytes.
 pub(crate) trait Core: Copy {
-    /// Adds `len` bytes, a multiple of the group, storing them if `S` stores.
+    /// Adds `len` bytes, a multiple of the group, and stores them if `S` stores.
     ///
     /// # Safety
     /// `src` readable for `len` bytes; if `S` stores, `dst` writable for as many, not overlapping.
     /// `tier` is not above this CPU's.
     unsafe fn groups<S: Store>(&mut self, tier: Tier, dst: *mut u8, src: *const u8, len: usize);
 
-    /// The sum, after a last incomplete group.
+    /// The sum, including an incomplete last group.
     fn finish(&self, tier: Tier, tail: &[u8]) -> u64;
 }
 
-/// A [`Core`] with groups of `N` bytes, and the start of a group that is not complete yet.
+/// A [`Core`] with groups of `N` bytes, and an incomplete group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces<C, const N: usize> {
     core: C,
@@ -44,7 +44,7 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         mut src: *const u8,
         mut len: usize,
     ) {
-        // SAFETY: parts of the caller's buffers, one after the other; `keep` stays inside `carry`.
+        // SAFETY: consecutive parts of the caller's buffers; `keep` stays inside `carry`.
         unsafe {
             if self.have > 0 {
                 let n = len.min(N - self.have);
@@ -67,12 +67,12 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// True if all pieces so far were whole groups.
+    /// Returns whether all pieces so far ended with a whole group.
     pub(crate) fn is_even(&self) -> bool {
         self.have == 0
     }
 
-    /// [`keep`] in the carry.
+    /// [`keep`] into the carry.
     ///
     /// # Safety
     /// As [`keep`].
@@ -88,10 +88,10 @@ impl<C: Core, const N: usize> Pieces<C, N> {
     }
 }
 
-/// Moves `n` bytes to `carry`, and on to `dst` from there, so that both see the same.
+/// Copies `n` bytes to `carry` and from there to `dst`, so that both have the same bytes.
 ///
 /// # Safety
-/// As [`Core::groups`], with `n` at most what `carry` has.
+/// As [`Core::groups`], with `n` at most the length of `carry`.
 #[inline]
 pub(crate) unsafe fn keep<S: Store>(carry: &mut [u8], dst: *mut u8, src: *const u8, n: usize) {
     let carry = &mut carry[..n];
@@ -104,7 +104,7 @@ pub(crate) unsafe fn keep<S: Store>(carry: &mut [u8], dst: *mut u8, src: *const 
     }
 }
 
-/// Calls `add` with each `N` bytes of `len`, a multiple of `N`, storing them if `S` stores.
+/// Calls `add` with each `N` bytes of `len`, a multiple of `N`, and stores them if `S` stores.
 ///
 /// # Safety
 /// As [`Core::groups`].
@@ -154,12 +154,12 @@ macro_rules! tiered {
                     // SAFETY: the caller's contract.
                     unsafe { $kernel::<S>(s, d, p, n) }
                 }
-                // SAFETY: the tier says that the features are there; the caller's contract.
+                // SAFETY: the tier implies the features; the rest is the caller's contract.
                 unsafe {
                     match tier {
                         Tier::Avx512 => return avx512::<S>(state, dst, src, len),
                         Tier::Avx2 | Tier::Vpclmul => return avx2::<S>(state, dst, src, len),
-                        // What the compiler makes of it for any of these processors.
+                        // The compiler's code for any processor of the architecture.
                         _ => {}
                     }
                 }

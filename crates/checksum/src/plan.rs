@@ -1,43 +1,43 @@
-//! The loop that [`crate::copy_and_sum`] takes on this machine: fused, or block by block; and the
-//! length from which it goes past the caches.
+//! The loop that [`crate::copy_and_sum`] uses on this machine: fused or block by block; and the
+//! length from which it streams.
 //!
-//! The best loop is a property of the processor, as the tier of kernels is, and so it is kept for
-//! the process. Without a measurement by `marline tune` it is [`Plan::usual`].
+//! The best loop is a property of the processor, as the tier of kernels is, so the plan is global
+//! to the process. Without a measurement by `marline tune` it is [`Plan::usual`].
 
 use crate::{stream_min_bytes, Algorithm};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How one algorithm copies and sums.
+/// How copies with one algorithm are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// From so many bytes on block by block; `None`: always fused.
+    /// Copies of at least this many bytes are done block by block; `None`: always fused.
     pub blocked_from: Option<usize>,
-    /// Bytes of a block, a multiple of [`Plan::BLOCK_STEP`], so that every block but the last
-    /// starts on a whole cache line if the first does.
+    /// Bytes of a block, a multiple of [`Plan::BLOCK_STEP`], so that all blocks start on a cache
+    /// line if the first does.
     pub block_bytes: usize,
-    /// From so many bytes on with streaming stores, whatever else it says; `None`: never.
+    /// Copies of at least this many bytes use streaming stores, regardless of the other fields;
+    /// `None`: never.
     pub stream_from: Option<usize>,
 }
 
 impl Plan {
-    /// Everything in one loop, and nothing past the caches.
+    /// Always fused, without streaming.
     pub const FUSED: Plan = Plan {
         blocked_from: None,
         block_bytes: 4096,
         stream_from: None,
     };
-    /// Shorter copies are fused in any case: there is nothing to divide, and they do not even
-    /// look at the plan.
+    /// Shorter copies are always fused, without a look at the plan.
     pub const BLOCKED_MIN: usize = 1024;
     /// Blocks are multiples of this.
     pub const BLOCK_STEP: usize = 64;
-    /// Largest block; more does not stay in any first-level cache.
+    /// Largest block; larger ones do not fit into any L1 cache.
     pub const BLOCK_MAX: usize = 256 << 10;
 
-    /// Shorter copies are never streamed: they fit caches, and do not even look at the plan.
+    /// Shorter copies never stream: they fit into caches, and skip the look at the plan.
     pub const STREAM_LEAST: usize = 128 << 10;
 
-    /// The plan without a measurement: one loop. The CRCs and products, which have a loop for it,
+    /// The plan without a measurement: fused. The CRCs and products, which have streaming kernels,
     /// stream from [`stream_min_bytes`] on.
     pub fn usual(algorithm: Algorithm) -> Plan {
         Plan {
@@ -46,7 +46,7 @@ impl Plan {
         }
     }
 
-    /// True if [`set_plan`] takes it.
+    /// Returns whether [`set_plan`] accepts the plan.
     pub fn is_valid(&self) -> bool {
         let block = self.block_bytes;
         let fits = (Plan::BLOCK_STEP..=Plan::BLOCK_MAX).contains(&block);
@@ -55,8 +55,8 @@ impl Plan {
             && self.stream_from.is_none_or(|n| n >= Plan::STREAM_LEAST)
     }
 
-    /// High half: blocked from, in bytes (0: never; lengths that do not fit are never reached).
-    /// Low half: bytes of a block.
+    /// High half: `blocked_from` in bytes (0: never, also for lengths that do not fit). Low half:
+    /// `block_bytes`.
     fn pack(&self) -> u64 {
         let from = self
             .blocked_from
@@ -66,14 +66,14 @@ impl Plan {
 }
 
 const NUMBERS: usize = 32;
-/// By algorithm number; 0 stands for [`Plan::FUSED`].
+/// By algorithm number; 0 means [`Plan::FUSED`].
 static PLANS: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
-/// By algorithm number: [`Plan::stream_from`], or [`NEVER`]; 0 stands for what is usual.
+/// By algorithm number: [`Plan::stream_from`], or [`NEVER`]; 0 means the default.
 static STREAMS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 const NEVER: usize = usize::MAX;
 
-/// Sets how this process copies and sums with `algorithm`; false, and nothing changes, for a plan
-/// that is not valid. Results are the same whatever the plan, so threads need not agree on when.
+/// Sets how this process copies and sums with `algorithm`; returns `false` and changes nothing if
+/// the plan is invalid. Results do not depend on the plan, so threads need not synchronise.
 pub fn set_plan(algorithm: Algorithm, plan: Plan) -> bool {
     if !plan.is_valid() {
         return false;
@@ -84,7 +84,7 @@ pub fn set_plan(algorithm: Algorithm, plan: Plan) -> bool {
     true
 }
 
-/// The plan that [`set_plan`] set, or else [`Plan::usual`].
+/// The plan set by [`set_plan`], or [`Plan::usual`].
 pub fn plan(algorithm: Algorithm) -> Plan {
     let blocks = match PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed) {
         0 => Plan::FUSED,
@@ -104,13 +104,13 @@ pub fn plan(algorithm: Algorithm) -> Plan {
     }
 }
 
-/// True if `len` bytes are to be copied past the caches.
+/// Returns whether a copy of `len` bytes streams.
 #[inline]
 pub(crate) fn streams(algorithm: Algorithm, len: usize) -> bool {
     len >= Plan::STREAM_LEAST && plan(algorithm).stream_from.is_some_and(|from| len >= from)
 }
 
-/// Bytes of a block, if `len` bytes are to be copied block by block.
+/// Bytes of a block, if `len` bytes are copied block by block.
 #[inline]
 pub(crate) fn block_for(algorithm: Algorithm, len: usize) -> Option<usize> {
     if len < Plan::BLOCKED_MIN {
@@ -127,14 +127,14 @@ mod tests {
     use crate::{copy_and_sum, sum};
     use std::sync::{Mutex, PoisonError};
 
-    /// Plans are the process's, and so all tests': one at a time.
+    /// Plans are global to the process and its tests, which therefore run one at a time.
     static PLANNING: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn a_plan_changes_the_way_and_not_the_result() {
+    fn a_plan_does_not_change_the_result() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let src: Vec<u8> = (0..140_000u32).map(|i| (i * 7 + i / 300) as u8).collect();
-        // Fewer where each step is interpreted.
+        // Fewer under an interpreter.
         let lens: &[usize] = match cfg!(miri) {
             true => &[1, 1024, 1100],
             false => &[
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_of_no_sense_are_refused() {
+    fn invalid_plans_are_rejected() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = plan(Algorithm::Knuth);
         for (blocked_from, block_bytes, stream_from) in [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_streams_is_what_the_plan_says() {
+    fn the_plan_decides_what_streams() {
         let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let algorithm = Algorithm::Jenkins;
         let least = Plan::STREAM_LEAST;

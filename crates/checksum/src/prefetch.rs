@@ -1,4 +1,4 @@
-//! Hints to the cache. Any address will do: nothing is read or written, nothing can fault.
+//! Prefetch hints. Any address is allowed: a hint reads and writes nothing and cannot fault.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1};
@@ -6,7 +6,7 @@ use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Fetches `len` bytes at `at` into the cache, to be written soon.
+/// Prefetches `len` bytes at `at` for writing.
 #[inline]
 pub fn prefetch_for_write(at: *const u8, len: usize) {
     for offset in (0..len).step_by(LINE) {
@@ -14,7 +14,7 @@ pub fn prefetch_for_write(at: *const u8, len: usize) {
     }
 }
 
-/// Fetches `len` bytes at `at` into the cache, to be read soon.
+/// Prefetches `len` bytes at `at` for reading.
 #[inline]
 pub fn prefetch_for_read(at: *const u8, len: usize) {
     for offset in (0..len).step_by(LINE) {
@@ -22,7 +22,7 @@ pub fn prefetch_for_read(at: *const u8, len: usize) {
     }
 }
 
-/// A function that asks for the line with an address, as each architecture calls it.
+/// Defines a function that prefetches the line of an address on each architecture.
 macro_rules! hint {
     ($(#[$doc:meta])* $vis:vis fn $name:ident, $x86:ident, $arm:literal) => {
         $(#[$doc])*
@@ -49,13 +49,13 @@ macro_rules! hint {
 
 hint!(fn line_for_write, _MM_HINT_ET0, "pstl1keep");
 hint!(
-    /// Fetches the line with `at` as near as the second-level cache, to be read a little later.
+    /// Prefetches the line of `at` into the L2 cache, for reading a little later.
     pub(crate) fn line_nearer,
     _MM_HINT_T1,
     "pldl2keep"
 );
 hint!(
-    /// Fetches the line with `at` into the cache, to be read soon.
+    /// Prefetches the line of `at` for reading.
     pub(crate) fn line_for_read,
     _MM_HINT_T0,
     "pldl1keep"

@@ -1,45 +1,44 @@
-//! The ways in which a kernel stores the bytes it sums, chosen at compile time.
+//! The ways in which a kernel stores the bytes that it sums, chosen at compile time.
 
-/// Where copied bytes go.
+/// How copied bytes are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CopyMode {
-    /// Plain stores: what is copied is in the cache afterwards.
+    /// Plain stores: the copy is in the cache afterwards.
     #[default]
     Cached,
-    /// Streaming stores past the caches, and the source prefetched: for copies that are larger
-    /// than the cache, or whose reader is another core.
+    /// Streaming stores past the caches, with the source prefetched: for copies larger than the
+    /// cache, or read by another core.
     Streaming,
 }
 
-/// One of [`Sum`], [`Far`], [`Cached`], [`Claimed`], [`Paired`] and [`Streaming`].
+/// Implemented by [`Sum`], [`Far`], [`Cached`], [`Claimed`], [`Paired`] and [`Streaming`].
 pub(crate) trait Store {
     /// Bytes are stored at the destination.
     const STORE: bool;
-    /// They are stored past the caches, from whole blocks at an aligned destination.
+    /// Stores bypass the caches, in whole blocks at an aligned destination.
     const STREAM: bool = false;
-    /// Lines of the destination are asked for, to be written, well before they are.
+    /// Destination lines are prefetched for writing well before the stores.
     const CLAIM: bool = false;
-    /// Two lines are loaded and stored at a time, where otherwise it is many.
+    /// Two lines are loaded and stored at a time instead of many.
     const PAIRS: bool = false;
-    /// The source is in no near cache: the kernels of 256 bits for the strong sums ask for it
-    /// [`FAR_BYTES`] before they read it. The kernels of 512 bits are faster without
+    /// The source is in no near cache: the 256-bit kernels of the strong sums prefetch it by
+    /// [`FAR_BYTES`]. The 512-bit kernels are faster without prefetching
     /// (docs/design/checksums.md).
     const FAR: bool = false;
 }
 
-/// The distance in bytes by which [`Store::FAR`] asks ahead of the loads
-/// (docs/design/checksums.md).
+/// The prefetch distance in bytes for [`Store::FAR`] (docs/design/checksums.md).
 pub(crate) const FAR_BYTES: usize = 2048;
 
-/// Only sums.
+/// Sums only.
 pub(crate) struct Sum;
-/// Only sums what comes from far.
+/// Sums only, from distant memory.
 pub(crate) struct Far;
 /// Copies with plain stores.
 pub(crate) struct Cached;
-/// Copies with plain stores, more than L1 holds, where [`crate::cpu::claims`].
+/// Copies with plain stores where the data exceeds L1 and [`crate::cpu::claims`] is true.
 pub(crate) struct Claimed;
-/// Copies with plain stores where it is not, whatever the length.
+/// Copies with plain stores where [`crate::cpu::claims`] is false.
 pub(crate) struct Paired;
 /// Copies with non-temporal stores and prefetches the source.
 pub(crate) struct Streaming;

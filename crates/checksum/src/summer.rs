@@ -1,4 +1,4 @@
-//! Sums that are fed piece by piece, and in one call.
+//! Checksums, incremental or in one call.
 
 use crate::aes::{self, AesLanes};
 use crate::algorithm::Algorithm;
@@ -15,22 +15,22 @@ use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::tier::{tier, Tier};
 use crate::xxh3::{self, Xxh3};
 
-/// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
+/// Bytes that [`Variant::Blocked`] copies and then sums at a time: small enough to stay in L1.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// How copying and summing are put together (section 4.1 of paper 0).
+/// How copying and summing are combined (section 4.1 of paper 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
     /// One loop loads, stores and sums.
     #[default]
     Fused,
-    /// [`BLOCK_BYTES`] are copied, then summed, and so on.
+    /// Alternately copies and sums [`BLOCK_BYTES`].
     Blocked,
 }
 
-/// A sum that is fed piece by piece (iovecs; the converter of paper 3).
+/// An incremental sum (for iovecs; the converter of paper 3).
 ///
-/// Whatever the pieces, the result is that of all bytes in one call.
+/// The result does not depend on the division into pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Summer {
     tier: Tier,
@@ -38,7 +38,7 @@ pub struct Summer {
 }
 
 #[derive(Clone, Copy, Debug)]
-// A `Summer` lives on the stack of the copy it belongs to: boxing the large ones would cost more.
+// A `Summer` lives on the stack during a copy: boxing the large variants would cost more.
 #[allow(clippy::large_enum_variant)]
 enum State {
     None,
@@ -59,7 +59,7 @@ enum State {
     Xor32(Pieces<Xor32, 4>),
 }
 
-/// Does the same with whatever state it is, but for those that are words in registers.
+/// Applies an expression to the state of any variant except the plain words.
 macro_rules! with_other {
     ($state:expr, $s:ident => $do:expr, else $otherwise:expr) => {
         match $state {
@@ -81,9 +81,9 @@ macro_rules! with_other {
     };
 }
 
-/// Spreads a seed over all bits. A bijection, and 0 stays 0, which keeps published values.
+/// Spreads a seed over all bits. A bijection that maps 0 to 0, which preserves published values.
 ///
-/// A CRC is linear: without this a seed off by d would be made up for by data off by d.
+/// A CRC is linear: without this, a seed that is wrong by d would be cancelled by data wrong by d.
 #[inline]
 pub(crate) fn mix(seed: u64) -> u64 {
     // Two odd constants from the golden ratio and from SplitMix64.
@@ -125,8 +125,8 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
 /// Copies `len` bytes from `src` to `dst` and sums them, in one loop unless a [`crate::Plan`] says
 /// otherwise; returns the sum.
 ///
-/// Plain stores, except that the CRCs and products stream from [`crate::stream_min_bytes`] on, or
-/// from where a plan says.
+/// Uses plain stores, except that the CRCs and products stream from [`crate::stream_min_bytes`] on
+/// or from the length in a plan.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -150,7 +150,7 @@ pub unsafe fn copy_and_sum(
     }
 }
 
-/// [`copy_and_sum`] in one loop with plain stores, whatever the plan.
+/// [`copy_and_sum`] in one loop with plain stores, regardless of the plan.
 ///
 /// # Safety
 /// As [`copy_and_sum`].
@@ -166,8 +166,8 @@ pub(crate) unsafe fn copy_and_sum_fused(
     unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
 }
 
-/// Copies a block by memcpy, then sums it where it was written, and so on (section 4.1 of paper 0,
-/// section 5.3 of paper 2); the sum of all.
+/// Alternately copies a block by memcpy and sums it at the destination (section 4.1 of paper 0,
+/// section 5.3 of paper 2); returns the sum of all.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping. `block` above 0.
@@ -184,8 +184,8 @@ pub(crate) unsafe fn copy_blocks_and_sum(
     let mut at = 0;
     while at < len {
         let n = block.min(len - at);
-        // SAFETY: the block ends at or before `len`. What is summed is what was written, so sum
-        // and copy see the same bytes.
+        // SAFETY: the block ends at or before `len`. The sum reads the written bytes, so sum and
+        // copy see the same bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
             summer.update(std::slice::from_raw_parts(dst.add(at), n));
@@ -195,7 +195,7 @@ pub(crate) unsafe fn copy_blocks_and_sum(
     summer.finish()
 }
 
-/// [`copy_and_sum`] of what does not fit a cache, out of the way of what does.
+/// [`copy_and_sum`] for lengths beyond the cache; cold, to keep the common path short.
 ///
 /// # Safety
 /// As [`copy_and_sum`].
@@ -215,7 +215,7 @@ pub(crate) unsafe fn copy_and_sum_streaming(
     }
 }
 
-/// One sum start to end. The CRCs need no [`Summer`] in memory for it.
+/// A sum in one call. The CRCs need no [`Summer`] in memory.
 ///
 /// # Safety
 /// As [`Summer::feed`].
@@ -240,7 +240,7 @@ unsafe fn whole<S: Store>(
             }
             Algorithm::Crc64Nh => nh::whole::<S>(tier, mix(seed), dst, src, len),
             Algorithm::Xxh3 => xxh3::whole::<S>(tier, seed, dst, src, len),
-            // What is switched off costs nothing: the copy alone.
+            // A disabled checksum costs nothing beyond the copy.
             Algorithm::None => {
                 if S::STORE {
                     std::ptr::copy_nonoverlapping(src, dst, len);
@@ -274,7 +274,7 @@ impl Summer {
     /// Starts a sum.
     #[inline]
     pub fn new(algorithm: Algorithm, seed: u64) -> Summer {
-        // Each arm builds the whole: a `State` made first would be moved in, all 600 bytes of it.
+        // Each arm builds the whole `Summer`: a separate `State` of 600 bytes would be copied in.
         match algorithm {
             Algorithm::Crc64Nvme => Summer::of(State::Crc64(crc64_start(seed))),
             Algorithm::Crc32c => Summer::of(State::Crc32c(crc32c_start(seed))),
@@ -314,8 +314,8 @@ impl Summer {
         }
     }
 
-    /// The same sum with the kernels of a lower tier, to compare tiers; a higher tier than this
-    /// CPU's is lowered to it.
+    /// A sum that uses the kernels of a lower tier, for comparison; a tier above this CPU's is
+    /// lowered to the CPU's.
     pub fn with_tier(algorithm: Algorithm, seed: u64, tier: Tier) -> Summer {
         let mut summer = Summer::new(algorithm, seed);
         summer.tier = tier.min(summer.tier);
@@ -329,14 +329,13 @@ impl Summer {
         unsafe { self.feed::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
     }
 
-    /// [`Summer::update`] of bytes that are in no near cache: they are asked for well before they
-    /// are read.
+    /// [`Summer::update`] for bytes that are in no near cache: prefetches them well ahead.
     pub fn update_far(&mut self, bytes: &[u8]) {
         // SAFETY: a slice is readable, and `Far` stores nothing.
         unsafe { self.feed::<Far>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Copies `len` bytes from `src` to `dst` and adds them: fused, with plain stores.
+    /// Copies `len` bytes from `src` to `dst` and adds them to the sum: fused, with plain stores.
     ///
     /// # Safety
     /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -348,10 +347,10 @@ impl Summer {
 
     /// [`Summer::copy`] with a choice of stores and of loops.
     ///
-    /// Fused streaming exists for the CRCs, and for products where the destination is aligned to 16
-    /// bytes and so were all pieces; the others stream in blocks, summing the source. When
-    /// bytes are streamed they are summed as read for the sum, so a source that changes meanwhile
-    /// fails its check at the receiver.
+    /// Fused streaming exists for the CRCs, and for products if the destination is aligned to 16
+    /// bytes and all earlier pieces had whole lanes; the other algorithms stream in blocks and sum
+    /// the source. Streamed bytes are summed as they were read for the sum, so a source that
+    /// changes meanwhile fails its check at the receiver.
     ///
     /// # Safety
     /// As [`Summer::copy`].
@@ -377,11 +376,11 @@ impl Summer {
         }
     }
 
-    /// True if the bytes that come next may be streamed to `dst` in one loop.
+    /// Returns whether the next bytes may be streamed to `dst` in one loop.
     fn streams(&self, dst: *mut u8) -> bool {
         match &self.state {
             State::Crc64(_) | State::Crc32c(_) => true,
-            // Lanes are stored as they are.
+            // Products are streamed in whole lanes.
             State::Crc64Nh(s) => s.is_even() && (dst as usize).is_multiple_of(LANE),
             _ => false,
         }
@@ -393,8 +392,8 @@ impl Summer {
         let mut at = 0;
         while at < len {
             let n = BLOCK_BYTES.min(len - at);
-            // SAFETY: the block ends at or before `len`; it is read back from where it was
-            // written, so sum and copy see the same.
+            // SAFETY: the block ends at or before `len`; the sum reads the written bytes, so sum
+            // and copy see the same.
             unsafe {
                 std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
                 self.feed::<Sum>(std::ptr::null_mut(), dst.add(at), n);
@@ -406,7 +405,7 @@ impl Summer {
     /// # Safety
     /// As [`Summer::copy`].
     unsafe fn stream_blocks(&mut self, dst: *mut u8, src: *const u8, len: usize) {
-        // The first block brings `dst` to a page, and so every later one to whole lines.
+        // The first block aligns `dst` to a page, so all later blocks begin on a cache line.
         let mut n = (BLOCK_BYTES - dst as usize % BLOCK_BYTES).min(len);
         let mut at = 0;
         while at < len {
@@ -450,7 +449,8 @@ impl Summer {
 
     /// The sum (0 for [`Algorithm::None`]).
     ///
-    /// By reference, as the larger states would be copied to be consumed; feeding may go on.
+    /// Takes a reference, since consuming a large state would copy it; more bytes may be added
+    /// after.
     #[inline]
     pub fn finish(&self) -> u64 {
         match &self.state {

@@ -1,8 +1,8 @@
-//! Plain sums and Fletcher's family: written over lanes, so that each tier's compiler pass turns
-//! them into vector code.
+//! Plain sums and Fletcher's family, written over lanes so that the compiler vectorises them for
+//! each tier.
 //!
 //! Order-dependent sums are split over L lanes: lane `l` holds `a[l]`, the sum of its words, and
-//! `b[l]`, the sum of the values `a[l]` had after each. With m words per lane the sequential
+//! `b[l]`, the sum of the values of `a[l]` after each word. With m words per lane the sequential
 //! second sum is the sum over lanes of `L * b[l] - l * a[l]`, plus `L * m` times the first sum
 //! before.
 
@@ -22,7 +22,7 @@ fn words32(block: [u8; BLOCK]) -> [u32; 16] {
     out
 }
 
-/// The last bytes as a little-endian word, zeros added.
+/// The last bytes as a little-endian word, padded with zeros.
 pub(crate) fn padded(tail: &[u8]) -> u32 {
     let mut word = [0; 4];
     word[..tail.len()].copy_from_slice(tail);
@@ -148,7 +148,7 @@ unsafe fn fletcher_kernel<S: Store>(
     while len - at >= BLOCK {
         let steps = ((len - at) / BLOCK).min(FLETCHER_STEPS_MAX);
         let (mut a, mut b) = ([0u64; 16], [0u64; 16]);
-        // SAFETY: the caller's contract; `steps` blocks are left.
+        // SAFETY: the caller's contract; `steps` blocks remain.
         unsafe {
             each::<S, BLOCK>(dst.wrapping_add(at), src.add(at), steps * BLOCK, |block| {
                 let words = words32(block);
@@ -219,7 +219,7 @@ unsafe fn adler_kernel<S: Store>(sums: &mut Adler32, dst: *mut u8, src: *const u
     while len - at >= BLOCK {
         let steps = ((len - at) / BLOCK).min(ADLER_STEPS_MAX);
         let (mut a, mut b) = ([0u32; BLOCK], [0u32; BLOCK]);
-        // SAFETY: the caller's contract; `steps` blocks are left.
+        // SAFETY: the caller's contract; `steps` blocks remain.
         unsafe {
             each::<S, BLOCK>(dst.wrapping_add(at), src.add(at), steps * BLOCK, |block| {
                 for l in 0..BLOCK {

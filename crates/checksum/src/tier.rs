@@ -1,9 +1,9 @@
-//! The kernels that this CPU can run, found once.
+//! The kernels that this CPU supports, determined once.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A set of instruction sets; each tier includes the ones below of the same architecture. What
-/// another architecture calls its kernels of 128 bits or more stands for those that there are.
+/// A set of CPU features; each tier includes the lower ones of the same architecture. On another
+/// architecture a 128-bit or wider tier stands for the widest existing kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Tier {
@@ -11,17 +11,17 @@ pub enum Tier {
     Portable = 1,
     /// SSE 4.2, PCLMULQDQ and AES-NI: 128-bit kernels.
     Sse42 = 2,
-    /// AVX2 besides: 256-bit kernels for what is neither a CRC nor AES.
+    /// AVX2 in addition: 256-bit kernels for algorithms other than CRCs and AES.
     Avx2 = 3,
-    /// VPCLMULQDQ and VAES besides: 256-bit kernels for everything.
+    /// VPCLMULQDQ and VAES in addition: 256-bit kernels for all algorithms.
     Vpclmul = 4,
-    /// AVX-512 (F, BW, DQ, VL, VBMI) besides: 512-bit kernels.
+    /// AVX-512 (F, BW, DQ, VL, VBMI) in addition: 512-bit kernels.
     Avx512 = 5,
     /// AArch64 with the extensions for AES, PMULL and CRC-32C: 128-bit kernels.
     Neon = 6,
 }
 
-/// 0 until the CPU has been asked. Racing threads store the same value.
+/// 0 until determined. Racing threads store the same value.
 static TIER: AtomicU8 = AtomicU8::new(0);
 
 /// The highest tier of this CPU.

@@ -1,34 +1,34 @@
-//! Measures copies, sums, and both together on this machine, for `marline tune`.
+//! Measures copies, sums, and both combined on this machine, for `marline tune`.
 //!
-//! Rivals take turns, one short sample of each per round, and their median counts, so
-//! that a machine that changes its speed changes it for all of them.
+//! The candidates take turns with one short sample each per round, and the median counts, so that
+//! changes of the machine's speed affect all of them equally.
 
 use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming, copy_blocks_and_sum};
 use crate::{plain_copy, sum, Algorithm, CopyMode};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// A way to move bytes, to sum them, or to do both.
+/// A method of copying, summing, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
     /// The C library's memcpy.
     Copy,
-    /// A copy past the caches.
+    /// A copy with streaming stores.
     StreamingCopy,
-    /// Only the sum.
+    /// The sum alone.
     Sum,
-    /// All copied, then all summed: what a library does that adds checksums as an afterthought.
+    /// First all copied, then all summed: a library with checksums as an afterthought.
     Separate,
-    /// One loop.
+    /// Copy and sum in one loop.
     Fused,
-    /// Blocks of so many bytes, each copied, then summed.
+    /// Blocks of this many bytes, each copied and then summed.
     Blocked(usize),
-    /// Both, past the caches.
+    /// Copy and sum with streaming stores.
     Streaming,
 }
 
 impl Way {
-    /// Name, and the bytes of a block or 0.
+    /// The name, and the bytes of a block or 0.
     pub fn name(self) -> (&'static str, usize) {
         match self {
             Way::Copy => ("copy", 0),
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// The way of a name.
+    /// The method with this name.
     pub fn from_name(name: &str, block: usize) -> Option<Way> {
         let all = [
             Way::Copy,
@@ -56,34 +56,34 @@ impl Way {
         (found != Way::Blocked(0)).then_some(found)
     }
 
-    /// True if `bytes` are enough for it to differ from its rivals.
+    /// Returns whether `bytes` are enough for the method to differ from the others.
     fn suits(self, bytes: usize) -> bool {
         match self {
             Way::Blocked(block) => bytes > block,
-            // Past the caches pays for nothing that fits into the first of them.
+            // Streaming never pays for data that fits into L1.
             Way::Streaming | Way::StreamingCopy => bytes >= 16 << 10,
             _ => true,
         }
     }
 }
 
-/// Where the bytes are before the call.
+/// The location of the bytes before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// Source and destination were used by the call before (as far as the caches hold them).
+    /// The previous call used source and destination (as far as the caches hold them).
     Cache,
-    /// Both were last used so long ago that, if memory is large enough, no cache has them.
+    /// Both were last used so long ago that no cache holds them, if the buffers are large enough.
     Memory,
-    /// The source is as in `Memory`, the destination as in `Cache`: a user's memory and a buffer
-    /// that is used again and again.
+    /// The source as in `Memory`, the destination as in `Cache`: application memory and a reused
+    /// buffer.
     Staging,
 }
 
 impl Place {
-    /// Every place.
+    /// All locations.
     pub const ALL: [Place; 3] = [Place::Cache, Place::Memory, Place::Staging];
 
-    /// Name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Place::Cache => "cache",
@@ -92,7 +92,7 @@ impl Place {
         }
     }
 
-    /// The place of a name.
+    /// The location with this name.
     pub fn from_name(name: &str) -> Option<Place> {
         Place::ALL.into_iter().find(|p| p.name() == name)
     }
@@ -103,9 +103,9 @@ impl Place {
 pub struct Point {
     /// [`Algorithm::None`] for copies.
     pub algorithm: Algorithm,
-    /// The kind of loop that was measured.
+    /// The measured method.
     pub way: Way,
-    /// Where the bytes were.
+    /// The location of the bytes.
     pub place: Place,
     /// Bytes per call.
     pub bytes: usize,
@@ -120,14 +120,14 @@ impl Point {
     }
 }
 
-/// How long to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Samples of each way.
+    /// Samples per method.
     pub rounds: usize,
-    /// Nanoseconds of one sample (or one call, if that takes longer).
+    /// Nanoseconds per sample (or one call, if that takes longer).
     pub sample_ns: f64,
-    /// Sizes whose call takes longer are left out: the rate no longer changes there.
+    /// Sizes with longer calls are skipped: the rate no longer changes there.
     pub call_ns_max: f64,
 }
 
@@ -136,19 +136,20 @@ pub struct Bench {
     src: Vec<u8>,
     dst: Vec<u8>,
     effort: Effort,
-    /// Where the next call from memory reads and writes.
+    /// Offset of the next call from memory.
     at: usize,
 }
 
-/// Blocks that are tried. Beyond 16 KiB source and destination do not share a first-level cache.
+/// Block sizes that are tried. Beyond 16 KiB source and destination do not both fit into L1.
 pub const BLOCKS: [usize; 3] = [1 << 10, 4 << 10, 16 << 10];
 
 impl Bench {
-    /// Buffers of `bytes` each (rounded up to whole pages): measurements from memory walk through
+    /// Buffers of `bytes` each (rounded up to whole pages). Measurements from memory walk through
     /// them, so they should be larger than the caches.
     pub fn new(bytes: usize, effort: Effort) -> Bench {
         let bytes = bytes.next_multiple_of(PAGE).max(PAGE);
-        // Not all zeros: the kernel has one page for those, which would stay in the cache.
+        // Not all zeros: the kernel maps untouched memory to one zero page, which would stay in the
+        // cache.
         let src = (0..bytes).map(|i| (i ^ i >> 8) as u8).collect();
         Bench {
             src,
@@ -163,7 +164,7 @@ impl Bench {
         self.src.len()
     }
 
-    /// Median time of each of the `ways` that suit `bytes`, which must fit the buffers.
+    /// Median time of each of the `ways` that suit `bytes`, which must fit into the buffers.
     pub fn measure(
         &mut self,
         algorithm: Algorithm,
@@ -177,7 +178,7 @@ impl Bench {
             .iter()
             .map(|way| {
                 let once = self.sample(*way, algorithm, place, bytes, 1);
-                // The first call also warms up; a second one tells the time.
+                // The first call warms up; the second one measures.
                 let once = once
                     .min(self.sample(*way, algorithm, place, bytes, 1))
                     .max(1.0);
@@ -205,7 +206,7 @@ impl Bench {
         ways.into_iter().zip(samples).map(point).collect()
     }
 
-    /// A curve: [`Bench::measure`] for each size, up to where a call takes too long.
+    /// A curve: [`Bench::measure`] for each size, until a call takes too long.
     pub fn curve(
         &mut self,
         algorithm: Algorithm,
@@ -229,7 +230,7 @@ impl Bench {
         points
     }
 
-    /// Nanoseconds of `calls` calls together.
+    /// Total nanoseconds of `calls` calls.
     fn sample(
         &mut self,
         way: Way,
@@ -248,16 +249,16 @@ impl Bench {
         start.elapsed().as_nanos() as f64
     }
 
-    /// Where a call reads and writes: always the same place, or a slot further on, so far that
-    /// the hardware's prefetcher does not follow when slots are small.
+    /// The offset of the next call: always 0 for the cache; otherwise a slot far enough ahead that
+    /// the hardware prefetcher does not follow when slots are small.
     fn next_offset(&mut self, place: Place, bytes: usize) -> usize {
         if place == Place::Cache {
             return 0;
         }
         let slot = bytes.next_multiple_of(PAGE).max(PAGE);
         let slots = self.src.len() / slot;
-        // An odd number of slots near the golden section of all: visits each before the first
-        // again wherever `slots` is a power of two, and nearly so elsewhere.
+        // An odd step near the golden section of the number of slots: visits all slots before the
+        // first again if `slots` is a power of two, and nearly all otherwise.
         let step = (slots * 5 / 8) | 1;
         let from = self.at / slot;
         let to = if slots <= 1 { 0 } else { (from + step) % slots };
@@ -268,11 +269,11 @@ impl Bench {
 
 const PAGE: usize = 4096;
 
-/// One call; the sum, if there is one. Both slices are equally long.
+/// One call; returns the sum, or 0. Both slices have the same length.
 fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
     let (to, from, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len().min(dst.len()));
     // SAFETY: `len` bytes of two slices, which cannot overlap; blocks are larger than 0, as
-    // `Way::from_name` and `BLOCKS` make them (and `max` here).
+    // `Way::from_name` and `BLOCKS` ensure (and `max` here).
     unsafe {
         match way {
             Way::Copy => {
@@ -297,7 +298,7 @@ fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
     }
 }
 
-/// Any seed: the time does not depend on it.
+/// Any seed: the time does not depend on the seed.
 const SEED: u64 = 1;
 
 #[cfg(test)]
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn every_way_copies_and_sums_the_same() {
-        let bytes = if cfg!(miri) { 1_500 } else { 40_000u32 }; // interpreted: fewer
+        let bytes = if cfg!(miri) { 1_500 } else { 40_000u32 }; // fewer under an interpreter
         let src: Vec<u8> = (0..bytes).map(|i| (i * 11 + i / 77) as u8).collect();
         for algorithm in Algorithm::all() {
             for way in [
@@ -402,7 +403,7 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..16).collect::<Vec<_>>());
-        // A call as large as the buffers has one place only.
+        // A call as large as the buffers always starts at 0.
         assert_eq!(bench.next_offset(Place::Memory, 16 * PAGE), 0);
     }
 }

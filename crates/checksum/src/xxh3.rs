@@ -1,7 +1,7 @@
-//! XXH3, 64 bits, with the default secret and a seed, fed in pieces.
+//! XXH3, 64 bits, with the default secret and a seed, incremental.
 //!
-//! Up to 240 bytes there are other formulas than beyond, and the last 64 bytes are treated apart,
-//! so the last 256 bytes fed are kept until it is clear that more follow.
+//! Up to 240 bytes the formulas differ from those beyond, and the last 64 bytes are treated
+//! specially, so the last 256 bytes are buffered until more follow.
 
 use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::pieces::{each, keep};
@@ -18,7 +18,7 @@ const P64_5: u64 = 0x27d4_eb2f_1656_67c5;
 const MIX_1: u64 = 0x1656_6791_9e37_79f9;
 const MIX_2: u64 = 0x9fb2_1c65_1e98_df25;
 
-/// Where the secrets for the last stripe and for merging the lanes start.
+/// Offsets of the secret for the last stripe and for merging the lanes.
 const LAST_AT: usize = 121;
 const MERGE_AT: usize = 11;
 const SHORT_MAX: usize = 240;
@@ -97,7 +97,7 @@ fn avalanche_xxh64(mut h: u64) -> u64 {
     h ^ h >> 32
 }
 
-/// The eight lanes, and the number of the next stripe in its block.
+/// The eight lanes, and the index of the next stripe in its block.
 #[derive(Clone, Copy, Debug)]
 struct Core {
     acc: [u64; 8],
@@ -109,7 +109,7 @@ const START: Core = Core {
     stripe: 0,
 };
 
-/// The sum in progress.
+/// The state of a sum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Xxh3 {
     seed: u64,
@@ -120,7 +120,7 @@ pub(crate) struct Xxh3 {
 }
 
 impl Core {
-    /// Takes whole stripes in, scrambling after each sixteenth.
+    /// Adds whole stripes, with a scramble after each sixteenth.
     ///
     /// # Safety
     /// As [`Xxh3::feed`], for `count` stripes.
@@ -133,7 +133,7 @@ impl Core {
         src: *const u8,
         count: usize,
     ) {
-        // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+        // SAFETY: the tier implies the features; the rest is the caller's contract.
         unsafe {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             {
@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    /// The sum, after the last 64 bytes of all.
+    /// The sum, including the last 64 bytes.
     fn finish(&mut self, secret: &[u8; 192], last: &[u8; STRIPE], total: u64) -> u64 {
         accumulate(&mut self.acc, last, &secret[LAST_AT..]);
         let mut h = total.wrapping_mul(P64_1);
@@ -178,7 +178,7 @@ impl Core {
     }
 }
 
-/// All in one call: nothing is buffered.
+/// The sum in one call, without buffering.
 ///
 /// # Safety
 /// As [`Xxh3::feed`].
@@ -189,8 +189,8 @@ pub(crate) unsafe fn whole<S: Store>(
     src: *const u8,
     len: usize,
 ) -> u64 {
-    // SAFETY: parts of the caller's buffers; where bytes are stored they are read back from
-    // there, so that sum and copy see the same.
+    // SAFETY: parts of the caller's buffers; stored bytes are read back from `dst`, so that sum and
+    // copy see the same.
     unsafe {
         let seen = if S::STORE { dst.cast_const() } else { src };
         if len <= SHORT_MAX {
@@ -236,7 +236,7 @@ impl Xxh3 {
         mut len: usize,
     ) {
         self.total += len as u64;
-        // SAFETY: parts of the caller's buffers, one after the other.
+        // SAFETY: consecutive parts of the caller's buffers.
         unsafe {
             if self.have + len > BUFFER {
                 let fill = BUFFER - self.have;
@@ -247,13 +247,13 @@ impl Xxh3 {
                 self.core
                     .stripes::<Sum>(tier, &secret, std::ptr::null_mut(), buffer.as_ptr(), 4);
                 self.have = 0;
-                // Whole stripes, but always at least one byte is left.
+                // Whole stripes, leaving at least one byte.
                 let n = (len - 1) / STRIPE;
                 if n > 0 {
                     self.core.stripes::<S>(tier, &secret, dst, src, n);
                     let done = n * STRIPE;
                     (src, len, dst) = (src.add(done), len - done, dst.wrapping_add(done));
-                    // The last stripe may reach back into what has just been taken.
+                    // The last stripe may overlap bytes that were already processed.
                     let from = if S::STORE { dst.cast_const() } else { src };
                     let end = self.buffer.as_mut_ptr().add(BUFFER - STRIPE);
                     std::ptr::copy_nonoverlapping(from.sub(STRIPE), end, STRIPE);
@@ -263,7 +263,7 @@ impl Xxh3 {
         }
     }
 
-    /// [`keep`] in the buffer.
+    /// [`keep`] into the buffer.
     ///
     /// # Safety
     /// As [`keep`].
@@ -333,7 +333,7 @@ fn mix16(data: &[u8], at: usize, secret_at: usize, seed: u64) -> u64 {
     multiply_fold(a, b)
 }
 
-/// Up to 240 bytes.
+/// The sum of up to 240 bytes.
 fn short(data: &[u8], seed: u64) -> u64 {
     let len = data.len();
     let s = |at| read64(&SECRET, at);

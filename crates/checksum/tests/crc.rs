@@ -37,7 +37,7 @@ fn published_values() {
         sum(Algorithm::Crc64Nvme, b"123456789"),
         0xae8b_1486_0a79_9888
     );
-    // NVM Express: 4 KiB of zeros, of ones, and counting up.
+    // NVM Express: 4 KiB of zeros, of ones, and ascending.
     assert_eq!(sum(Algorithm::Crc64Nvme, &[0; 4096]), 0x6482_d367_eb22_b64e);
     assert_eq!(
         sum(Algorithm::Crc64Nvme, &[0xff; 4096]),
@@ -84,7 +84,7 @@ fn copies_exactly_and_splits_freely() {
             let cut = len * 5 / 7;
             let mut out = vec![0xa5u8; len + 64];
             let mut parts = Summer::new(algorithm, 77);
-            // SAFETY: `out` is longer than both parts together and apart from `d`.
+            // SAFETY: `out` is longer than both parts together and does not overlap `d`.
             unsafe {
                 parts.copy(out.as_mut_ptr().add(1), d.as_ptr(), cut);
                 parts.copy(

@@ -1,4 +1,4 @@
-//! Tests of what AES lanes detect in a fragment.
+//! Error detection of AES lanes in a fragment.
 
 #[path = "../examples/detect/random.rs"]
 mod random;
@@ -9,7 +9,7 @@ use kinds::{Subject, BLOCK, GROUP};
 use marline_checksum::Algorithm;
 use random::Random;
 
-/// Lanes meet only in a sum of products.
+/// The lanes meet only in a sum of products.
 const LANES: Subject = Subject {
     algorithm: Algorithm::AesLanes,
     lane: |byte| byte / BLOCK % (GROUP / BLOCK),
@@ -35,15 +35,16 @@ fn what_hardware_does_is_seen() {
     LANES.what_hardware_does_is_seen();
 }
 
-/// Five bytes chosen for it do cancel, once in some hundred times: what rounds spread in one group,
-/// the next takes back. This is why the class is no more than medium.
+/// A chosen pattern of five bytes cancels once in some hundred attempts: the next group reverts the
+/// differences that a round spread in the first. So the class is rated no higher than medium.
 #[test]
 fn a_chosen_pattern_of_five_bytes_cancels() {
     let mut r = Random(9);
     let misses = (0..20_000).filter(|_| {
         let good: Vec<u8> = (0..2 * GROUP).map(|_| r.next() as u8).collect();
         let mut bad = good.clone();
-        // A flip in row 0, and what MixColumns makes of a difference of 1 there.
+        // A flip in row 0, and the differences that MixColumns makes of it if the S-box output
+        // differs by 1.
         bad[0] ^= 1;
         for (at, by) in [2, 1, 1, 3].into_iter().enumerate() {
             bad[GROUP + at] ^= by;

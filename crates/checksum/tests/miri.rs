@@ -1,12 +1,12 @@
-//! The portable kernels touch nothing but what they are given: few and short runs, in memory that
-//! ends where the data ends, so that Miri is done with them in minutes (`make miri`).
+//! The portable kernels access only the given memory: few and short runs, in memory that ends with
+//! the data, so that Miri takes only minutes (`make miri`).
 
 use marline_checksum::{copy_and_sum, sum, Algorithm, CopyMode, Summer, Tier, Variant};
 
 /// Lengths around words, blocks and stripes of the kernels.
 const LENGTHS: [usize; 10] = [0, 1, 7, 8, 9, 63, 64, 65, 131, 300];
 
-/// Exactly `len` bytes, `at` behind the beginning of their allocation.
+/// Exactly `len` bytes, beginning `at` bytes into their allocation.
 fn data(len: usize, at: usize) -> Vec<u8> {
     (0..len + at).map(|i| (i * 37 + 11) as u8).collect()
 }
@@ -23,7 +23,7 @@ fn pieces_and_copies_give_the_sum_of_the_whole() {
             from.chunks(13).for_each(|piece| pieces.update(piece));
             assert_eq!(pieces.finish(), want, "{algorithm} {len}");
             let mut out = vec![0; len];
-            // SAFETY: `out` is as long as `from` and apart from it.
+            // SAFETY: `out` has the length of `from` and does not overlap it.
             let got = unsafe { copy_and_sum(algorithm, 5, out.as_mut_ptr(), from.as_ptr(), len) };
             assert!(got == want && out == from, "{algorithm} {len}");
         }
@@ -39,7 +39,7 @@ fn every_way_of_copying_stays_within_its_memory() {
                 let mut out = vec![0; 150];
                 let mut summer = Summer::with_tier(algorithm, 1, Tier::Portable);
                 for (a, b) in [(0, 70), (70, 71), (71, 150)] {
-                    // SAFETY: both are 150 bytes long and apart.
+                    // SAFETY: both are 150 bytes long and do not overlap.
                     unsafe {
                         let to = out.as_mut_ptr().add(a);
                         summer.copy_with(to, from.as_ptr().add(a), b - a, mode, variant);

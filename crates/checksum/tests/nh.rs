@@ -1,5 +1,5 @@
-//! Tests of what `crc64-nh` detects: in a fragment, as AES lanes are tested; and what is proved, in
-//! a field so small that all constants can be tried.
+//! Error detection of `crc64-nh`: in a fragment, by the tests of AES lanes; and the proof's claims,
+//! in a field small enough to try all constants.
 
 #[path = "../examples/detect/random.rs"]
 mod random;
@@ -10,7 +10,7 @@ use kinds::{contents, Subject, BLOCK};
 use marline_checksum::{sum, Algorithm};
 use random::Random;
 
-/// Lanes meet only in a sum, those of different groups as well.
+/// All lanes meet only in a sum, also those of different groups.
 const NH: Subject = Subject {
     algorithm: Algorithm::Crc64Nh,
     lane: |byte| byte / BLOCK,
@@ -36,7 +36,7 @@ fn what_hardware_does_is_seen() {
     NH.what_hardware_does_is_seen();
 }
 
-/// The longest fragment of a packet of 64 KiB: pairs of flips in different lanes, in all blocks.
+/// The longest fragment of a packet of 64 KiB: pairs of flips in different lanes, over all blocks.
 #[test]
 fn no_two_flips_of_a_long_fragment_cancel() {
     let mut r = Random(29);
@@ -55,10 +55,9 @@ fn no_two_flips_of_a_long_fragment_cancel() {
     }
 }
 
-/// The two words of a lane are multiplied, and a product does not know their order: their constants
-/// do.
+/// The product of a lane's two words does not depend on their order, but their constants differ.
 #[test]
-fn exchanged_words_of_a_lane_always_show() {
+fn exchanged_words_of_a_lane_are_detected() {
     for good in contents() {
         for lane in 0..good.len() / BLOCK {
             let mut bad = good.clone();
@@ -69,12 +68,12 @@ fn exchanged_words_of_a_lane_always_show() {
     }
 }
 
-/// An error that the CRC misses because each column of words by itself cancels over the blocks: two
-/// words a block apart. It shows unless the words that they are multiplied by are alike.
+/// An error that the CRC misses because each column of words cancels over the blocks: two words a
+/// block apart. The sum detects it unless their partner words are equal.
 #[test]
-fn what_cancels_in_a_column_shows_where_the_data_differs() {
+fn an_error_cancelling_in_a_column_is_detected_in_varied_data() {
     let wrong: u64 = 0x0123_4567_89ab_cdef;
-    // The CRC's register, bit 63 - j for x^j, a block further on.
+    // The CRC's register, bit 63 - j for x^j, advanced by a block.
     let times_x = |v: u64, _| (v >> 1) ^ (0x9a6c_9329_ac4b_c9b5 & (v & 1).wrapping_neg());
     let moved = (0..8 * 1024).fold(wrong, times_x);
     let mut r = Random(17);
@@ -92,15 +91,15 @@ fn what_cancels_in_a_column_shows_where_the_data_differs() {
     }
 }
 
-/// The same construction with words of 4 bits, in the field of x^4 + x + 1, blocks of four words
-/// with four constants: all 65,536 choices of them.
+/// The same construction with words of 4 bits, in the field of x^4 + x + 1, with blocks of four
+/// words and four constants: all 65,536 choices of constants are tried.
 mod small {
     use super::random::Random;
 
     /// Words of a block, and of the data.
     const BLOCK: usize = 4;
     const WORDS: usize = 3 * BLOCK;
-    /// Choices of one constant.
+    /// Choices per constant.
     const VALUES: usize = 16;
 
     fn times(a: u8, b: u8) -> u8 {
@@ -110,9 +109,9 @@ mod small {
         })
     }
 
-    /// x^16, which moves a sum on by a block, is x in this field, as x^15 is 1.
+    /// x^16, which advances a sum by a block, is x in this field, as x^15 is 1.
     const MOVED: u8 = 2;
-    /// x^4, which moves it on by a word, is x + 1.
+    /// x^4, which advances a sum by a word, is x + 1.
     const MOVED_BY_WORD: u8 = 3;
 
     fn sum(words: &[u8; WORDS], keys: [u8; BLOCK]) -> u8 {
@@ -128,7 +127,7 @@ mod small {
             .fold(0, |sum, word| times(sum, MOVED_BY_WORD) ^ word)
     }
 
-    /// The words of each column, each moved on by the blocks behind it.
+    /// The words of each column, each advanced by the later blocks.
     fn columns(words: &[u8; WORDS]) -> [u8; BLOCK] {
         std::array::from_fn(|column| {
             let words = words.iter().skip(column).step_by(BLOCK);
@@ -146,7 +145,7 @@ mod small {
     }
 
     #[test]
-    fn what_the_crc_finds_is_missed_by_one_in_all_values_of_a_word() {
+    fn crc_errors_are_missed_by_one_in_all_values_of_a_word() {
         let mut r = Random(23);
         let all = VALUES.pow(BLOCK as u32);
         let (mut found_by_crc, mut missed_by_crc) = (0, 0);
@@ -154,7 +153,7 @@ mod small {
             let good = std::array::from_fn(|_| r.below(16) as u8);
             let mut error: [u8; WORDS] = std::array::from_fn(|_| r.below(16) as u8);
             if round % 3 == 0 {
-                // One column, in which it cancels.
+                // One column that cancels.
                 error = [0; WORDS];
                 (error[1], error[1 + BLOCK]) = (1, MOVED);
             } else if round % 3 == 1 {

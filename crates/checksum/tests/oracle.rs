@@ -1,5 +1,5 @@
-//! Every algorithm, tier, copy mode and variant against the naive oracle, over random data,
-//! seeds, alignments and splits.
+//! Every algorithm, tier, copy mode and variant against the naive oracle, over random data, seeds,
+//! alignments and splits.
 
 mod naive;
 
@@ -34,7 +34,7 @@ fn data(len: usize, mut x: u64) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// The sum that every tier must give: the oracle's answer, or the portable kernel's.
+/// The sum that every tier must return: the oracle's, or the portable kernel's.
 fn expected(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     naive::sum(algorithm, seed, bytes).unwrap_or_else(|| {
         let mut s = Summer::with_tier(algorithm, seed, Tier::Portable);
@@ -43,7 +43,7 @@ fn expected(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     })
 }
 
-/// Feeds `bytes` in pieces that end at `cuts`.
+/// Divides `bytes` into pieces that end at `cuts`.
 fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<(usize, usize)> {
     let mut at: Vec<usize> = cuts.iter().map(|c| c % (bytes.len() + 1)).collect();
     at.extend([0, bytes.len()]);
@@ -84,7 +84,7 @@ fn check(algorithm: Algorithm, seed: u64, bytes: &[u8], cuts: &[usize], offset: 
         }
     }
     let mut out = vec![0; bytes.len()];
-    // SAFETY: `out` is as long as `bytes` and apart from it.
+    // SAFETY: `out` has the length of `bytes` and does not overlap it.
     let one = unsafe { copy_and_sum(algorithm, seed, out.as_mut_ptr(), bytes.as_ptr(), out.len()) };
     assert_eq!(one, want, "{name}");
     assert!(out == bytes);
@@ -126,7 +126,7 @@ fn every_short_length() {
             }
             assert_eq!(sum(algorithm, 3, &d[..len]), want, "{algorithm} {len}");
             let mut out = [0xa5u8; 720];
-            // SAFETY: `len` bytes and more fit, apart from `d`.
+            // SAFETY: at least `len` bytes fit, not overlapping `d`.
             let got = unsafe { copy_and_sum(algorithm, 3, out[8..].as_mut_ptr(), d.as_ptr(), len) };
             assert_eq!(got, want, "{algorithm} {len}");
             assert!(out[8..8 + len] == d[..len], "{algorithm} {len}");
@@ -136,7 +136,7 @@ fn every_short_length() {
     }
 }
 
-/// Long runs of the largest bytes bring the sums nearest to overflow.
+/// Long runs of maximal bytes bring the sums closest to overflow.
 #[test]
 fn long_and_full() {
     for bytes in [vec![0xff; 600_001], data(300_007, 11)] {
@@ -153,8 +153,8 @@ const STREAMED_AND_LANES: [Algorithm; 4] = [
     Algorithm::AesLanes,
 ];
 
-/// Each way to copy that is chosen by size: in L1, beyond it, streaming; and both sides of the
-/// steps between.
+/// Each copy method that is chosen by size: in L1, beyond L1, streaming; and both sides of the
+/// thresholds.
 #[test]
 fn copies_of_every_size_class() {
     let all = data(stream_min_bytes() + 1100, 3);
@@ -166,7 +166,7 @@ fn copies_of_every_size_class() {
             let mut s = Summer::with_tier(algorithm, 5, Tier::Portable);
             s.update(bytes);
             let mut out = vec![0xa5u8; offset + len + 65];
-            // SAFETY: `len` bytes fit behind `offset`, apart from `all`.
+            // SAFETY: `len` bytes fit after `offset`, not overlapping `all`.
             let got = unsafe {
                 let to = out.as_mut_ptr().add(offset);
                 copy_and_sum(algorithm, 5, to, bytes.as_ptr(), len)
@@ -185,10 +185,10 @@ fn copies_of_every_size_class() {
     }
 }
 
-/// A kernel that brings the destination to whole lines takes the bytes before them by themselves,
-/// and what it divides into blocks then begins within a line.
+/// A kernel that aligns the destination processes the bytes before the first line separately, so
+/// its blocks begin within a line.
 #[test]
-fn one_call_copies_to_wherever_a_line_stands() {
+fn copies_to_any_offset_within_a_line() {
     let all = data(5000, 17);
     for len in [
         1023, 1024, 1025, 1344, 2047, 2048, 2049, 3072, 4095, 4160, 5000,
@@ -199,7 +199,7 @@ fn one_call_copies_to_wherever_a_line_stands() {
             for astray in [0, 1, 8, 16, 32, 40, 48] {
                 let mut out = vec![0xa5u8; len + 192];
                 let at = out.as_ptr().align_offset(64) + astray;
-                // SAFETY: `len` bytes fit behind `at`, which is below 128.
+                // SAFETY: `len` bytes fit after `at`, which is below 128.
                 let got = unsafe {
                     copy_and_sum(algorithm, 7, out.as_mut_ptr().add(at), bytes.as_ptr(), len)
                 };
@@ -221,10 +221,10 @@ fn one_call_copies_to_wherever_a_line_stands() {
     }
 }
 
-/// Pieces that end within a block of products, streamed to places that are aligned to a lane, but
-/// not to two.
+/// Pieces that end within a block of products, streamed to places aligned to one lane but not to
+/// two.
 #[test]
-fn lanes_are_streamed_from_wherever_a_block_stands() {
+fn lanes_are_streamed_at_any_offset_within_a_block() {
     let bytes = data(9000, 13);
     let want = expected(Algorithm::Crc64Nh, 3, &bytes);
     for tier in TIERS {
@@ -233,7 +233,7 @@ fn lanes_are_streamed_from_wherever_a_block_stands() {
             let at = (out.as_ptr().align_offset(32) % 32) ^ 16;
             let mut s = Summer::with_tier(Algorithm::Crc64Nh, 3, tier);
             for (a, b) in [(0, first), (first, bytes.len())] {
-                // SAFETY: `bytes.len()` bytes fit behind `at`, which is below 32.
+                // SAFETY: `bytes.len()` bytes fit after `at`, which is below 32.
                 unsafe {
                     let (to, from) = (out.as_mut_ptr().add(at + a), bytes.as_ptr().add(a));
                     s.copy_with(to, from, b - a, CopyMode::Streaming, Variant::Fused);
@@ -250,10 +250,10 @@ fn published_values() {
     let vectors: [(Algorithm, &[u8], u64); 25] = [
         (Algorithm::Crc64Nvme, b"123456789", 0xae8b_1486_0a79_9888),
         (Algorithm::Crc32c, b"123456789", 0xe306_9283),
-        // Ours, and what peers of every version must agree on.
+        // Our own values, on which peers of all versions must agree.
         (Algorithm::Crc64Nh, b"123456789", 0xa800_1188_9d36_4422),
         (Algorithm::Crc64Nh, &[0x5a; 3000], 0x9ceb_7836_55fc_28b3),
-        // The xxHash project's answer to no data.
+        // The xxHash project's value for empty data.
         (Algorithm::Xxh3, b"", 0x2d06_8005_38d3_94c2),
         // Wikipedia, "Fletcher's checksum".
         (Algorithm::Fletcher64, b"abcde", 0xc8c6_c527_6463_62c6),
@@ -267,7 +267,7 @@ fn published_values() {
         (Algorithm::Fnv1aBytes, b"", 0xcbf2_9ce4_8422_2325),
         (Algorithm::Fnv1aBytes, b"a", 0xaf63_dc4c_8601_ec8c),
         (Algorithm::Fnv1aBytes, b"foobar", 0x8594_4171_f739_67e8),
-        // No whole word: as published.
+        // Less than a word: as published.
         (Algorithm::Fnv1a, b"foobar", 0x8594_4171_f739_67e8),
         // Wikipedia, "Jenkins hash function".
         (Algorithm::Jenkins, b"", 0),
@@ -277,7 +277,7 @@ fn published_values() {
             b"The quick brown fox jumps over the lazy dog",
             0x519e_91f5,
         ),
-        // Knuth: 1 and 2 times the constant; then by hand.
+        // Knuth: 1 and 2 times the constant; the rest computed by hand.
         (Algorithm::Knuth, &[1, 0, 0, 0], 2_654_435_761),
         (Algorithm::Knuth, &[2], 1_013_904_226),
         (Algorithm::Sum32, &[1, 0, 0, 0, 255, 255, 255, 255, 7], 7),
@@ -305,8 +305,8 @@ fn seeds_make_a_difference() {
     }
 }
 
-/// The promise of `AesLanes`: an error inside one block of 16 bytes changes the last 128 bits;
-/// here, that it shows after the squeeze for each bit and for many whole blocks.
+/// The guarantee of `AesLanes`: an error inside one block of 16 bytes changes the sum; tested for
+/// each bit and for many whole blocks.
 #[test]
 fn aes_lanes_sees_errors_within_a_block() {
     let good = data(1344, 5);
@@ -326,7 +326,7 @@ fn aes_lanes_sees_errors_within_a_block() {
     }
 }
 
-/// No kernel lies idle: what the CPU can do, its tier says.
+/// The tier matches the CPU's features, so that no kernel stays unused.
 #[test]
 fn the_tier_is_what_the_cpu_has() {
     assert!(TIERS.contains(&tier()));

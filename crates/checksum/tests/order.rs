@@ -1,13 +1,13 @@
-//! Which algorithms see that parts of what they sum have changed places.
+//! Determines which algorithms detect exchanged parts of the data.
 
 use marline_checksum::{sum, Algorithm};
 
 /// Bytes of a long fragment.
 const BYTES: usize = 64_000;
-/// Lengths of the parts: datagrams of usual networks, and the blocks that the kernels work in.
+/// Lengths of the parts: datagrams of usual networks, and block sizes of the kernels.
 const PARTS: [usize; 8] = [4, 16, 64, 256, 1_024, 1_472, 4_096, 8_972];
 
-/// Noise, small integers, and numbers that count up.
+/// Noise, small integers, and ascending numbers.
 fn contents() -> [Vec<u8>; 3] {
     let mut state = 1u64;
     let mut noise = || {
@@ -22,7 +22,7 @@ fn contents() -> [Vec<u8>; 3] {
     [noise, integers, counting]
 }
 
-/// The bytes with parts `a` and `b` of this length in each other's place.
+/// The bytes with parts `a` and `b` of this length exchanged.
 fn swapped(bytes: &[u8], len: usize, (a, b): (usize, usize)) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let (before, after) = bytes.split_at_mut(b * len);
@@ -30,7 +30,7 @@ fn swapped(bytes: &[u8], len: usize, (a, b): (usize, usize)) -> Vec<u8> {
     bytes
 }
 
-/// How many exchanges of two parts an algorithm misses, of how many.
+/// The number of exchanges that an algorithm misses, and of all exchanges tried.
 fn missed(algorithm: Algorithm) -> (usize, usize) {
     let (mut missed, mut all) = (0, 0);
     for bytes in contents() {
@@ -56,7 +56,7 @@ fn missed(algorithm: Algorithm) -> (usize, usize) {
 }
 
 #[test]
-fn those_that_see_order_notice_parts_that_changed_places_and_no_others_do() {
+fn exactly_the_order_sensitive_algorithms_detect_exchanges() {
     for algorithm in Algorithm::all() {
         let (missed, all) = missed(algorithm);
         assert!(all > 100, "{all}");

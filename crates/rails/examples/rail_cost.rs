@@ -1,7 +1,7 @@
-//! The cost of a rail's calls on this machine: `cargo run --release --example rail_cost ADDRESS`;
-//! with `plain` or `unconnected` after the address, without control messages or connected sockets.
-//! One thread sends to itself and receives, so that no scheduling is measured; each number is the
-//! least of several rounds.
+//! Measures a rail's calls on this machine: `cargo run --release --example rail_cost ADDRESS`;
+//! `plain` or `unconnected` after the address turns off ancillary data or connected sockets. One
+//! thread sends to itself and receives, so that no scheduling is measured; each number is the
+//! minimum of several rounds.
 
 use marline_rails::{
     choose_interfaces, Links, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
@@ -30,7 +30,7 @@ fn main() -> Result<(), String> {
     let ((mut tx, _), (peer, mut rx)) = (open()?, open()?);
     let to = tx.connect(&peer.local_addr()).link;
     println!("{}: {:?}", choice[0], peer.caps());
-    // libc's calls are cheaper while a process has only one thread, which no engine's has.
+    // libc's calls are cheaper in a process with one thread, which an engine's process never is.
     std::thread::spawn(std::thread::park);
     for (len, segment) in [
         (100, 100),

@@ -1,5 +1,5 @@
-//! Addresses of rails over IP: `port u16, bits of the subnet u8, IP address` (4 bytes
-//! or 16), by little endian. Nobody but this crate looks into them.
+//! Addresses of rails over IP, little endian: `port u16, bits of the subnet u8, IP address` (4 or
+//! 16 bytes). Only this crate interprets them.
 
 use marline_wire::{RailAddr, RailKind};
 use std::fmt;
@@ -8,19 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Bytes before the IP address.
 const IP_AT: usize = 3;
 
-/// Where a UDP rail is reached.
+/// The address of a UDP rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpAddr {
     /// IP address.
     pub ip: IpAddr,
     /// Port, host order; never 0 in an address that was read.
     pub port: u16,
-    /// Bits of the owner's subnet; 0 where nobody knows them.
+    /// Prefix length of the owner's subnet; 0 if unknown.
     pub prefix_len: u8,
 }
 
 impl UdpAddr {
-    /// The address of a port, without a subnet.
+    /// An address without a subnet.
     pub fn new(ip: IpAddr, port: u16) -> UdpAddr {
         UdpAddr {
             ip,
@@ -29,7 +29,7 @@ impl UdpAddr {
         }
     }
 
-    /// As a rail's address; index, writes and largest datagram are left to its owner.
+    /// Converts to a rail's address; index, writes and largest datagram are left to its owner.
     #[inline]
     pub fn rail(&self) -> RailAddr {
         let [low, high] = self.port.to_le_bytes();
@@ -50,24 +50,24 @@ impl UdpAddr {
         }
     }
 
-    /// Stands for the address of a rail that waits for its interface, and will have this port.
+    /// The placeholder address of a rail that waits for its interface and will have this port.
     pub(crate) fn none_yet(port: u16) -> RailAddr {
         RailAddr::new(RailKind::Absent, &port.to_le_bytes())
     }
 
-    /// The port of a rail over IP, or the one that it will have.
+    /// The present or future port of a rail over IP.
     pub fn port_of(addr: &RailAddr) -> Option<u16> {
         let (&port, _) = addr.bytes().split_first_chunk()?;
         let known = !addr.is_some() || UdpAddr::read(addr).is_some();
         known.then_some(u16::from_le_bytes(port))
     }
 
-    /// Where a rail over IP is reached, as far as its address says so: the port may be 0.
+    /// The IP address and port of a rail over IP; the port may be 0.
     pub fn place(addr: &RailAddr) -> Option<SocketAddr> {
         UdpAddr::fields(addr).map(|at| SocketAddr::new(at.ip, at.port))
     }
 
-    /// Reads a rail's address; `None` for another kind, or if it is no address of UDP.
+    /// Reads the address of a UDP rail; `None` for another kind or an invalid address.
     #[inline]
     pub fn of(addr: &RailAddr) -> Option<UdpAddr> {
         match addr.kind {
@@ -76,7 +76,7 @@ impl UdpAddr {
         }
     }
 
-    /// The same of any kind over IP.
+    /// As `of`, for any kind over IP.
     #[inline]
     pub fn read(addr: &RailAddr) -> Option<UdpAddr> {
         UdpAddr::fields(addr).filter(|at| at.port != 0)
@@ -105,7 +105,7 @@ impl UdpAddr {
         })
     }
 
-    /// True if `ip` lies in the owner's subnet.
+    /// Returns whether `ip` lies in the owner's subnet.
     pub(crate) fn same_subnet(&self, ip: &IpAddr) -> bool {
         in_subnet(ip, &self.ip, self.prefix_len)
     }
@@ -117,7 +117,7 @@ impl fmt::Display for UdpAddr {
     }
 }
 
-/// True if `ip` and `subnet` have the same family and the same first `bits` bits.
+/// Returns whether `ip` and `subnet` have the same family and the same first `bits` bits.
 pub(crate) fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
     let equal = |a: u128, b: u128, width: u32| {
         let shift = width.saturating_sub(bits as u32);

@@ -1,4 +1,4 @@
-//! The rails there are, as enums: a branch that predicts well instead of a vtable.
+//! All kinds of rails as enums: a well-predicted branch instead of a vtable.
 //!
 //! A new kind is a variant here, a name in each `forward!`, and a row of [`crate::discover`].
 
@@ -25,12 +25,12 @@ pub enum AnyRail {
     Shm(Box<ShmRail>),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsRail>),
-    /// Any other one with faults injected.
+    /// Another rail with injected faults.
     Faulty(Box<Faulty<AnyRail>>),
 }
 
 /// Sending half of a rail of any kind.
-#[allow(clippy::large_enum_variant)] // made once and kept in place; a box would cost every send
+#[allow(clippy::large_enum_variant)] // made once and never moved; a box would cost every send
 pub enum AnyTx {
     /// UDP.
     Udp(UdpTx),
@@ -40,7 +40,7 @@ pub enum AnyTx {
     Shm(Box<ShmTx>),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsTx>),
-    /// Any other one with faults injected.
+    /// Another half with injected faults.
     Faulty(Box<FaultyTx<AnyTx>>),
 }
 
@@ -54,7 +54,7 @@ pub enum AnyRx {
     Shm(ShmRx),
     /// A port of an InfiniBand or RoCE device.
     Verbs(Box<VerbsRx>),
-    /// Any other one with faults injected.
+    /// Another half with injected faults.
     Faulty(Box<FaultyRx<AnyRx>>),
 }
 
@@ -88,16 +88,15 @@ impl Rail for AnyRail {
     }
 }
 
-/// The address of a group for rails of a kind; `None` where the kind has no groups. `id` is a
-/// random number that its members share, so that the groups of two jobs have one address hardly
-/// ever; where they have, each gets packets of the other's, which name another group.
+/// The address of a group for rails of a kind; `None` if the kind has no groups. `id` is a random
+/// number that the members share, so two jobs rarely have groups at one address; if they do, each
+/// discards the other's packets, which name another group.
 pub fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
     udp::group_addr(kind, id).or_else(|| verbs::group_addr(kind, id))
 }
 
-/// Implements a trait by calling the same method of whichever variant there is. All methods of
-/// these traits are required, so that one which is not listed does not compile. Inlined always: a
-/// poll that finds nothing is mostly calls.
+/// Implements a trait by forwarding each method to the variant. All methods of these traits are
+/// required, so an unlisted method does not compile. Always inlined: an empty poll is mostly calls.
 macro_rules! forward {
     (impl $trait:ident for $any:ident $variants:tt
         $($kind:ident fn $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {

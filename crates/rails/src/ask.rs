@@ -1,4 +1,5 @@
-//! Asks who is at a port of a host, before there is any rail to there: from a socket of its own.
+//! Asks which endpoint listens at a port of a host before a rail to it exists, from a separate
+//! socket.
 
 use crate::addr::UdpAddr;
 use marline_wire::{Answer, Question, PLACE_LEN};
@@ -12,17 +13,17 @@ const DATAGRAM: u16 = 1_472;
 /// First pause before a question is repeated; it doubles.
 const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Where every host says that nobody has the port, somebody may still be about to open it.
+/// Even if every host reports the port as unused, a process may be about to open it.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-/// Why nobody is known to be there.
+/// Why no endpoint is known to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// No way leads there.
+    /// No route leads there.
     NoWay,
-    /// The host says that nobody has the port.
+    /// The host reports that the port is unused (ICMP port unreachable).
     Refused,
-    /// Nobody answered.
+    /// No answer arrived.
     Silent,
 }
 
@@ -40,7 +41,7 @@ impl Asked {
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = UdpSocket::bind(any)?;
-        // The kernel chooses the address that leads there, and tells what it is refused.
+        // `connect` makes the kernel choose the local address and report ICMP errors.
         socket.connect(to)?;
         let own = socket.local_addr()?;
         let mut from = UdpAddr::new(own.ip(), own.port()).rail();
@@ -54,7 +55,7 @@ impl Asked {
     }
 
     fn ask(&mut self) {
-        // (What cannot be sent is repeated.)
+        // A failed send is repeated.
         self.note(self.socket.send(&self.question).map(|_| ()));
     }
 
@@ -64,7 +65,7 @@ impl Asked {
         }
     }
 
-    /// The right answer, if it comes within `time`.
+    /// The matching answer, if it arrives within `time`.
     fn wait(&mut self, time: Duration, number: u64, crc32c: Sum) -> Option<[u8; 64]> {
         let end = Instant::now() + time;
         let mut bytes = [0; PLACE_LEN + 1];
@@ -86,12 +87,12 @@ impl Asked {
     }
 }
 
-/// How long to wait after each question before it is repeated.
+/// The pauses after each question before it is repeated.
 pub fn pauses() -> impl Iterator<Item = Duration> {
     successors(Some(PAUSE), |pause| Some((2 * *pause).min(PAUSE_MAX)))
 }
 
-/// The address that a datagram tells, if it answers the question of this number.
+/// The address in a datagram that answers the question of this number.
 pub fn answer_to(number: u64, bytes: &[u8], crc32c: Sum) -> Option<[u8; 64]> {
     let answer = Answer::parse(bytes, crc32c)?;
     (answer.number == number).then_some(answer.blob)
@@ -100,8 +101,9 @@ pub fn answer_to(number: u64, bytes: &[u8], crc32c: Sum) -> Option<[u8; 64]> {
 /// The sum of questions and answers: CRC-32C.
 pub type Sum = fn(&[u8]) -> u32;
 
-/// Asks who is at these places, as often as there is time: the address of the first who answers,
-/// as a blob that has not been checked. `number` is random, and known to nobody else.
+/// Asks which endpoint listens at these places and repeats until `time` is over. Returns the
+/// address of the first that answers, as an unchecked blob. `number` is random and secret, so that
+/// third parties cannot forge an answer.
 pub fn ask(
     places: &[SocketAddr],
     number: u64,
@@ -145,7 +147,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(40);
 
-    /// Answers the first question with these datagrams, made of its number.
+    /// Answers the first question with these datagrams, built from its number.
     fn answering(
         socket: UdpSocket,
         answers: impl Fn(u64) -> Vec<Vec<u8>> + Send + 'static,
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_from_who_is_silent() {
+    fn a_refusal_differs_from_silence() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
         assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Silent));

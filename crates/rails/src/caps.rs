@@ -1,66 +1,66 @@
-//! Capabilities of a rail: data that the engine and the protocol choose by.
+//! Capabilities of a rail, by which the engine and the protocol make decisions.
 
 use crate::remote_write::RemoteWrites;
 
-/// Properties of a rail and the things it can do. All but the fields that say so stay as they are
-/// for the life of the rail.
+/// Properties and capabilities of a rail. A field stays constant for the life of the rail unless
+/// its comment says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
-    /// Largest packet in bytes that the rail takes (of UDP: the payload of one datagram that the
-    /// interface takes without fragmentation).
+    /// Largest packet in bytes (UDP: payload of a datagram that the interface sends without
+    /// fragmentation).
     pub datagram_max: usize,
-    /// Largest batch of equal packets in one `send`, in bytes (<= 64,000); one packet where the
-    /// rail takes no batches. May shrink.
+    /// Largest batch of equal packets in one `send`, in bytes (<= 64,000); one packet for a rail
+    /// without batches. May shrink.
     pub batch_bytes_max: usize,
     /// Most packets in one `send`. May shrink.
     pub batch_segments_max: usize,
-    /// Bytes that wait at this rail to be received before more is lost (of UDP: SO_RCVBUF as it was
+    /// Bytes of received packets that can wait before further packets are lost (UDP: SO_RCVBUF as
     /// read back).
     pub receive_buffer_bytes: usize,
     /// Nominal rate in bytes/s, 0 when unknown.
     pub bytes_per_s: u64,
-    /// Nominal latency of one way in ns, 0 when unknown.
+    /// Nominal one-way latency in ns, 0 when unknown.
     pub latency_ns: u64,
     /// Packets of a link arrive in the order in which they were sent, or not at all.
     pub ordered: bool,
-    /// Packets of a link are lost only with the link: nothing is to be sent again while it is up.
+    /// Packets of a link are lost only when the link breaks: no retransmission while it is up.
     pub lossless: bool,
-    /// Every path takes packets of `datagram_max` bytes: there is no MTU to be found.
+    /// Every path takes packets of `datagram_max` bytes: no PMTU discovery.
     pub fixed_mtu: bool,
-    /// A link is a connection, which comes up after [`crate::Links::connect`] and may break. Links
-    /// of others are up at once and for good.
+    /// A link is a connection: it comes up after [`crate::Links::connect`] and may break.
+    /// Connectionless links are up at once and never break.
     pub connected: bool,
-    /// How it writes into the memory of its peers. May become [`RemoteWrites::None`].
+    /// How the rail writes into peer memory. May become [`RemoteWrites::None`].
     pub remote_write: RemoteWrites,
-    /// Its receiving half puts the bytes of a write in place itself, or sees them there, before it
-    /// hands over the packet that tells of it, and nothing of that write lands later. So a right
-    /// sum is one of bytes that have landed, whatever lay there before.
+    /// The receiving half places or sees the bytes of a write before it hands over the write
+    /// notification, and no byte of the write lands afterwards. A correct sum over the destination
+    /// then proves that the bytes landed, regardless of its earlier contents.
     pub knows_landed: bool,
-    /// One send can reach a group of peers.
+    /// One send can reach a group of peers (multicast).
     pub groups: bool,
-    /// Packets to groups have other bounds than those above.
+    /// Bounds of group packets where they differ from the bounds above.
     pub group_bounds: Option<GroupBounds>,
-    /// It reads and writes the memory of its peers by one copy of the processor's.
+    /// The rail reads and writes peer memory with a single copy by the processor.
     pub one_copy: bool,
-    /// [`crate::TxBuffers::drain`] copies what has not left yet of its writes, and its links go on.
+    /// [`crate::TxBuffers::drain`] copies the unsent part of writes, and the links stay up.
     pub copies_writes: bool,
-    /// It stands behind the rail before it: by another kind at the same address and port, and only
-    /// for peers that no other rail reaches.
+    /// The rail is the standby of the rail before it: another kind at the same address and port,
+    /// used only for peers that no other rail reaches.
     pub standby: bool,
 }
 
-/// Bounds of packets to groups, of which a rail may carry less than of others.
+/// Bounds of multicast packets, which may be tighter than those of other packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupBounds {
     /// Largest packet in bytes.
     pub datagram_max: usize,
-    /// Bytes of them that wait to be received before more is lost.
+    /// Bytes of received group packets that can wait before further packets are lost.
     pub receive_buffer_bytes: usize,
 }
 
 impl Caps {
-    /// Datagrams of up to so many bytes, one at a time: lost, reordered and too long for a path as
-    /// they are. Rails begin with this and say what they have beyond it.
+    /// A rail of single datagrams of up to this many bytes, which may be lost, reordered or longer
+    /// than the PMTU. A kind starts from this value and adds its capabilities.
     pub fn datagrams(datagram_max: usize) -> Caps {
         Caps {
             datagram_max,
@@ -83,7 +83,7 @@ impl Caps {
         }
     }
 
-    /// Bounds of packets to groups; `None`: there are no groups.
+    /// Bounds of multicast packets; `None` for a rail without groups.
     pub fn for_groups(&self) -> Option<GroupBounds> {
         let common = GroupBounds {
             datagram_max: self.datagram_max,

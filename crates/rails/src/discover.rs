@@ -1,7 +1,7 @@
-//! Which rails a process has: the kinds there are, what names them, and who opens them.
+//! Decides which rails a process has: the kinds, their names in settings, and how they are opened.
 //!
 //! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
-//! kind; what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
+//! kind; each kind defines its WHAT. Each kind is a row of [`KINDS`].
 
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
@@ -18,10 +18,10 @@ use std::net::IpAddr;
 struct Kind {
     /// Its name in settings.
     name: &'static str,
-    /// The rails that some names mean; no names: all that are usable. Where they wait for an
-    /// address it is one of this version.
+    /// The rails that the names denote; without names, all usable ones. A rail that waits for an
+    /// address waits for this IP version.
     choose: fn(&[String], IpVersion) -> Result<Vec<InterfaceChoice>, String>,
-    /// There may be several rails on one interface.
+    /// Several rails may use one interface.
     paths: bool,
     /// Opens one of them.
     open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
@@ -67,24 +67,24 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// A rail that is to be opened.
+/// A rail to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailChoice {
-    /// Place of its kind in the registry.
+    /// Index in [`KINDS`].
     kind: usize,
-    /// No kind was named: it is of the default kind.
+    /// The name had no kind, so the rail is of the default kind.
     implied: bool,
-    /// It stands behind the rail before it.
+    /// The rail is the standby of the rail before it.
     pub standby: bool,
-    /// Which it is of the rails on one port: 0 for the first, and wherever there is one.
+    /// Index among the rails on one port; 0 for a single rail.
     at: usize,
-    /// The interface that it uses.
+    /// The interface that the rail uses.
     pub interface: InterfaceChoice,
 }
 
 impl RailChoice {
-    /// Its name for people and in statistics: the interface's, behind the kind's where that is not
-    /// the default. The second rail on a port has `/2` behind that, and so on.
+    /// The rail's name for people and statistics: the interface's name, prefixed by the kind if
+    /// that is not the default. The second rail on a port gets the suffix `/2`, and so on.
     pub fn name(&self) -> String {
         let name = match self.kind {
             0 => self.interface.name.clone(),
@@ -97,12 +97,12 @@ impl RailChoice {
         }
     }
 
-    /// It waits for an interface, or for an address of it.
+    /// Returns whether the rail waits for an interface or for an address of the interface.
     pub fn is_awaited(&self) -> bool {
         self.kind <= TCP && self.interface.is_awaited()
     }
 
-    /// The reason why it would not carry now, for people.
+    /// The reason, for people, why the rail cannot carry packets at present.
     pub fn complaint(&self) -> Option<String> {
         let why = match (self.kind, self.interface.state()) {
             (0 | TCP, RailFault::Down(errno)) => match errno {
@@ -129,13 +129,13 @@ pub struct RailsConfig {
     pub shm: ShmConfig,
     /// InfiniBand and RoCE.
     pub verbs: VerbsConfig,
-    /// Faults to be injected, by rail.
+    /// Faults to inject, by rail.
     pub faults: Vec<FaultScript>,
 }
 
-/// The rails that the names mean, in their order; without names all usable ones of the default
-/// kind. A kind that is named alone and has none is no error if others have. Errors are texts for
-/// people.
+/// The rails that the names denote, in their order; without names, all usable rails of the default
+/// kind. A kind named alone that has no usable rail is an error only if no other rail was found.
+/// Errors are texts for people.
 pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let names = names.iter().map(|name| name.trim());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -150,7 +150,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
         let found = match (KINDS[kind].choose)(&what, version) {
-            // All of a kind of which there are none: others may do.
+            // All rails of a kind were asked for and there are none: other names may suffice.
             Err(why) if what.is_empty() => {
                 missing.get_or_insert(why);
                 continue;
@@ -182,8 +182,8 @@ fn too_many(count: usize) -> String {
     format!("{count} rails were named, {RAILS_MAX} are the most; name fewer")
 }
 
-/// As many rails on each port of a verbs device: each has queue pairs of its own, which routers
-/// tell apart.
+/// Makes `paths` rails on each port of a verbs device: each has its own queue pairs, which routers
+/// distinguish (ECMP).
 pub fn with_paths(choices: Vec<RailChoice>, paths: usize) -> Result<Vec<RailChoice>, String> {
     let of_port = |choice: RailChoice| {
         let count = match KINDS[choice.kind].paths {
@@ -202,18 +202,18 @@ pub fn with_paths(choices: Vec<RailChoice>, paths: usize) -> Result<Vec<RailChoi
     }
 }
 
-/// The version of IP of the addresses that are waited for: that of the other rails.
+/// The IP version of awaited addresses: that of the other rails.
 fn version_of(names: &[&str]) -> IpVersion {
     let later = |name: &&&str| kind_of(name).1.is_some_and(is_later);
     if !names.iter().any(|name| later(&name)) {
-        return IpVersion::V4; // nothing is
+        return IpVersion::V4; // no awaited rail
     }
     let mut others = Vec::new();
     for name in names.iter().filter(|name| !later(name)) {
         let (kind, what) = kind_of(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
         if kind <= TCP {
-            // An error is told when this name's turn comes.
+            // An error is reported when this name is processed.
             let found = choose_interfaces(&what).unwrap_or_default();
             others.extend(found.into_iter().filter(|one| !one.is_awaited()));
         }
@@ -235,13 +235,13 @@ fn choice(kind: usize, implied: bool, interface: InterfaceChoice) -> RailChoice 
     }
 }
 
-/// Places among the kinds.
+/// Indices in [`KINDS`].
 const TCP: usize = 1;
 const SHM: usize = 2;
 
-/// Adds a TCP rail behind each UDP rail for which no kind was named, unless it was named itself. It
-/// stands by, or (`equal`) is a rail like others. Where there would be too many rails, none is
-/// added.
+/// Adds a TCP rail behind each UDP rail that was named without a kind, unless a TCP rail was named
+/// there. The TCP rail is a standby rail, or with `equal` a full rail. Nothing is added beyond the
+/// maximum number of rails.
 pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice> {
     let named = |interface: &InterfaceChoice| {
         let same = |c: &RailChoice| {
@@ -266,8 +266,8 @@ pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice>
     }
 }
 
-/// The kind that a name begins with, and what follows. (An IPv6 address has colons, too, behind no
-/// kind's name.)
+/// Splits a name into its kind and the rest. (An IPv6 address has colons too, but does not begin
+/// with a kind.)
 fn kind_of(name: &str) -> (usize, Option<&str>) {
     let (kind, what) = match name.split_once(':') {
         Some((kind, what)) => (kind, Some(what)),
@@ -277,15 +277,15 @@ fn kind_of(name: &str) -> (usize, Option<&str>) {
     named.map_or((0, Some(name)), |at| (at, what))
 }
 
-/// The complaint about a name that means no rail. One that begins as if with a kind is told which
-/// kinds there are.
+/// The error text for a name that denotes no rail; lists the kinds if the name begins with an
+/// unknown kind.
 fn explained(name: &str, why: String) -> String {
     let is_address = name
         .split('/')
         .next()
         .is_some_and(|ip| ip.parse::<IpAddr>().is_ok());
     let kind = name.split_once(':').map_or("", |(kind, _)| kind);
-    // (Labels of addresses have colons, too: eth0:1.)
+    // Labels of addresses (eth0:1) have colons too.
     let is_word = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphabetic());
     match kind {
         _ if is_address || !is_word || kind == "later" => why,
@@ -301,8 +301,8 @@ fn explained(name: &str, why: String) -> String {
     }
 }
 
-/// Opens the rail number `index`, with the faults that the settings have for it. `clock` gives
-/// nanoseconds from any start, and is called only where faults need it.
+/// Opens the rail number `index` with its configured faults. `clock` returns nanoseconds from an
+/// arbitrary start; only fault injection calls it.
 pub fn open_rail(
     index: u8,
     choice: &RailChoice,
@@ -314,7 +314,7 @@ pub fn open_rail(
         return (KINDS[choice.kind].open)(choice, config);
     };
     let mut config = config.clone();
-    // Faults happen to datagrams, so that their lengths must be known.
+    // Faults apply to single datagrams, so their lengths must be known.
     config.udp.cmsg = true;
     let rail = (KINDS[choice.kind].open)(choice, &config)?;
     let faulty = Faulty::new(rail, &script.for_rail(index), clock.clone());
@@ -331,7 +331,7 @@ fn open_tcp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
     Ok(AnyRail::Tcp(Box::new(rail)))
 }
 
-/// There is one shm rail, of no interface.
+/// The only shm rail, without an interface.
 fn choose_shm(names: &[String], _: IpVersion) -> Result<Vec<InterfaceChoice>, String> {
     match names {
         [] => Ok(vec![InterfaceChoice::none("shm")]),
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tcp_stands_behind_what_was_named_without_a_kind() {
+    fn unqualified_names_get_a_standby_tcp_rail() {
         let of = |names: &[&str], equal| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let all = with_tcp_behind(choose_rails(&names).unwrap(), equal);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_of_the_version_of_the_other_rails() {
+    fn awaited_addresses_have_the_ip_version_of_other_rails() {
         let awaited = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
             let all = choose_rails(&names).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_kind_is_told_which_there_are() {
+    fn an_unknown_kind_is_answered_with_the_known_kinds() {
         let error = |name: &str| choose_rails(&[name.to_owned()]).unwrap_err();
         for name in ["tpc:lo", "tpc:127.0.0.1", "tpc:later:eth1", "teleport:"] {
             let said = error(name);

@@ -1,11 +1,11 @@
-//! The word that begins a frame in a stream or a ring.
+//! The first word of a frame in a stream or a ring.
 //!
 //! ```text
 //! bits 0-31 bytes of the body    32-47 length of each packet but the last
 //!      48-55 kind    56-63 magic
 //! ```
 
-/// The word's contents, but for the magic, which tells framings and their versions apart.
+/// The contents of the word except the magic, which identifies the framing and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameWord {
     pub(crate) kind: u8,
@@ -22,7 +22,7 @@ impl FrameWord {
         self.len as u64 | (self.segment as u64) << 32 | kind << 48 | magic << 56
     }
 
-    /// The contents of a word with this magic.
+    /// Reads a word; `None` if its magic differs.
     #[inline]
     pub(crate) fn unpack(word: u64, magic: u8) -> Option<FrameWord> {
         (word >> 56 == u64::from(magic)).then_some(FrameWord {
@@ -33,7 +33,7 @@ impl FrameWord {
     }
 }
 
-/// A little-endian word of some bytes, which have to be long enough.
+/// The little-endian word at `at`; panics if `bytes` is too short.
 #[inline]
 pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
@@ -41,7 +41,7 @@ pub(crate) fn word_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Writes words one behind the other, as many as fit, little-endian.
+/// Packs as many words as fit, little endian.
 pub(crate) fn put_words<const LEN: usize>(words: &[u64]) -> [u8; LEN] {
     let mut out = [0; LEN];
     for (slot, word) in out.chunks_exact_mut(8).zip(words) {

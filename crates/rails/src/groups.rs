@@ -1,23 +1,22 @@
 //! Groups of endpoints that one send reaches: IP multicast on UDP rails, UD multicast on verbs.
 //!
-//! Few kinds of rails have groups; [`no_groups!`](crate::no_groups) is for the others. Nothing that
-//! is sent to one needs to arrive, and its packets have numbers of their own
-//! (`marline_proto::group`), apart from those of links between two endpoints. What comes by a group
-//! is received as everything else, by the rail's receiving half.
+//! Rails without groups use [`no_groups!`](crate::no_groups). Group packets may be lost and have
+//! packet numbers of their own (`marline_proto::group`), separate from those of links. The rail's
+//! receiving half receives them along with all other packets.
 
 use crate::outcome::SendOutcome;
 use marline_wire::RailAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// 239.192.0.0/14, which an organisation uses as it likes (RFC 2365).
+/// 239.192.0.0/14, the organization-local scope (RFC 2365).
 const GROUPS_V4: u32 = 0xefc0_0000;
 const GROUP_BITS_V4: u32 = 18;
-/// `ff15::`, an address for the time being in the scope of a site; the last 32 bits, from
-/// 0x8000_0000 on, are drawn by whoever needs a group (RFC 4291, RFC 3307).
+/// `ff15::`, transient addresses of site-local scope; the last 32 bits are random, from 0x8000_0000
+/// on (RFC 4291, RFC 3307).
 const GROUPS_V6: u128 = 0xff15 << 112;
 const GROUP_DRAWN_V6: u32 = 0x8000_0000;
 
-/// The IP address of a group, by a random number.
+/// The IP address of a group with this random number.
 pub(crate) fn group_ip(v6: bool, drawn: u32) -> IpAddr {
     match v6 {
         true => Ipv6Addr::from(GROUPS_V6 | u128::from(drawn | GROUP_DRAWN_V6)).into(),
@@ -25,7 +24,7 @@ pub(crate) fn group_ip(v6: bool, drawn: u32) -> IpAddr {
     }
 }
 
-/// A rail's number of a group that it has joined. Numbers of groups that were left are given again.
+/// Names a group that the rail has joined. Numbers of groups that were left are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupLink(pub u32);
 
@@ -34,29 +33,29 @@ pub struct GroupLink(pub u32);
 pub enum GroupError {
     /// The address is of another kind of rail, or names no group.
     NoGroup,
-    /// The rail, or the network's switch, takes no more groups.
+    /// The rail or the network's switch accepts no more groups.
     Full,
-    /// The system refuses, with its errno.
+    /// The system refused, with its errno.
     System(i32),
 }
 
-/// Sending half of a rail that reaches groups.
+/// Sending half of a rail with groups.
 pub trait Groups {
-    /// Joins the group at `group`: from now on packets that other members send to it arrive at this
-    /// rail. Own ones do not. The address has the rail's kind and the bytes that this kind gives to
-    /// groups (of UDP: a multicast IP address and a port).
+    /// Joins the group at `group`: packets that other members send to it arrive at this rail; its
+    /// own do not. The address has the rail's kind and that kind's bytes for groups (UDP: a
+    /// multicast IP address and a port).
     fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError>;
 
-    /// Leaves a group. What is under way may still arrive.
+    /// Leaves a group. Packets in flight may still arrive.
     fn leave(&mut self, group: GroupLink);
 
-    /// Sends `bytes` to all other members, as packets of `segment` bytes each (the last may be
-    /// shorter). To a group that was left nothing is sent, and `Sent` is the outcome: that is lost
-    /// as on any path that leads nowhere.
+    /// Sends `bytes` to all other members as packets of `segment` bytes each (the last may be
+    /// shorter). After the group was left, nothing is sent and the outcome is `Sent`: the packets
+    /// count as lost.
     fn send_group(&mut self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
 }
 
-/// `no_groups!(Tx)`: a rail whose sends reach one peer each.
+/// `no_groups!(Tx)`: implements [`Groups`](crate::Groups) for a rail without multicast.
 #[macro_export]
 macro_rules! no_groups {
     ($tx:ty) => {
@@ -74,7 +73,7 @@ macro_rules! no_groups {
                 _bytes: &[u8],
                 _segment: usize,
             ) -> $crate::SendOutcome {
-                $crate::SendOutcome::Sent // to nobody
+                $crate::SendOutcome::Sent // lost
             }
         }
     };

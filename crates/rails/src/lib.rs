@@ -1,8 +1,8 @@
 //! Rails: one local interface of one kind each. Every system call lives in this crate.
 //!
-//! A rail has two halves so that an empty poll's system call need not hold the engine's lock
-//! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] beside it. Called by
-//! `marline-engine` only; the simulator brings rails of its own by the same traits.
+//! A rail has two halves so that the system call of an empty poll does not hold the engine's lock
+//! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] outside. The only caller is
+//! `marline-engine`; the simulator implements the same traits.
 
 mod addr;
 mod any;

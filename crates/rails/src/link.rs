@@ -1,20 +1,19 @@
 //! Links: a rail's connections to single rails of its peers.
 //!
-//! A link is made by [`Links::connect`] and named by a number of the rail's own. Whoever asks for
-//! the link to an address that has one gets the same, and it lives until each of them has closed
-//! it.
-//! A link that is down carries nothing any more: its users close it and connect anew.
+//! [`Links::connect`] makes a link and names it by a number of the rail. All calls of `connect` for
+//! one address share one link, which lives until each of its users has closed it. A link that is
+//! down never carries packets again: its users close it and connect anew.
 
 use marline_wire::RailAddr;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Names a link of one rail. The number of a link that nobody has any more may be given to another.
+/// Names a link of one rail. The number of a closed link may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkId(pub u32);
 
 impl LinkId {
-    /// No link: what is sent on it is lost.
+    /// No link: packets sent on it are lost.
     pub const NONE: LinkId = LinkId(u32::MAX);
 }
 
@@ -23,55 +22,55 @@ impl LinkId {
 pub struct Connected {
     /// The link.
     pub link: LinkId,
-    /// It carries packets already; else an event tells when it does, or that it never will.
+    /// The link carries packets already; if `false`, an event reports when it comes up or fails.
     pub up: bool,
 }
 
 /// Why a link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// It was to be made, and nobody listens at the address, as its host says (or who resets
-    /// connections for it): perhaps the process is gone. Never of a link that was up, nor of a peer
-    /// that does not want us.
+    /// No process listens at the address, as the peer's host reports (or a firewall that resets
+    /// connections for it): the process may be gone. Only reported of a link that was never up, and
+    /// not of a peer that rejects the connection.
     Refused,
-    /// Nobody answered in time.
+    /// No answer arrived in time.
     Unanswered,
     /// The peer closed it.
     Closed,
-    /// It broke, with the errno.
+    /// The connection broke, with the errno.
     Broken(i32),
-    /// It broke: an adapter ended a request with this status (`ibv_wc_status`).
+    /// The connection broke: the adapter completed a request with this status (`ibv_wc_status`).
     Completion(i32),
 }
 
 /// Making and ending links.
 pub trait Links {
-    /// The link to a peer's rail, made if there is none: one more user of it. Where the rail knows
-    /// that an address leads nowhere, the link is one that loses everything. A connection that came
-    /// in is the link of the address that it named.
+    /// Adds a user to the link to a peer's rail and makes the link if there is none. If the rail
+    /// knows that the address is unreachable, the link loses all packets. An incoming connection
+    /// becomes the link of the address that its peer named.
     fn connect(&mut self, to: &RailAddr) -> Connected;
 
-    /// Packets that were sent on the link arrive, as its user knows from answers, whichever way
-    /// those came. A rail whose kernel asks its neighbours for the addresses of their cards tells
-    /// it that there is no need: the question would have to be answered on the same link.
+    /// Reports that packets sent on the link arrive, as acks on any path show. A rail whose kernel
+    /// resolves neighbour addresses (ARP, NDP) confirms the neighbour entry, so that the kernel
+    /// need not probe over the same link.
     fn works(&mut self, link: LinkId);
 
-    /// Nothing that was sent on the link is acknowledged, as is said again and again while that
-    /// lasts. A rail whose neighbours may wait for their kernels to ask for its card's address
-    /// tells them that.
+    /// Reports that no packet sent on the link is being acked; called repeatedly while the silence
+    /// lasts. A rail whose neighbours may be waiting for address resolution announces its own
+    /// address to them.
     fn silent(&mut self, link: LinkId);
 
-    /// Nothing that was sent on the link was acknowledged for long: another way through the network
-    /// may be tried, by a connection with another source port for example. A rail without
-    /// connections is given another flow instead. Returns whether another way is tried.
+    /// Asks for another way through the network after a long silence, for example by a connection
+    /// from another source port. A connectionless rail is given another flow instead. Returns
+    /// whether the rail tries another way.
     fn reroute(&mut self, link: LinkId) -> bool;
 
-    /// One user less; the last one ends the link. No event speaks of the link after that.
+    /// Removes a user; the last one ends the link. No later event names the link.
     fn close(&mut self, link: LinkId);
 }
 
-/// A rail's links by number and by address, with how many use each. `K` is the part of an address
-/// that tells links apart, `T` what the rail keeps of a link.
+/// A rail's links by number and by address, with their counts of users. `K` is the part of an
+/// address that distinguishes links, `T` the rail's state of a link.
 #[derive(Debug)]
 pub struct LinkTable<K, T> {
     rows: Vec<Option<Row<K, T>>>,
@@ -97,7 +96,7 @@ impl<K, T> Default for LinkTable<K, T> {
 }
 
 impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
-    /// The link of a key, made by `make` if there is none; it has one user more.
+    /// Returns the link of a key and adds a user; `make` creates the link if there is none.
     pub fn connect(&mut self, key: K, make: impl FnOnce() -> T) -> LinkId {
         let link = self.find(&key).unwrap_or_else(|| self.add(key, make()));
         if let Some(row) = self.row(link) {
@@ -106,7 +105,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         link
     }
 
-    /// A link without users, which takes the place of any other with this key.
+    /// Adds a link without users, which replaces any other link of this key.
     pub fn add(&mut self, key: K, link: T) -> LinkId {
         let row = Row {
             key,
@@ -127,7 +126,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         LinkId(at)
     }
 
-    /// One user less. The last one gets what the rail keeps of the link, which is gone then.
+    /// Removes a user. The last removal deletes the link and returns its state.
     pub fn close(&mut self, link: LinkId) -> Option<T> {
         let row = self.row(link)?;
         row.users = row.users.saturating_sub(1);
@@ -140,7 +139,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         Some(row.link)
     }
 
-    /// The next `connect` to the link's key makes another link, as this one is down.
+    /// Detaches a link that is down from its key, so that the next `connect` makes another link.
     pub fn retire(&mut self, link: LinkId) {
         if let Some(key) = self.key(link) {
             if self.by_key.get(&key) == Some(&link.0) {
@@ -149,29 +148,29 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         }
     }
 
-    /// The link that `connect` would give for a key.
+    /// The link that `connect` would return for a key.
     pub fn find(&self, key: &K) -> Option<LinkId> {
         self.by_key.get(key).copied().map(LinkId)
     }
 
-    /// A link.
+    /// The state of a link.
     #[inline]
     pub fn get(&self, link: LinkId) -> Option<&T> {
         Some(&self.rows.get(link.0 as usize)?.as_ref()?.link)
     }
 
-    /// A link, to be changed.
+    /// The state of a link, mutable.
     #[inline]
     pub fn get_mut(&mut self, link: LinkId) -> Option<&mut T> {
         Some(&mut self.row(link)?.link)
     }
 
-    /// Its key.
+    /// The key of a link.
     pub fn key(&self, link: LinkId) -> Option<K> {
         Some(self.rows.get(link.0 as usize)?.as_ref()?.key)
     }
 
-    /// All links, in the order of their numbers.
+    /// All links in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (LinkId, &K, &T)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(at, row)| {
@@ -180,7 +179,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         })
     }
 
-    /// All links, to be changed.
+    /// The states of all links, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten().map(|row| &mut row.link)
     }
@@ -191,11 +190,11 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
     }
 }
 
-/// The links of a rail that keeps nothing of a link but its address.
+/// The links of a rail whose only state of a link is the address.
 pub type AddrLinks = LinkTable<RailAddr, ()>;
 
-/// `addr_links!(Tx, field)`: the links of a rail are those of `self.field`, an [`AddrLinks`], and
-/// up at once.
+/// `addr_links!(Tx, field)`: implements [`Links`](crate::Links) by `self.field`, an [`AddrLinks`];
+/// links are up at once.
 #[macro_export]
 macro_rules! addr_links {
     ($tx:ty, $field:ident) => {

@@ -3,13 +3,13 @@
 /// The outcome of one `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// All packets were taken (and may still be lost on the way).
+    /// All packets were accepted (and may still be lost on the way).
     Sent,
-    /// No room now: nothing was sent; try again later.
+    /// No room: nothing was sent; try again later.
     Busy,
-    /// A packet exceeds the path's MTU; the new largest datagram in bytes, nothing was sent.
+    /// A packet exceeds the PMTU; the new largest datagram in bytes. Nothing was sent.
     TooBig(usize),
-    /// The rail (not the peer) cannot send: link down, interface gone.
+    /// The local rail cannot send: link down, interface gone.
     Fault(RailFault),
 }
 
@@ -18,6 +18,6 @@ pub enum SendOutcome {
 pub enum RailFault {
     /// Interface down or gone, with the errno.
     Down(i32),
-    /// It answers again.
+    /// The interface works again.
     Up,
 }

@@ -1,18 +1,18 @@
-//! Which rails reach which, by what each kind knows of its addresses.
+//! Decides which rails reach which from their addresses.
 
 use crate::addr::UdpAddr;
 use crate::{shm, verbs};
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
-/// Two rails are of one kind, so that packets can pass between them if there is a way.
-/// Rails whose hardware writes speak another language than the same kind without.
+/// Returns whether two rails are of one kind, so that packets can pass between them if a route
+/// exists. Rails with hardware writes use another wire format than rails of the same kind without.
 pub fn reaches(local: &RailAddr, remote: &RailAddr) -> bool {
     let keyed = |addr: &RailAddr| addr.writes == RailWrites::Keyed;
     local.is_some() && local.kind == remote.kind && keyed(local) == keyed(remote)
 }
 
-/// Two rails lie in one network, of which each interface reaches each: a subnet of `a`'s
-/// for IP, whatever goes over it; the process for loopback.
+/// Returns whether two rails lie in one network, in which every interface reaches every other: the
+/// subnet of `a` for any kind over IP, the process for loopback.
 pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
         (Some(a), Some(b)) => a.same_subnet(&b.ip),
@@ -22,8 +22,8 @@ pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Two addresses of one kind are the same host's. An IP address that two hosts have counts
-/// as the same.
+/// Returns whether two addresses of one kind belong to one host. An IP address that two hosts share
+/// counts as one host.
 pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
         (Some(x), Some(y)) => a.kind == b.kind && x.ip == y.ip,
@@ -33,7 +33,7 @@ pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Two addresses lead to the same socket, queue or ring.
+/// Returns whether two addresses lead to the same socket, queue or ring.
 pub fn same_end(a: &RailAddr, b: &RailAddr) -> bool {
     let port = |addr| UdpAddr::read(addr).map(|ip| ip.port);
     match (port(a), port(b)) {
@@ -42,7 +42,7 @@ pub fn same_end(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// The first bytes of the kinds that are not over IP: which host or process it is.
+/// The first bytes of an address that is not over IP: the identity of the host or process.
 fn network(addr: &RailAddr) -> &[u8] {
     let len = match addr.kind {
         // The host's identity.
@@ -52,25 +52,25 @@ fn network(addr: &RailAddr) -> &[u8] {
     addr.bytes().get(..len).unwrap_or_default()
 }
 
-/// The pairs of a local rail and a remote one between which a path is worth trying, by their places
-/// in the two lists.
+/// The pairs of a local and a remote rail between which a path is worth trying, as indices into the
+/// two lists.
 ///
-/// Rails of one network are paired, each with each; but several on one port with several on another
-/// in their order, as each is another way from the one to the other already. A remote rail over IP
-/// without such a partner is reached from the local rail of its own index, as networks may be
-/// routed.
+/// Every rail is paired with every rail of the same network; but several rails on one port are
+/// paired in order with several on the other port, since each pair is a separate route already. A
+/// remote rail over IP without such a partner is paired with the local rail of the same index,
+/// since networks may be routed.
 ///
-/// An address that both sides have is no way to the other, if each side has some that the other has
-/// not: the bridges of container software have one address on every host. Otherwise both are
-/// processes of one host, which speak by these addresses.
+/// An address that both sides have is skipped if each side also has addresses that the other lacks:
+/// container software gives its bridge the same address on every host. Otherwise both processes run
+/// on one host and use these addresses.
 pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
-    // Of any kind over IP: rails that stand by are not named by their owner.
+    // Any kind over IP counts: the owner does not name its standby rails.
     let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
     let same = |a: &RailAddr, b: &RailAddr| ip(a).is_some() && ip(a) == ip(b);
     let ours = |remote: &RailAddr| locals.iter().any(|l| same(l, remote));
     let theirs = |local: &RailAddr| remotes.iter().any(|r| same(local, r));
     let stranger = |r: &RailAddr| is_ip(r) && !ours(r);
-    // Those that wait for their interface do not count.
+    // Rails that wait for their interface do not count.
     let there: Vec<usize> = (0..locals.len()).filter(|&l| locals[l].is_some()).collect();
     let apart = remotes.iter().any(stranger) && locals.iter().any(|l| is_ip(l) && !theirs(l));
     let in_order = |from: usize, to: usize| {
@@ -97,14 +97,14 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Of the rails on the port of one of them: its place, and how many there are.
+/// The position of a rail among the rails on its port, and their count.
 fn among(rails: &[RailAddr], at: usize) -> (usize, usize) {
     let same = |rail: &&RailAddr| same_host(rail, &rails[at]);
     let before = rails[..at].iter().filter(same).count();
     (before, before + rails[at..].iter().filter(same).count())
 }
 
-/// An address for people.
+/// Formats an address for people.
 pub fn show_addr(addr: &RailAddr) -> String {
     match UdpAddr::read(addr) {
         Some(ip) => ip.to_string(),
@@ -116,7 +116,7 @@ pub fn show_addr(addr: &RailAddr) -> String {
     }
 }
 
-/// The address is one of IP, and one that can be.
+/// Returns whether the address is a valid address over IP.
 fn is_ip(addr: &RailAddr) -> bool {
     UdpAddr::read(addr).is_some()
 }

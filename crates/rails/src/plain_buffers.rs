@@ -2,14 +2,14 @@
 
 use crate::tx_buf::BufId;
 
-/// Where a buffer stands.
+/// The state of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufState {
-    /// Nobody's.
+    /// Unused.
     Free,
-    /// The borrower's.
+    /// Owned by the borrower.
     Lent,
-    /// The rail's.
+    /// Owned by the rail.
     InFlight,
 }
 
@@ -22,7 +22,7 @@ pub struct PlainBuffers {
 }
 
 impl PlainBuffers {
-    /// At most `most` buffers of `len` bytes, made when first lent.
+    /// At most `most` buffers of `len` bytes, allocated when first lent.
     pub fn new(len: usize, most: usize) -> PlainBuffers {
         PlainBuffers {
             len,
@@ -58,7 +58,7 @@ impl PlainBuffers {
         memory
     }
 
-    /// Takes the memory of a lent buffer out, to send it; [`Self::put`] returns it.
+    /// Takes the memory of a lent buffer out to send it; [`Self::put`] returns it.
     #[inline]
     pub fn take(&mut self, id: BufId) -> Box<[u8]> {
         let (state, memory) = &mut self.all[id.0 as usize];
@@ -66,20 +66,20 @@ impl PlainBuffers {
         std::mem::take(memory)
     }
 
-    /// Puts memory back that was taken out, and notes where the buffer stands now.
+    /// Puts memory back that was taken out, and sets the buffer's state.
     #[inline]
     pub fn put(&mut self, id: BufId, memory: Box<[u8]>, state: BufState) {
         self.all[id.0 as usize] = (state, memory);
     }
 
-    /// The rail has done with a buffer, or the borrower does not want it.
+    /// Frees a buffer that the rail is done with or the borrower does not use.
     #[inline]
     pub fn free(&mut self, id: BufId) {
         debug_assert_ne!(self.all[id.0 as usize].0, BufState::Free, "freed twice");
         self.all[id.0 as usize].0 = BufState::Free;
     }
 
-    /// All that is in flight is free.
+    /// Frees all buffers in flight.
     pub fn drain(&mut self) {
         let in_flight = self.all.iter_mut().filter(|b| b.0 == BufState::InFlight);
         in_flight.for_each(|b| b.0 = BufState::Free);
@@ -91,9 +91,9 @@ impl PlainBuffers {
     }
 }
 
-/// `plain_buffers!(Tx, field)`: the buffers of a rail are those of `self.field`, of type
-/// [`PlainBuffers`], and free when a send returns. A third argument, `|tx| EXPR`, is done in
-/// `drain` as well.
+/// `plain_buffers!(Tx, field)`: implements [`TxBuffers`](crate::TxBuffers) by `self.field`, a
+/// [`PlainBuffers`], for a rail whose sends copy. `drain` also evaluates the optional third
+/// argument, `|tx| EXPR`.
 #[macro_export]
 macro_rules! plain_buffers {
     ($tx:ty, $field:ident) => {

@@ -1,24 +1,24 @@
-//! The ports that sockets may have which others send to.
+//! The ports that a rail's sockets may use.
 
 use crate::sys::Errno;
 
-/// Ports in a range, tried in turn, since each serves one socket of an address.
+/// A range of ports that are tried in turn, since each serves one socket per address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     least: u16,
     most: u16,
-    /// The one that is tried next, and how many are left.
+    /// The port that is tried next, and the number of ports left to try.
     next: u16,
     left: u32,
-    /// A range was asked for, be it of one port.
+    /// The setting is a range, possibly of one port.
     range: bool,
 }
 
 impl Ports {
-    /// Any that is free; the kernel chooses.
+    /// Any free port; the kernel chooses.
     pub const ANY: Ports = Ports::one(0);
 
-    /// This one.
+    /// A single port.
     pub const fn one(port: u16) -> Ports {
         Ports {
             least: port,
@@ -29,7 +29,7 @@ impl Ports {
         }
     }
 
-    /// Those from `least` to `most`. Processes that begin at once have other numbers (`process`),
+    /// The ports from `least` to `most`. `process` differs between processes that start together,
     /// so that they do not all try the same ports first.
     pub fn range(least: u16, most: u16, process: u32) -> Ports {
         let most = most.max(least);
@@ -43,7 +43,7 @@ impl Ports {
         }
     }
 
-    /// The one that is tried first.
+    /// The port that is tried first.
     pub fn first(&self) -> u16 {
         self.next
     }
@@ -57,8 +57,8 @@ impl Ports {
         self.least + (from_least % self.count()) as u16
     }
 
-    /// Those that would be tried after this one; `None` if there are none. (The kernel chooses
-    /// another as often as it is asked.)
+    /// The ports left to try after this one; `None` if there are none. For [`Ports::ANY`] the
+    /// kernel chooses again on each call.
     pub fn after(&self, port: u16) -> Option<Ports> {
         if *self == Ports::ANY {
             return Some(Ports::ANY);
@@ -71,7 +71,7 @@ impl Ports {
         })
     }
 
-    /// Opens a socket on the first port that is free; the result, or the error, of `open`.
+    /// Opens a socket on the first free port; returns the result or error of `open`.
     pub(crate) fn first_free<T>(
         &self,
         mut open: impl FnMut(u16) -> Result<T, (&'static str, Errno)>,
@@ -86,8 +86,8 @@ impl Ports {
         opened
     }
 
-    /// The port of a group whose own is `port`: it is in the range as well, and in all processes
-    /// the same. (A group has an address of its own, so that no rail's port is taken by it.)
+    /// The port of a group that asks for `port`: within the range, and the same in all processes. A
+    /// group has its own IP address, so no rail's port is taken.
     pub(crate) fn of_group(&self, port: u16) -> u16 {
         match self.range {
             false => port,
@@ -95,7 +95,7 @@ impl Ports {
         }
     }
 
-    /// Advice for a socket that had this error with all of them.
+    /// Advice for people when all ports failed with this error.
     pub(crate) fn advice(&self, errno: Errno) -> String {
         match (errno, self.range, self.most) {
             (libc::EADDRINUSE, false, 1..) => {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn those_after_one_are_the_rest() {
+    fn the_ports_after_one_are_the_remaining_ones() {
         let ports = Ports::range(20, 23, 2);
         let after = ports.after(23).unwrap();
         assert_eq!(all(after), [20, 21]);

@@ -1,8 +1,8 @@
-//! The traits that a kind of rail implements, and what passes through them. All methods are
-//! required: a rail that leaves one out, or forgets to forward it, does not compile.
+//! The traits that a kind of rail implements and the types that pass through them. All methods are
+//! required, so a rail that omits a method or forgets to forward a call does not compile.
 //!
-//! [`RailTx`] is everything that is done under the engine's lock, [`RailRx`] everything beside it.
-//! `docs/rails.md` is a guide for a new kind.
+//! [`RailTx`] runs under the engine's lock, [`RailRx`] outside the lock. `docs/rails.md` is a guide
+//! for a new kind.
 
 use crate::caps::Caps;
 use crate::groups::Groups;
@@ -19,55 +19,55 @@ use std::net::IpAddr;
 /// An event that a rail noticed outside of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailEvent {
-    /// State of the rail changed.
+    /// The state of the rail changed.
     Fault(RailFault),
-    /// A link carries packets from now on.
+    /// The link carries packets from this event on.
     LinkUp(LinkId),
-    /// A link is down for good: its users close it, and connect anew when they want to.
+    /// The link is down for good: its users close it and reconnect on demand.
     LinkDown(LinkId, DownReason),
-    /// Of a link that is no connection: the host at its other end said that nobody listens there
-    /// (ICMP port unreachable), a hint that the process is gone.
+    /// The host of a connectionless link's peer answered with ICMP port unreachable: a hint that
+    /// the peer process is gone.
     Refused(LinkId),
-    /// Somebody else said so, of what is sent to others: a firewall on the way, or this host's own.
+    /// A firewall, a router or the local host rejected packets (ICMP port unreachable that is not
+    /// from the destination host): the address of the rejecting host.
     Barred(IpAddr),
-    /// The path of a link takes at most so many bytes per datagram (ICMP too big).
+    /// The path of a link takes at most this many bytes per datagram (ICMP packet too big).
     TooBig(LinkId, usize),
-    /// Another connection took the place of a link's silent one: the longest segments of the two,
-    /// which are not the same.
+    /// A new connection replaced a silent connection of the link: the maximum segment sizes of the
+    /// old and new connection, which differ.
     Segments(LinkId, (usize, usize)),
-    /// The memory that a write (by its token) reads is free: it is not read any more.
+    /// The rail no longer reads the source memory of the write with this token.
     Done(u64),
-    /// A read (by its token) is over: all of it is in its place, or not.
+    /// The read with this token ended: `true` if all of its bytes are in place.
     Pulled(u64, bool),
-    /// An adapter told of something by itself: its name in verbs.
+    /// The adapter reported an asynchronous event: its name in verbs.
     Told(&'static str),
-    /// An adapter ended a request with an error.
+    /// The adapter completed a request with an error status.
     FailedCompletion,
-    /// Memory of the program was registered.
+    /// Application memory was registered.
     Registered,
-    /// Memory of the program could not be registered, with the errno: it is copied instead, or what
-    /// it was for takes another way.
+    /// Application memory could not be registered, with the errno: its data is copied or takes
+    /// another way.
     Unregistered(i32),
-    /// A connection was closed for others: its link rests, and carries what is sent on it by
-    /// another one.
+    /// Idle eviction closed the connection of a link; the next send on the link reconnects.
     Rested,
-    /// A link that rested has a connection again.
+    /// An evicted link has a connection again.
     Woken,
-    /// Datagrams of groups that were read for all processes of this host, and that another one of
-    /// them had read.
+    /// Multicast datagrams that one process of this host read on behalf of all: counts of this rail
+    /// since the previous such event.
     HostReads {
-        /// Read for all.
+        /// Datagrams that this rail read for all processes.
         read: u64,
-        /// Taken from what another one had read.
+        /// Datagrams that this rail took from those that another process had read.
         taken: u64,
     },
-    /// This many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
+    /// Packets that the kernel dropped because the receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }
 
 impl RailEvent {
-    /// Returns whether it speaks of this link. None does once that is closed, as another one may
-    /// have its number then.
+    /// Returns whether the event names this link. After the link is closed no queued event may name
+    /// it, since another link may reuse its number.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
         match self {
             RailEvent::LinkUp(of)
@@ -83,45 +83,47 @@ impl RailEvent {
 /// One received packet or batch of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// The link by which they came; `None` from a rail whose receiving half does not know.
+    /// The link on which the packets arrived; `None` if the receiving half does not know.
     pub link: Option<LinkId>,
-    /// Source address as the kernel gave it (index and largest datagram 0); `RailAddr::NONE` from
-    /// a rail that does not ask for it.
+    /// Source address as the kernel reported it (index and largest datagram 0); `RailAddr::NONE`
+    /// from a rail that does not ask for the address.
     pub from: RailAddr,
     /// One or more packets, back to back.
     pub bytes: &'a [u8],
-    /// Length of each packet but the last (which may be shorter); = bytes.len() for one. 0 from
-    /// a rail that was told not to ask (see [`crate::UdpConfig::cmsg`]): `bytes` may then hold
-    /// several, all but the last as long as the first, whose length its own contents tell.
+    /// Length in bytes of each packet but the last, which may be shorter; equals `bytes.len()` for
+    /// a single packet. 0 from a rail configured not to ask the kernel (see
+    /// [`crate::UdpConfig::cmsg`]): `bytes` may then hold several packets of equal length (the last
+    /// may be shorter), and the length follows from the packets' own heads.
     pub segment: usize,
-    /// Bytes of a direct write that landed with them ([`crate::RemoteWrites::Direct`]); `bytes` may
-    /// be empty then.
+    /// Bytes of a direct write that landed together with these packets
+    /// ([`crate::RemoteWrites::Direct`]); `bytes` may then be empty.
     pub beside: usize,
-    /// Bytes of a direct write that should have come with them and did not: they may still come, by
-    /// themselves.
+    /// Bytes of a direct write that should have arrived with these packets and did not; they may
+    /// still arrive alone.
     pub missing: usize,
 }
 
 /// Sending half of a rail.
 pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Groups + Send {
-    /// Capabilities (some may shrink, e.g. after GSO turned out to be missing).
+    /// Capabilities; some may shrink, for example after GSO turned out to be missing.
     fn caps(&self) -> Caps;
 
-    /// Address by which peers reach this rail.
+    /// Address at which peers reach this rail.
     fn local_addr(&self) -> RailAddr;
 
-    /// The rail's address is gone, and its interface has this one instead: the rail goes on there,
-    /// with all its links, at the same port. Returns the address by which peers reach it now;
-    /// `None`: it cannot, or its kind never does, and everything is as it was.
+    /// Moves the rail to the interface's new address after its own address disappeared, with the
+    /// same port and all links. Returns the address at which peers reach the rail; `None` if the
+    /// rail cannot move (or its kind never does), in which case nothing changed.
     fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr>;
 
-    /// The rail's interface is called so from now on, which matters to kinds that look it up.
+    /// The rail's interface has a new name, which matters to kinds that look the interface up by
+    /// name.
     fn renamed(&mut self, _interface: &str) {}
 
-    /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by
-    /// flow `flow`: others than 0 ask for another route through the fabric (of UDP: a source port
-    /// of their own), which a rail with only one ignores. `bytes` is free when the call returns. On
-    /// a link that is not up they are lost.
+    /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), with
+    /// ECMP entropy `flow`: a value other than 0 asks for another route through the fabric (UDP:
+    /// another source port); a rail with one route ignores it. The caller may reuse `bytes` after
+    /// the return. Bytes sent on a link that is not up are lost.
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
 
     /// Next event (errors, links, ICMP, completions); cheap when there is none.
@@ -131,33 +133,34 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + RemoteRead + Staging + Group
 /// The answer to [`RailRx::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Armed {
-    /// The descriptor tells of what waits already: sleep.
+    /// The descriptor also reports packets that already wait: sleep.
     Sleep,
-    /// It tells only of what comes from now on: look once more, then sleep.
+    /// The descriptor reports only packets that arrive from this call on: poll again, then sleep.
     LookAgain,
 }
 
 /// Receiving half of a rail.
 pub trait RailRx: Send {
-    /// Receives what waits, at most one batch, and hands each packet (or batch of equal ones) to
-    /// `sink`. Returns the number of packets (a batch of unknown segment length counts as one); 0
-    /// when nothing waited.
+    /// Receives at most one batch of waiting packets and hands each packet (or batch of packets of
+    /// equal length) to `sink`. Returns the number of packets (a batch of unknown segment length
+    /// counts as one); 0 if none waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// Receives as `recv` does, but what comes for groups alone where a rail can tell it apart: for
-    /// whoever waits for that and looks again and again.
+    /// As `recv`, but receives only multicast packets where the rail can tell them apart: for a
+    /// caller that polls for group packets repeatedly.
     fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.recv(sink)
     }
 
-    /// Receives as `recv` does from where nothing is expected: to be called now and then, every
-    /// 16th time say, and before waiting.
+    /// As `recv`, from sources where packets are rare. Call it every 16th poll or so, and before
+    /// waiting.
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// The rail's descriptor, readable when packets or events wait; `None`: it has to be polled.
+    /// The rail's descriptor, readable when packets or events wait; `None` if the rail must be
+    /// polled.
     fn fd(&self) -> Option<i32>;
 
-    /// Before a sleep on the descriptor: makes it tell of what comes.
+    /// Arms the descriptor before a sleep, so that it becomes readable on arrival.
     fn arm(&mut self) -> Armed;
 }
 

@@ -1,10 +1,10 @@
-//! Memory that peers may write into directly: where their bytes land, and where not.
+//! Memory that peers may write directly, with the ranges in which bytes may land.
 //!
-//! The receiving half lands them beside the engine's lock, so a lock of this file is held while the
-//! kernel copies: when [`Registrations::remove`] returns, nothing lands any more.
+//! The receiving half lands bytes outside the engine's lock, so this file's lock is held while the
+//! kernel copies: after [`Registrations::remove`] returns, no byte lands.
 //!
-//! Bytes land only where nothing has: a datagram that comes twice, or late, may be damaged, and
-//! what lies there may have been summed and counted already.
+//! Bytes never land twice in one place: a duplicate or late datagram may be damaged, and the bytes
+//! there may already have been summed and counted.
 
 use crate::sys::Place;
 use marline_wire::DirectHead;
@@ -19,11 +19,11 @@ struct Registration {
     key: u64,
     base: usize,
     len: usize,
-    /// Where bytes have landed or are known to be right: ranges that do not touch.
+    /// Disjoint ranges, not adjacent, in which bytes have landed or are known to be right.
     done: Vec<Range<u64>>,
 }
 
-/// All registered memory of a rail. (Of the simulator's, too.)
+/// All registered memory of a rail; also used by the simulator.
 #[derive(Debug, Default)]
 pub struct Registrations {
     all: Mutex<Vec<Registration>>,
@@ -36,7 +36,7 @@ impl Registration {
         !done.any(|d| d.start < range.end && range.start < d.end)
     }
 
-    /// Notes a range, joined with those that it touches.
+    /// Adds a range and merges the ranges that it touches.
     fn add(&mut self, mut range: Range<u64>) {
         self.done.retain(|d| {
             let apart = d.start > range.end || range.start > d.end;
@@ -54,13 +54,13 @@ impl Registrations {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether there is any.
+    /// Returns whether any memory is registered.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Relaxed) > 0
     }
 
-    /// Registers `len` bytes at `base` under a key that none had before.
+    /// Registers `len` bytes at `base` under a key that was never used before.
     pub fn add(&self, key: u64, base: *mut u8, len: usize) {
         let base = base.expose_provenance();
         let mut all = self.lock();
@@ -73,21 +73,21 @@ impl Registrations {
         self.count.store(all.len(), Relaxed);
     }
 
-    /// Nothing lands under the key after this.
+    /// Ends a registration: afterwards no byte lands under the key.
     pub fn remove(&self, key: u64) {
         let mut all = self.lock();
         all.retain(|g| g.key != key);
         self.count.store(all.len(), Relaxed);
     }
 
-    /// Nothing lands on these bytes after this.
+    /// Marks bytes as right: afterwards no byte lands on them.
     pub fn seal(&self, key: u64, range: Range<u64>) {
         if let Some(row) = self.lock().iter_mut().find(|g| g.key == key) {
             row.add(range);
         }
     }
 
-    /// Returns whether all of the range has landed, or is known to be right.
+    /// Returns whether all of the range has landed or is known to be right.
     pub fn landed(&self, key: u64, range: &Range<u64>) -> bool {
         let all = self.lock();
         let row = all.iter().find(|g| g.key == key);
@@ -95,8 +95,8 @@ impl Registrations {
         row.is_some_and(|g| g.done.iter().any(within))
     }
 
-    /// Has `land` receive a direct write into its place, and notes that if all of it came, as it
-    /// says beside its answer; `None`: it has no place (any more).
+    /// Calls `land` to receive a direct write into its place and records the range if `land`
+    /// returns `true` (all bytes arrived); `None` if the write has no place (any more).
     pub fn land<T>(
         &self,
         head: &DirectHead,
@@ -124,7 +124,7 @@ impl Registrations {
 mod tests {
     use super::*;
 
-    /// Where a direct write lands; `None`: nowhere.
+    /// The place where a direct write lands; `None` if it may not land.
     fn land(all: &Registrations, key: u64, offset: u64, len: u32) -> Option<(usize, usize)> {
         let head = DirectHead {
             key,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_part_may_land_later() {
+    fn a_partial_write_may_land_again() {
         let all = registered(1, 0, 10);
         let head = DirectHead {
             key: 1,

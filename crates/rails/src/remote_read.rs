@@ -1,4 +1,4 @@
-//! Reads of the memory of peers, by rails with connections in order (RDMA read).
+//! Reads of peer memory by rails with ordered connections (RDMA read).
 
 use crate::link::LinkId;
 use crate::outcome::SendOutcome;
@@ -9,9 +9,9 @@ use crate::remote_write::{Piece, RemoteWrite};
 pub struct Read {
     /// The peer's key ([`RemoteRead::offer`]).
     pub key: u64,
-    /// Our own key of the memory to read into, from its beginning ([`RemoteWrite::register`]).
+    /// Our own key of the destination memory ([`RemoteWrite::register`]).
     pub into: u64,
-    /// Where in both it begins.
+    /// Offset of the read in both registrations.
     pub at: usize,
     /// Bytes.
     pub len: usize,
@@ -19,26 +19,27 @@ pub struct Read {
     pub token: u64,
 }
 
-/// Reading the memory of peers, and having ours read.
+/// Reading peer memory, and having ours read.
 pub trait RemoteRead: RemoteWrite {
-    /// Lets peers read `len` bytes at `base` until [`RemoteWrite::deregister`]: the key that they
-    /// name, never 0; `None`: not now, or not by this kind.
+    /// Lets peers read `len` bytes at `base` until [`RemoteWrite::deregister`]. Returns the key
+    /// that they use, never 0; `None` if that is impossible at present or for this kind.
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64>;
 
-    /// Lets the rail's own device read memory until [`RemoteWrite::deregister`], for writes to come
-    /// ([`crate::Write::source`]): the key that these name. `None`, now and ever: a write costs the
-    /// rail no more without. Where the memory cannot be opened, nothing is under the key.
+    /// Lets the rail's own device read memory until [`RemoteWrite::deregister`], as the source of
+    /// later writes ([`crate::Write::source`]). Returns the key for those writes; always `None` on
+    /// a rail whose writes are no cheaper with a key. If the memory cannot be opened, the key names
+    /// nothing.
     fn open(&mut self, pieces: &[Piece]) -> Option<u64>;
 
-    /// Begins to read bytes that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`]
-    /// with the read's token follows, after which nothing of it lands any more; so it is after
-    /// [`RemoteWrite::deregister`] of the key of the memory to read into, or
-    /// [`crate::TxBuffers::drain`], which no event needs to follow. Otherwise nothing was begun.
+    /// Begins a read of memory that the peer offers. `Sent`: a [`crate::RailEvent::Pulled`] with
+    /// the read's token follows, after which no byte lands; the same holds after
+    /// [`RemoteWrite::deregister`] of the destination key or [`crate::TxBuffers::drain`], which
+    /// need no event. Any other outcome: the read did not begin.
     fn read(&mut self, link: LinkId, read: &Read) -> SendOutcome;
 }
 
-/// `no_remote_read!(Tx)`: a rail that reads no memory of peers, of which it is not asked, nor has
-/// memory of its own that they write into.
+/// `no_remote_read!(Tx)`: implements [`RemoteRead`](crate::RemoteRead) for a rail that never reads
+/// peer memory and has no staging memory.
 #[macro_export]
 macro_rules! no_remote_read {
     ($tx:ty) => {

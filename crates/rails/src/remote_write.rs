@@ -1,36 +1,34 @@
-//! Writes into the memory of peers, beside packets.
+//! Writes into peer memory, beside packets.
 //!
-//! By key ([`RemoteWrite::write`]: RDMA over verbs, and TCP and shared memory, whose receiving
-//! halves put the bytes in place), or by datagrams whose bytes the receiving half has the kernel
-//! put in place ([`DirectWrite::write_direct`]: UDP). The owner of memory opens it to its peers by
-//! *registering* it under a key, the *rkey*, which it tells them.
+//! Writes go by key ([`RemoteWrite::write`]: RDMA over verbs, and TCP and shared memory, whose
+//! receiving halves place the bytes), or by datagrams whose bytes the receiving half lets the
+//! kernel place ([`DirectWrite::write_direct`]: UDP). The owner of memory opens it to its peers by
+//! *registering* it under a key, the *rkey*, which it advertises to them.
 
 use crate::link::LinkId;
 use crate::outcome::SendOutcome;
 use marline_wire::DirectHead;
 
-/// How a rail writes, and what its packets say of its writes.
+/// How a rail writes, and what the write notification implies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteWrites {
     /// Not at all.
     #[default]
     None,
-    /// The packet that tells of a write may arrive before it, or without it (as unreliable
-    /// connections do).
+    /// The notification may arrive before the write or without it (as on unreliable connections).
     Unordered,
-    /// The packet that tells of a write arrives after the write and never without it (as reliable
-    /// connections do).
+    /// The notification arrives after the write and never without it (as on reliable connections).
     Ordered,
-    /// By datagrams ([`DirectWrite::write_direct`]): the bytes have been read when the call
-    /// returns, and are lost or come too late as packets are. What has landed once, or is known to
-    /// be right ([`DirectWrite::seal`]), is never landed on again.
+    /// Writes are datagrams ([`DirectWrite::write_direct`]): the bytes have been read when the call
+    /// returns, and are lost or late as packets are. No byte lands on a range that has landed once
+    /// or is known to be right ([`DirectWrite::seal`]).
     Direct,
 }
 
 /// A contiguous part of the memory that a write reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its first byte.
+    /// The first byte.
     pub base: *const u8,
     /// Bytes.
     pub len: usize,
@@ -43,19 +41,20 @@ pub struct Write<'a> {
     pub key: u64,
     /// Offset in the registered memory, in bytes.
     pub offset: u64,
-    /// The memory that is written, one piece after another. The caller keeps it valid until
-    /// [`crate::RailEvent::Done`]. A rail with a limit posts several writes before the packet.
+    /// The source memory, one piece after another. The caller keeps it valid until
+    /// [`crate::RailEvent::Done`]. A rail with a limit on pieces posts several writes before the
+    /// packet.
     pub pieces: &'a [Piece],
     /// The caller's name for the write.
     pub token: u64,
-    /// The key under which the rail's own device may read the memory that these are pieces of
-    /// ([`crate::RemoteRead::open`]), until it has done with the write at least; `None`, or other
-    /// pieces: they are opened for this write alone.
+    /// The key under which the rail's own device may read the memory that contains the pieces
+    /// ([`crate::RemoteRead::open`]), valid at least until the write is done; with `None`, or if a
+    /// piece lies elsewhere, the pieces are registered for this write alone.
     pub source: Option<u64>,
 }
 
 impl Write<'_> {
-    /// The head that goes before its bytes, and before `packet`, where it leaves as datagrams.
+    /// The head that precedes the bytes and `packet` when the write leaves as datagrams.
     pub fn head(&self, packet: &[u8]) -> DirectHead {
         DirectHead {
             key: self.key,
@@ -69,30 +68,32 @@ impl Write<'_> {
 
 /// Opening memory to peers, and writing into theirs.
 pub trait RemoteWrite {
-    /// Lets peers write into `len` bytes at `base` until [`RemoteWrite::deregister`]: the key that
-    /// they name; `None`: not now. The memory stays valid until then. What is written to an earlier
-    /// life of this process must not land there: its connections ended with it.
+    /// Lets peers write into `len` bytes at `base` until [`RemoteWrite::deregister`]. Returns the
+    /// key that they use; `None` if registration is impossible at present. The memory stays valid
+    /// until `deregister`. Writes to an earlier life of this process cannot land, since its
+    /// connections ended with it.
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64>;
 
-    /// Ends a registration. When this returns no byte is written under the key any more, whatever
-    /// is under way: late writes are refused (which breaks a connection that is in order).
+    /// Ends a registration. After the return no byte is written under the key, whatever is in
+    /// flight: late writes are refused (which breaks an ordered connection).
     fn deregister(&mut self, key: u64);
 
-    /// Writes into memory that the peer registered on its rail, and then sends `packet`, which
-    /// tells of it. `Sent`: both were taken, and a [`crate::RailEvent::Done`] with the write's
-    /// token will follow, until which the pieces are in flight. Otherwise neither was.
+    /// Writes into memory that the peer registered on its rail and then sends `packet`, the write
+    /// notification. `Sent`: both were accepted, and a [`crate::RailEvent::Done`] with the write's
+    /// token follows, until which the pieces are in flight. Any other outcome: neither was
+    /// accepted.
     ///
-    /// They are one call because a rail in order ([`RemoteWrites::Ordered`]) must never deliver the
-    /// packet without the write: not even if its link breaks, and is made anew, between them.
+    /// Both are one call because an ordered rail ([`RemoteWrites::Ordered`]) must never deliver the
+    /// packet without the write, even if its link breaks and reconnects in between.
     fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
 }
 
-/// The same by datagrams.
+/// Writes by datagrams.
 pub trait DirectWrite: RemoteWrite {
-    /// As [`RemoteWrite::write`], on a rail that does so by datagrams: the bytes of `write` leave
-    /// in datagrams of up to `segment` bytes, behind `packet` (that tells of an earlier write, say;
-    /// or empty). The packet that tells of this write is sent later, so that the bytes can be
-    /// summed where the kernel has brought them, into the cache.
+    /// As [`RemoteWrite::write`] by datagrams: the bytes of `write` leave in datagrams of up to
+    /// `segment` bytes behind `packet` (the notification of an earlier write, or empty). The
+    /// notification of this write is sent later, so that the receiver sums the bytes while the
+    /// kernel's copy is still in the cache.
     fn write_direct(
         &mut self,
         link: LinkId,
@@ -102,19 +103,19 @@ pub trait DirectWrite: RemoteWrite {
         flow: u8,
     ) -> SendOutcome;
 
-    /// These bytes of a registration are known to be right, and nothing lands there any more.
+    /// Marks bytes of a registration as right: no byte lands there afterwards.
     fn seal(&mut self, key: u64, offset: u64, len: u64);
 
-    /// Some landed damaged. Where that happens often, the network may change the order of
-    /// datagrams, which only sums show.
+    /// Reports that bytes landed damaged. If that is frequent, the network may reorder datagrams,
+    /// which only the sums reveal.
     fn damaged(&mut self);
 
-    /// These bytes of a registration have landed, right or not.
+    /// Returns whether these bytes of a registration have landed, right or not.
     fn landed(&self, key: u64, offset: u64, len: u64) -> bool;
 }
 
-/// `no_remote_write!(Tx)`: a rail that does not write ([`RemoteWrites::None`]), of which nothing is
-/// asked that it would have to do.
+/// `no_remote_write!(Tx)`: implements the traits for a rail that does not write
+/// ([`RemoteWrites::None`]) and is never asked to.
 #[macro_export]
 macro_rules! no_remote_write {
     ($tx:ty) => {
@@ -137,7 +138,8 @@ macro_rules! no_remote_write {
     };
 }
 
-/// `no_direct_write!(Tx)`: a rail whose writes are not made of datagrams.
+/// `no_direct_write!(Tx)`: implements [`DirectWrite`](crate::DirectWrite) for a rail that writes
+/// without datagrams.
 #[macro_export]
 macro_rules! no_direct_write {
     ($tx:ty) => {
@@ -155,7 +157,7 @@ macro_rules! no_direct_write {
             fn seal(&mut self, _key: u64, _offset: u64, _len: u64) {}
             fn damaged(&mut self) {}
             fn landed(&self, _key: u64, _offset: u64, _len: u64) -> bool {
-                true // of other writes the packet tells
+                true // the notification reports it
             }
         }
     };

@@ -1,21 +1,22 @@
-//! Memory of a rail's own that peers write into, to be copied from there: it was opened to the
-//! device before, so that no memory of the program has to be.
+//! Staging memory: the rail's own memory, registered in advance, into which peers write and from
+//! which data is copied, so that no application memory need be registered.
 
 use crate::remote_write::RemoteWrite;
 
-/// Writes of peers into memory of the rail's own.
+/// Writes of peers into the rail's own memory.
 pub trait Staging: RemoteWrite {
-    /// Lets peers write into `len` bytes of the rail's own, until [`RemoteWrite::deregister`]: the
-    /// key that they name; `None`: not so many, not now, or not by this kind. What lies there is
-    /// from before. A write that comes late may land there after the key has ended, and so among
-    /// what is staged next: only a sum shows it.
+    /// Lets peers write into `len` bytes of staging memory until [`RemoteWrite::deregister`].
+    /// Returns the key that they use; `None` if the length, the present state or the kind does not
+    /// allow it. The memory has stale contents. A late write may land after the key has ended, and
+    /// so among later staged data: only a sum reveals it.
     fn stage(&mut self, len: usize) -> Option<u64>;
 
-    /// Shows bytes of such memory as they lie there now; `false`: it is none, or not so long.
+    /// Hands bytes of staging memory to `to` as they are; `false` if the key names none or the
+    /// range exceeds it.
     fn unstage(&self, key: u64, offset: u64, len: usize, to: &mut dyn FnMut(&[u8])) -> bool;
 }
 
-/// `no_staging!(Tx)`: a rail that has no such memory.
+/// `no_staging!(Tx)`: implements [`Staging`](crate::Staging) for a rail without staging memory.
 #[macro_export]
 macro_rules! no_staging {
     ($tx:ty) => {

@@ -1,4 +1,4 @@
-//! Connected sockets of frequent destinations do what the unconnected one does.
+//! Connected sockets of frequent destinations behave like the unconnected one.
 
 mod common;
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 /// More sends than a destination needs to get a socket.
 const ENOUGH: usize = 12;
 
-/// Sends one packet and waits for it; the port that it came from.
+/// Sends one packet, waits for it, and returns its source port.
 fn source_port(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) -> u16 {
     assert_eq!(tx.send_to(to, b"hello", 5, 0), SendOutcome::Sent);
     let (start, mut from) = (Instant::now(), None);
@@ -25,7 +25,7 @@ fn source_port(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) -> u16 {
     from.unwrap()
 }
 
-/// Sends until a connected socket serves.
+/// Sends until the connected socket is used.
 fn connect(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     let ports: Vec<_> = (0..ENOUGH).map(|_| source_port(tx, to, rx)).collect();
     let own = port_of(&tx.local_addr());
@@ -33,7 +33,7 @@ fn connect(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     assert_ne!(ports[ENOUGH - 1], own, "the last by a port of its own");
 }
 
-/// Two joined namespaces, a rail in each, connected; the thread is in the first.
+/// Two joined namespaces with connected rails; the thread is in the first.
 fn two_rails(net: &str) -> (Namespace, Namespace, UdpTx, RailAddr, UdpRx) {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
@@ -45,7 +45,7 @@ fn two_rails(net: &str) -> (Namespace, Namespace, UdpTx, RailAddr, UdpRx) {
     (a, b, tx, to, rx)
 }
 
-/// Sends until something arrives: the kernel's routes come back a little after the link.
+/// Sends until a packet arrives: the kernel restores routes shortly after the link.
 fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     let (start, mut got) = (Instant::now(), 0);
     while got == 0 {
@@ -61,14 +61,14 @@ fn is_down(outcome: SendOutcome) -> bool {
 
 #[test]
 fn a_peer_that_ends_is_refused_and_found_again_on_its_port() {
-    let _own = Namespace::enter_new(); // where nobody else takes a port that was given up
+    let _own = Namespace::enter_new(); // where no other process takes the released port
     for address in ["127.0.0.1", "::1"] {
         let (mut tx, _back) = open_default(address);
         let (peer, mut rx) = open_default(address);
         let to = peer.local_addr();
         connect(&mut tx, &to, &mut rx);
         drop((peer, rx));
-        // The answer to one is met by a later one, which is sent all the same.
+        // A later send meets the error of an earlier packet and is sent nevertheless.
         let (start, mut event) = (Instant::now(), None);
         while event.is_none() {
             assert!(start.elapsed().as_secs() < 30, "nobody refuses");
@@ -98,9 +98,8 @@ fn a_refusal_is_found_without_another_send() {
     connect(&mut tx, &to, &mut rx);
     connect(&mut tx, &well.local_addr(), &mut well_rx);
     drop((peer, rx));
-    // The kernel limits how many refusals it sends per second, over all name spaces: where one is
-    // not sent, another is provoked. Between two sends there are far more polls than the bound
-    // within which a queue is looked at.
+    // The kernel limits the rate of refusals over all namespaces; if one is not sent, another is
+    // provoked. Between two sends there are far more polls than the period of error queue checks.
     let (start, mut event) = (Instant::now(), None);
     while event.is_none() {
         assert!(start.elapsed().as_secs() < 30, "the refusal is not found");

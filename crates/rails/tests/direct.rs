@@ -1,4 +1,4 @@
-//! Direct writes: bytes that the kernel puts into registered memory.
+//! Direct writes: the kernel places bytes into registered memory.
 
 mod common;
 
@@ -14,7 +14,7 @@ const V6: &str = "::1";
 const SEGMENT: usize = 1_472;
 const LEN: usize = 63_000;
 
-/// A sender, and a receiver whose kernel is known to pass super-packets on whole.
+/// A sender, and a receiver whose kernel is known to deliver super-packets whole.
 fn pair(net: &str) -> (UdpTx, RailAddr, UdpTx, UdpRx) {
     let (mut tx, _) = open_default(net);
     let (peer, mut rx) = open_default(net);
@@ -34,7 +34,7 @@ fn filled(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 7) as u8).collect()
 }
 
-/// Writes `bytes`, in two pieces, at `offset`, behind a packet.
+/// Writes `bytes` as two pieces at `offset`, behind a packet.
 fn write(tx: &mut UdpTx, to: &RailAddr, (key, offset): (u64, u64), bytes: &[u8], packet: &[u8]) {
     let (a, b) = bytes.split_at(bytes.len() / 3);
     let pieces = [a, b].map(|part| Piece {
@@ -53,7 +53,7 @@ fn write(tx: &mut UdpTx, to: &RailAddr, (key, offset): (u64, u64), bytes: &[u8],
     assert_eq!(sent, SendOutcome::Sent);
 }
 
-/// All that is received until so many datagrams or writes came: packets, and bytes that landed.
+/// Receives until `count` datagrams or writes arrived: packets, and bytes that landed.
 fn take(rx: &mut UdpRx, count: usize) -> (Vec<Vec<u8>>, usize) {
     let (mut packets, mut beside, mut came) = (Vec::new(), 0, 0);
     let start = std::time::Instant::now();
@@ -88,14 +88,14 @@ fn bytes_land_in_registered_memory_and_packets_are_handed_over() {
     }
 }
 
-/// Twice, beyond the end, under another key, on what is known to be right, after it was
-/// deregistered: nothing lands, and the packet comes all the same.
+/// A duplicate, a write beyond the end, under another key, over sealed bytes, and after
+/// deregistration: no byte lands, but the packet arrives.
 #[test]
 fn what_has_no_place_does_not_land() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let (bytes, mut memory) = (filled(LEN), vec![0u8; LEN]);
     let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();
-    // Another registration, so that looking for direct writes goes on.
+    // Another registration, so that the receiver continues to look for direct writes.
     let mut other = vec![0u8; 64];
     let other_key = peer.register(other.as_mut_ptr(), 64).unwrap();
     peer.seal(key, 0, 500);
@@ -113,14 +113,14 @@ fn what_has_no_place_does_not_land() {
     write(&mut tx, &to, (key, 1_000), &wrong[..2_000], b"ended");
     assert_eq!(take(&mut rx, 1), (vec![b"ended".to_vec()], 0));
     peer.deregister(other_key);
-    // Nobody looks for them now.
+    // The receiver no longer looks for direct writes.
     write(&mut tx, &to, (key, 1_000), &wrong[..2_000], b"nobody looks");
     assert_eq!(take(&mut rx, 1), (vec![b"nobody looks".to_vec()], 0));
     assert!(memory == right && other == [0; 64]);
 }
 
-/// Small packets that wait together are received many by one call, unless one of what is behind
-/// the first might be a direct write.
+/// Small packets that wait together are received many per call, unless one after the first might be
+/// a direct write.
 #[test]
 fn a_direct_write_among_small_packets_lands() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
@@ -165,9 +165,9 @@ fn memory_is_registered_only_where_super_packets_come_whole() {
     assert_eq!(peer.register(memory.as_mut_ptr(), LEN), None, "one by one");
 }
 
-/// A datagram that begins like a direct write and is cut short.
+/// A truncated datagram with the head of a direct write.
 #[test]
-fn torn_writes_count_as_lost() {
+fn truncated_writes_count_as_lost() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let mut memory = vec![0u8; LEN];
     let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();

@@ -1,5 +1,5 @@
-//! Faulty rails over a rail in memory: each fault does what the script says, and the same seed
-//! does the same.
+//! Faulty rails over an in-memory rail: each fault matches the script, and the same seed repeats
+//! the same faults.
 
 mod mirror;
 
@@ -8,7 +8,7 @@ use mirror::Mirror;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// A faulty mirror and the clock that it goes by.
+/// A faulty mirror and its clock.
 struct Bench {
     tx: FaultyTx<Mirror>,
     rx: FaultyRx<Mirror>,
@@ -28,7 +28,7 @@ impl Bench {
         self.tx.send(LinkId(0), &bytes, 10, 0)
     }
 
-    /// Everything that arrives now.
+    /// All datagrams that have arrived.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut got = Vec::new();
         while self
@@ -46,7 +46,7 @@ fn datagram(number: u32) -> [u8; 10] {
     bytes
 }
 
-/// Sends 10,000 datagrams in batches of 20 and gives what arrives.
+/// Sends 10,000 datagrams in batches of 20 and returns those that arrive.
 fn flood(script: &str) -> Vec<Vec<u8>> {
     let mut bench = bench(script);
     let mut got = Vec::new();
@@ -55,7 +55,7 @@ fn flood(script: &str) -> Vec<Vec<u8>> {
         got.extend(bench.receive());
     }
     bench.now_ns.fetch_add(1_000_000_000, Relaxed);
-    assert_eq!(bench.tx.poll_event(), None); // lets go what was held
+    assert_eq!(bench.tx.poll_event(), None); // releases held datagrams
     got.extend(bench.receive());
     got
 }

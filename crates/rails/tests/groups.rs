@@ -1,5 +1,4 @@
-//! A send to a group reaches its members and nobody else: rails within this process, with the
-//! packets of groups on them.
+//! A send to a group reaches its members only: in-process rails that carry group packets.
 
 use marline_rails::{GroupError, GroupLink, Groups, SendOutcome};
 use marline_wire::{AckFlags, GroupHead, GroupPacket, GroupWord, GroupWriter, RailAddr, RailKind};
@@ -7,10 +6,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Groups that a rail may be in at once.
+/// Maximum of groups per rail.
 const JOINED_MAX: usize = 2;
 
-/// The network that joins the rails: the members of each group, and what waits at each rail.
+/// The network between the rails: the members of each group, and waiting packets per rail.
 #[derive(Default)]
 struct Switch {
     members: Vec<(RailAddr, usize)>,
@@ -132,9 +131,9 @@ fn a_group_that_cannot_be_joined_says_why() {
     assert_eq!(rail.join(&group(3)), Ok(first), "numbers are given again");
 }
 
-/// A word of a group's machine goes out once, and is the same at each member.
+/// A group word is sent once and arrives unchanged at each member.
 #[test]
-fn members_read_what_the_group_was_told() {
+fn members_receive_the_same_word() {
     let mut rails = rails(4);
     let links: Vec<GroupLink> = (0..4).map(|i| rails[i].join(&group(1)).unwrap()).collect();
     let word = GroupWord::Ack {
@@ -160,7 +159,7 @@ fn members_read_what_the_group_was_told() {
     for member in [0, 1, 3] {
         let packets = rails[member].recv();
         assert_eq!(packets.len(), 1);
-        // Not sealed: the sum of the head is 0.
+        // Not sealed: the head's CRC is 0.
         let packet = GroupPacket::parse(&packets[0], |_| 0).unwrap();
         assert_eq!(packet.head, head);
         assert!(packet.words().eq([word]));

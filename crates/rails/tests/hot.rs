@@ -1,5 +1,5 @@
-//! The source that nearly everything comes from gets a receiving socket of its own, and nothing is
-//! lost or late over it.
+//! The source of nearly all packets gets its own receiving socket; no packet is lost or late
+//! because of it.
 
 mod common;
 
@@ -10,10 +10,10 @@ use marline_rails::{
 use marline_wire::RailAddr;
 use std::time::Instant;
 
-/// More datagrams of one source than it takes.
+/// More datagrams of one source than that requires.
 const ENOUGH: u32 = 300;
 
-/// A receiver and so many who send to it. `cmsg`: it is always told where something came from.
+/// A receiver and `senders` senders. `cmsg`: the receiver always learns the source.
 fn rails(address: &str, cmsg: bool, senders: usize) -> (UdpRx, RailAddr, i32, Vec<UdpTx>) {
     let config = UdpConfig {
         cmsg,
@@ -30,7 +30,7 @@ fn send(tx: &mut UdpTx, to: &RailAddr, number: u32) {
     assert_eq!(outcome, SendOutcome::Sent);
 }
 
-/// The numbers that were received, by whichever way.
+/// The received numbers, from either socket.
 fn take(rx: &mut UdpRx, rest: bool) -> Vec<u32> {
     let mut got = Vec::new();
     let mut sink = |r: marline_rails::Received<'_>| {
@@ -45,7 +45,7 @@ fn take(rx: &mut UdpRx, rest: bool) -> Vec<u32> {
     got
 }
 
-/// Sends one and receives it at once, so many times; what came only as the rest.
+/// Sends and receives one datagram at a time; returns the number found only by `recv_rest`.
 fn exchange(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, count: u32) -> u32 {
     let mut late = 0;
     for number in 0..count {
@@ -75,7 +75,7 @@ fn is_ready(fd: i32) -> bool {
     unsafe { libc::poll(&mut wait, 1, 0) == 1 }
 }
 
-/// By which of the receiver's sockets the next datagram comes.
+/// Returns whether the receiver's second socket gets the next datagram.
 fn comes_hot(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, main_fd: i32) -> bool {
     send(tx, to, 7);
     let mut fds = [main_fd, rx.sockets()[1]].map(|fd| libc::pollfd {
@@ -92,7 +92,7 @@ fn comes_hot(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, main_fd: i32) -> boo
 }
 
 #[test]
-fn the_source_of_everything_gets_a_socket() {
+fn the_only_source_gets_its_own_socket() {
     let _own = Namespace::enter_new();
     for (address, cmsg) in [("127.0.0.1", true), ("127.0.0.1", false), ("::1", false)] {
         let (mut rx, to, main_fd, mut tx) = rails(address, cmsg, 1);
@@ -103,9 +103,10 @@ fn the_source_of_everything_gets_a_socket() {
     }
 }
 
-/// Found when it got a third of the bandwidth: the second socket did not join datagrams.
+/// Regression: the second socket did not join datagrams (GRO), which cost two thirds of the
+/// bandwidth.
 #[test]
-fn super_packets_come_whole_by_it() {
+fn super_packets_arrive_whole_on_the_second_socket() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", true, 1);
     exchange(&mut tx[0], &to, &mut rx, ENOUGH);
@@ -124,32 +125,32 @@ fn super_packets_come_whole_by_it() {
 }
 
 #[test]
-fn what_others_send_comes_too_and_ends_it() {
+fn other_sources_are_received_and_park_the_second_socket() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
     exchange(one, &to, &mut rx, ENOUGH);
     assert!(comes_hot(one, &to, &mut rx, main_fd));
-    // What comes now and then is heard, and changes nothing.
+    // Occasional datagrams of another source are received without changing anything.
     for _ in 0..20 {
         assert!(!comes_hot(other, &to, &mut rx, main_fd));
         exchange(one, &to, &mut rx, 10);
     }
     assert!(comes_hot(one, &to, &mut rx, main_fd));
-    // So much that it is no rest: by the main socket from then on, both.
+    // Frequent datagrams of another source: both then use the main socket.
     let late = exchange(other, &to, &mut rx, 30);
     assert!((1..30).contains(&late), "{late}");
     assert!(!comes_hot(one, &to, &mut rx, main_fd));
     assert!(!comes_hot(other, &to, &mut rx, main_fd));
-    // And then it is the other's.
+    // The second socket then serves the other source.
     exchange(other, &to, &mut rx, 2 * ENOUGH);
     assert!(comes_hot(other, &to, &mut rx, main_fd));
     assert!(!comes_hot(one, &to, &mut rx, main_fd));
 }
 
-/// Datagrams wait in the one socket while the next come by the other.
+/// Datagrams wait in one socket while the next arrive on the other.
 #[test]
-fn the_order_stays_when_it_begins_and_when_it_ends() {
+fn order_is_kept_when_the_source_connects_and_disconnects() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
@@ -166,7 +167,7 @@ fn the_order_stays_when_it_begins_and_when_it_ends() {
     }
     assert_eq!(got, (0..2 * ENOUGH).collect::<Vec<_>>());
     assert!(comes_hot(one, &to, &mut rx, main_fd));
-    // Others end it while some of its source wait.
+    // Another source ends the connection while datagrams of the first wait.
     (0..50).for_each(|number| send(one, &to, number));
     (1000..1050).for_each(|number| send(other, &to, number));
     while !take(&mut rx, true).is_empty() {}
@@ -181,10 +182,10 @@ fn the_order_stays_when_it_begins_and_when_it_ends() {
     assert!(!comes_hot(one, &to, &mut rx, main_fd));
 }
 
-/// News of the network about packets to that source come by the socket as well: unread, it would
-/// wake whoever waits for ever, and fill the buffer.
+/// The second socket also receives ICMP errors about packets to its source. Unread, they would end
+/// every sleep at once and fill the buffer.
 #[test]
-fn a_refusal_by_that_source_is_told_and_taken_away() {
+fn a_refusal_on_the_second_socket_is_reported_and_consumed() {
     let _own = Namespace::enter_new();
     for address in ["127.0.0.1", "::1"] {
         let unconnected = UdpConfig {
@@ -197,7 +198,7 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
         exchange(&mut one, &to, &mut rx, ENOUGH);
         assert!(comes_hot(&mut one, &to, &mut rx, main_fd));
         drop((one, one_rx));
-        // The kernel limits how many refusals it sends: where one is not sent, another is provoked.
+        // The kernel limits the rate of refusals; if one is not sent, another is provoked.
         let (start, mut event) = (Instant::now(), None);
         while event.is_none() {
             assert!(start.elapsed().as_secs() < 30, "the refusal is not told");
@@ -214,10 +215,10 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
     }
 }
 
-/// One descriptor tells of both sockets, from `arm` until some dozens of datagrams have come after
-/// the sleep: another sleep before that finds it as it was.
+/// One descriptor reports both sockets from `arm` until some dozens of datagrams have arrived after
+/// the sleep; another sleep before that finds it unchanged.
 #[test]
-fn the_descriptor_tells_of_both_sockets_while_somebody_sleeps() {
+fn the_descriptor_reports_both_sockets_during_a_sleep() {
     let _own = Namespace::enter_new();
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
     let [one, other] = &mut tx[..] else { panic!() };
@@ -252,10 +253,11 @@ fn the_descriptor_tells_of_both_sockets_while_somebody_sleeps() {
 }
 
 #[test]
-fn nobody_else_can_share_the_port() {
+fn no_other_socket_can_share_the_port() {
     let _own = Namespace::enter_new();
     let (mut rx, to, _, mut tx) = rails("127.0.0.1", false, 1);
-    // SAFETY: as socket(2), setsockopt(2) and bind(2) say; what is pointed at outlives the calls.
+    // SAFETY: as documented in socket(2), setsockopt(2) and bind(2); all pointees outlive the
+    // calls.
     let bound = unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         let (on, len) = (1_i32, size_of::<i32>() as libc::socklen_t);

@@ -1,12 +1,12 @@
-//! Interfaces that come, go and change their names while somebody watches them.
+//! Interfaces that appear, disappear and change names under a watch.
 
 mod common;
 
 use common::{ip, join, next_state, wait_readable, Namespace};
 use marline_rails::{choose_interfaces, InterfaceChange, InterfaceWatch, RailFault};
 
-/// Of two rails that wait for any interface of a pattern each takes one that comes, and TCP behind
-/// a rail goes where that goes.
+/// Two rails wait for any interface of a pattern and each takes one that appears; the standby TCP
+/// rail of a rail follows it.
 #[test]
 fn interfaces_of_a_pattern_are_taken_as_they_come() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
@@ -38,7 +38,7 @@ fn interfaces_of_a_pattern_are_taken_as_they_come() {
     join(&a, &b, "rail3", 3);
     a.enter();
     comes(&mut watch, 2, "rail3");
-    // Gone for good: what comes instead may have another name.
+    // The interface is gone for good; its replacement may have another name.
     ip("link del rail7");
     join(&a, &b, "rail9", 4);
     a.enter();

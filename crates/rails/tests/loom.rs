@@ -1,6 +1,6 @@
-//! Every order of the steps of what two processes do in shared memory, and every value that a weak
-//! memory may show them, by loom. The files of `src` are compiled here once more, over loom's
-//! atomics and a stand-in for the memory.
+//! All interleavings of two processes' steps in shared memory, and all values that weak memory may
+//! show them, by loom. The files of `src` are compiled here again, over loom's atomics and a model
+//! of the memory.
 
 #[allow(unused_imports)]
 mod sync {
@@ -19,10 +19,10 @@ use loom::thread;
 use ring::{Consumer, Memory, Producer};
 use sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Words of the modelled ring: it holds one frame of one word, and the 0 behind it.
+/// Words of the modelled ring: one frame of one word, and the 0 after it.
 const WORDS: usize = 4;
 
-/// A ring, and the page that tells its consumer.
+/// A ring, and its consumer's inbox page.
 struct Model {
     words: [AtomicU64; WORDS],
     consumed: AtomicU64,
@@ -30,7 +30,7 @@ struct Model {
     state: AtomicU32,
     summary: AtomicU64,
     bits: AtomicU64,
-    /// Stands for the socket that wakes the consumer.
+    /// Models the socket that wakes the consumer.
     called: Mutex<bool>,
     call: Condvar,
 }
@@ -54,7 +54,7 @@ impl Model {
         self.call.notify_one();
     }
 
-    /// A sleep that nobody ends is a deadlock, which the model checker reports.
+    /// A missed wake-up is a deadlock, which the model checker reports.
     fn sleep(&self) {
         let mut called = self.called.lock().unwrap();
         while !*called {
@@ -115,8 +115,8 @@ fn produce(model: &Model, producer: &mut Producer, word: u64) -> bool {
     true
 }
 
-/// Takes the next frame out of the ring, if there is one: its number. A producer that waits for the
-/// room is woken.
+/// Takes the next frame out of the ring, if there is one, and returns its number. Wakes a producer
+/// that waits for room.
 fn consume(model: &Model, consumer: &mut Consumer) -> Option<u64> {
     let word = consumer.word(model);
     if word == 0 {
@@ -132,7 +132,7 @@ fn consume(model: &Model, consumer: &mut Consumer) -> Option<u64> {
     Some(word)
 }
 
-/// Frames arrive whole, in order, each once, while the ring starts over beneath them.
+/// Frames arrive whole, in order and once while the ring wraps around.
 #[test]
 fn frames_arrive_as_they_were_put() {
     loom::model(|| {
@@ -163,7 +163,7 @@ fn frames_arrive_as_they_were_put() {
     });
 }
 
-/// A producer that publishes and tells, and a consumer that sleeps until it has got everything.
+/// A producer that publishes and notifies, and a consumer that sleeps until all frames arrived.
 fn nobody_sleeps_for_ever(bits: bool) {
     let model = Model::new();
     if bits {
@@ -198,8 +198,7 @@ fn whoever_wants_bits_and_sleeps_is_woken() {
     loom::model(|| nobody_sleeps_for_ever(true));
 }
 
-/// A producer that sleeps until there is room for the second of two frames, of which the ring holds
-/// one.
+/// A producer that sleeps until there is room for the second of two frames; the ring holds one.
 #[test]
 fn whoever_waits_for_room_is_woken() {
     loom::model(|| {
@@ -219,8 +218,8 @@ fn whoever_waits_for_room_is_woken() {
     });
 }
 
-/// A receiver that begins to want bits looks at all of its rings once more; what is published from
-/// then on shows as a bit.
+/// A receiver that starts to request bits polls all of its rings once more; later frames show as
+/// bits.
 #[test]
 fn nothing_is_missed_when_bits_begin() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! The ring that the processes of a host share, in every order of steps, by loom: as `loom.rs`.
+//! The ring shared by the processes of a host, under all interleavings by loom; see `loom.rs`.
 
 #[allow(unused_imports)]
 mod sync {
@@ -13,8 +13,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Words of a frame with a datagram of one word, and of the ring: two frames, and one that is being
-/// written.
+/// Words of a frame with a one-word datagram, and of the ring: two frames, and one being written.
 const FRAME: usize = 3;
 const WORDS: usize = 3 * FRAME;
 
@@ -24,7 +23,7 @@ struct Model {
     claimed: AtomicU64,
     sleepers: AtomicU64,
     words: [AtomicU64; WORDS],
-    /// Stands for the socket that wakes a sleeper.
+    /// Models the socket that wakes a sleeper.
     called: Mutex<bool>,
     call: Condvar,
 }
@@ -78,7 +77,7 @@ impl HostMemory for Model {
     }
 }
 
-/// Every order in which threads are interrupted so often at most.
+/// Checks every interleaving with a bounded number of preemptions.
 fn every_order(of: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -87,8 +86,8 @@ fn every_order(of: impl Fn() + Sync + Send + 'static) {
 
 /// Puts a datagram of one word into the ring, as holder of the lock.
 fn put(model: &Model, slot: u32, source: u64) {
-    // The model checker remembers one access of a word only: the reader's own look at it would hide
-    // those of others from the store that follows.
+    // The model checker remembers only one access per word: the reader's own access would hide
+    // those of others from the following store.
     model.head.fetch_add(0, Relaxed);
     let frame = Frame {
         len: 8,
@@ -99,7 +98,7 @@ fn put(model: &Model, slot: u32, source: u64) {
     host_ring::publish(model, &frame, &(!source).to_le_bytes());
 }
 
-/// Puts a datagram into the ring as a process does, unless another one is about to.
+/// Puts a datagram into the ring as a process does, unless another holds the lock.
 fn read(model: &Model, slot: u32, source: u64) -> bool {
     let locked = host_ring::try_lock(model, slot).is_ok();
     if locked {
@@ -109,7 +108,7 @@ fn read(model: &Model, slot: u32, source: u64) -> bool {
     locked
 }
 
-/// The source of the next frame; 0: there is none.
+/// The source of the next frame, 0 if there is none; `None` if overtaken.
 fn take(model: &Model, place: &mut Place) -> Option<u64> {
     let mut body = [0; 8];
     match place.next(model, &mut body) {
@@ -127,8 +126,7 @@ fn take(model: &Model, place: &mut Place) -> Option<u64> {
     }
 }
 
-/// A process that is overtaken notices, and takes no frame of parts, none twice and none out of
-/// turn.
+/// An overtaken process notices, and takes no mixed, duplicate or out-of-order frame.
 #[test]
 fn whoever_is_overtaken_takes_nothing_that_is_torn() {
     every_order(|| {
@@ -201,7 +199,7 @@ fn whoever_sleeps_is_woken_by_who_writes() {
     });
 }
 
-/// The part that a process had written when it died is not there for anybody.
+/// The incomplete frame of a process that died is never visible.
 #[test]
 fn another_one_goes_on_where_a_writer_died() {
     every_order(|| {
@@ -211,7 +209,7 @@ fn another_one_goes_on_where_a_writer_died() {
         let dead = thread::spawn(move || {
             host_ring::try_lock(&*other, 3).unwrap();
             put(&other, 1, 7);
-            // Then a part of the next one.
+            // Then a part of the next frame.
             let head = other.head.load(Relaxed);
             other.claimed.store(head + 8 * FRAME as u64, Relaxed);
             other.word(head).store(1, Relaxed);

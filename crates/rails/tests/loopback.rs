@@ -1,4 +1,4 @@
-//! Rails over the loopback interface: whatever is sent arrives bit for bit.
+//! Rails over the loopback interface: all data arrives bit for bit.
 
 mod common;
 
@@ -9,7 +9,7 @@ use marline_rails::{
 };
 use marline_wire::RailAddr;
 
-/// Sends random batches and compares what arrives.
+/// Sends random batches and compares the received data.
 fn bit_for_bit(address: &str, config: &UdpConfig, seed: u64) {
     let (mut tx, mut tx_back) = open(address, config);
     let (peer, mut rx) = open(address, config);
@@ -77,7 +77,7 @@ fn arrives_bit_for_bit_over_ipv6() {
     bit_for_bit("::1", &UdpConfig::default(), 5);
 }
 
-/// Without control messages what arrives is the same, only not cut.
+/// Without ancillary data the same data arrives, only not divided.
 #[test]
 fn arrives_bit_for_bit_without_control_messages() {
     for gro in [true, false] {
@@ -131,7 +131,7 @@ fn drops_are_counted_without_control_messages() {
         while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
     };
     send(100);
-    (0..70).for_each(|_| send(1)); // ping-pong from now on: each is received by itself
+    (0..70).for_each(|_| send(1)); // ping-pong from here on: each datagram is received alone
     let drops = RailEvent::ReceiverDrops(sent - got as u64);
     assert_eq!(b.poll_event(), Some(drops));
 }
@@ -177,7 +177,7 @@ fn source_address_is_where_the_answer_goes() {
     assert_eq!(receive(&mut a_rx, 1), [b"pong"]);
 }
 
-/// The port from which something arrives that is sent by a flow.
+/// The source port of a packet sent by a flow.
 fn source_port_of(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, flow: u8) -> u16 {
     assert_eq!(tx.send_to(to, b"where from?", 11, flow), SendOutcome::Sent);
     let mut from = None;
@@ -225,10 +225,10 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
     for flow in [0, 1] {
         let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
         let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
-        // Nobody binds to this loopback address.
+        // No socket is bound to this loopback address.
         let gone = UdpAddr::new([127, 0, 0, 77].into(), port_of(&b.local_addr())).rail();
         assert_eq!(a.send_to(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
-        // The refusal waits on the socket when this is sent to somebody else.
+        // The refusal is pending on the socket during a send to another destination.
         assert_eq!(
             a.send_to(&b.local_addr(), b"hello", 5, flow),
             SendOutcome::Sent
@@ -236,10 +236,10 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
         assert_eq!(receive(&mut b_rx, 1), [b"hello"]);
         let mut event = a.poll_event();
         while flow != 0 && event.is_none() {
-            event = a.poll_event(); // that flow has a socket for each of them
+            event = a.poll_event(); // this flow has a socket per destination
         }
         assert_eq!(event, Some(RailEvent::Refused(a.connect(&gone).link)));
-        // And when it is the receiving half that meets it.
+        // The same, but the receiving half meets the error.
         assert_eq!(a.send_to(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
         assert_eq!(a_rx.recv(&mut |_| panic!("nothing was sent here")), 0);
         let mut event = None;
@@ -267,7 +267,7 @@ fn packets_dropped_for_want_of_buffer_are_counted() {
     }
     let mut got = 0;
     while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
-    // The count rides on the first packet queued after the drops.
+    // The count arrives with the first packet queued after the drops.
     assert_eq!(
         a.send_to(&b.local_addr(), &[1; 1000], 1000, 0),
         SendOutcome::Sent
@@ -310,7 +310,7 @@ fn a_taken_port_is_a_clear_error() {
 #[test]
 fn rails_share_a_range_and_one_too_many_is_refused_by_name() {
     let (first, _first_rx) = open("127.0.0.1", &UdpConfig::default());
-    // A port that is taken, and its neighbour: what another process does with that is no matter.
+    // A port in use, and its neighbour; other processes' use of the neighbour does not matter.
     let least = port_of(&first.local_addr()).min(65_533);
     let (mut open_rails, mut ports) = (Vec::new(), Vec::new());
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! Rails whose address or link goes while other things go wrong, too.
+//! Rails whose address or link disappears while other failures occur.
 
 mod common;
 
@@ -10,10 +10,10 @@ use marline_rails::{
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Datagrams of one source after which it has a socket of its own.
+/// Datagrams of one source after which it has its own receiving socket.
 const ENOUGH: u32 = 300;
 
-/// The address that a rail is told of next.
+/// The next address proposed to a rail.
 fn next_address(watch: &mut InterfaceWatch) -> InterfaceChoice {
     loop {
         match watch.poll() {
@@ -44,7 +44,7 @@ fn disconnect(fd: i32) {
     assert_eq!(unsafe { libc::connect(fd, &raw const none, len) }, 0);
 }
 
-/// The socket that a frequent source has kept the old port, and the rail could not go back there.
+/// The second receiving socket kept the old port, so that the rail could not move back.
 #[test]
 fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
@@ -87,14 +87,14 @@ fn a_rail_moves_back_though_its_second_socket_had_lost_its_source() {
     assert_eq!(receive(&mut peer_back, 1), [b"back"]);
 }
 
-/// Another program has one address, and the other is free.
+/// Another program occupies one address, and the other is free.
 #[test]
-fn another_address_is_told_where_a_rail_cannot_go_on_at_the_first() {
+fn another_address_is_proposed_after_a_decline() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
     a.enter();
     let (mut watch, _tx, _rx) = watched("10.1.0.1");
-    // (Of subnets of their own: the first of a subnet takes the others along.)
+    // In separate subnets: deleting the first address of a subnet deletes the others.
     ip("addr add 10.1.8.1/24 dev rail0");
     ip("addr add 10.1.9.1/24 dev rail0");
     ip("addr del 10.1.0.1/24 dev rail0");
@@ -104,12 +104,12 @@ fn another_address_is_told_where_a_rail_cannot_go_on_at_the_first() {
     assert_ne!(first.ip, second.ip, "the same is told again");
     watch.decline(0);
     assert_eq!(watch.poll(), None, "there is no other");
-    // A change may make one usable.
+    // A change may make an address usable.
     ip("addr add 10.1.7.1/24 dev rail0");
     next_address(&mut watch);
 }
 
-/// The state of the entry that this namespace has for its neighbour on `rail0`.
+/// The state of this namespace's neighbour entry on `rail0`.
 fn neighbour() -> String {
     let shown = Command::new("ip")
         .args(["neigh", "show", "dev", "rail0"])
@@ -120,8 +120,8 @@ fn neighbour() -> String {
     state.unwrap_or("NONE").to_owned()
 }
 
-/// A kernel whose link is back has asked for a neighbour in vain, and asks again after a second
-/// (here: a minute). The neighbour's rails, whose peer is silent, tell where they are.
+/// A kernel whose link is back has lost an ARP request and repeats it only after a second (here: a
+/// minute). The neighbour's rails, whose peer is silent, announce their address.
 fn is_told_by<T: RailTx>(open: impl Fn(&str) -> T) {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
@@ -150,7 +150,7 @@ fn is_told_by<T: RailTx>(open: impl Fn(&str) -> T) {
 }
 
 #[test]
-fn a_silent_peer_is_told_where_its_neighbours_are() {
+fn silent_peers_get_address_announcements() {
     is_told_by(|name| open_default(name).0);
     is_told_by(|name| {
         let choice = choose_interfaces(&[name.to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! Groups of UDP rails by IP multicast: over the loopback interface, between hosts, over a bridge.
+//! Multicast groups of UDP rails: over the loopback interface, between hosts, over a bridge.
 
 mod common;
 
@@ -9,12 +9,12 @@ use marline_rails::{
 };
 use marline_wire::RailAddr;
 
-/// The group of a number, for rails like this one.
+/// The group with this number for rails of this kind.
 fn group(of: &UdpTx, id: u64) -> RailAddr {
     group_addr(of.local_addr().kind, id).unwrap()
 }
 
-/// Nothing waits at a rail.
+/// Returns whether no packet waits at a rail.
 fn is_quiet(rx: &mut UdpRx) -> bool {
     rx.recv(&mut |_| ()) + rx.recv_rest(&mut |_| ()) == 0
 }
@@ -24,7 +24,7 @@ fn packets(count: usize, len: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_to_a_group_reaches_all_other_members_once() {
+fn a_send_reaches_all_other_members_once() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..4).map(|_| open_default("127.0.0.0/8")).collect();
@@ -46,18 +46,18 @@ fn what_is_sent_to_a_group_reaches_all_other_members_once() {
         got.sort();
         assert!(got == sent);
     }
-    // What it sends reaches it as little as those who have left, or never were there.
+    // Its own packets do not reach it, nor former members or non-members.
     for (n, (_, rx)) in rails.iter_mut().enumerate() {
         assert!(is_quiet(rx), "rail {n}");
     }
-    // Its number is of no group any more, or of another.
+    // Its number names no group any more, or another one.
     rails[2].0.leave(links[2]);
     assert_eq!(rails[2].0.send_group(links[2], &[1], 1), SendOutcome::Sent);
     assert!(is_quiet(&mut rails[1].1));
 }
 
 #[test]
-fn a_look_at_groups_leaves_what_came_for_one_alone() {
+fn recv_groups_leaves_unicast_packets() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..2).map(|_| open_default("127.0.0.0/8")).collect();
@@ -81,7 +81,7 @@ fn a_look_at_groups_leaves_what_came_for_one_alone() {
 }
 
 #[test]
-fn what_is_no_group_of_the_rail_is_refused_and_there_is_an_end_to_joining() {
+fn invalid_groups_and_too_many_are_refused() {
     let host = Namespace::enter_new();
     host.enter();
     let (mut v4, _) = open_default("127.0.0.0/8");
@@ -99,7 +99,7 @@ fn what_is_no_group_of_the_rail_is_refused_and_there_is_an_end_to_joining() {
 }
 
 #[test]
-fn a_sleep_ends_when_a_group_has_something() {
+fn a_group_packet_ends_a_sleep() {
     let host = Namespace::enter_new();
     host.enter();
     let ((mut a, _), (mut b, mut rx)) = (open_default("127.0.0.0/8"), open_default("127.0.0.0/8"));
@@ -110,7 +110,7 @@ fn a_sleep_ends_when_a_group_has_something() {
     a.send_group(link, b"wake up", 7);
     wait_readable(rx.fd().unwrap());
     assert_eq!(receive(&mut rx, 1), [b"wake up"]);
-    // A group that was joined or left since is in the next sleep, or no longer.
+    // Joining or leaving a group applies to the next sleep.
     b.leave(ours);
     b.join(&group(&b, id + 1)).unwrap();
     let other = a.join(&group(&a, id + 1)).unwrap();
@@ -126,8 +126,8 @@ fn a_sleep_ends_when_a_group_has_something() {
     }
 }
 
-/// Gives those of one host the time to meet, which they look for a few times, and not all the time:
-/// it is told by nothing.
+/// Gives the processes of one host time to meet, which they check for only now and then; no event
+/// reports it.
 fn meet(rails: &mut [(UdpTx, UdpRx)], polls: fn(&mut UdpTx, &mut UdpRx)) {
     for _ in 0..40 {
         let begun = std::time::Instant::now();
@@ -143,7 +143,7 @@ fn nothing_comes(tx: &mut UdpTx, rx: &mut UdpRx) {
     assert!(is_quiet(rx));
 }
 
-/// Datagrams that were read for the host, and that others had read, by rail.
+/// Datagrams read for the host, and taken from others, by rail.
 fn host_reads(rails: &mut [(UdpTx, UdpRx)]) -> Vec<(u64, u64)> {
     let told = |tx: &mut UdpTx| {
         let (mut read, mut taken) = (0, 0);
@@ -160,7 +160,7 @@ fn host_reads(rails: &mut [(UdpTx, UdpRx)]) -> Vec<(u64, u64)> {
     rails.iter_mut().map(|(tx, _)| told(tx)).collect()
 }
 
-/// Sockets that are shared, without joined datagrams, as their length is not told.
+/// Shared sockets without GRO, since the lengths of joined datagrams are not known.
 fn sharing() -> UdpConfig {
     UdpConfig {
         gro: false,
@@ -170,7 +170,7 @@ fn sharing() -> UdpConfig {
 }
 
 #[test]
-fn one_of_a_host_reads_for_all_whoever_it_is() {
+fn any_process_of_a_host_may_read_for_all() {
     let (hosts, _switch) = switched(1);
     hosts[0].enter();
     for address in ["10.1.0.0/24", "fd00:1::/64"] {
@@ -199,7 +199,7 @@ fn one_of_a_host_reads_for_all_whoever_it_is() {
                 "{address}: {told:?}"
             );
         }
-        // Those who stay hear each other when the one has left whose socket it was.
+        // Remaining members still receive after the socket's original owner has left.
         let first = &mut rails[0].0;
         first.leave(links[0]);
         rails[3].0.send_group(links[3], &sent[0], 700);
@@ -209,7 +209,7 @@ fn one_of_a_host_reads_for_all_whoever_it_is() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_by_who_reads_for_it() {
+fn a_sleeper_is_woken_by_the_reader() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -221,16 +221,16 @@ fn whoever_sleeps_is_woken_by_who_reads_for_it() {
     assert_eq!(receive(&mut rails[1].1, 1), [b"for two"]);
     wait_readable(rails[2].1.fd().unwrap());
     assert_eq!(receive(&mut rails[2].1, 1), [b"for two"]);
-    // What is in the ring already no descriptor tells of.
+    // No descriptor reports datagrams that are already in the ring.
     rails[0].0.send_group(links[0], b"again", 5);
     assert_eq!(receive(&mut rails[1].1, 1), [b"again"]);
     assert_eq!(rails[2].1.arm(), Armed::LookAgain);
     assert_eq!(receive(&mut rails[2].1, 1), [b"again"]);
 }
 
-/// A probe, say, on which it hangs whether the group is used.
+/// The early packet may be a probe that decides whether the group is used.
 #[test]
-fn what_came_before_they_met_is_not_lost() {
+fn packets_before_the_meeting_are_not_lost() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -251,7 +251,7 @@ fn what_came_before_they_met_is_not_lost() {
 }
 
 #[test]
-fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
+fn a_slow_reader_loses_only_overwritten_frames() {
     let host = Namespace::enter_new();
     host.enter();
     let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
@@ -277,12 +277,12 @@ fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
     assert!(count < 4_200, "{count}");
     rails[0].0.send_group(links[0], b"on time", 7);
     assert_eq!(receive(&mut rails[2].1, 1), [b"on time"]);
-    // (Its reading for others, if it had a turn, is told as well.)
+    // (Its reads for others, if any, are reported as well.)
     let mut told = std::iter::from_fn(|| rails[2].0.poll_event());
     assert!(told.any(|event| event == RailEvent::ReceiverDrops(1)));
 }
 
-/// Hosts, each with an interface `rail0`, and a switch between them: a bridge, as in the lab.
+/// Hosts, each with an interface `rail0`, and a bridge between them as the switch, as in the lab.
 fn switched(count: u8) -> (Vec<Namespace>, Namespace) {
     let switch = Namespace::enter_new();
     ip("link add br0 type bridge mcast_snooping 1");
@@ -334,7 +334,7 @@ fn a_batch_crosses_a_switch_to_all_hosts_though_it_leaves_once() {
 }
 
 #[test]
-fn rails_of_one_host_hear_each_what_comes_by_its_own_network() {
+fn each_rail_of_a_host_receives_from_its_own_network() {
     let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
     join(&a, &b, "rail0", 1);
     join(&a, &b, "rail1", 2);

@@ -1,4 +1,4 @@
-//! Which rails reach which, and which addresses are the same host's, by the rails' kinds.
+//! Which rails reach which, and which addresses belong to the same host, by the kinds of rails.
 
 use marline_rails::pairing::{pairs, same_end, same_host, same_network};
 use marline_rails::UdpAddr;
@@ -39,7 +39,7 @@ fn rails_of_one_subnet_are_paired_each_with_each() {
     assert_eq!(pairs(&a, &b), [(1, 0), (0, 1)]);
 }
 
-/// Several on one port are several ways already, each with its own.
+/// Several rails on one port are separate routes already, so they are paired in order.
 #[test]
 fn rails_of_one_port_are_paired_in_their_order() {
     let port = |host: u8, pair: u8, count: u8| {
@@ -51,7 +51,7 @@ fn rails_of_one_port_are_paired_in_their_order() {
     assert_eq!(pairs(&a, &b), [(0, 0), (1, 1)]);
     assert_eq!(pairs(&a, &b[..1]), [(0, 0), (1, 0)]);
     assert_eq!(pairs(&a, &port(2, 9, 3)), [(0, 0), (1, 1), (0, 2)]);
-    // Within one host, too; and two ports of each, each with each.
+    // The same within one host; and two ports on each host, each with each.
     assert_eq!(pairs(&a, &port(1, 9, 2)), [(0, 0), (1, 1)]);
     let two = |first: u8, pair| [port(first, pair, 2), port(first + 1, pair + 2, 2)].concat();
     let met = pairs(&two(1, 7), &two(5, 9));
@@ -71,7 +71,7 @@ fn rails_of_one_port_are_paired_in_their_order() {
 }
 
 #[test]
-fn what_shares_no_subnet_is_reached_by_its_index() {
+fn rails_without_a_common_subnet_are_paired_by_index() {
     let a = host(1, &["10.0.0.1/24", "10.0.1.1/24"]);
     let b = host(2, &["10.0.2.1/24", "10.0.3.1/24", "10.0.4.1/24"]);
     assert_eq!(pairs(&a, &b), [(0, 0), (1, 1), (0, 2)]);
@@ -97,7 +97,7 @@ fn shared_memory_reaches_its_host_and_verbs_their_fabric() {
     let of = |kind, network: u8, rest: u8| {
         let mut bytes = [network; 20];
         bytes[16..].fill(rest);
-        // Of verbs: a GID and the number of a queue pair.
+        // For verbs: a GID and a queue pair number.
         let len = if kind == RailKind::Shm { 20 } else { 19 };
         RailAddr::new(kind, &bytes[..len])
     };
@@ -109,7 +109,7 @@ fn shared_memory_reaches_its_host_and_verbs_their_fabric() {
 }
 
 #[test]
-fn addresses_that_cannot_be_reach_nobody() {
+fn invalid_addresses_have_no_pairs() {
     let a = host(1, &["10.0.0.1/16"]);
     let bad = |bytes: &[u8]| RailAddr::new(RailKind::Udp4, bytes);
     let bad = [
@@ -125,19 +125,19 @@ fn addresses_that_cannot_be_reach_nobody() {
     assert_eq!(pairs(&[], &a), []);
 }
 
-/// A peer's bridge for containers has our own address: a packet for it does not leave this host.
+/// A peer's container bridge has our own address: a packet to it would not leave this host.
 #[test]
 fn an_address_that_is_also_ours_is_no_path() {
     let a = host(4_001, &["10.0.0.1/16", "172.17.0.1/16"]);
     let b = host(4_002, &["10.0.0.2/16", "172.17.0.1/16"]);
     assert_eq!(pairs(&a, &b), [(0, 0)]);
-    // Also where the bridge comes first.
+    // Also if the bridge comes first.
     let turned = |rails: &[RailAddr]| rails.iter().rev().copied().collect::<Vec<_>>();
     assert_eq!(pairs(&turned(&a), &turned(&b)), [(1, 1)]);
 }
 
-/// Two processes of one host have the same addresses, and speak by them; also where one of them
-/// uses a rail more.
+/// Two processes of one host have the same addresses and use them, even if one of them has an
+/// additional rail.
 #[test]
 fn processes_of_one_host_keep_their_paths() {
     let a = host(4_001, &["10.0.0.1/16", "172.17.0.1/16"]);
@@ -148,10 +148,10 @@ fn processes_of_one_host_keep_their_paths() {
 }
 
 #[test]
-fn hosts_and_ends_are_told_by_address_and_port() {
+fn hosts_and_ends_are_identified_by_address_and_port() {
     let (a, other_port) = (udp(0, "10.0.0.1/16", 1), udp(3, "10.0.0.1/8", 2));
     assert!(same_host(&a, &other_port) && !same_end(&a, &other_port));
-    // As the kernel tells it: without subnet, index and largest datagram.
+    // As the kernel reports it: without subnet, index and largest datagram.
     assert!(same_end(
         &a,
         &UdpAddr::new("10.0.0.1".parse().unwrap(), 1).rail()

@@ -1,4 +1,4 @@
-//! Refusals count by who says them: the host of a rail may, and nobody on the way to it.
+//! Refusals count only from the rail's own host, not from hosts on the way.
 
 mod common;
 
@@ -11,7 +11,7 @@ use marline_wire::RailAddr;
 use std::process::Command;
 use std::time::Instant;
 
-/// Looks at the events of a rail: more than the bound within which an error queue is read.
+/// Polls of a rail's events: more than the period of error queue checks.
 const LOOKS: usize = 10_000;
 /// The networks on both sides of the router.
 const NETS: [(&str, &str); 2] = [
@@ -25,7 +25,7 @@ fn routed() -> [Namespace; 3] {
     let [a, router, b] = &hosts;
     for host in &hosts {
         host.enter();
-        // What a host says of many packets is to be heard of each.
+        // No rate limit, so that every packet is refused.
         for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
             tool("sysctl", &format!("-qw {setting}"), "procps");
         }
@@ -36,7 +36,7 @@ fn routed() -> [Namespace; 3] {
     a.ip("route add fd00:2::/64 via fd00:1::2");
     b.ip("route add 10.1.0.0/24 via 10.2.0.1");
     b.ip("route add fd00:1::/64 via fd00:2::1");
-    router.ip("addr add fe80::1/64 dev far nodad"); // it asks for neighbours from there
+    router.ip("addr add fe80::1/64 dev far nodad"); // it solicits neighbours from this address
     for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
         tool("sysctl", &format!("-qw {setting}"), "procps");
     }
@@ -44,7 +44,7 @@ fn routed() -> [Namespace; 3] {
     hosts
 }
 
-/// A firewall in the thread's namespace refuses what `hook` sees for these ports.
+/// A firewall in the thread's namespace rejects packets to these ports at `hook`.
 fn bar(hook: &str, ports: &str) {
     tool("nft", "add table inet bar", "nftables");
     let chain = format!("add chain inet bar c {{ type filter hook {hook} priority 0 ; }}");
@@ -53,7 +53,7 @@ fn bar(hook: &str, ports: &str) {
     tool("nft", &rule, "nftables");
 }
 
-/// Packets that the firewall has refused.
+/// Number of packets that the firewall rejected.
 fn barred() -> u64 {
     let shown = Command::new("nft")
         .args(["list", "table", "inet", "bar"])
@@ -65,7 +65,7 @@ fn barred() -> u64 {
     words.next().unwrap().parse().unwrap()
 }
 
-/// The rails of a living and of a dead process of the second host.
+/// The rails of a living and of a dead process on the second host.
 fn living_and_dead(b: &Namespace, address: &str) -> (impl RailTx, RailAddr, RailAddr) {
     b.enter();
     let (peer, _rx) = open_default(address);
@@ -75,12 +75,12 @@ fn living_and_dead(b: &Namespace, address: &str) -> (impl RailTx, RailAddr, Rail
     (peer, addrs.0, addrs.1)
 }
 
-/// Sends to the living and to the dead one until this one's host refuses; the other's link may not
-/// be refused.
+/// Sends to both processes until the dead one's host refuses; the living one's link must not be
+/// refused.
 fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) {
     let (lives, gone) = (tx.connect(living).link, tx.connect(dead).link);
     let (start, mut told, mut barred) = (Instant::now(), 0, 0);
-    // By the unconnected socket first, then by those that frequent destinations get.
+    // First on the unconnected socket, then on the connected sockets of frequent destinations.
     while told < 20 {
         assert!(start.elapsed().as_secs() < 30, "nobody refuses");
         tx.send_to(living, b"anyone?", 7, 0);
@@ -97,7 +97,7 @@ fn only_the_dead_is_refused(tx: &mut UdpTx, living: &RailAddr, dead: &RailAddr) 
     assert!(barred > 0, "the one who refuses is told of");
 }
 
-/// One of the hosts refuses what goes to the living process, which is not its own.
+/// One of the hosts rejects packets to the living process, which runs on another host.
 fn a_refusal_of(host: usize, hook: &str) {
     let hosts = routed();
     for (here, there) in NETS {
@@ -114,16 +114,16 @@ fn a_refusal_of(host: usize, hook: &str) {
 }
 
 #[test]
-fn what_a_router_refuses_is_no_word_of_the_peers_host() {
+fn a_routers_refusal_is_not_the_peers() {
     a_refusal_of(1, "forward");
 }
 
 #[test]
-fn what_the_own_host_refuses_is_no_word_of_the_peers_host() {
+fn the_local_hosts_refusal_is_not_the_peers() {
     a_refusal_of(0, "output");
 }
 
-/// The reason for which a link that is asked for goes down.
+/// The reason for which a requested link goes down.
 fn why_down(tx: &mut TcpTx, rx: &mut impl RailRx, to: &RailAddr) -> DownReason {
     let link = tx.connect(to).link;
     let start = Instant::now();

@@ -8,10 +8,10 @@ use marline_wire::{RailAddr, RailKind, RailList};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything on a busy machine.
+/// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One rail and what it heard.
+/// A rail with its received packets and events.
 struct End {
     tx: ShmTx,
     rx: ShmRx,
@@ -31,7 +31,7 @@ impl End {
         }
     }
 
-    /// Takes what waits; how many packets there were.
+    /// Polls; returns the number of packets.
     fn poll(&mut self) -> usize {
         let packets = &mut self.packets;
         let mut sink = |received: Received<'_>| {
@@ -44,12 +44,12 @@ impl End {
         count
     }
 
-    /// Sleeps until something comes.
+    /// Sleeps until a packet or event arrives.
     fn sleep(&mut self) {
         assert!(self.nap(PATIENCE), "nobody woke it");
     }
 
-    /// Sleeps for so long at most; whether something came.
+    /// Sleeps for at most this time; returns whether it was woken.
     fn nap(&mut self, most: Duration) -> bool {
         if self.rx.arm() == Armed::LookAgain {
             self.poll();
@@ -82,7 +82,7 @@ impl End {
     }
 }
 
-/// Polls until `over`.
+/// Polls until `over` returns `true`.
 fn poll_until(ends: &mut [&mut End], over: impl Fn(&[&mut End]) -> bool) {
     let start = Instant::now();
     while !over(ends) {
@@ -189,7 +189,7 @@ fn a_peer_that_does_not_read_holds_up_no_other() {
         assert_eq!(a.tx.send(to_c, &[n], 1, 0), SendOutcome::Sent);
     }
     poll_until(&mut [&mut c], |ends| ends[0].packets.len() == 20);
-    // Sleeping, it is woken each time there is room again.
+    // A sleeping sender is woken each time there is room again.
     let reader = std::thread::spawn(move || {
         while b.packets.len() < 20 {
             b.sleep();
@@ -202,7 +202,7 @@ fn a_peer_that_does_not_read_holds_up_no_other() {
     assert!(reader.join().unwrap().iter().all(|got| *got == packet));
 }
 
-/// A write from two pieces to a place in registered memory, with the packet that tells of it.
+/// A write from two pieces into registered memory, with its notification.
 fn write(a: &mut End, link: LinkId, place: (u64, u64), pieces: [&[u8]; 2], token: u64) {
     let pieces = pieces.map(|piece| Piece {
         base: piece.as_ptr(),
@@ -219,7 +219,7 @@ fn write(a: &mut End, link: LinkId, place: (u64, u64), pieces: [&[u8]; 2], token
     assert_eq!(sent, SendOutcome::Sent);
 }
 
-/// Writes as much as is copied for a peer that has read nothing: the next one is left to be read.
+/// Writes as much as is copied for a peer that does not read: the next write is left to be pulled.
 fn write_what_is_copied(a: &mut End, b: &mut End, link: LinkId) {
     let (memory, data) = (vec![0u8; 60_000].leak(), bytes(6, 30_000));
     for token in [1, 2] {
@@ -229,7 +229,7 @@ fn write_what_is_copied(a: &mut End, b: &mut End, link: LinkId) {
 }
 
 #[test]
-fn writes_land_before_the_packet_that_tells_of_them() {
+fn writes_land_before_their_notification() {
     for one_copy in [true, false] {
         let (mut a, mut b, there, _) = pair(one_copy);
         let mut memory = vec![0u8; 60_032];
@@ -317,7 +317,7 @@ fn strange_addresses_lead_nowhere() {
     other_host[3] ^= 1;
     let mut nobody = a.tx.local_addr().bytes().to_vec();
     nobody[17] ^= 1;
-    // Whoever is not of this host was not asked, so that nobody has refused.
+    // An address of another host is not tried, so there is no refusal.
     let unasked = DownReason::Broken(libc::EHOSTUNREACH);
     for (address, why) in [(other_host, unasked), (nobody, DownReason::Refused)] {
         let link = a.tx.connect(&RailAddr::new(RailKind::Shm, &address)).link;
@@ -355,7 +355,7 @@ fn both_may_connect_at_once() {
 }
 
 #[test]
-fn many_peers_are_heard_by_their_bits() {
+fn many_peers_are_read_by_notification_bits() {
     const PEERS: usize = 100;
     let mut hub = End::new(true);
     let address = hub.tx.local_addr();
@@ -381,7 +381,7 @@ fn many_peers_are_heard_by_their_bits() {
         assert!(rounds.map(|p| p[1]).eq(0..200), "peer {at}");
         end.tx.close(*link);
     }
-    // More frames than a turn, of one of many.
+    // More frames than one turn takes, from one of many peers.
     let (end, _) = &mut peers[0];
     end.events.clear();
     let link = end.tx.connect(&address).link;
@@ -432,10 +432,10 @@ fn sleepers_are_woken_by_packets_and_by_writes_that_are_done() {
     reader.join().unwrap();
 }
 
-/// The variable that makes a test's program its other process, and says where to connect.
+/// The variable that makes a test's program the other process; contains the address to connect to.
 const OTHER: &str = "MARLINE_TEST_SHM_PEER";
 
-/// Starts the other process, with the arguments of `unshare` for its namespaces, if any.
+/// Starts the other process, under `unshare` with these arguments if there are any.
 fn other_process(test: &str, address: &RailAddr, unshared: &[&str]) -> Child {
     let hex: String = address.bytes().iter().map(|b| format!("{b:02x}")).collect();
     let program = std::env::current_exe().unwrap();
@@ -451,7 +451,7 @@ fn other_process(test: &str, address: &RailAddr, unshared: &[&str]) -> Child {
     command.env(OTHER, hex).spawn().unwrap()
 }
 
-/// In the other process: an end, and its link to the first process's.
+/// In the other process: an end, and its link to the first process.
 fn of_first() -> Option<(End, LinkId)> {
     let hex = std::env::var(OTHER).ok()?;
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
@@ -464,7 +464,7 @@ fn of_first() -> Option<(End, LinkId)> {
     Some((end, link))
 }
 
-/// The shared memory that a process has mapped, by the names of its files.
+/// The shared memory that a process has mapped, by file name.
 fn mapped(process: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let shared = maps.lines().filter(|line| line.contains("rw-s"));
@@ -502,7 +502,7 @@ fn a_killed_process_is_noticed_at_once_and_leaves_nothing() {
     let address = RailAddr::new(RailKind::Shm, &end.packets[0]);
     let link = end.tx.connect(&address);
     assert!(link.up);
-    // Bytes out of another process's memory.
+    // The bytes are read from another process's memory.
     let mut memory = vec![0u8; 100_032];
     let key = end.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
     end.tx.send(link.link, &key.to_le_bytes(), 8, 0);
@@ -540,7 +540,7 @@ fn what_was_sent_before_a_process_ended_is_received() {
     }
     let mut end = End::new(true);
     let mut child = other_process(TEST, &end.tx.local_addr(), &[]);
-    // Accepts it, and then reads nothing until it is over.
+    // Accepts the connection, and then reads nothing until the other process has ended.
     poll_until(&mut [&mut end], |ends| !ends[0].packets.is_empty());
     assert!(child.wait().unwrap().success());
     poll_until(&mut [&mut end], |ends| ends[0].packets.len() == 100);

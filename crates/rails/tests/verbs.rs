@@ -1,5 +1,5 @@
-//! Verbs rails on a real stack: two rails on one device, in one process. They need a device rxe0,
-//! and the end-to-end tests run them in the guest; by hand:
+//! Verbs rails on a real stack: two rails on one device, in one process. They require a device
+//! rxe0; the end-to-end tests run them in the guest. By hand:
 //!
 //! ```text
 //! cargo test -p marline-rails --test verbs --no-run
@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longer than anything that is waited for takes.
+/// Longer than any awaited event takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// One rail, and what it told.
+/// A rail and its events.
 struct End {
     tx: AnyTx,
     rx: AnyRx,
@@ -60,7 +60,7 @@ impl End {
     }
 }
 
-/// Polls both ends until `done` gives something.
+/// Polls both ends until `done` returns `Some`.
 fn wait<T>(a: &mut End, b: &mut End, mut done: impl FnMut(&mut End, &mut End) -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -75,7 +75,7 @@ fn wait<T>(a: &mut End, b: &mut End, mut done: impl FnMut(&mut End, &mut End) ->
 
 /// A link from `a` to `b` that is up.
 fn link(a: &mut End, b: &mut End) -> LinkId {
-    a.events.clear(); // numbers of links are given again
+    a.events.clear(); // numbers of links are reused
     let connected = a.tx.connect(&b.tx.local_addr());
     if !connected.up {
         let up = RailEvent::LinkUp(connected.link);
@@ -86,7 +86,7 @@ fn link(a: &mut End, b: &mut End) -> LinkId {
     connected.link
 }
 
-/// By any flow, of which `ud` has several.
+/// Sends by any flow; `ud` has several.
 fn send(end: &mut End, link: LinkId, bytes: &[u8]) {
     let (since, flow) = (Instant::now(), (bytes.len() % 5) as u8);
     while end.tx.send(link, bytes, bytes.len(), flow) == SendOutcome::Busy {
@@ -95,7 +95,7 @@ fn send(end: &mut End, link: LinkId, bytes: &[u8]) {
     }
 }
 
-/// A write of these pieces to the beginning of the memory under a key.
+/// A write of these pieces to the start of the memory under a key.
 fn whole(key: u64, pieces: &[Piece], token: u64) -> Write<'_> {
     Write {
         key,
@@ -106,7 +106,7 @@ fn whole(key: u64, pieces: &[Piece], token: u64) -> Write<'_> {
     }
 }
 
-/// Packets of every length go both ways, by copies and by lent buffers.
+/// Packets of every length arrive in both directions, from copies and from lent buffers.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn packets_arrive_as_they_were_sent() {
@@ -143,8 +143,8 @@ fn packets_arrive_as_they_were_sent() {
     }
 }
 
-/// A write lands where it should before its packet, says when its memory is free, and lands nowhere
-/// once the memory is not registered any more; the link goes down then, and another comes up.
+/// A write lands in its place before its packet, reports when its memory is free, and does not land
+/// after deregistration; then the link goes down and a new one comes up.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn writes_land_while_memory_is_registered() {
@@ -204,7 +204,7 @@ fn writes_land_while_memory_is_registered() {
     }
 }
 
-/// Reads lie in their place when that is said; closed memory is not read, nor read into.
+/// Reads are in place when they are reported; closed memory is neither read nor written.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn reads_land_in_open_memory_from_open_memory() {
@@ -243,7 +243,7 @@ fn reads_land_in_open_memory_from_open_memory() {
     }
 }
 
-/// After a drain nothing is in flight, all buffers are there, and the rail goes on.
+/// After a drain no request is in flight, all buffers are free, and the rail continues to work.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn a_rail_goes_on_after_it_was_drained() {
@@ -274,8 +274,8 @@ fn a_rail_goes_on_after_it_was_drained() {
     }
 }
 
-/// Waits until a write is over, at once gives its memory another content, and returns whether the
-/// link is still up.
+/// Waits until a write is done, overwrites its memory at once, and returns whether the link is
+/// still up.
 fn reuse(a: &mut End, b: &mut End, link: LinkId, token: u64, source: &mut [u8]) -> bool {
     let done = RailEvent::Done(token);
     wait(a, b, |a, _| a.events.contains(&done).then_some(()));
@@ -284,8 +284,7 @@ fn reuse(a: &mut End, b: &mut End, link: LinkId, token: u64, source: &mut [u8]) 
     !a.events.iter().any(down)
 }
 
-/// Something goes from one end to the other by a link that is made for it: what was sent by earlier
-/// ones is through, or nowhere.
+/// Sends a packet on a new link: packets of earlier links have then arrived or are lost.
 fn settle(a: &mut End, b: &mut End, old: LinkId) {
     a.tx.close(old);
     let new = link(a, b);
@@ -295,11 +294,11 @@ fn settle(a: &mut End, b: &mut End, old: LinkId) {
     });
 }
 
-/// A queue pair that is given up in the middle of a write, or is in error, reads nothing of the
-/// write's memory after that is said to be over: what the owner puts there next lands nowhere.
+/// A queue pair that is reset during a write, or is in error, does not read the write's memory
+/// after the write is reported as done: the owner's next contents never land.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
+fn a_queue_pair_in_error_reads_no_reused_memory() {
     const LEN: usize = 4 << 20;
     for kind in ["rc", "uc"] {
         for refused in [false, true] {
@@ -319,7 +318,7 @@ fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
                 len: gone.len(),
             }];
             if refused {
-                // A reliable connection breaks with it, and the next write is never begun.
+                // A reliable connection breaks with this write, and the next one does not start.
                 let write = whole(closed, &first, 1);
                 assert_eq!(a.tx.write(to_b, &write, b"refused"), SendOutcome::Sent);
             }
@@ -341,10 +340,10 @@ fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
     }
 }
 
-/// An address where nobody is gives a link that goes down, not one that is up.
+/// A link to an address without a rail goes down; it is never up.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn nobody_answers_at_the_address_of_one_that_is_gone() {
+fn a_link_to_a_closed_rail_goes_down() {
     let (mut a, mut b) = (End::open("rc"), End::open("rc"));
     let gone = b.tx.local_addr();
     let one = link(&mut a, &mut b);
@@ -367,7 +366,7 @@ fn nobody_answers_at_the_address_of_one_that_is_gone() {
     });
 }
 
-/// Polls all rails until `done` gives something of the last and another one.
+/// Polls all rails until `done` returns `Some`.
 fn wait_all<T>(ends: &mut [End], what: &str, mut done: impl FnMut(&mut [End]) -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -386,7 +385,7 @@ fn count(ends: &[End], event: RailEvent) -> usize {
 
 const RAILS: usize = 4;
 
-/// [`RAILS`] rails, and their links to each other, which are up.
+/// [`RAILS`] rails, and their links to each other, all up.
 fn all_linked(kind: &str, config: &VerbsConfig) -> (Vec<End>, Vec<Vec<Option<LinkId>>>) {
     let mut ends: Vec<End> = (0..RAILS)
         .map(|_| End::with(kind, config.clone()))
@@ -409,10 +408,10 @@ fn all_linked(kind: &str, config: &VerbsConfig) -> (Vec<End>, Vec<Vec<Option<Lin
 }
 
 /// Four rails, each with a link to every other one and a single connection: packets and writes
-/// arrive in their order, whichever link they go by, and no link goes down.
+/// arrive in order on each link, and no link goes down.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
-fn connections_rest_while_links_stay_up() {
+fn connections_are_evicted_while_links_stay_up() {
     for kind in ["rc", "uc"] {
         let config = VerbsConfig {
             connections_max: 1,
@@ -471,8 +470,8 @@ fn connections_rest_while_links_stay_up() {
     }
 }
 
-/// A link begins with datagrams, and gets a connection after some of them, or for a write; all that
-/// is sent arrives meanwhile.
+/// A link starts with datagrams and gets a connection after some of them, or for a write; all
+/// packets arrive meanwhile.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn a_link_begins_with_datagrams() {
@@ -534,8 +533,8 @@ fn send_group(end: &mut End, group: GroupLink, bytes: &[u8], segment: usize) {
     }
 }
 
-/// Packets to a group come to its members, each once, but not to whoever sent them, nor to who is
-/// in another group or has left; also after the pair of datagrams was made anew.
+/// Packets to a group arrive once at each member, but not at the sender, at members of another
+/// group or at former members; also after the datagram queue pair was reset.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn groups_are_reached_by_one_send() {
@@ -572,7 +571,7 @@ fn groups_are_reached_by_one_send() {
                 );
             }
             if round == 20 {
-                ends[1].tx.drain(); // makes the pair anew, and it stays a member
+                ends[1].tx.drain(); // resets the queue pair, which stays a member
             }
         }
         assert!(

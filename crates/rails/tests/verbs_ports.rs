@@ -1,5 +1,5 @@
-//! Devices of several ports, and what devices tell of by themselves: on a stand-in for libibverbs,
-//! as no emulated device has the one, or tells of all of the other.
+//! Devices with several ports, and asynchronous events: on a stand-in for libibverbs, since
+//! emulated devices have only one port and do not report all events.
 
 mod stand_in;
 
@@ -10,7 +10,7 @@ use marline_rails::{
 use stand_in::StandIn;
 use std::sync::Arc;
 
-/// Events, by their numbers in verbs.
+/// Event numbers in verbs.
 const CQ_ERR: u32 = 0;
 const DEVICE_FATAL: u32 = 8;
 const PORT_ACTIVE: u32 = 9;
@@ -19,14 +19,14 @@ const LID_CHANGE: u32 = 11;
 const PKEY_CHANGE: u32 = 12;
 const SRQ_ERR: u32 = 14;
 const GID_CHANGE: u32 = 18;
-/// Of a queue pair that is in error, and of what else the name says.
+/// Events of a queue pair in error, with their names.
 const PAIR_ERRORS: [(u32, &str); 4] = [
     (1, "QP_FATAL"),
     (2, "QP_REQ_ERR"),
     (3, "QP_ACCESS_ERR"),
     (16, "QP_LAST_WQE_REACHED"),
 ];
-/// Of a queue pair, or a port, and no matter.
+/// Events of a queue pair or port without consequences.
 const IDLE: [(u32, &str); 9] = [
     (4, "COMM_EST"),
     (5, "SQ_DRAINED"),
@@ -39,15 +39,15 @@ const IDLE: [(u32, &str); 9] = [
     (99, "an event that is not known"),
 ];
 
-/// Ports of InfiniBand.
+/// InfiniBand ports.
 const IB_1: &str = "mlx5_0 1 4 1 17 ffff 0 fe800000000000000002c90300000001";
 const IB_2: &str = "mlx5_0 2 4 1 18 ffff 0 fe800000000000000002c90300000002";
 const IB_2_DOWN: &str = "mlx5_0 2 1 1 18 ffff 0 fe800000000000000002c90300000002";
-/// One that never was up.
+/// A port that was never up.
 const IB_2_NEW: &str = "mlx5_0 2 1 1 0 ffff 0 fe800000000000000002c90300000002";
-/// A device that does not open.
+/// A device that cannot be opened.
 const SHUT: &str = "mlx5_1 1 0 1 0 ffff 0 00000000000000000000000000000000";
-/// A port of RoCE, with its GID elsewhere, and without.
+/// A RoCE port, with its GID at another index, and without a GID.
 const ROCE: &str = "mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0001";
 const ROCE_ELSEWHERE: &str = "mlx5_2 1 4 2 0 ffff 3 00000000000000000000ffff0a4d0001";
 const ROCE_NO_GID: &str = "mlx5_2 1 4 2 0 ffff 1 00000000000000000000000000000000";
@@ -56,13 +56,13 @@ fn chosen(name: &str) -> Result<Vec<RailChoice>, String> {
     choose_rails(&[name.to_owned()])
 }
 
-/// Names of the rails that a name means.
+/// Names of the rails that a name denotes.
 fn names(name: &str) -> Vec<String> {
     let rails = chosen(name).unwrap();
     rails.iter().map(RailChoice::name).collect()
 }
 
-/// One rail, and what it told.
+/// A rail and its events.
 struct End {
     tx: AnyTx,
     rx: AnyRx,
@@ -88,13 +88,13 @@ impl End {
         }
     }
 
-    /// The number of its pair of datagrams.
+    /// The number of its datagram queue pair.
     fn number(&self) -> u32 {
         let shown = show_addr(&self.tx.local_addr());
         shown.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    /// All that it tells, having asked its device, but for what the device told.
+    /// All events, after a query of the device, except the device's asynchronous events.
     fn news(&mut self) -> Vec<RailEvent> {
         self.rx.arm();
         self.rx
@@ -110,7 +110,7 @@ impl End {
             .collect()
     }
 
-    /// Names of what its device told it.
+    /// Names of the device's asynchronous events.
     fn told(&mut self) -> Vec<&'static str> {
         self.news();
         let told = |event: &RailEvent| match event {
@@ -120,7 +120,7 @@ impl End {
         self.events.iter().filter_map(told).collect()
     }
 
-    /// The fault that it tells, if it tells one and nothing else but that links are down.
+    /// The reported fault; panics on any other event than that links are down.
     fn fault(&mut self) -> Option<RailFault> {
         let news = self.news();
         self.events.clear();
@@ -136,7 +136,7 @@ impl End {
     }
 }
 
-/// A link from `a` to `b` that is up. (The stand-in takes no time, but a thread finds the way.)
+/// A link from `a` to `b` that is up. (The stand-in takes no time, but a thread makes the handle.)
 fn link(a: &mut End, b: &mut End) -> LinkId {
     a.events.clear();
     let connected = a.tx.connect(&b.tx.local_addr());
@@ -151,12 +151,12 @@ fn link(a: &mut End, b: &mut End) -> LinkId {
     connected.link
 }
 
-/// Packets that are sent on a link arrive.
+/// Checks that packets sent on a link arrive.
 fn carries(a: &mut End, link: LinkId, b: &mut End) {
     carries_by(0, a, link, b);
 }
 
-/// The same by one of a rail's flows.
+/// As `carries`, by one of a rail's flows.
 fn carries_by(flow: u8, a: &mut End, link: LinkId, b: &mut End) {
     for len in [1, 1000] {
         let bytes = vec![len as u8; len];
@@ -184,7 +184,7 @@ fn ports_are_rails_by_their_names() {
         assert_eq!(error(&format!("rc:{name}")), format!("{name}: {no_such}"));
     }
 
-    // Without a port's name those that carry packets and have an address; with it, that one.
+    // Without a port's name: the active ports with an address; with it, that port.
     for down in [IB_2_DOWN, IB_2_NEW] {
         stand_in.has(&[IB_1, down, ROCE_NO_GID]);
         assert_eq!(names("rc"), ["rc:mlx5_0:1"]);
@@ -219,7 +219,7 @@ fn a_port_falls_and_comes_alone() {
         assert_eq!(c.fault(), Some(RailFault::Down(libc::ENETDOWN)), "{kind}");
         assert_eq!(a.fault(), None, "{kind}");
         carries(a, first, b);
-        // One that begins on it is down, too, and comes with it.
+        // A rail opened on the same port is also down, and recovers with it.
         let mut late = End::open(&format!("{kind}:mlx5_0:2"));
         assert_eq!(
             late.fault(),
@@ -283,7 +283,7 @@ fn a_gid_goes_and_comes_elsewhere_in_its_table() {
         carries(a, to_b, b);
         stand_in.has(&[ROCE_NO_GID]);
         stand_in.tells(GID_CHANGE, 1);
-        // What names the place in the table keeps the kernel from giving it to another.
+        // A handle that names the table entry keeps the kernel from reusing the entry.
         let down =
             |event: &RailEvent| matches!(event, RailEvent::LinkDown(link, _) if *link == to_b);
         assert!(a.news().iter().any(down), "{kind}");
@@ -298,7 +298,7 @@ fn a_gid_goes_and_comes_elsewhere_in_its_table() {
             Some(RailFault::Down(libc::EADDRNOTAVAIL)),
             "{kind}"
         );
-        // Another GID is none of ours.
+        // Another GID is not ours.
         stand_in.has(&["mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0009"]);
         stand_in.tells(GID_CHANGE, 1);
         assert_eq!(
@@ -312,7 +312,7 @@ fn a_gid_goes_and_comes_elsewhere_in_its_table() {
         b.news();
         let to_b = link(a, b);
         carries(a, to_b, b);
-        // It was away for too short a time to be missed.
+        // The GID was away too briefly to be noticed.
         stand_in.has(&[ROCE]);
         stand_in.tells(GID_CHANGE, 1);
         assert!(a.news().iter().any(down), "{kind}");
@@ -335,7 +335,7 @@ fn a_pair_in_error_ends_its_link_alone() {
             let mut ends = [(); 3].map(|()| End::open(&format!("{kind}:mlx5_0")));
             let [a, b, c] = &mut ends;
             let (to_b, to_c) = (link(a, b), link(a, c));
-            // Pairs are numbered as they are made: first those of datagrams.
+            // Queue pairs are numbered in the order of creation: first those for datagrams.
             stand_in.tells(event, a.number() + 3);
             let down = RailEvent::LinkDown(to_b, DownReason::Broken(libc::EIO));
             assert_eq!(a.news(), [down], "{kind} {word}");
@@ -382,7 +382,7 @@ fn a_pair_of_another_flow_in_error_is_replaced() {
         let [a, b] = &mut ends;
         let to_b = link(a, b);
         carries_by(1, a, to_b, b);
-        // Pairs are numbered as they are made: first those of the rails.
+        // Queue pairs are numbered in the order of creation: first those of the rails.
         stand_in.tells(event, b.number() + 1);
         assert_eq!((a.news(), a.told()), (vec![], vec![word]));
         carries_by(1, a, to_b, b);
@@ -399,7 +399,7 @@ fn a_queue_or_device_in_error_ends_the_rail() {
     for kind in ["ud", "uc", "rc"] {
         for event in [CQ_ERR, DEVICE_FATAL, SRQ_ERR] {
             if (kind, event) == ("ud", SRQ_ERR) {
-                continue; // it has none
+                continue; // it has no such queue
             }
             let mut a = End::open(&format!("{kind}:mlx5_0"));
             stand_in.tells(event, 1);
@@ -424,7 +424,7 @@ fn other_events_are_told_and_change_nothing() {
         let [a, b] = &mut ends;
         let to_b = link(a, b);
         for (event, word) in IDLE {
-            // Of the pair of datagrams, of a connection, or of a port.
+            // For the datagram queue pair, a connection, or a port.
             for which in [a.number(), a.number() + 2, 1] {
                 stand_in.tells(event, which);
             }

@@ -1,5 +1,5 @@
-//! Rails over veth pairs between network namespaces: MTUs, links that go and come back, and
-//! where packets must not leak.
+//! Rails over veth pairs between network namespaces: MTUs, links that fail and recover, and leaks
+//! of packets onto other interfaces.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn batches_cross_a_veth_bit_for_bit() {
     }
 }
 
-/// The state of the neighbour 10.1.0.2, as the kernel of the thread's namespace names it.
+/// The state of the neighbour 10.1.0.2 in this thread's namespace.
 fn neighbour() -> String {
     let shown = Command::new("ip")
         .args(["neigh", "show", "10.1.0.2"])
@@ -86,8 +86,9 @@ fn neighbour() -> String {
         .to_owned()
 }
 
-/// The kernel asks for a neighbour's card again by the interface that it is on. Where nothing comes
-/// back by that, what is sent would be lost soon, though it arrives, and peers say so by others.
+/// The kernel probes a neighbour on the neighbour's own interface. If no answer can arrive there,
+/// the entry would fail and packets would be lost although they arrive and peers ack them on other
+/// paths.
 #[test]
 fn a_link_that_works_one_way_keeps_its_neighbour() {
     let (a, b) = two_hosts();
@@ -99,7 +100,7 @@ fn a_link_that_works_one_way_keeps_its_neighbour() {
     a.enter();
     assert_eq!(tx.send(link, b"first", 100, 0), SendOutcome::Sent);
     receive(&mut rx, 1);
-    // As if it had not been heard for long: soon it is asked, and has no way to answer.
+    // Simulates a stale entry: the neighbour is probed soon and cannot answer.
     b.ip("link set rail0 arp off");
     a.enter();
     ip("ntable change name arp_cache dev rail0 delay_probe 1000");
@@ -138,11 +139,11 @@ fn a_lowered_interface_mtu_is_too_big_not_fragmented() {
     }
 }
 
-/// The other end of a virtual cable takes less than this one: what is too long for it is lost, as
-/// at a switch. (The cable says that it dropped a packet; there is no queue in which to wait, and a
-/// sender that did would wait for ever.)
+/// The other end of a veth pair has a smaller MTU: longer packets are lost, as at a switch. (The
+/// device reports the drop; nothing is queued, so a sender that waited for room would wait
+/// forever.)
 #[test]
-fn what_the_other_end_of_a_cable_drops_is_lost_and_holds_nothing_up() {
+fn a_packet_dropped_by_a_veth_is_lost_without_blocking() {
     let (a, b) = two_hosts();
     let (mut tx, _) = open_default("10.1.0.0/24");
     b.enter();
@@ -150,7 +151,7 @@ fn what_the_other_end_of_a_cable_drops_is_lost_and_holds_nothing_up() {
     b.ip("link set rail0 mtu 1200");
     a.enter();
     let (to, bytes) = (peer.local_addr(), Random(1).bytes(1_400));
-    // More than it takes until a destination has a socket of its own.
+    // More sends than a destination needs to get a socket.
     for _ in 0..200 {
         assert_eq!(tx.send_to(&to, &bytes, 1_400, 0), SendOutcome::Sent);
         assert_eq!(
@@ -175,7 +176,7 @@ fn a_narrow_router_is_reported_with_its_mtu() {
     b.ip("route add 10.1.0.0/24 via 10.2.0.1");
     b.ip("route add fd00:1::/64 via fd00:2::1");
     router.ip("link set far mtu 1300");
-    ip("addr add fe80::1/64 dev far nodad"); // a router asks for neighbours from its own address
+    ip("addr add fe80::1/64 dev far nodad"); // a router solicits neighbours from its own address
     for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
         tool("sysctl", &format!("-qw {setting}"), "procps");
     }
@@ -247,7 +248,7 @@ fn a_link_that_goes_down_and_comes_back_carries_again() {
     }
 }
 
-/// Sends until something arrives: the kernel's routes come back a little after the link.
+/// Sends until a packet arrives: the kernel restores routes shortly after the link.
 fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     let start = Instant::now();
     let mut got = 0;
@@ -284,10 +285,11 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
     );
 }
 
-/// A packet that is sent without a carrier makes the kernel ask for its neighbour in vain, which it
-/// does again only after a second (here: a minute). The neighbour, whose link comes back, tells.
+/// A packet sent without carrier makes the kernel send an ARP request that is lost and repeated
+/// only after a second (here: a minute). The neighbour, whose link comes back, announces its
+/// address.
 #[test]
-fn a_link_that_is_back_tells_its_neighbours_where_it_is() {
+fn a_recovered_link_announces_its_address() {
     let (a, b) = two_hosts();
     a.enter();
     ip("ntable change name arp_cache dev rail0 retrans 60000");
@@ -351,7 +353,7 @@ fn a_rail_follows_its_interface_to_another_address_and_back() {
         );
         until_received(&mut tx, &peer.local_addr(), &mut rx);
         until_received(&mut peer, &now_at, &mut tx_back);
-        // It sleeps on the sockets that it has now.
+        // The receiving half sleeps on its new sockets.
         while tx_back.recv(&mut |_| ()) > 0 {}
         tx_back.arm();
         peer.send_to(&now_at, b"after", 5, 0);
@@ -391,7 +393,7 @@ fn a_rail_waits_for_an_interface_that_is_not_there() {
     assert_eq!(UdpAddr::of(&now_at).unwrap().ip.to_string(), "10.1.0.1");
     until_received(&mut tx, &peer.local_addr(), &mut rx);
     until_received(&mut peer, &now_at, &mut tx_back);
-    // There now, and a rail like others, with groups.
+    // The rail has an address now, and groups like any other.
     assert!(tx.caps().for_groups().is_some());
     let group = group_addr(RailKind::Udp4, 9).unwrap();
     let (ours, theirs) = (tx.join(&group).unwrap(), peer.join(&group).unwrap());
@@ -455,7 +457,7 @@ fn an_interface_made_anew_is_followed() {
     assert_eq!(receive(&mut tx_back, 1), [b"back"]);
 }
 
-/// A rail that is down, on a host that could reach its peer by another; and the peer's two halves.
+/// A rail that is down on a host with another route to the peer; and the peer's halves.
 fn down_beside_another() -> ((Namespace, Namespace), UdpTx, UdpTx, UdpRx) {
     let (a, b) = two_hosts();
     join(&a, &b, "rail1", 2);
@@ -512,7 +514,7 @@ fn link_local_addresses_work_with_the_local_scope() {
     let (peer, mut rx) = open_default("fe80::2");
     a.enter();
     let (mut tx, _) = open_default("fe80::1");
-    // On a busy machine the first packet on a fresh link-local address was seen to be lost.
+    // On a busy machine the first packet on a fresh link-local address may be lost.
     until_received(&mut tx, &peer.local_addr(), &mut rx);
 }
 
@@ -585,7 +587,7 @@ fn interfaces_are_chosen_by_name_pattern_address_and_subnet() {
     assert_eq!(names(&[]).unwrap(), ["lo (127.0.0.1)"]);
 }
 
-/// The sockets of other source ports are opened when they are first used.
+/// The sockets of additional source ports are opened at first use.
 #[test]
 fn a_renamed_rail_that_is_down_does_not_leak_onto_another() {
     let (_hosts, mut tx, peer, mut rx) = down_beside_another();

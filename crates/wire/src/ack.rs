@@ -1,4 +1,4 @@
-//! The ACK frame: vectors of masks over the packets of one path.
+//! The ACK frame: masks of received packets of one path.
 
 use crate::header::u64_at;
 use crate::prefix::{prefix, put, BadFrame, KIND_ACK};
@@ -6,13 +6,13 @@ use crate::prefix::{prefix, put, BadFrame, KIND_ACK};
 /// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
 pub const ACK_MASKS_MAX: usize = 16;
 
-/// Vector of acknowledgement masks of one path (the VFRAG of paper 3, generalised).
-/// Bit `i` of mask `m` set: packet `base + 64·m + i` arrived and its sums were right.
+/// Acknowledgement masks of one path (the VFRAG of paper 3, generalised). Bit `i` of mask `m` is
+/// set if packet `base + 64·m + i` arrived with correct sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<M = AckMasks> {
     /// Path whose packets are acknowledged, as in [`crate::Header::path`] of those packets.
     pub path: u16,
-    /// Time the newest packet waited for this ack, in microseconds (saturating).
+    /// Time between the newest packet's arrival and this ack, in microseconds (saturating).
     pub delay_us: u16,
     /// Packet number of the first bit.
     pub base: u64,
@@ -29,11 +29,11 @@ pub struct AckMasks {
     pub bits: [u64; ACK_MASKS_MAX],
 }
 
-/// The only mask of an ACK frame, as it stood there.
+/// The single mask of an ACK frame, in its encoded form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoneMask([u8; 8]);
 
-/// The masks of an ACK frame in the packet that brought it.
+/// The masks of an ACK frame in its received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MasksView<'a>(&'a [u8]);
 
@@ -68,7 +68,7 @@ impl Ack<MasksView<'_>> {
         }
     }
 
-    /// A copy that outlives its packet, if it has one mask: what a message's answer brings.
+    /// A copy that outlives its packet, if it has a single mask, as the reply to a message has.
     #[inline]
     pub fn lone(&self) -> Option<Ack<LoneMask>> {
         Some(Ack {
@@ -81,7 +81,7 @@ impl Ack<MasksView<'_>> {
 }
 
 impl Ack<LoneMask> {
-    /// The same, as it is read from a packet.
+    /// A view, as of an ack read from a packet.
     #[inline]
     pub fn view(&self) -> Ack<MasksView<'_>> {
         Ack {
@@ -94,7 +94,7 @@ impl Ack<LoneMask> {
 }
 
 impl<M> Ack<M> {
-    /// Writes the frame of an ack with so many masks into `out`, which has their length.
+    /// Writes an ACK frame with `count` masks into `out`, which has the frame's length.
     #[inline]
     pub(crate) fn write(&self, count: u8, mut mask: impl FnMut(usize) -> u64, out: &mut [u8]) {
         prefix(out, KIND_ACK, count, self.delay_us, self.path as u32);
@@ -105,7 +105,7 @@ impl<M> Ack<M> {
     }
 }
 
-/// An ack from its whole frame: the masks are all that follows the fixed part.
+/// Reads an ack from its whole frame: masks fill the rest after the fixed part.
 pub(crate) fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFrame> {
     let base = u64_at(b, 8);
     if word > u16::MAX as u32 || base > crate::PACKET_NUMBER_MAX {

@@ -1,11 +1,11 @@
-//! The head that goes before the bytes of a direct write ([`DirectHead`]). Such a write leaves as
-//! datagrams, which the kernel at the other end puts in place.
+//! The head before the bytes of a direct write ([`DirectHead`]), which is sent as datagrams whose
+//! bytes the receiving kernel puts in place.
 //!
 //! ```text
-//!  0  u32 check   4  u8 version (not that of a packet)   5  u8 lines more than needed
+//!  0  u32 check   4  u8 version (not that of a packet)   5  u8 extra lines
 //!                 6  u16 bytes of a packet, or 0
 //!  8  u64 key    16  u64 offset                         24  u32 len                  28  u32 0
-//! 32  the packet, which tells of an earlier one; zeros to the next line of 64
+//! 32  the packet, which notifies of an earlier write; zeros to the next line of 64
 //!     then `len` bytes for the registered memory
 //! ```
 
@@ -15,29 +15,29 @@ use crate::header::{u32_at, u64_at, VERSION};
 pub const DIRECT_HEAD_LEN: usize = 32;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Where packets have their version.
+/// The version, at the offset of a packet's version.
 const DIRECT_VERSION: u8 = VERSION | 0x80;
 
-/// The head of a direct write. What it says is of use only with a key that was told to its sender,
-/// and where nothing has landed yet; the sum of the bytes comes in a packet. So its check need only
-/// find what a broken rail does: other bytes, or bytes of the middle of something.
+/// The head of a direct write. It only has an effect with a key that its sender was told, and where
+/// no byte has landed yet; a packet brings the sum of the bytes. So the check need only detect
+/// damage by a broken rail: wrong bytes, or bytes from the middle of other data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectHead {
     /// The receiver's key ([`crate::Rkey`]).
     pub key: u64,
     /// Offset in the registered memory, in bytes.
     pub offset: u64,
-    /// Bytes for it.
+    /// Bytes for the registered memory.
     pub len: u32,
-    /// Bytes of the packet before them.
+    /// Length of the packet before those bytes.
     pub packet_len: u16,
-    /// Lines of 64 bytes before them that are not needed: the last datagram is to be shorter than
-    /// the others, by which receivers know it.
+    /// Extra lines of 64 bytes before those bytes, which make the last datagram shorter than the
+    /// others, so that receivers (GRO) recognise it.
     pub spare: u8,
 }
 
 impl DirectHead {
-    /// The head as bytes.
+    /// Encodes the head.
     pub fn write(&self) -> [u8; DIRECT_HEAD_LEN] {
         let mut out = [0; DIRECT_HEAD_LEN];
         out[..4].copy_from_slice(&self.check().to_le_bytes());
@@ -50,7 +50,7 @@ impl DirectHead {
         out
     }
 
-    /// The head that `datagram` begins with, if it is that of a direct write.
+    /// The head at the start of `datagram`, if it is a direct write.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Option<DirectHead> {
         let bytes: &[u8; DIRECT_HEAD_LEN] = datagram.first_chunk()?;
@@ -67,26 +67,26 @@ impl DirectHead {
         (head.write() == *bytes).then_some(head)
     }
 
-    /// Bytes before those for the memory. They are whole cache lines: where those for the memory
-    /// are, too, the kernels' copies go from line to line.
+    /// Bytes before those for the memory: whole cache lines, so that the kernel copies from line to
+    /// line if the destination is aligned.
     pub fn lead(&self) -> usize {
         let needed = (DIRECT_HEAD_LEN + self.packet_len as usize).next_multiple_of(LINE);
         needed + LINE * self.spare as usize
     }
 
-    /// Bytes of all of it.
+    /// Bytes of the whole write.
     pub fn total(&self) -> usize {
         self.lead() + self.len as usize
     }
 
-    /// The packet in a datagram that begins with this head; empty where there is none, or not all.
+    /// The packet in a datagram with this head; empty if there is none or it is incomplete.
     pub fn packet<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
         let end = DIRECT_HEAD_LEN + self.packet_len as usize;
         datagram.get(DIRECT_HEAD_LEN..end).unwrap_or(&[])
     }
 
-    /// Each bit of the fields changes half of it: products with an odd number (2^64 / golden ratio)
-    /// move differences up, shifts bring them down.
+    /// A hash in which each bit of the fields affects about half of the bits: multiplication by an
+    /// odd number (2^64 / golden ratio) propagates differences upwards, shifts downwards.
     fn check(&self) -> u32 {
         let mut mixed = 0u64;
         for field in [
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_packet_begins_like_it() {
+    fn no_packet_is_read_as_a_direct_write() {
         let head = DirectHead {
             key: 1,
             offset: 2,

@@ -1,5 +1,5 @@
-//! Heads of packets that differ from their predecessor in three fields only: the fragments of a
-//! long message, one after another.
+//! Heads of packets that differ from their predecessor in three fields only: consecutive fragments
+//! of a long message.
 
 use crate::frame::{is_data, DATA_LEN};
 use crate::header::{u32_at, Header, FLAGS_AT, HEADER_LEN, NUMBER_AT};
@@ -15,13 +15,13 @@ const OFFSET_AT: usize = HEADER_LEN + 8;
 
 const _: () = assert!(FRAGMENT_SUM_AT.is_multiple_of(8) && NUMBER_AT.is_multiple_of(8));
 
-/// The head of a packet with one DATA frame, from which those of the following are made.
+/// The head of a packet with one DATA frame, from which the following heads are derived.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentHead([u8; FRAGMENT_HEAD_LEN]);
 
 impl FragmentHead {
-    /// The head of `packet`, if one DATA frame is all it has. Its CRC is forgotten, and its flags
-    /// but those that say what becomes of its data.
+    /// The head of `packet`, if its only frame is a DATA frame. Drops the CRC and all flags except
+    /// those that concern the data's reliability.
     pub fn of(packet: &[u8], head_len: usize) -> Option<FragmentHead> {
         let head: &[u8; FRAGMENT_HEAD_LEN] = packet.first_chunk()?;
         if head_len != FRAGMENT_HEAD_LEN || !is_data(&head[HEADER_LEN..]) {
@@ -36,23 +36,23 @@ impl FragmentHead {
         Some(FragmentHead(head))
     }
 
-    /// True if what follows is native as it is, and is not acknowledged.
+    /// Returns whether the packets are native and not acknowledged.
     #[inline]
     pub fn is_native(&self) -> bool {
         self.0[FLAGS_AT] & Header::FLAG_NATIVE != 0
     }
 
-    /// True if the frame is one of this message (or read, by `flags`).
+    /// Returns whether the frame belongs to this message (or READ, by `flags`).
     #[inline]
     pub fn is_of(&self, number: u32, flags: u8) -> bool {
         self.0[HEADER_LEN + 1] == flags && u32_at(&self.0, HEADER_LEN + 4) == number
     }
 
-    /// True if `packet` begins with this head, with another packet number and fragment offset
-    /// (bytes in the message). Its CRC and its sum are not looked at.
+    /// Returns whether `packet` begins with this head, with another packet number and fragment
+    /// offset (bytes in the message). Ignores the CRC and the sum.
     ///
-    /// The head is compared word by word from registers, since one that was just written would
-    /// still wait in the store buffer.
+    /// The expected words are computed in registers and compared one by one, since a head that was
+    /// just written would still be in the store buffer.
     #[inline]
     pub fn leads(&self, packet: &[u8], number: u64, offset: u64) -> bool {
         let Some(packet) = packet.first_chunk::<FRAGMENT_HEAD_LEN>() else {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_follows_is_led_by_the_head() {
+    fn only_following_fragments_match_the_head() {
         let (model, head_len) = packet(1 << 33, Header::FLAG_ACK_NOW, 896);
         let head = FragmentHead::of(&model, head_len).unwrap();
         let (next, _) = packet((1 << 33) + 1, 0, 1_792);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_are_no_model() {
+    fn other_packets_give_no_fragment_head() {
         let (model, head_len) = packet(1, 0, 0);
         assert!(FragmentHead::of(&model, head_len + 8).is_none());
         assert!(FragmentHead::of(&model[..40], head_len).is_none());

@@ -1,6 +1,6 @@
-//! Frames: what a packet carries. Every frame header is a multiple of 8 bytes and starts with
-//! `kind u8, flags u8, aux u16, word u32`; payload-bearing frames keep the payload's length in
-//! `aux` and its sum as their last 8 bytes.
+//! Frames, the contents of a packet. Every frame header is a multiple of 8 bytes and starts with
+//! `kind u8, flags u8, aux u16, word u32`; frames with payload have the payload's length in `aux`
+//! and its sum in their last 8 bytes.
 
 use crate::ack::{read_ack, Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 use crate::header::{u16_at, u32_at, u64_at};
@@ -13,36 +13,36 @@ use crate::prefix::{
 use crate::rail_addr::RAILS_MAX;
 use crate::{granules, GRANULE};
 
-/// The message is a tagged one (matched by tag), else an untagged one.
+/// The message is tagged (matched by tag); otherwise untagged.
 pub const FLAG_TAGGED: u8 = 1;
 /// Remote CQ data is present.
 pub const FLAG_CQ_DATA: u8 = 2;
 /// The sender's completion waits for delivery: acknowledge at once when complete.
 pub const FLAG_DELIVERY: u8 = 4;
-/// This fragment (or grant) belongs to the answer of the READ with that number, not to a message.
+/// This fragment (or grant) belongs to the reply to the READ of this number, not to a message.
 pub const FLAG_READ_REPLY: u8 = 8;
-/// The message's payload carries no sum (its sender was told so for its length): not checked.
+/// The message's payload has no sum (a setting, by length) and is not checked.
 pub const FLAG_UNSUMMED: u8 = 16;
-/// Bytes of this message were written ([`Written`]) and did not arrive: before this fragment is
-/// put in place, no write of it may land any more.
+/// Some bytes of this message were written ([`Written`]) and did not arrive: deregister before
+/// placing this fragment, so that no late write lands.
 pub const FLAG_DEREGISTER: u8 = 32;
-/// A remote write: the message goes into the registered memory whose key is its tag, at the offset
-/// that is its data. It is matched with no receive, and always waits for its grant.
+/// A remote write: the message goes into the registered memory with the tag as key, at the offset
+/// in `data`. It matches no receive and always waits for its grant.
 pub const FLAG_PUT: u8 = 64;
 
-/// A remote write or READ is a part of an operation, which is not counted with it.
+/// The remote write or READ is a part of a larger operation and is not counted separately.
 pub const FLAG_PART: u8 = 2;
-/// With a grant of nothing: the remote write names no memory that may be written, or no longer.
+/// With a grant of nothing: the remote write names no writable memory.
 pub const FLAG_REFUSED: u8 = 128;
 
-/// In a head: a call of the peer's owner, or its answer. The message is matched with no receive,
-/// takes its turn among the messages of its sender, and comes whole and unasked.
+/// In a head: an RPC to the peer's engine, or its reply. The message matches no receive, is
+/// processed in the order of its sender's messages, and is always eager.
 pub const FLAG_CALL: u8 = 128;
 
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
-/// Bytes of a DATA frame header: as long as EAGER's (8 bytes unused), so that all packets of a
-/// message have one length, as UDP segmentation offload wants.
+/// Bytes of a DATA frame header: the same as EAGER (8 bytes unused), so that all packets of a
+/// message have one length, as UDP segmentation offload requires.
 pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
@@ -50,19 +50,19 @@ pub const RTS_LEN: usize = 32;
 pub const OFFER_LEN: usize = 24;
 /// Bytes of a HAVE frame.
 pub const HAVE_LEN: usize = 8 + SEGMENTS_MAX / 8;
-/// Most segments of a message that is read ([`Offer`]).
+/// Most segments of a message in an [`Offer`].
 pub const SEGMENTS_MAX: usize = 256;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
-/// Most filler that a PAD frame may have in the head.
+/// Most filler in the head of a PAD frame.
 const PAD_HEAD_MAX: u16 = u16::MAX / 8 * 8;
 /// Bytes of an ACK frame with one mask.
 pub(crate) const ACK_LONE_LEN: usize = 24;
 
-/// The fields that MPI matches on. They travel once per message, in EAGER or RTS.
+/// The fields on which MPI matches, once per message, in EAGER or RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsgHead {
-    /// Number of the message from this peer; matching follows it.
+    /// Number of the message from this peer, which determines the order of matching.
     pub number: u32,
     /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`]
     /// | [`FLAG_CALL`]; with [`FLAG_PUT`] also [`FLAG_PART`].
@@ -86,7 +86,7 @@ pub struct Eager {
     pub sum: u64,
 }
 
-/// Any other fragment, of an eager or a rendezvous message or of a READ's answer.
+/// Any other fragment: of an eager or rendezvous message or of a READ's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
@@ -103,7 +103,7 @@ pub struct Data {
     pub sum: u64,
 }
 
-/// Ready to send: a rendezvous message waits for its grant.
+/// Ready to send: request of a rendezvous message, which waits for its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rts {
     /// The matching head.
@@ -119,12 +119,11 @@ pub struct Grant {
     pub flags: u8,
     /// Bytes below this offset may be sent.
     pub upto: u64,
-    /// Bytes the receiver wants in all; below the message's length it was truncated.
+    /// Total bytes that the receiver wants; less than the message's length if truncated.
     pub wanted: u64,
 }
 
-/// The key that a write of a granted message's bytes on one rail has to name. It goes with the
-/// message's grants.
+/// The key for writing a granted message's bytes on one rail. Sent along with the message's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rkey {
     /// Message (or READ) number.
@@ -133,11 +132,11 @@ pub struct Rkey {
     pub flags: u8,
     /// The receiver's index of the rail.
     pub rail: u8,
-    /// The rail's key of the memory, in which the message's bytes have their own offsets.
+    /// The rail's key of the memory; offsets under the key are those of the message.
     pub key: u64,
 }
 
-/// A fragment whose bytes were written into registered memory, past the packet.
+/// A fragment whose bytes were written into registered memory, not sent in the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
@@ -148,31 +147,32 @@ pub struct Written {
     pub offset: u64,
     /// Length of the whole message in bytes.
     pub total: u64,
-    /// Bytes written, more than a packet may hold.
+    /// Bytes written; may exceed the size of a packet.
     pub len: u32,
-    /// Sum of them, seeded as if they were in the packet.
+    /// Sum of the bytes, seeded as if they were in the packet.
     pub sum: u64,
 }
 
-/// A segment of a rendezvous message's memory, which its receiver may read instead of granting the
-/// message. The first goes before the message's [`Rts`], in the same packet, and is not sent again:
-/// a receiver that has not heard of it grants. The others follow once the request has arrived.
+/// A segment of a rendezvous message's memory that the receiver may read instead of granting the
+/// message. The first segment precedes the message's [`Rts`] in the same packet and is never
+/// retransmitted: a receiver that does not get it sends a grant. The others follow after the
+/// request has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Message number.
     pub number: u32,
-    /// Which segment.
+    /// Number of the segment.
     pub segment: u8,
     /// The sender's index of the rail.
     pub rail: u8,
-    /// The rail's key of the memory, in which the message's bytes have their own offsets; 0: it may
-    /// not be read.
+    /// The rail's key of the memory; offsets under the key are those of the message. 0: the memory
+    /// must not be read.
     pub key: u64,
     /// Sum of the segment, seeded as if it were a fragment.
     pub sum: u64,
 }
 
-/// Segments of a message that its receiver has read: they are not to be sent. It goes with the
+/// Segments of a message that the receiver has read and that need not be sent. Sent along with the
 /// message's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Have {
@@ -183,7 +183,7 @@ pub struct Have {
 }
 
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
-/// [`FLAG_READ_REPLY`], under the reader's grants.
+/// [`FLAG_READ_REPLY`], subject to the reader's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The reader's number for this read.
@@ -196,11 +196,12 @@ pub struct Read {
     pub addr: u64,
     /// Bytes wanted.
     pub len: u64,
-    /// Bytes the reader grants from the start.
+    /// Bytes granted from the start.
     pub upto: u64,
 }
 
-/// One frame; `H` and `M`: what is long in it, here or ([`FrameView`]) where it was received.
+/// One frame. `H` and `M` are the types of its long parts: owned, or ([`FrameView`]) borrowed from
+/// the received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
 pub enum Frame<H = Hello<'static>, M = AckMasks> {
@@ -214,24 +215,24 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     Grant(Grant),
     /// Key of a granted message's memory.
     Key(Rkey),
-    /// A fragment that was written.
+    /// A written fragment.
     Written(Written),
-    /// A segment of a rendezvous message's memory, to be read.
+    /// A readable segment of a rendezvous message's memory.
     Offer(Offer),
-    /// Segments that were read.
+    /// Segments that the receiver has read.
     Have(Have),
     /// Packet acknowledgement.
     Ack(Ack<M>),
-    /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
+    /// Cumulative eager credit: total bytes that this peer may have sent since its first message.
     Credit {
         /// Total bytes (with per-message overhead) allowed so far.
         bytes: u64,
     },
-    /// The sender's identity and its rails; first contact.
+    /// The sender's identity and rails; first contact.
     Hello(H),
-    /// Path probe; its packet asks for an ack at once, which is the answer.
+    /// Path probe; its packet requests an immediate ack, which is the answer.
     Ping,
-    /// The sender closes its endpoint: nothing more will come.
+    /// The sender closes its endpoint and sends nothing more.
     Bye {
         /// All messages of the addressee numbered below this arrived whole.
         arrived: u32,
@@ -243,22 +244,22 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
         /// The READ's number.
         number: u32,
     },
-    /// Filler up to a probe's size; its `aux` bytes follow as payload without a sum.
+    /// Filler up to a probe's size; `aux` bytes of payload without a sum follow.
     Pad {
         /// Bytes of filler in the payload area.
         len: u16,
-        /// Bytes of filler behind the frame, a multiple of 8: under the head's CRC.
+        /// Bytes of filler after the frame, a multiple of 8, covered by the head's CRC.
         head: u16,
     },
-    /// Too many of the packets that come on this path are damaged: send elsewhere.
+    /// Too many packets on this path arrive damaged: use other paths.
     Corrupt {
         /// The path, as in [`crate::Header::path`] of those packets.
         path: u16,
     },
 }
 
-/// A frame in the packet that brought it. Each is handed on three times until it acts, so it is
-/// kept short.
+/// A frame in its received packet. It is passed through three calls before it takes effect, so it
+/// is small.
 pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
 
 const _: () = assert!(size_of::<FrameView<'_>>() <= 64);
@@ -352,7 +353,7 @@ impl Frame<Hello<'_>> {
 }
 
 impl<H, M> Frame<H, M> {
-    /// Payload bytes that this frame brings.
+    /// Payload bytes of this frame.
     #[inline]
     pub fn payload_len(&self) -> usize {
         match self {
@@ -365,7 +366,7 @@ impl<H, M> Frame<H, M> {
 }
 
 impl<'a> FrameView<'a> {
-    /// The same as it is written. The rails of a HELLO still lie in the packet.
+    /// Converts to the owned form. The rails of a HELLO remain in the packet.
     pub fn fields(&self) -> Frame<Hello<'a>> {
         match *self {
             Frame::Eager(eager) => Frame::Eager(eager),
@@ -388,8 +389,8 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// Reads the frame at the start of `b` (the rest of the packet's head) and checks every
-    /// field that can be checked without state.
+    /// Reads the frame at the start of `b` (the rest of the packet's head) and checks every field
+    /// that can be checked without state.
     #[inline]
     pub(crate) fn read(b: &'a [u8]) -> Result<(FrameView<'a>, usize), BadFrame> {
         if b.len() < 8 {
@@ -472,20 +473,20 @@ fn write_eager(e: &Eager, out: &mut [u8]) {
     put(out, 32, e.sum);
 }
 
-/// True if a frame begins here that carries a fragment of a message under way.
+/// Returns whether a DATA frame begins here.
 #[inline]
 pub(crate) fn is_data(b: &[u8]) -> bool {
     b.first() == Some(&KIND_DATA)
 }
 
-/// The ACK of one mask that these bytes are.
+/// Reads an ACK frame with one mask that fills these bytes.
 #[inline]
 pub(crate) fn read_lone_ack(b: &[u8]) -> Option<Ack<MasksView<'_>>> {
     let is_it = b.first_chunk() == Some(&[KIND_ACK, 1]);
     is_it.then(|| read_ack(b, u16_at(b, 2), u32_at(b, 4)).ok())?
 }
 
-/// The EAGER frame that these bytes are.
+/// Reads an EAGER frame that fills these bytes.
 #[inline]
 pub(crate) fn read_lone_eager(b: &[u8]) -> Option<Eager> {
     let is_it = b.first() == Some(&KIND_EAGER);
@@ -570,7 +571,7 @@ fn read_offer(b: &[u8], flags: u8, aux: u16, word: u32) -> Offer {
 
 fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {
     let (offset, total, len) = (u64_at(b, 8), u64_at(b, 16), u64_at(b, 24));
-    // No message without bytes is written.
+    // A message without bytes is never written.
     if len == 0 || len > u32::MAX as u64 || !covers(offset, len, total) {
         return Err(BadFrame);
     }
@@ -584,7 +585,7 @@ fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {
     })
 }
 
-/// A fragment covers whole granules, of which only the message's last may be short.
+/// Checks that a fragment covers whole blocks; only the last block of the message may be short.
 #[inline]
 fn covers(offset: u64, len: u64, total: u64) -> bool {
     let Some(end) = offset.checked_add(len) else {

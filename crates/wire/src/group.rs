@@ -1,4 +1,5 @@
-//! Packets of a group: a head of their own, then words, then at most one chunk and its payload.
+//! Packets of a group: a head of their own, then control words, then at most one chunk with its
+//! payload.
 //!
 //! ```text
 //!  0  u32 head CRC-32C over [4, head_len)
@@ -10,8 +11,8 @@
 //! 40  words, then the chunk
 //! ```
 //!
-//! The first eight bytes are those of every packet, and a packet between two endpoints has 0 where
-//! the kind stands. Words and chunks begin with `kind u8, flags or count u8, root u16, u32`:
+//! The first eight bytes are those of every packet, and a packet between two endpoints has 0 in the
+//! place of the kind. Words and chunks begin with `kind u8, flags or count u8, root u16, u32`:
 //!
 //! ```text
 //! ACK    1  flags  root  0              next u64
@@ -29,11 +30,11 @@ use crate::packet::ParseError;
 pub const GROUP_HEAD_LEN: usize = 40;
 /// Bytes of a chunk's head.
 pub const CHUNK_HEAD_LEN: usize = 48;
-/// Members that a TAIL names at most; more are asked all together.
+/// Most members that a TAIL names; to ask more, it names none and asks all.
 pub const ASKED_MAX: usize = 8;
-/// Masks of chunks that a NACK has: it names missing ones among 128.
+/// Number of masks in a NACK, which covers 128 chunks.
 const GAP_MASKS: usize = 2;
-/// Chunks of which one parity is made, at most.
+/// Most chunks covered by one parity.
 pub const PARITY_MAX: u8 = 32;
 
 const KIND: u8 = 1;
@@ -53,22 +54,22 @@ pub struct GroupHead {
     pub algorithm: u8,
     /// Random id of the group.
     pub group: u64,
-    /// Random token of the group; a wrong one is counted and dropped.
+    /// Random token of the group; a packet with a wrong one is counted and dropped.
     pub token: u32,
-    /// The sender's number among the members.
+    /// The sender's member number.
     pub member: u16,
     /// The sender's endpoint id.
     pub src_id: u64,
     /// The sender's epoch.
     pub src_epoch: u32,
-    /// The rail that it left on, of those that the group uses.
+    /// The rail it was sent on, among those that the group uses.
     pub lane: u8,
     /// [`GroupHead::FLAG_MULTICAST`].
     pub flags: u8,
 }
 
 impl GroupHead {
-    /// The packet went to the group's address, not to one member.
+    /// The packet was sent to the group's address, not to one member.
     pub const FLAG_MULTICAST: u8 = 1;
 
     fn write(&self, head_len: u16, out: &mut [u8]) {
@@ -107,22 +108,24 @@ impl GroupHead {
 pub struct Chunk {
     /// The member that sends the broadcast.
     pub root: u16,
-    /// Number of the chunk among all that this root sends to the group; of a parity: of its first.
+    /// Number of the chunk among all chunks of this root to the group; for a parity, that of its
+    /// first chunk.
     pub number: u64,
-    /// Number of the broadcast among all of the group.
+    /// Number of the broadcast in the group.
     pub broadcast: u64,
-    /// Where the chunk begins, in bytes.
+    /// Offset of the chunk in the broadcast, in bytes.
     pub offset: u64,
     /// Bytes of the chunk; never 0.
     pub len: u32,
-    /// Bytes of the broadcast.
+    /// Length of the broadcast in bytes.
     pub total: u64,
-    /// 0: a chunk. Else the payload is the exclusive or of so many chunks from this one on.
+    /// 0: a chunk. Otherwise the payload is the exclusive or of this many chunks, beginning with
+    /// this one.
     pub parity: u8,
     /// The root's memory waits for the acknowledgement of this chunk and all before.
     pub asks: bool,
-    /// The network does not carry this group's packets to all: it is to be left, in so many
-    /// broadcasts as all members know.
+    /// The network does not deliver this group's packets to all members: the group is abandoned
+    /// after an agreed number of broadcasts.
     pub leaves: bool,
 }
 
@@ -148,7 +151,7 @@ impl Chunk {
         put_all(&mut out[8..], fields);
     }
 
-    /// A chunk's head and the sum of its payload; `None` where it is impossible.
+    /// Reads a chunk's head and its payload's sum; `None` if a value is impossible.
     fn read(b: &[u8]) -> Option<(Chunk, u64)> {
         let parity = if b[0] == PARITY { b[1] } else { 0 };
         let flags = if b[0] == CHUNK { b[1] } else { 0 };
@@ -173,22 +176,23 @@ impl Chunk {
     }
 }
 
-/// Notes that go with an acknowledgement.
+/// Flags of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckFlags {
-    /// Multicast does not reach the member, or one whose acknowledgements it collects.
+    /// Multicast does not reach the member, or one whose acknowledgements it aggregates
+    /// (unreachable member).
     pub deaf: bool,
-    /// One of those lost much of late: the root is to send more slowly.
+    /// One of these members lost many packets recently: the root should reduce its rate.
     pub lossy: bool,
 }
 
 impl AckFlags {
-    /// As the two lowest bits.
+    /// Encodes as the two lowest bits.
     pub fn bits(self) -> u8 {
         self.deaf as u8 | (self.lossy as u8) << 1
     }
 
-    /// From the two lowest bits.
+    /// Decodes from the two lowest bits.
     pub fn of(bits: u8) -> AckFlags {
         AckFlags {
             deaf: bits & 1 != 0,
@@ -197,20 +201,20 @@ impl AckFlags {
     }
 }
 
-/// Chunks that a member lacks.
+/// Missing chunks of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     first: u64,
     masks: [u64; GAP_MASKS],
-    /// Chunks that are missing in all, and of how many that were sent.
+    /// Total number of missing chunks, and of chunks sent.
     pub missing: u16,
     /// See `missing`.
     pub of: u16,
 }
 
 impl Gaps {
-    /// Adds a chunk, not before the first that was added. One too far behind that is left out:
-    /// `false`.
+    /// Adds a chunk, in ascending order. Returns `false` and ignores a chunk too far behind the
+    /// first.
     pub fn push(&mut self, number: u64) -> bool {
         if self.is_empty() {
             self.first = number;
@@ -222,7 +226,7 @@ impl Gaps {
         fits
     }
 
-    /// Says if nothing was added.
+    /// Returns whether no chunk was added.
     pub fn is_empty(&self) -> bool {
         self.masks[0] == 0
     }
@@ -248,7 +252,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// These, if they are few enough to be named; else none, which stands for all.
+    /// These members, if few enough to be named; otherwise none, which stands for all.
     pub fn of(members: &[u16]) -> Asked {
         let mut asked = Asked::default();
         if let Some(slots) = asked.members.get_mut(..members.len()) {
@@ -258,46 +262,46 @@ impl Asked {
         asked
     }
 
-    /// Their numbers.
+    /// Their member numbers.
     pub fn members(&self) -> &[u16] {
         &self.members[..self.count as usize]
     }
 }
 
-/// The words that members exchange beside chunks.
+/// Control words that members exchange beside chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupWord {
-    /// All chunks below a number are here; a co-root says it of all its part.
+    /// All chunks below a number arrived; a co-root states this for all members of its part.
     Ack {
-        /// Whose chunks.
+        /// The root of the chunks.
         root: u16,
         /// The number.
         next: u64,
-        /// Notes that go with it.
+        /// Flags.
         flags: AckFlags,
     },
-    /// Some chunks are not here.
+    /// Some chunks are missing.
     Nack {
-        /// Whose chunks.
+        /// The root of the chunks.
         root: u16,
-        /// Which.
+        /// The missing chunks.
         gaps: Gaps,
     },
-    /// All chunks below a number have been sent: a member that lacks some asks for them.
+    /// All chunks below a number have been sent: a member that misses some must ask for them.
     Tail {
-        /// Whose chunks.
+        /// The root of the chunks.
         root: u16,
         /// The number.
         next: u64,
-        /// Members that are to say how far they are; none: all that acknowledge to the sender.
+        /// Members that shall report their progress; none: all that acknowledge to the sender.
         asked: Asked,
     },
-    /// Nothing; whoever hears it is reached.
+    /// No content; its arrival shows that multicast reaches the member.
     Probe,
 }
 
 impl GroupWord {
-    /// Bytes that it takes.
+    /// Encoded length in bytes.
     pub fn wire_len(&self) -> usize {
         match self {
             GroupWord::Ack { .. } => 16,
@@ -330,7 +334,7 @@ impl GroupWord {
         }
     }
 
-    /// The word at the beginning of `b`, and its length.
+    /// Reads the word at the start of `b`; returns also its length.
     fn read(b: &[u8]) -> Option<(GroupWord, usize)> {
         let (&[kind, count], root) = (b.first_chunk()?, u16_at(b.get(..8)?, 2));
         let body = |len: usize| b.get(8..8 + len);
@@ -385,26 +389,26 @@ fn put_all<const N: usize>(out: &mut [u8], values: [u64; N]) {
     }
 }
 
-/// A received packet of a group, whose head CRC passed and whose words all parsed.
+/// A received packet of a group, whose head CRC passed and whose words are all valid.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupPacket<'a> {
     /// Its sender and its group.
     pub head: GroupHead,
     bytes: &'a [u8],
-    /// Where the words end.
+    /// Offset of the end of the words.
     words_end: usize,
     head_len: usize,
     chunk: Option<(Chunk, u64)>,
 }
 
 impl<'a> GroupPacket<'a> {
-    /// Says if these bytes claim to be a packet of a group; nothing was checked.
+    /// Returns whether these bytes claim to be a packet of a group, without any check.
     pub fn claimed(bytes: &[u8]) -> bool {
         bytes.len() >= GROUP_HEAD_LEN && bytes[KIND_AT] == KIND
     }
 
     /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, kind, then every word
-    /// and the chunk. Nothing is concluded from a field before the CRC has passed.
+    /// and the chunk. No field is interpreted before the CRC has passed.
     pub fn parse(
         bytes: &'a [u8],
         crc32c: impl Fn(&[u8]) -> u32,
@@ -456,7 +460,7 @@ impl<'a> GroupPacket<'a> {
         Ok(())
     }
 
-    /// Bytes of the packet without what may stand behind it.
+    /// Bytes of the packet, without any bytes after it.
     pub fn wire_len(&self) -> usize {
         self.head_len + self.chunk.map_or(0, |(chunk, _)| chunk.len as usize)
     }
@@ -479,7 +483,7 @@ impl<'a> GroupPacket<'a> {
     }
 }
 
-/// Writes the head of one packet of a group. The payload goes behind the head.
+/// Writes the head of one packet of a group. The payload follows the head.
 pub struct GroupWriter<'a> {
     out: &'a mut [u8],
     at: usize,
@@ -494,7 +498,7 @@ impl<'a> GroupWriter<'a> {
         }
     }
 
-    /// Appends a word; `false`: it does not fit.
+    /// Appends a word; `false` if it does not fit.
     pub fn push(&mut self, word: &GroupWord) -> bool {
         let end = self.at + word.wire_len();
         let Some(out) = self.out.get_mut(self.at..end) else {
@@ -505,9 +509,9 @@ impl<'a> GroupWriter<'a> {
         true
     }
 
-    /// Appends the chunk with the sum of its payload, behind all words, and writes the head: its
-    /// length, behind which the payload goes. `None`: it does not fit. The CRC field stays 0; then
-    /// `crc32c(&packet[4..head_len])` goes to bytes 0..4.
+    /// Appends the chunk with its payload's sum after all words, and writes the head; returns the
+    /// head's length, where the payload begins. `None` if it does not fit. The CRC field is 0 until
+    /// the caller stores `crc32c(&packet[4..head_len])` in bytes 0..4.
     pub fn finish(self, head: &GroupHead, chunk: Option<(&Chunk, u64)>) -> Option<usize> {
         let mut end = self.at;
         if let Some((chunk, sum)) = chunk {

@@ -10,27 +10,27 @@
 //! 40  u64 packet number (48 bits used)
 //! ```
 //!
-//! The first eight bytes mean the same in every version, and no version's head is shorter than
-//! this one: so the CRC of a packet of another version can be checked, which tells it from a
-//! damaged one.
+//! The first eight bytes have the same meaning in every version, and no version's head is shorter
+//! than this one. So the CRC of a packet of another version can be checked, which distinguishes it
+//! from a damaged packet.
 
-/// Protocol version; a packet with another is counted and dropped. (3: calls.)
+/// Protocol version; a packet of another version is counted and dropped. (Version 3 added RPCs.)
 pub const VERSION: u8 = 3;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.
 pub(crate) const FLAGS_AT: usize = 38;
-/// Offset of the kind of packet: 0 between two endpoints, 1 in a group.
+/// Offset of the kind of packet: 0 between two endpoints, 1 in a group (see also `place.rs`).
 pub(crate) const KIND_AT: usize = 39;
 /// Offset of the packet number.
 pub(crate) const NUMBER_AT: usize = 40;
-/// "I do not know which slot you keep for me": before the peer's HELLO arrived.
+/// The destination's slot for the source is unknown: its HELLO has not arrived yet.
 pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
 pub const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
 
-/// A path as packets name it: the index of the rail that they leave by in the high byte, that of
-/// the rail that they arrive on in the low one.
+/// A path as encoded in packets: the sender's rail index in the high byte, the receiver's rail
+/// index in the low byte.
 #[inline]
 pub const fn path_code(source: u8, destination: u8) -> u16 {
     (source as u16) << 8 | destination as u16
@@ -39,35 +39,34 @@ pub const fn path_code(source: u8, destination: u8) -> u16 {
 /// The fixed header of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Algorithm number (`marline_checksum::Algorithm as u8`) of all payload sums here.
+    /// Algorithm number (`marline_checksum::Algorithm as u8`) of all payload sums in this packet.
     pub algorithm: u8,
     /// Destination endpoint's random id.
     pub dst_id: u64,
-    /// Destination's random token of this life; a wrong one is counted and dropped.
+    /// Destination's random token of this life; a packet with a wrong one is counted and dropped.
     pub dst_token: u32,
     /// Index the destination keeps for the source, or [`SLOT_UNKNOWN`]. A hint only.
     pub dst_slot: u32,
     /// Source endpoint's random id.
     pub src_id: u64,
-    /// Source's epoch: which life of it is speaking.
+    /// Source's epoch, which distinguishes its lives.
     pub src_epoch: u32,
     /// Path, see [`path_code`].
     pub path: u16,
-    /// [`Header::FLAG_ACK_NOW`] and friends.
+    /// [`Header::FLAG_ACK_NOW`] and the other flags.
     pub flags: u8,
     /// Number of this packet on its path; never reused.
     pub number: u64,
 }
 
 impl Header {
-    /// The sender waits for the ack of this packet: answer at once, on this path.
+    /// The sender waits for the ack of this packet: ack at once, on this path.
     pub const FLAG_ACK_NOW: u8 = 1;
     /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
     pub const FLAG_NO_ACK: u8 = 2;
-    /// The sender has lost contact: it knows of no path that carries what it sends. Answer on every
-    /// path.
+    /// The sender has lost reachability: it knows of no working path. Answer on every path.
     pub const FLAG_EVERYWHERE: u8 = 4;
-    /// Its data is kept nowhere: if it is lost, nobody can send it again.
+    /// The sender retains no copy of the data: a lost packet cannot be retransmitted.
     pub const FLAG_NATIVE: u8 = 8;
 
     /// Source rail index.
@@ -81,7 +80,7 @@ impl Header {
         (self.path & 0xff) as usize
     }
 
-    /// Writes the header (CRC field left 0) into `out[..HEADER_LEN]`.
+    /// Writes the header (CRC field 0) into `out[..HEADER_LEN]`.
     #[inline]
     pub fn write(&self, head_len: u16, out: &mut [u8]) {
         let out = &mut out[..HEADER_LEN];
@@ -100,8 +99,7 @@ impl Header {
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// The header that a packet claims to have whose head failed its check. Its fields are hints,
-    /// good for statistics only.
+    /// The header fields of a packet whose head failed its check: unreliable, for statistics only.
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }

@@ -1,57 +1,57 @@
-//! HELLO and the address blob: who an endpoint is and where its rails are.
+//! HELLO and the address blob: an endpoint's identity and the addresses of its rails.
 
 use crate::header::{u32_at, u64_at};
 use crate::rail_addr::{RailAddr, RailList, RAILS_MAX, RAIL_MAX};
 use core::fmt;
 
-/// Number of the payload algorithm of all packets before the peer's HELLO has come, and what stands
-/// for a wish that one of two peers does not know: CRC-64/NVME, which every version knows.
+/// The payload algorithm of all packets before the peer's HELLO, and the fallback if a peer does
+/// not know the requested one: CRC-64/NVME, which every version knows.
 pub const FIRST_ALGORITHM: u8 = 1;
-/// Bytes of the largest address blob: MPICH's and FI_NAME_MAX's limit.
+/// Bytes of the largest address blob: the limit of MPICH and FI_NAME_MAX.
 pub const ADDRESS_LEN_MAX: usize = 64;
 /// Bytes of a HELLO without its rails.
 pub(crate) const HELLO_FIXED: usize = 56;
-/// Bytes that the rails of a HELLO take at most.
+/// Most bytes of the rails in a HELLO.
 pub const HELLO_RAIL_BYTES_MAX: usize = RAILS_MAX * RAIL_MAX;
 
 /// Bytes of an address blob before its rails.
 const ADDRESS_FIXED: usize = 16;
-/// Bytes that the rails of an address blob take at most: two of 24, or four over IPv4, of 12.
+/// Most bytes of the rails in an address blob: two of 24, or four over IPv4, of 12.
 const ADDRESS_RAIL_BYTES: usize = ADDRESS_LEN_MAX - ADDRESS_FIXED;
-/// The second of the two bytes that tell a blob of ours: `M`. The first is its version.
+/// The second of the two bytes that identify our blobs: `M`. The first is the version.
 const ADDRESS_MAGIC: u8 = b'M';
-/// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that two versions
-/// part when they learn each other's address, before any packet.
+/// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that peers of
+/// different versions notice when they exchange addresses, before any packet.
 const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
-/// Kinds that an error names at most.
+/// Most kinds named in an error.
 const KINDS_NAMED: usize = 4;
 
-/// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8,
-/// flags u8` (bit 0: the owner has, or waits for, rails that are not named), then the addresses of
-/// the rails on which first contact is made. 64 bytes at most.
+/// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8, flags
+/// u8` (bit 0: the owner has, or waits for, further rails), then the addresses of the rails for
+/// first contact. 64 bytes at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
     pub id: u64,
     /// Random token of this life.
     pub token: u32,
-    /// Its owner has rails for which there was no room, or waits for some.
+    /// The owner has rails that did not fit, or waits for some.
     pub has_more: bool,
     len: u8,
-    /// Encoded rails, so that thousands of known peers take little.
+    /// Encoded rails: compact, for thousands of known peers.
     rails: [u8; ADDRESS_RAIL_BYTES],
 }
 
-/// Why a blob names nobody.
+/// The reason why a blob names no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// It is not one of ours.
+    /// The blob is not from Marline.
     Foreign,
-    /// It is that of another version of Marline, by this digit.
+    /// The blob is from another version of Marline, with this digit.
     Version(u8),
-    /// It is ours, and says what cannot be.
+    /// The blob has an impossible value.
     Malformed,
-    /// This version knows the kind of none of its rails. Their numbers; 0 for none.
+    /// This version knows none of the kinds of its rails: their numbers; 0 for none.
     UnknownKinds([u8; KINDS_NAMED]),
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for AddressError {
 }
 
 impl Address {
-    /// An address with as many of `rails`, from the first on, as a blob has room for.
+    /// An address with as many of `rails`, from the first on, as fit into a blob.
     pub fn new(id: u64, token: u32, rails: &[RailAddr]) -> Address {
         let mut bytes = [0; ADDRESS_RAIL_BYTES];
         let len = RailList::write(&mut bytes, rails).bytes().len() as u8;
@@ -89,7 +89,7 @@ impl Address {
         }
     }
 
-    /// An address that names nobody.
+    /// An address that names no endpoint.
     pub const NOBODY: Address = Address {
         id: 0,
         token: 0,
@@ -98,18 +98,18 @@ impl Address {
         rails: [0; ADDRESS_RAIL_BYTES],
     };
 
-    /// Its rails.
+    /// The rails.
     pub fn rails(&self) -> RailList<'_> {
         RailList::of_checked(&self.rails[..(self.len as usize).min(ADDRESS_RAIL_BYTES)])
     }
 
-    /// A blob that holds these rails has room for one more.
+    /// Returns whether a blob with these rails has room for one more.
     pub fn has_room(rails: &[RailAddr], more: &RailAddr) -> bool {
         let taken: usize = rails.iter().map(RailAddr::wire_len).sum();
         taken + more.wire_len() <= ADDRESS_RAIL_BYTES
     }
 
-    /// The encoded blob and its length.
+    /// Encodes the blob; returns also its length.
     pub fn encode(&self) -> ([u8; ADDRESS_LEN_MAX], usize) {
         let mut out = [0; ADDRESS_LEN_MAX];
         let rails = self.rails();
@@ -124,8 +124,8 @@ impl Address {
         (out, end)
     }
 
-    /// Reads a blob; trailing bytes are allowed (MPIs pad names). Rails of kinds that this version
-    /// does not know stay in it, and [`RailList::unknown`] tells them.
+    /// Reads a blob; trailing bytes are allowed (MPIs pad names). Rails of unknown kinds are
+    /// retained; [`RailList::unknown`] lists them.
     pub fn decode(b: &[u8]) -> Result<Address, AddressError> {
         if b.len() < ADDRESS_FIXED || b[13] != ADDRESS_MAGIC {
             return Err(AddressError::Foreign);
@@ -159,7 +159,7 @@ impl Address {
     }
 }
 
-/// First contact: everything a peer must know of an endpoint.
+/// First contact: all that a peer must know of an endpoint.
 ///
 /// ```text
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
@@ -171,7 +171,7 @@ impl Address {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Index the sender keeps for the destination (goes into [`crate::Header::dst_slot`]).
+    /// The sender's slot for the destination (goes into [`crate::Header::dst_slot`]).
     pub slot: u32,
     /// Sender's endpoint id.
     pub id: u64,
@@ -179,18 +179,18 @@ pub struct Hello<'a> {
     pub token: u32,
     /// Sender's epoch.
     pub epoch: u32,
-    /// Payload algorithm the sender would use.
+    /// Payload algorithm that the sender prefers.
     pub algorithm: u8,
-    /// Algorithms the sender can check: bit n stands for number n.
+    /// Algorithms that the sender can verify: bit n stands for number n.
     pub algorithms: u32,
-    /// The sender's software reliability is on; both sides must agree.
+    /// The sender has software reliability on; both sides must agree.
     pub reliable: bool,
-    /// The sender has refused the destination, whose settings differ from its own: it wants no
-    /// answer, and takes nothing any more.
+    /// The sender has refused the destination because of conflicting settings: it expects no answer
+    /// and ignores all further packets.
     pub refused: bool,
     /// Initial cumulative eager credit in bytes.
     pub credit: u64,
-    /// So often addresses of the sender's rails changed in this life.
+    /// Number of changes of the sender's rail addresses in this life.
     pub revision: u32,
     /// Rail addresses, at most [`RAILS_MAX`].
     pub rails: RailList<'a>,
@@ -202,12 +202,12 @@ impl Hello<'_> {
         crate::align8(HELLO_FIXED + self.rails.bytes().len())
     }
 
-    /// Bytes that its rails may take in a frame of `room` bytes.
+    /// Most bytes of rails in a frame of `room` bytes.
     pub fn rail_bytes_in(room: usize) -> usize {
         room.saturating_sub(HELLO_FIXED) / 8 * 8
     }
 
-    /// Rails in it.
+    /// Number of rails.
     pub(crate) fn rail_count(&self) -> u8 {
         self.rails.count() as u8
     }
@@ -230,12 +230,12 @@ impl Hello<'_> {
     }
 }
 
-/// A HELLO in the packet that brought it.
+/// A HELLO in its received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloView<'a>(&'a [u8]);
 
 impl<'a> HelloView<'a> {
-    /// The frame that is all of `b`, if its fields are possible.
+    /// Reads a frame that fills `b`; `None` if a field is impossible.
     pub(crate) fn read(b: &'a [u8]) -> Option<HelloView<'a>> {
         let view = HelloView(b);
         let rails = view.list()?;
@@ -255,12 +255,12 @@ impl<'a> HelloView<'a> {
         u64_at(self.0, 32)
     }
 
-    /// Index the sender keeps for the destination.
+    /// The sender's slot for the destination.
     pub fn slot(&self) -> u32 {
         u32_at(self.0, 4)
     }
 
-    /// Its fields; the rails still lie in the packet.
+    /// All fields; the rails remain in the packet.
     pub fn fields(&self) -> Hello<'a> {
         let b = self.0;
         Hello {

@@ -11,9 +11,9 @@
 //!  \___ CRC-32C over bytes 4..head_len ___/     each with its own sum, in its frame
 //! ```
 //!
-//! Nothing in a packet acts before the head CRC has passed (design rule 7). The CRC itself
-//! is computed by the caller (`marline-checksum`), because this crate imports nothing.
-//! All integers are little endian. No `unsafe`, no allocation, `no_std`.
+//! No field of a packet takes effect before the head CRC has passed (design rule 7). The caller
+//! computes the CRC (`marline-checksum`), because this crate imports nothing. All integers are
+//! little endian. No `unsafe`, no allocation, `no_std`.
 //!
 //! Called by `marline-proto` (which writes heads and reads frames) and `marline-engine`
 //! (which moves payloads).
@@ -56,13 +56,13 @@ pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 pub use place::{Answer, Question, PLACE_LEN};
 pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
 
-/// Bytes that one granule covers. Messages are covered in granules; a fragment carries `k` of
-/// them (the last granule of a message may be shorter). 448 = 7 cache lines of 64: three fill a
-/// 1500-byte MTU (1,344 of 1,372 usable bytes), one still fits the 576-byte minimum of IPv4, so
-/// a fragment can move to any path whatever its MTU, and no negotiation is needed.
+/// Bytes of a block (granule). Messages are divided into blocks; a fragment carries `k` of them,
+/// and only the last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a
+/// 1500-byte MTU (1,344 of 1,372 usable bytes) and one fits the 576-byte minimum of IPv4, so a
+/// fragment can move to any path without negotiation, whatever its MTU.
 pub const GRANULE: u64 = 448;
 
-/// Largest packet in bytes any rail may carry (design rule 8: 65,507 was silently split).
+/// Largest packet in bytes on any rail (design rule 8: the kernel silently splits 65,507).
 pub const PACKET_MAX: usize = 64_000;
 
 /// Rounds a length up to the packet's 8-byte payload alignment.
@@ -71,8 +71,8 @@ pub const fn align8(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// Number of granules that cover `len` bytes; an empty message still has one (its only,
-/// empty fragment), so that "all granules arrived" means the same for every size.
+/// Number of blocks that cover `len` bytes. An empty message has one (its only, empty fragment), so
+/// that "all blocks arrived" has the same meaning for every length.
 #[inline]
 pub const fn granules(len: u64) -> u64 {
     if len == 0 {

@@ -1,4 +1,4 @@
-//! A whole packet: the writer of its head and the checked view of a received one.
+//! A whole packet: the writer of its head and the checked view of a received packet.
 
 use crate::ack::{Ack, MasksView};
 use crate::align8;
@@ -9,20 +9,20 @@ use crate::frame::{
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, VERSION};
 use crate::hello::Hello;
 
-/// Why a datagram is not a packet. Each is a counter of the receiving rail.
+/// The reason why a datagram is not a packet. The receiving rail counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// Shorter than any header, or than its head (whose CRC passed) says.
+    /// Shorter than any header, or than the length in its head (whose CRC passed).
     Truncated,
-    /// Another protocol version: the head's CRC passed.
+    /// Another protocol version; the head's CRC passed.
     Version,
     /// The head's CRC-32C does not match, or its length is impossible.
     HeadCrc,
-    /// The CRC matched but a field is impossible.
+    /// The CRC matched, but a field has an impossible value.
     Malformed,
 }
 
-/// A received packet whose head CRC passed and whose frames all parsed.
+/// A received packet whose head CRC passed and whose frames are all valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// The fixed header.
@@ -34,8 +34,8 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, then every frame's
-    /// fields and that all payloads lie inside the datagram. Nothing is concluded from a field
-    /// before the CRC has passed: a damaged version is damage, not another version.
+    /// fields and that all payloads lie inside the datagram. No field is interpreted before the CRC
+    /// has passed: a damaged version field counts as damage, not as another version.
     #[inline]
     pub fn parse(bytes: &'a [u8], crc32c: impl Fn(&[u8]) -> u32) -> Result<Packet<'a>, ParseError> {
         if bytes.len() < HEADER_LEN {
@@ -65,7 +65,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Checks all frames; the packet's length.
+    /// Checks all frames; returns the packet's length.
     fn validate(&self) -> Result<usize, ParseError> {
         let (mut at, mut payload) = (HEADER_LEN, self.head_len);
         while at < self.head_len {
@@ -81,14 +81,14 @@ impl<'a> Packet<'a> {
         Ok(payload.min(self.bytes.len()))
     }
 
-    /// Bytes of the packet with the padding of its payloads: what lies behind them in a buffer
-    /// that holds several is the next packet.
+    /// Bytes of the packet including the padding of its payloads; in a buffer of several packets
+    /// the next packet follows.
     #[inline]
     pub fn wire_len(&self) -> usize {
         self.len
     }
 
-    /// The same packet without what lies behind it.
+    /// The same packet without the bytes after it.
     #[inline]
     pub fn alone(self) -> Packet<'a> {
         Packet {
@@ -97,14 +97,14 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Its head, if one DATA frame is all it has.
+    /// The packet's head, if its only frame is a DATA frame.
     #[inline]
     pub fn fragment_head(&self) -> Option<FragmentHead> {
         FragmentHead::of(self.bytes, self.head_len)
     }
 
-    /// The ack and the message of a packet that carries one mask and one message, as most answers
-    /// do.
+    /// The ack and the message of a packet with exactly one mask and one message, as most replies
+    /// are.
     #[inline]
     pub fn answer(&self) -> Option<(Ack<MasksView<'a>>, Eager, &'a [u8])> {
         let head = &self.bytes[HEADER_LEN..self.head_len];
@@ -156,20 +156,20 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Where one payload goes in a packet being built, and where its sum must be written.
+/// The place of one payload in a packet under construction, and the place of its sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadSlot {
     /// Offset of the frame's 8-byte sum field in the packet.
     pub sum_at: u32,
-    /// Offset of the payload in the packet; known only after all frames are written, so it is
-    /// relative to the end of the head.
+    /// Offset of the payload, relative to the end of the head, whose length is known only after all
+    /// frames are written.
     pub payload_at: u32,
     /// Payload bytes.
     pub len: u32,
 }
 
-/// Writes the head of one packet into a buffer: header, then frames. Payloads are put behind it
-/// by the caller, at the offsets of their [`PayloadSlot`]s.
+/// Writes the head of one packet into a buffer: header, then frames. The caller puts the payloads
+/// behind the head, at the offsets of their [`PayloadSlot`]s.
 pub struct HeadWriter<'a> {
     out: &'a mut [u8],
     limit: usize,
@@ -195,19 +195,19 @@ impl<'a> HeadWriter<'a> {
         self.limit.saturating_sub(self.at + self.payload)
     }
 
-    /// True if a frame of this size (header and payload bytes) still fits.
+    /// Returns whether a frame of this size (header and payload bytes) still fits.
     #[inline]
     pub fn fits(&self, head: usize, payload: usize) -> bool {
         self.at + head + self.payload + align8(payload) <= self.limit
     }
 
-    /// True if no frame was written yet.
+    /// Returns whether no frame was written yet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.at == HEADER_LEN
     }
 
-    /// Appends a frame; `None` when it does not fit. The slot's `payload_at` is relative to the
+    /// Appends a frame; `None` if it does not fit. The slot's `payload_at` is relative to the
     /// head's end (see [`HeadWriter::finish`]).
     #[inline(always)]
     pub fn push(&mut self, frame: &Frame<Hello<'_>>) -> Option<PayloadSlot> {
@@ -226,7 +226,7 @@ impl<'a> HeadWriter<'a> {
         Some(slot)
     }
 
-    /// Appends an ACK frame with so many masks, which `mask` gives; `false`: it does not fit.
+    /// Appends an ACK frame with `count` masks, which `mask` supplies; `false` if it does not fit.
     #[inline]
     pub fn push_ack(&mut self, ack: &Ack<()>, count: u8, mask: impl FnMut(usize) -> u64) -> bool {
         let head = 16 + 8 * count as usize;
@@ -238,8 +238,8 @@ impl<'a> HeadWriter<'a> {
         fits
     }
 
-    /// Writes the header. Returns (head length, whole packet length). The CRC field stays 0 until
-    /// the caller has written all sums: then `crc32c(&packet[4..head_len])` goes to bytes 0..4.
+    /// Writes the header. Returns (head length, whole packet length). The CRC field is 0 until the
+    /// caller, after writing all sums, stores `crc32c(&packet[4..head_len])` in bytes 0..4.
     #[inline]
     pub fn finish(self, header: &Header) -> (usize, usize) {
         header.write(self.at as u16, self.out);

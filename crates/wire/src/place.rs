@@ -1,12 +1,12 @@
-//! A question to whoever has a host's port, and the answer: the address of an endpoint there. Both
-//! have one size, so that nobody is made to send more than was sent to him.
+//! Discovery: a question to the endpoint that has a host's port, and the answer with the endpoint's
+//! address. Both have the same size, so that a forged question cannot amplify traffic.
 //!
 //! ```text
 //!  0  u32 CRC-32C over [4, 128)
 //!  4  u8  version            5  u8 0   6  u16 128
 //!  8  u64 number of the question, random
 //! 16  zeros                 39  u8 kind: 2 question, 3 answer
-//! 40  question: where to answer (see RailAddr); answer: the address blob, 64 bytes
+//! 40  question: address for the answer (see RailAddr); answer: the address blob, 64 bytes
 //! ... zeros
 //! ```
 
@@ -20,39 +20,39 @@ const BODY_AT: usize = 40;
 const QUESTION: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// Asks who is at the place that it is sent to.
+/// Asks for the address of the endpoint at the place it is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Comes back in the answer.
+    /// Random number, repeated in the answer.
     pub number: u64,
-    /// The asker is reached there.
+    /// The rail that receives the answer.
     pub from: RailAddr,
 }
 
-/// Tells who is there.
+/// The reply with an endpoint's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The question's.
+    /// The question's number.
     pub number: u64,
-    /// Address of an endpoint; not checked.
+    /// The endpoint's address; unchecked.
     pub blob: [u8; ADDRESS_LEN_MAX],
 }
 
 impl Question {
-    /// Says if these bytes claim to be a question; nothing was checked.
+    /// Returns whether these bytes claim to be a question, without any check.
     #[inline]
     pub fn claimed(bytes: &[u8]) -> bool {
         bytes.len() == PLACE_LEN && bytes[KIND_AT] == QUESTION
     }
 
-    /// The datagram.
+    /// Encodes the datagram.
     pub fn encode(&self, crc32c: impl Fn(&[u8]) -> u32) -> [u8; PLACE_LEN] {
         let mut body = [0; RAIL_MAX];
         RailList::write(&mut body, &[self.from]);
         encode(QUESTION, self.number, &body, crc32c)
     }
 
-    /// Reads a datagram that is nothing else.
+    /// Reads a datagram that contains only a question.
     pub fn parse(bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<Question> {
         let number = check(QUESTION, bytes, crc32c)?;
         let from = RailList::of(&bytes[BODY_AT..BODY_AT + RAIL_MAX])
@@ -63,12 +63,12 @@ impl Question {
 }
 
 impl Answer {
-    /// The datagram.
+    /// Encodes the datagram.
     pub fn encode(&self, crc32c: impl Fn(&[u8]) -> u32) -> [u8; PLACE_LEN] {
         encode(ANSWER, self.number, &self.blob, crc32c)
     }
 
-    /// Reads a datagram that is nothing else.
+    /// Reads a datagram that contains only an answer.
     pub fn parse(bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<Answer> {
         let number = check(ANSWER, bytes, crc32c)?;
         let mut blob = [0; ADDRESS_LEN_MAX];
@@ -89,7 +89,7 @@ fn encode(kind: u8, number: u64, body: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> 
     out
 }
 
-/// The number of a good datagram of this kind.
+/// The number of a valid datagram of this kind.
 fn check(kind: u8, bytes: &[u8], crc32c: impl Fn(&[u8]) -> u32) -> Option<u64> {
     if bytes.len() != PLACE_LEN || u32_at(bytes, 0) != crc32c(&bytes[4..]) {
         return None;
@@ -104,12 +104,12 @@ mod tests {
     use crate::rail_addr::RailKind;
     use crate::GroupPacket;
 
-    /// No sum at all, so that every field is looked at.
+    /// A constant sum, so that every field is checked.
     fn none(_: &[u8]) -> u32 {
         0
     }
 
-    /// A sum that changes with every byte.
+    /// A sum that depends on every byte.
     fn sum(bytes: &[u8]) -> u32 {
         bytes.iter().fold(1, |sum: u32, b| {
             sum.wrapping_mul(31).wrapping_add(*b as u32)
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_is_seen() {
+    fn any_damage_is_detected() {
         let asked = question().encode(sum);
         for at in 0..PLACE_LEN {
             let mut bytes = asked;
             bytes[at] ^= 0x10;
             assert_eq!(Question::parse(&bytes, sum), None, "byte {at}");
         }
-        // With a right sum it is the sender's word that counts, which must make sense.
+        // With a correct sum the fields decide, and must be valid.
         let asked = question().encode(none);
         for at in [4, 6, 7, KIND_AT, BODY_AT, BODY_AT + 3] {
             let mut bytes = asked;

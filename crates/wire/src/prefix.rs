@@ -18,7 +18,7 @@ pub(crate) const KIND_WRITTEN: u8 = 16;
 pub(crate) const KIND_OFFER: u8 = 17;
 pub(crate) const KIND_HAVE: u8 = 18;
 
-/// Why a frame was refused.
+/// The error of a malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadFrame;
 

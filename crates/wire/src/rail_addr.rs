@@ -1,5 +1,4 @@
-//! Addresses of rails: a kind, what every peer has to know of a rail whatever its kind, and bytes
-//! that only the kind itself reads.
+//! Addresses of rails: a kind, fields common to all kinds, and bytes that only the kind interprets.
 //!
 //! ```text
 //!  0 u8  kind (RailKind)     1 u8 length: bytes that follow
@@ -8,29 +7,30 @@
 //!  5 ... the kind's own bytes, at most RAIL_BYTES_MAX
 //! ```
 //!
-//! A version that does not know a kind skips the address by its length, and looks at nothing else
-//! of it. So the first two bytes have to keep their meaning; the rest may change with the kind.
+//! A version that does not know a kind skips the address by its length. So the first two bytes must
+//! keep their meaning; the rest may differ by kind.
 
 use crate::header::u16_at;
 
-/// Rails that an endpoint may have. Sets of local rails are masks of 32 bits, and HELLO with all of
-/// their addresses fits into the smallest packet that every IPv6 path takes.
+/// Maximum of rails per endpoint. Sets of local rails are masks of 32 bits, and a HELLO with all
+/// addresses fits into the smallest packet that every IPv6 path carries.
 pub const RAILS_MAX: usize = 32;
-/// Most bytes of a rail's address that belong to its kind: a verbs address in full has 23 (GID 16,
-/// queue pair 3, LID 2, P_Key 2). Of addresses with at most 19 the blob holds two whatever they
-/// are; an IPv6 address with its port and subnet has 19.
+/// Most bytes of a rail's address that belong to its kind: a full verbs address has 23 (GID 16,
+/// queue pair 3, LID 2, P_Key 2). The blob holds any two addresses of at most 19 bytes; an IPv6
+/// address with port and subnet has 19.
 pub const RAIL_BYTES_MAX: usize = 24;
 /// Bytes before those of the kind.
 pub(crate) const RAIL_HEAD: usize = 5;
 /// Bytes of the longest address.
 pub(crate) const RAIL_MAX: usize = RAIL_HEAD + RAIL_BYTES_MAX;
-/// Smallest largest datagram of a rail: below this nothing of ours fits (IPv4 promises 548).
+/// Minimum of a rail's largest datagram: smaller ones cannot hold our packets (IPv4 guarantees
+/// 548).
 const DATAGRAM_MIN: u16 = 512;
 const INDEX_MASK: u8 = 0x1f;
 const BACKED: u8 = 0x20;
 const WRITES_SHIFT: u32 = 6;
 
-/// Kinds of rails by their number on the wire. A number is never given to another kind.
+/// Kinds of rails by their number on the wire. Numbers are never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RailKind {
@@ -45,7 +45,7 @@ pub enum RailKind {
     Tcp4 = 3,
     /// TCP over IPv6.
     Tcp6 = 4,
-    /// Memory shared by the processes of one host.
+    /// Shared memory between processes of one host.
     Shm = 5,
     /// Verbs, reliable connection; InfiniBand and RoCE alike.
     Rc = 6,
@@ -58,10 +58,9 @@ pub enum RailKind {
 }
 
 impl RailKind {
-    /// Every kind there is, the ones first that a stranger can reach without having spoken to the
-    /// rail's owner before, on any host: that is the order in which an address names rails. The
-    /// connected kinds of verbs come late, as their queue pairs have to be exchanged first, and
-    /// memory of the own host last.
+    /// All kinds in the order in which an address names rails: first the kinds by which any host
+    /// can reach the owner without earlier contact. The connected kinds of verbs come late, as
+    /// their queue pairs must be exchanged first, and shared memory last.
     pub const BY_REACH: [RailKind; 9] = [
         RailKind::Udp4,
         RailKind::Udp6,
@@ -74,21 +73,21 @@ impl RailKind {
         RailKind::Loopback,
     ];
 
-    /// Returns whether its rails reach processes of their own host alone.
+    /// Returns whether rails of this kind reach only processes of their own host.
     #[inline]
     pub fn is_near(self) -> bool {
         matches!(self, RailKind::Shm)
     }
 
-    /// Returns whether its rails carry what was asked for from memory to memory with no copy of
-    /// ours, at no cost but that of the question.
+    /// Returns whether rails of this kind move granted data from memory to memory without a copy of
+    /// ours, at the cost of the request only.
     #[inline]
     pub fn spares_copies(self) -> bool {
         matches!(self, RailKind::Shm | RailKind::Tcp4 | RailKind::Tcp6)
     }
 
-    /// Its name for people, as settings have it; empty where its addresses say it already, or
-    /// where there is no rail.
+    /// The kind's name for people, as in settings; empty if the address itself shows the kind, or
+    /// for no rail.
     pub fn name(self) -> &'static str {
         match self {
             RailKind::Udp4 | RailKind::Udp6 => "udp",
@@ -100,7 +99,7 @@ impl RailKind {
         }
     }
 
-    /// Its name for people where no address says more.
+    /// The kind's name for people where no address is shown.
     pub fn full_name(self) -> &'static str {
         match self {
             RailKind::Absent => "none",
@@ -116,39 +115,39 @@ impl RailKind {
         }
     }
 
-    /// The kind of this number; `None` for one that this version does not know.
+    /// The kind with this number; `None` if this version does not know it.
     pub fn of(number: u8) -> Option<RailKind> {
         let mut all = RailKind::BY_REACH.into_iter();
         all.find(|kind| *kind as u8 == number)
     }
 }
 
-/// How a rail takes writes into the memory of its owner.
+/// How a rail accepts writes into its owner's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RailWrites {
-    /// It takes none.
+    /// The rail accepts no writes.
     #[default]
     None = 0,
-    /// The hardware places them, under a key (an rkey).
+    /// The hardware places writes, under a key (an rkey).
     Keyed = 1,
-    /// By datagrams ([`crate::DirectHead`]), which the receiving half puts in place.
+    /// Writes are datagrams ([`crate::DirectHead`]), which the receiving half puts in place.
     Direct = 2,
 }
 
-/// Address of one rail of an endpoint. What its bytes say only the rail's kind knows.
+/// Address of one rail of an endpoint. Only the rail's kind interprets the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RailAddr {
-    /// Which kind of rail.
+    /// The kind of rail.
     pub kind: RailKind,
     /// The owner's index of this rail.
     pub index: u8,
-    /// Which writes it takes.
+    /// The writes that the rail accepts.
     pub writes: RailWrites,
-    /// A rail stands behind it: see [`RailAddr::behind`].
+    /// A standby rail exists: see [`RailAddr::behind`].
     pub backed: bool,
     len: u8,
-    /// Largest datagram in bytes that the owner's rail takes.
+    /// Largest datagram in bytes that the owner's rail accepts.
     pub datagram_max: u16,
     bytes: [u8; RAIL_BYTES_MAX],
 }
@@ -165,8 +164,8 @@ impl RailAddr {
         bytes: [0; RAIL_BYTES_MAX],
     };
 
-    /// An address of `kind` with these bytes of its own, of which those beyond
-    /// [`RAIL_BYTES_MAX`] are left out; index, writes and largest datagram are 0.
+    /// An address of `kind` with these bytes, truncated to [`RAIL_BYTES_MAX`]; index, writes and
+    /// largest datagram are 0.
     #[inline]
     pub fn new(kind: RailKind, bytes: &[u8]) -> RailAddr {
         let len = bytes.len().min(RAIL_BYTES_MAX);
@@ -179,20 +178,20 @@ impl RailAddr {
         addr
     }
 
-    /// The bytes that belong to its kind.
+    /// The bytes that belong to the kind.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(RAIL_BYTES_MAX)]
     }
 
-    /// The same bytes with zeros behind them, for comparing and hashing at a fixed length.
+    /// The same bytes padded with zeros, for comparing and hashing at a fixed length.
     #[inline]
     pub fn padded(&self) -> &[u8; RAIL_BYTES_MAX] {
         &self.bytes
     }
 
-    /// The rail that stands behind this one, if there is one: of the owner's next index, by TCP at
-    /// the same address and port. So no address has to name both.
+    /// The standby rail of this one, if it exists: at the owner's next index, by TCP at the same
+    /// address and port. So no address needs to name both.
     pub fn behind(&self) -> Option<RailAddr> {
         let kind = match self.kind {
             RailKind::Udp4 => RailKind::Tcp4,
@@ -214,12 +213,12 @@ impl RailAddr {
         })
     }
 
-    /// There is a rail.
+    /// Returns whether there is a rail.
     pub fn is_some(&self) -> bool {
         self.kind != RailKind::Absent
     }
 
-    /// The rail can write, and takes writes.
+    /// Returns whether the rail can write and accepts writes.
     #[inline]
     pub fn writes(&self) -> bool {
         self.writes != RailWrites::None
@@ -240,7 +239,7 @@ impl RailAddr {
         out[RAIL_HEAD..RAIL_HEAD + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// The address of a known kind that is all of `b`, if what is common to all kinds is possible.
+    /// Reads an address of a known kind that fills `b`; `None` if a common field is impossible.
     fn read(kind: RailKind, b: &[u8]) -> Option<RailAddr> {
         if b.len() < RAIL_HEAD || b.len() > RAIL_MAX {
             return None;
@@ -262,7 +261,7 @@ impl RailAddr {
     }
 }
 
-/// Addresses one after another as a blob or a HELLO has them, checked.
+/// A checked sequence of addresses, as in a blob or a HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RailList<'a>(&'a [u8]);
 
@@ -270,8 +269,7 @@ impl<'a> RailList<'a> {
     /// No addresses.
     pub const EMPTY: RailList<'static> = RailList(&[]);
 
-    /// Writes `rails` to `out`, one after another, as long as the next one fits; absent ones are
-    /// left out.
+    /// Writes `rails` to `out`, one after another, while the next one fits; skips absent ones.
     pub fn write<'b>(out: &'b mut [u8], rails: &[RailAddr]) -> RailList<'b> {
         let mut at = 0;
         for rail in rails.iter().filter(|rail| rail.is_some()) {
@@ -284,8 +282,8 @@ impl<'a> RailList<'a> {
         RailList(&out[..at])
     }
 
-    /// The first `count` addresses in `b`; `None` if they are not all there, or one of a known kind
-    /// is not possible.
+    /// The first `count` addresses in `b`; `None` if some are missing or an address of a known kind
+    /// is invalid.
     pub(crate) fn read(b: &'a [u8], count: usize) -> Option<RailList<'a>> {
         let mut at = 0;
         for _ in 0..count {
@@ -298,7 +296,7 @@ impl<'a> RailList<'a> {
         Some(RailList(&b[..at]))
     }
 
-    /// The list that lies in `b`, up to the first address that is cut off.
+    /// The list in `b`, up to the first truncated address.
     pub fn of(b: &'a [u8]) -> RailList<'a> {
         let mut rest = b;
         while let Some((one, _)) = next(rest) {
@@ -307,7 +305,7 @@ impl<'a> RailList<'a> {
         RailList(&b[..b.len() - rest.len()])
     }
 
-    /// The list that is all of `b`, which one of these functions has written or checked.
+    /// The list that fills `b`, which one of these functions wrote or checked.
     pub(crate) fn of_checked(b: &'a [u8]) -> RailList<'a> {
         RailList(b)
     }
@@ -321,20 +319,20 @@ impl<'a> RailList<'a> {
         })
     }
 
-    /// The rails of kinds that this version knows.
+    /// The rails of known kinds.
     pub fn iter(&self) -> impl Iterator<Item = RailAddr> + 'a {
         self.all()
             .filter_map(|(one, kind)| RailAddr::read(RailKind::of(kind)?, one))
     }
 
-    /// The numbers of the kinds that it does not know, one for each such rail.
+    /// The kind numbers of rails whose kinds are unknown.
     pub fn unknown(&self) -> impl Iterator<Item = u8> + 'a {
         self.all()
             .map(|(_, kind)| kind)
             .filter(|kind| RailKind::of(*kind).is_none())
     }
 
-    /// How many addresses there are, of known kinds or not.
+    /// The number of addresses, of known and unknown kinds.
     pub fn count(&self) -> usize {
         self.all().count()
     }
@@ -345,7 +343,7 @@ impl<'a> RailList<'a> {
     }
 }
 
-/// The first address in `b`, and the number of its kind. (Kind 0 is no rail and stands nowhere.)
+/// The first address in `b`, and its kind's number. (Kind 0 means no rail and is never written.)
 fn next(b: &[u8]) -> Option<(&[u8], u8)> {
     let (&kind, &len) = b.first().zip(b.get(1))?;
     let one = b.get(..2 + len as usize)?;

@@ -1,4 +1,4 @@
-//! Packets of groups: parsing never panics, whatever comes; what is written is read back.
+//! Group packets: parsing never panics on any input, and written packets are read back.
 
 use marline_wire::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, Packet,
@@ -116,11 +116,11 @@ proptest! {
         if let Some((chunk, _, payload)) = read {
             prop_assert_eq!(payload.len(), chunk.len as usize);
             prop_assert!(payload.iter().enumerate().all(|(n, &b)| b == n as u8));
-            // A payload that was cut off is not one.
+            // A truncated payload is rejected.
             let cut = GroupPacket::parse(&bytes[..bytes.len() - 1], crc32c);
             prop_assert_eq!(cut.err(), Some(ParseError::Truncated));
         }
-        // An endpoint takes it for a stranger's packet at most.
+        // An endpoint would treat it as a packet for another endpoint.
         if let Ok(packet) = Packet::parse(&bytes, crc32c) {
             prop_assert_eq!(packet.header.dst_id, head.group);
         }
@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn random_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = GroupPacket::parse(&bytes, crc32c);
-        // And with all that is checked first put right.
+        // Again with all early checks satisfied.
         if bytes.len() >= GROUP_HEAD_LEN {
             let head_len = bytes.len() as u16;
             bytes[4] = VERSION;
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// Fields that are impossible, though the CRC is right.
+/// Impossible fields with a correct CRC.
 #[test]
 fn impossible_fields_are_malformed() {
     let head = GroupHead {

@@ -1,4 +1,4 @@
-//! Parsing never panics, whatever comes; what is written is read back.
+//! Parsing never panics on any input, and written packets are read back.
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const LIMIT: usize = 9_000;
 
-/// A CRC that always matches: what gets past the real one must not panic either.
+/// A CRC that always matches: inputs that pass the real one must not panic either.
 fn agree(packet: &[u8]) -> u32 {
     u32::from_le_bytes([packet[0], packet[1], packet[2], packet[3]])
 }
@@ -38,10 +38,10 @@ fn seal(bytes: &mut [u8], head_len: usize) {
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Damage to the version, to the head's length or to anything else in a head is damage: nobody is
-/// to be told that his library is of another version for it.
+/// A damaged version, head length or other head field counts as damage: a peer must not be reported
+/// as another version because of it.
 #[test]
-fn a_damaged_head_is_damaged_whichever_byte_it_is() {
+fn damage_to_any_head_byte_counts_as_damage() {
     let header = Header {
         algorithm: 1,
         dst_id: 2,
@@ -106,7 +106,7 @@ fn rail() -> impl Strategy<Value = RailAddr> {
         })
 }
 
-/// The rails of a HELLO, which lie outside of it.
+/// The rails of a HELLO, which borrows them.
 fn list(rails: &[RailAddr]) -> RailList<'static> {
     RailList::write(vec![0; HELLO_RAIL_BYTES_MAX].leak(), rails)
 }
@@ -155,7 +155,7 @@ fn ack() -> impl Strategy<Value = Frame> {
     })
 }
 
-/// A first fragment: whole granules, or all of the message.
+/// A first fragment: whole blocks, or the whole message.
 fn eager() -> impl Strategy<Value = Frame> {
     (head(), any::<u64>(), any::<u64>()).prop_map(|(head, cut, sum)| {
         let n = 1 + cut % granules(head.total);
@@ -180,7 +180,7 @@ fn data() -> impl Strategy<Value = Frame> {
     })
 }
 
-/// A fragment that may be longer than any packet, of a message with bytes.
+/// A fragment that may be longer than any packet, of a non-empty message.
 fn written() -> impl Strategy<Value = Frame> {
     let total = prop_oneof![1u64..3_000, 1u64..1 << 40];
     (any::<(u32, u8)>(), total, any::<(u64, u32)>(), any::<u64>()).prop_map(
@@ -283,7 +283,7 @@ fn header() -> impl Strategy<Value = Header> {
         )
 }
 
-/// Writes as many of the frames as fit, payloads filled with each frame's index.
+/// Writes as many frames as fit, with payloads filled with each frame's index.
 fn write(header: &Header, frames: &[Frame]) -> (Vec<u8>, Vec<Frame>) {
     let mut out = vec![0; LIMIT];
     let mut writer = HeadWriter::new(&mut out, LIMIT);
@@ -309,7 +309,7 @@ proptest! {
     fn random_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         parse(&bytes);
         if bytes.len() > 8 {
-            // Past the first checks.
+            // Passes the first checks.
             bytes[4] = marline_wire::VERSION;
             let head = (bytes.len() / 8 * 8) as u16;
             bytes[6..8].copy_from_slice(&head.to_le_bytes());
@@ -377,7 +377,7 @@ proptest! {
         let _ = Address::decode(&junk);
     }
 
-    /// A kind that this version does not know is passed over by its length, in blob and HELLO.
+    /// An unknown kind is skipped by its length, in blob and HELLO.
     #[test]
     fn unknown_kinds_are_skipped_and_told(
         h in header(), rails in proptest::collection::vec(rail(), 1..4),
@@ -428,7 +428,7 @@ fn hello_with(rails: RailList<'static>) -> Frame {
     })
 }
 
-/// An address over IPv4 takes 12 bytes, over IPv6 24; the shortest full verbs address 28.
+/// An IPv4 address takes 12 bytes, an IPv6 address 24; the shortest full verbs address 28.
 #[test]
 fn the_blob_holds_two_rails_of_any_usual_kind_and_four_of_ipv4() {
     let of = |kind, len| {
@@ -454,7 +454,7 @@ fn the_blob_holds_two_rails_of_any_usual_kind_and_four_of_ipv4() {
 }
 
 #[test]
-fn what_is_no_address_says_why() {
+fn invalid_addresses_give_a_reason() {
     let rail = |kind| {
         let mut addr = RailAddr::new(kind, &[1; 7]);
         addr.datagram_max = 1_472;

@@ -1,4 +1,4 @@
-//! Intel's ISA-L where the machine has it (Debian: `libisal2`), loaded at run time.
+//! Intel's ISA-L, loaded at run time if installed (Debian: `libisal2`).
 
 use std::ffi::{c_int, c_uint, CStr};
 
@@ -7,14 +7,14 @@ type Crc64 = unsafe extern "C" fn(u64, *const u8, u64) -> u64;
 /// Its `crc32_iscsi`: bytes, length, initial register.
 type Crc32 = unsafe extern "C" fn(*const u8, c_int, c_uint) -> c_uint;
 
-/// The calls that do the same job as ours. Its 2.30 has no CRC-64/NVME; the ECMA polynomial's
-/// kernel is the same with other constants.
+/// The functions to compare with. ISA-L 2.30 has no CRC-64/NVME; the ECMA polynomial's kernel is
+/// the same with other constants.
 pub(crate) struct Isal {
     pub(crate) crc64_ecma: Crc64,
     pub(crate) crc32_iscsi: Crc32,
 }
 
-/// ISA-L, or nothing where it is not installed.
+/// ISA-L, or `None` if it is not installed.
 pub(crate) fn load() -> Option<Isal> {
     // SAFETY: the names and types are those of ISA-L's crc64.h and crc.h; it stays loaded.
     unsafe {

@@ -1,4 +1,4 @@
-//! The jobs that are timed: our sums and copies, plain copies, and libraries that do the same.
+//! The timed jobs: our sums and copies, plain copies, and other libraries.
 
 use crate::isal;
 use marline_checksum::{
@@ -6,10 +6,10 @@ use marline_checksum::{
 };
 use std::hint::black_box;
 
-/// Does its work on `len` bytes from the second to the first pointer, which are valid for it.
+/// Processes `len` bytes from the second to the first pointer, which are valid for that length.
 pub(crate) type Work = Box<dyn Fn(*mut u8, *const u8, usize) -> u64>;
 
-/// One thing to time.
+/// A job to time.
 pub(crate) struct Job {
     /// An algorithm of ours, or a library and its algorithm.
     pub(crate) name: String,
@@ -55,7 +55,7 @@ pub(crate) fn plain() -> Vec<Job> {
     ]
 }
 
-/// An algorithm of ours in all ways.
+/// An algorithm of ours in all variants.
 pub(crate) fn ours(algorithm: Algorithm) -> Vec<Job> {
     let with = move |mode, variant| -> Work {
         Box::new(move |dst, src, len| {
@@ -101,8 +101,8 @@ pub(crate) fn ours(algorithm: Algorithm) -> Vec<Job> {
     ]
 }
 
-/// A library's sum, alone and as its user would copy with it: memcpy of a block that stays in L1,
-/// then its sum.
+/// A library's sum, alone and combined with copying in the usual way: memcpy of a block that stays
+/// in L1, then its sum.
 fn library<S: Copy + 'static>(
     name: &str,
     start: S,
@@ -131,14 +131,14 @@ fn library<S: Copy + 'static>(
     ]
 }
 
-/// A library without a state that can be continued and copied: only its sum.
+/// A library whose state cannot be continued and copied: only its sum.
 fn library_sum(name: &str, of: impl Fn(&[u8]) -> u64 + 'static) -> Vec<Job> {
     // SAFETY: a job's buffers are valid.
     let work: Work = Box::new(move |_, src, len| of(unsafe { bytes(src, len) }));
     vec![Job::new(name, "sum", work)]
 }
 
-/// Libraries that do the same job.
+/// Libraries to compare with.
 pub(crate) fn rivals() -> Vec<Job> {
     use crc_fast::{CrcAlgorithm, Digest};
     let fast = |name, algorithm| {

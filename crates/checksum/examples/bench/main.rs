@@ -1,13 +1,13 @@
-//! Speed of sums and of copy-and-sum against plain copies and against other libraries, as CSV on
-//! standard output, and on standard error how the project's goals were met.
+//! Benchmarks sums and copy-and-sum against plain copies and other libraries, as CSV on standard
+//! output, and reports on standard error whether the project's goals are met.
 //!
 //! `cargo run --release -p marline-checksum --example bench -- [--rivals] [--sizes A,B] [name
 //! ...]`; without names, our algorithms of strength medium and above. One core: pin it
 //! (`taskset -c 1`).
 //!
-//! All take turns, in rounds. A round counts when glibc's memcpy was as fast at its start as at its
-//! end, and of those only the calm ones: within a tenth of the fastest (a neighbour on the same
-//! core makes all slower, and not alike). A figure is the median over rounds, and so is a ratio.
+//! All jobs take turns, in rounds. A round counts if glibc's memcpy was as fast at its start as at
+//! its end, and only the calm rounds are used: those within a tenth of the fastest (a neighbour on
+//! the same core slows all jobs, but not equally). Each figure and ratio is the median over rounds.
 
 mod isal;
 mod jobs;
@@ -35,20 +35,20 @@ const SIZES: [usize; 16] = [
     64 << 20,
     256 << 20,
 ];
-/// Where the destination starts in a line: whole, and as behind a packet header.
+/// Offset of the destination within a cache line: aligned, and as after a packet header.
 const OFFSETS: [usize; 2] = [0, 16];
-/// From here on one offset, as the stores of all are aligned by then.
+/// Above this size only one offset is measured, as all kernels align their stores there.
 const ONE_OFFSET_BYTES: usize = 4 << 20;
-/// Calm rounds wanted, and rounds after which to take what there is.
+/// Calm rounds wanted, and the maximum of rounds.
 const CALM_ROUNDS: usize = 9;
 const MOST_ROUNDS: usize = 30;
-/// A sample is so many bytes (or calls, if that is less): 0.1 ms and more.
+/// Bytes per sample (or calls, if that is less): 0.1 ms and more.
 const SAMPLE_BYTES: usize = 8 << 20;
 const SAMPLE_CALLS: usize = 4000;
-/// Huge pages, as `marline`'s pools and most large buffers of applications have.
+/// Huge pages, as used by `marline`'s pools and most large buffers of applications.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Memory of huge pages where the kernel gives them, filled.
+/// Filled memory, of huge pages if the kernel provides them.
 struct Room(*mut u8, usize);
 
 impl Room {
@@ -78,16 +78,16 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and nobody has it any more.
+        // SAFETY: mapped in `new`, and no longer in use.
         unsafe { libc::munmap(self.0.cast(), self.1) };
     }
 }
 
-/// Nanoseconds per call: per round, per job, and memcpy's once more at the end of the round.
+/// Nanoseconds per call: per round, per job, and for memcpy again at the end of the round.
 fn measure(jobs: &[Job], dst: *mut u8, src: *const u8, len: usize) -> Vec<Vec<f64>> {
     let calls = (SAMPLE_BYTES / len).clamp(1, SAMPLE_CALLS);
     let time = |job: &Job| {
-        // The last job may have left the buffers in another cache, and the predictor elsewhere.
+        // The last job may have left the buffers in another cache, and other branch predictions.
         for _ in 0..calls.div_ceil(10) {
             black_box((job.work)(dst, src, len));
         }
@@ -104,7 +104,7 @@ fn measure(jobs: &[Job], dst: *mut u8, src: *const u8, len: usize) -> Vec<Vec<f6
     calm(&rounds)
 }
 
-/// The rounds that were steady, and as fast as the fastest; all if none was.
+/// The rounds that were steady and nearly as fast as the fastest; all if there are none.
 fn calm(rounds: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let steady: Vec<_> = rounds
         .iter()
@@ -128,7 +128,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     v[v.len() / 2]
 }
 
-/// The project's goals: (bytes from, to, algorithm, at least this part, of which plain copy).
+/// The project's goals: (bytes from, to, algorithms, minimum ratio, baseline plain copy).
 const MARKS: [(usize, usize, &[Algorithm], f64, &str); 4] = [
     (32 << 10, usize::MAX, STRONG, 0.97, "best plain copy"),
     (64 << 20, usize::MAX, STRONG, 1.5, "glibc's memcpy"),
@@ -136,7 +136,7 @@ const MARKS: [(usize, usize, &[Algorithm], f64, &str); 4] = [
     (4096, 4096, &[Algorithm::AesLanes], 0.95, "best plain copy"),
 ];
 
-/// Of which one is the default, by processor.
+/// The algorithms of which one is the default, depending on the processor.
 const STRONG: &[Algorithm] = &[Algorithm::Crc64Nvme, Algorithm::Crc64Nh];
 
 fn judge(name: &str, len: usize, offset: usize, of_best: f64, of_memcpy: f64) {
@@ -159,7 +159,7 @@ fn judge(name: &str, len: usize, offset: usize, of_best: f64, of_memcpy: f64) {
 
 fn rows(jobs: &[Job], plains: usize, dst: *mut u8, src: *const u8, len: usize, offset: usize) {
     let rounds = measure(jobs, dst, src, len);
-    // One plain copy is the best at this size; the best of each round would be a race of luck.
+    // The best plain copy at this size over all rounds; the best of each round would be biased.
     let at = |i: usize| median(rounds.iter().map(|r| r[i]));
     let best = (0..plains)
         .min_by(|a, b| at(*a).total_cmp(&at(*b)))
@@ -233,7 +233,7 @@ fn main() {
         let (from, room) = (Room::new(len), Room::new(len + 4096));
         for offset in OFFSETS {
             if offset == 0 || len < ONE_OFFSET_BYTES {
-                // Half a page from the source's place, so that stores do not meet loads.
+                // Half a page from the source's offset, so that stores do not alias loads.
                 let dst = room.aligned().wrapping_add(2048 + offset);
                 rows(&jobs, plains, dst, from.aligned(), len, offset);
             }

@@ -1,11 +1,11 @@
-//! Measures what the algorithms detect: an exhaustive search for the CRCs, counted misses for all.
+//! Measures what the algorithms detect: an exhaustive search for the CRCs, sampled misses for all.
 //!
 //! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two tables as
-//! CSV. The first says for each CRC and payload length up to how many bit errors none goes
-//! undetected (tried: 2 to 5, more only where it takes seconds). With `long` it is instead one
-//! line: up to which length CRC-64/NVME detects all patterns of 4 (a minute). The second counts,
-//! over `packets` corrupted packets (default 20000) for each kind of error, those that each
-//! algorithm takes for good.
+//! CSV. The first contains, for each CRC and payload length, the number of bit errors up to which
+//! every error is detected (2 to 5 are tried; more only where that takes seconds). With `long` it
+//! is instead one line: the length up to which CRC-64/NVME detects all patterns of 4 errors (a
+//! minute). The second counts, over `packets` corrupted packets (default 20000) for each kind of
+//! error, those that each algorithm accepts.
 
 mod random;
 mod zech;
@@ -19,7 +19,7 @@ const PAYLOAD_BYTES: usize = 1344;
 /// CRC-64/NVME's polynomial, reflected.
 const NVME: u64 = 0x9a6c_9329_ac4b_c9b5;
 
-/// Parts that the search for five errors is cut into, to hold a part of the pairs in memory.
+/// Parts of the search for five errors, so that only a part of the pairs is in memory.
 const SLICES: u64 = 16;
 
 /// x^i modulo the reflected polynomial, for i below `bits`.
@@ -33,7 +33,7 @@ fn powers(poly: u64, top: u64, bits: usize) -> Vec<u64> {
     out
 }
 
-/// Membership among the powers: a bitmap in cache says no most of the time.
+/// The set of the powers: a bitmap in cache answers most queries negatively.
 struct Set {
     bitmap: Vec<u64>,
     sorted: Vec<u64>,
@@ -66,13 +66,15 @@ impl Set {
     }
 }
 
-/// Some three powers and x^0 cancel. An undetected pattern can be moved so that it starts at x^0.
+/// Returns whether three powers and x^0 cancel. Any undetected pattern can be shifted to start at
+/// x^0.
 fn four(p: &[u64], set: &Set) -> bool {
     let pairs = |i: usize| p[i + 1..].iter().any(|b| set.has(p[0] ^ p[i] ^ b));
     (1..p.len()).any(pairs)
 }
 
-/// Some four powers and x^0 cancel: pairs against pairs, a slice of their values at a time.
+/// Returns whether four powers and x^0 cancel: pairs against pairs, a slice of their values at a
+/// time.
 fn five(p: &[u64]) -> bool {
     (0..SLICES).any(|slice| {
         let mut seen = Vec::new();
@@ -93,7 +95,7 @@ fn five(p: &[u64]) -> bool {
     })
 }
 
-/// Pairs outside the slice that meet it after adding x^0.
+/// Returns whether pairs outside the slice match one in it after adding x^0.
 fn cross(p: &[u64], set: &Set, slice: u64) -> bool {
     p.iter().enumerate().skip(1).any(|(i, a)| {
         let values = p[i + 1..].iter().map(|b| a ^ b ^ p[0]);
@@ -102,7 +104,7 @@ fn cross(p: &[u64], set: &Set, slice: u64) -> bool {
 }
 
 /// Payload lengths and the numbers of errors tried: fragments of one packet of an Ethernet of 1500
-/// bytes, the largest UDP payload there, of 9000 bytes, of a super-packet, and far beyond.
+/// bytes, the largest UDP payload there, that of 9000 bytes, of a super-packet, and far beyond.
 const SEARCHES: [(usize, u32); 5] = [
     (PAYLOAD_BYTES, 5),
     (1472, 5),
@@ -139,14 +141,14 @@ fn search(searches: &[(usize, u32)]) {
     }
 }
 
-/// Payload up to which four flips are looked for. Some pattern of four can be expected to pass from
-/// 600,000 bytes on, where there are 2^64 of them.
+/// Payload up to which four flips are searched. An undetected pattern of four can be expected from
+/// 600,000 bytes on, where there are 2^64 patterns.
 const LONG_BYTES: usize = 64 << 10;
 
 fn longest() {
     println!("crc,all_errors_of_up_to_bits_detected,up_to_payload_bytes,first_that_passes");
     match zech::shortest(NVME, 8 * LONG_BYTES + 64) {
-        // The pattern's bits, sum included, fit no payload of fewer bytes than this.
+        // The pattern's bits, sum included, do not fit into a payload of fewer bytes than this.
         Some(pattern) => {
             let last = pattern.iter().max().copied().unwrap_or(0) as usize;
             let bytes = (last - 64) / 8;
@@ -227,7 +229,7 @@ fn count(packets: usize) {
         let mut missed = vec![0usize; algorithms.len()];
         let mut corrupted = 0;
         while corrupted < packets {
-            // Counters and noise by turns: small numbers are what sums see most of.
+            // Alternates counters and noise: most sums are weakest on small numbers.
             let small = corrupted % 2 == 0;
             let good: Vec<u8> = (0..PAYLOAD_BYTES)
                 .map(|i| {

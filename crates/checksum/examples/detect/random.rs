@@ -1,6 +1,6 @@
-//! Numbers for errors, for this example and for `tests/lanes.rs`.
+//! Random numbers for errors, for this example and for `tests/lanes.rs`.
 
-/// Xorshift; from one seed, not 0, come the same numbers in each run.
+/// Xorshift; a seed other than 0 always gives the same numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,11 +1,11 @@
-//! All patterns of four flips at once, by logarithms.
+//! Finds patterns of four undetected flips with discrete logarithms.
 //!
-//! CRC-64/NVME's polynomial P is primitive (checked below), so every power sum modulo P is a power
-//! of x itself: 1 + x^d = x^L(d), L being Zech's logarithm. A pattern x^0 + x^a + x^b + x^c with
-//! 0 < a and 0 < b < c passes if 1 + x^a = x^b (1 + x^(c - b)), that is if L(a) - L(c - b) = b. So
-//! it takes one logarithm per bit of length, a sort, and a look at neighbours, instead of a look at
-//! each pair of bits. Logarithms are cheap, as 2^64 - 1 has no prime factor above 6,700,417
-//! (Pohlig and Hellman).
+//! CRC-64/NVME's polynomial P is primitive (checked below), so every sum of powers modulo P is a
+//! power of x itself: 1 + x^d = x^L(d), where L is Zech's logarithm. A pattern x^0 + x^a + x^b +
+//! x^c with 0 < a and 0 < b < c is undetected if 1 + x^a = x^b (1 + x^(c - b)), that is if L(a) -
+//! L(c - b) = b. So the search takes one logarithm per bit of length, a sort, and a comparison of
+//! neighbours, instead of all pairs of bits. Logarithms are cheap, as 2^64 - 1 has no prime factor
+//! above 6,700,417 (Pohlig and Hellman).
 
 use std::collections::HashMap;
 
@@ -58,12 +58,12 @@ impl Field {
 /// Logarithms to the base x.
 struct Logarithms {
     field: Field,
-    /// For each prime q: the powers of x^(ORDER / q), and what a remainder modulo q counts for.
+    /// For each prime q: the powers of x^(ORDER / q), and the weight of a remainder modulo q.
     parts: Vec<(u64, HashMap<u64, u32>, u64)>,
 }
 
 impl Logarithms {
-    /// Panics unless x generates all of the field but 0: that is what the rest stands on.
+    /// Panics unless x generates all of the field but 0, which the method requires.
     fn new(lower: u64) -> Logarithms {
         let field = Field::new(lower);
         assert_eq!(field.power(2, ORDER), 1, "x has another order");
@@ -100,8 +100,9 @@ impl Logarithms {
     }
 }
 
-/// Two to four bits, the first of them 0, and the last below `bits`, whose flips cancel modulo the
-/// polynomial (reflected, 64 bits): the pattern that ends first. Nothing if none does.
+/// Two to four bits, the first of them 0 and the last below `bits`, whose flips cancel modulo the
+/// polynomial (reflected, 64 bits): the pattern with the smallest last bit. `None` if there is
+/// none.
 pub fn shortest(reflected: u64, bits: usize) -> Option<Vec<u64>> {
     let logarithms = Logarithms::new(reflected.reverse_bits());
     let field = &logarithms.field;
@@ -120,7 +121,7 @@ pub fn shortest(reflected: u64, bits: usize) -> Option<Vec<u64>> {
     let mut found: Vec<Vec<u64>> = three.map(|(b, d)| vec![0, *b, *d]).collect();
     zech.sort_unstable();
     for (i, (low, inner)) in zech.iter().enumerate() {
-        // Differences are modulo the order: what follows the last is the first again.
+        // Differences are modulo the order: the first logarithm follows the last.
         let after = zech[i + 1..].iter().chain(&zech[..i]);
         let near = after.map(|(high, outer)| (high.wrapping_sub(*low), high < low, outer));
         // Modulo 2^64 - 1 a difference that wraps is one less than modulo 2^64.

@@ -18,7 +18,7 @@ pub(super) unsafe fn groups<V: Vector, S: Store>(
 ) {
     // SAFETY: blocks end at or before `len`.
     unsafe {
-        // No closure: it would lack the features, and stay a call.
+        // No closure: it would lack the target features and not be inlined.
         let mut v = [V::of([0, 0]); 16];
         for (v, lane) in v.iter_mut().zip(&lanes.0) {
             *v = V::load(lane.as_ptr());
@@ -67,7 +67,7 @@ pub(super) unsafe fn length<V: Vector>(len: u64) -> V {
     unsafe { V::of([len, 0]).multiply_low(V::of([LENGTH_KEY, 0])) }
 }
 
-/// A sum of products, 127 bits, in the field.
+/// Reduces a sum of products, 127 bits, in the field.
 ///
 /// # Safety
 /// The CPU has the features of `V`.
@@ -77,7 +77,7 @@ pub(super) unsafe fn reduce<V: Vector>(v: V) -> u64 {
     unsafe {
         let k = V::of([0, FIELD]);
         let once = v.multiply_high(k);
-        // At most four bits of that lie above the 64th.
+        // At most four bits of `once` lie above the 64th.
         let twice = once.multiply_high(k);
         v.xor(once).xor(twice).halves()[0]
     }

@@ -1,17 +1,17 @@
-//! CRC-32C with the instruction for it, for packet heads and other short data.
+//! CRC-32C by its instruction, for packet heads and other short data.
 //!
-//! The instruction takes two or three cycles and a new one starts each cycle, so three lanes run
-//! side by side; a carry-less product moves the first two to the end of the third.
+//! The instruction has a latency of two or three cycles and starts every cycle, so three lanes run
+//! side by side; a carry-less product advances the first two to the end of the third.
 
 use super::vector::Vector;
 use crate::crc::{x_power, Castagnoli, Poly};
 
-/// Below this three lanes cost more than they gain.
+/// For shorter data, three lanes cost more than they gain.
 const LANES_MIN_BYTES: usize = 96;
-/// The longest lane, in words; longer data is taken in several rounds.
+/// Most words per lane; longer data is processed in several rounds.
 const LANE_MAX_WORDS: usize = 64;
 
-/// `SHIFT[k]` moves a register on by `k` words: x^(64k-33), as product and instruction add x^33.
+/// `SHIFT[k]` advances a register by `k` words: x^(64k-33), as product and instruction add x^33.
 static SHIFT: [u32; 2 * LANE_MAX_WORDS + 1] = {
     let mut t = [0u32; 2 * LANE_MAX_WORDS + 1];
     let mut k = 1;
@@ -84,7 +84,7 @@ unsafe fn lanes<V: Vector>(state: u32, bytes: &[u8], words: usize) -> u32 {
     }
 }
 
-/// The operand with which the instruction moves `state` on by `words` words.
+/// The operand with which the instruction advances `state` by `words` words.
 ///
 /// # Safety
 /// The CPU has the features of `V`.

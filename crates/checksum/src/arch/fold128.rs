@@ -5,7 +5,7 @@ use crate::crc::{update_portable, Poly};
 use crate::prefetch;
 use crate::store::Store;
 
-/// Rotations and masks by 0..=15 bytes are windows of these.
+/// Rotations and masks by 0..=15 bytes are windows of these tables.
 static TURN: [u8; 32] = {
     let mut t = [0; 32];
     let mut i = 0;
@@ -25,13 +25,13 @@ static LAST: [u8; 32] = {
     t
 };
 
-/// How far ahead of the loads the streaming loop prefetches.
+/// Prefetch distance in bytes of the streaming loop.
 const PREFETCH_BYTES: usize = 1024;
 
-/// Below this eight accumulators cost more to bring together than they gain.
+/// For shorter data, merging eight accumulators costs more than they gain.
 const EIGHT_MIN_BYTES: usize = 256;
 
-/// Adds `len` bytes at `src` to `state`, and stores them at `dst` as `S` says.
+/// Adds `len` bytes at `src` to `state` and stores them at `dst` according to `S`.
 ///
 /// # Safety
 /// The CPU has the features of `V`. `src` is readable for `len` bytes; if `S` stores, `dst` is
@@ -63,7 +63,7 @@ pub(super) unsafe fn update<V: Vector, P: Poly, S: Store>(
     }
 }
 
-/// Takes the bytes from `done` on into an accumulator, block by block, and reduces it.
+/// Folds the bytes from `done` on into an accumulator, block by block, and reduces it.
 ///
 /// # Safety
 /// As [`update`]; `done` is at least 16.
@@ -90,7 +90,7 @@ pub(super) unsafe fn rest<V: Vector, P: Poly, S: Store>(
     }
 }
 
-/// The main loop: four accumulators, or eight before them; merged at the end.
+/// The main loop: four accumulators, preceded by eight if that is faster; merged at the end.
 #[inline(always)]
 unsafe fn quads<V: Vector, P: Poly, S: Store>(
     first: V,
@@ -98,7 +98,7 @@ unsafe fn quads<V: Vector, P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> (V, usize) {
-    // SAFETY: `len` is at least 64 and every block taken ends at or before it.
+    // SAFETY: `len` is at least 64 and every block ends at or before it.
     unsafe {
         let k = V::of(P::FOLD_512);
         let (mut acc, mut done);
@@ -122,7 +122,7 @@ unsafe fn quads<V: Vector, P: Poly, S: Store>(
     }
 }
 
-/// 128 bytes per turn.
+/// 128 bytes per iteration.
 #[inline(always)]
 unsafe fn eights<V: Vector, P: Poly, S: Store>(
     first: V,
@@ -130,7 +130,7 @@ unsafe fn eights<V: Vector, P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> ([V; 8], usize) {
-    // SAFETY: `len` is at least 128 and every block taken ends at or before it.
+    // SAFETY: `len` is at least 128 and every block ends at or before it.
     unsafe {
         let k = V::of(P::FOLD_1024);
         let mut acc = take_all::<V, S, 8>(src, dst, 0);
@@ -154,7 +154,7 @@ unsafe fn tail<V: Vector, P: Poly, S: Store>(
     count: usize,
 ) -> V {
     // SAFETY: windows of 16 inside the 32-byte tables, as `count` is 1..=15; the data's last 16
-    // bytes exist. The bytes to store come from the very load that is summed.
+    // bytes exist. The stored bytes come from the load that is summed.
     unsafe {
         let turn = V::load(TURN.as_ptr().add(count));
         let mask = V::load(LAST.as_ptr().add(count));
@@ -171,14 +171,14 @@ unsafe fn tail<V: Vector, P: Poly, S: Store>(
     }
 }
 
-/// `N` blocks one after the other.
+/// `N` consecutive blocks.
 #[inline(always)]
 unsafe fn take_all<V: Vector, S: Store, const N: usize>(
     src: *const u8,
     dst: *mut u8,
     at: usize,
 ) -> [V; N] {
-    // SAFETY: the callers take only whole blocks inside the buffers.
+    // SAFETY: the callers access only whole blocks inside the buffers.
     unsafe {
         if S::STREAM {
             for line in 0..N / 4 {
@@ -195,7 +195,8 @@ unsafe fn take_all<V: Vector, S: Store, const N: usize>(
 
 #[inline(always)]
 unsafe fn take<V: Vector, S: Store>(src: *const u8, dst: *mut u8, at: usize) -> V {
-    // SAFETY: the callers take only whole blocks inside the buffers; `S` says what `dst` must be.
+    // SAFETY: the callers access only whole blocks inside the buffers; `S` determines the
+    // requirements for `dst`.
     unsafe {
         let v = V::load(src.add(at));
         if S::STREAM {
@@ -207,7 +208,7 @@ unsafe fn take<V: Vector, S: Store>(src: *const u8, dst: *mut u8, at: usize) -> 
     }
 }
 
-/// Moves each accumulator on by the distance of `k` and adds its block.
+/// Advances each accumulator by the distance of `k` and adds its block.
 #[inline(always)]
 unsafe fn fold_all<V: Vector, const N: usize>(mut acc: [V; N], k: V, blocks: [V; N]) -> [V; N] {
     for (acc, block) in acc.iter_mut().zip(blocks) {
@@ -217,7 +218,7 @@ unsafe fn fold_all<V: Vector, const N: usize>(mut acc: [V; N], k: V, blocks: [V;
     acc
 }
 
-/// Moves an accumulator on by the distance of `k` and adds what is there.
+/// Advances an accumulator by the distance of `k` and adds the next block.
 ///
 /// # Safety
 /// The CPU has the features of `V`.

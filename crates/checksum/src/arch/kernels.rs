@@ -1,9 +1,9 @@
-//! The 128-bit kernels for one kind of vector, as functions with its CPU features.
+//! The 128-bit kernels for one vector type, as functions with its CPU features.
 
 /// The 128-bit kernels for one implementation of [`Vector`], compiled with its features.
 macro_rules! kernels {
     ($vector:ty $(, $features:literal)?) => {
-        /// Adds `len` bytes at `src` to a CRC register, and stores them at `dst` as `S` says.
+        /// Adds `len` bytes at `src` to a CRC register and stores them at `dst` according to `S`.
         ///
         /// # Safety
         /// The CPU has the features named. `src` is readable for `len` bytes; if `S` stores, `dst`
@@ -19,7 +19,7 @@ macro_rules! kernels {
             unsafe { crate::arch::fold128::update::<$vector, P, S>(state, src, dst, len) }
         }
 
-        /// Adds bytes to a CRC-32C register by the instruction for it.
+        /// Adds bytes to a CRC-32C register by the CRC-32C instruction.
         ///
         /// # Safety
         /// The CPU has the features named.
@@ -46,7 +46,7 @@ macro_rules! kernels {
             unsafe { lanes::<$vector, Single, S>(products, dst, src, len) }
         }
 
-        /// The remainder of products after the words of an incomplete lane, if there are any.
+        /// The remainder of products after the words of an incomplete lane, if any.
         ///
         /// # Safety
         /// The CPU has the features named.

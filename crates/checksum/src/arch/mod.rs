@@ -1,7 +1,7 @@
-//! Kernels for particular CPUs; everything has a portable form outside this module.
+//! Kernels for particular CPUs; every algorithm has a portable form outside this module.
 //!
 //! The 128-bit kernels are written once, over a [`vector::Vector`]; `narrow` has them for the
-//! architecture there is.
+//! target architecture.
 
 mod aes128;
 mod crc32c;
@@ -20,7 +20,7 @@ pub(crate) use aarch64::neon as narrow;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::sse as narrow;
 
-// Where there are instructions, only some of it is wanted.
+// With hardware kernels only parts of it are used.
 #[cfg_attr(not(any(test, miri)), allow(dead_code))]
 pub(crate) mod soft;
 #[cfg(any(

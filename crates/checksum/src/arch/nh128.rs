@@ -1,4 +1,4 @@
-//! The kernels of `crate::nh`, written once over what multiplies lanes.
+//! The kernels of `crate::nh`, written once over a way to multiply lanes.
 
 use super::fold128::{fold, reduce};
 use super::vector::Vector;
@@ -6,16 +6,16 @@ use crate::crc::{Nvme, Poly};
 use crate::lanes::nh::{last, Products, BLOCK_LANES, KEYS, LANE};
 use crate::store::Store;
 
-/// How lanes are multiplied.
+/// A way to multiply lanes.
 pub(super) trait Multiply<V> {
-    /// Adds to `sum` the products of `len` bytes of lanes, all of one block, of which the first is
-    /// its lane `lane`; stores them as `S` says.
+    /// Adds to `sum` the products of `len` bytes of lanes, all of one block, beginning with its
+    /// lane `lane`; stores them according to `S`.
     ///
     /// # Safety
-    /// As [`lanes`]; `lane` and what follows it are lanes of a block.
+    /// As [`lanes`]; `lane` and the following lanes are within a block.
     unsafe fn add<S: Store>(sum: V, lane: usize, dst: *mut u8, src: *const u8, len: usize) -> V;
 
-    /// Adds whole blocks, `len` bytes, to those before.
+    /// Adds whole blocks, `len` bytes, to earlier ones.
     ///
     /// # Safety
     /// As [`lanes`]; `len` is a multiple of a block.
@@ -34,7 +34,7 @@ impl<V: Vector> Multiply<V> for Single {
         src: *const u8,
         len: usize,
     ) -> V {
-        // SAFETY: lanes end at or before `len`, and there are constants for each.
+        // SAFETY: lanes end at or before `len`, and each has a constant.
         unsafe {
             let keys = KEYS.0.as_ptr().add(2 * lane).cast::<u8>();
             let mut at = 0;
@@ -114,13 +114,13 @@ pub(super) unsafe fn lanes<V: Vector, M: Multiply<V>, S: Store>(
     }
 }
 
-/// The remainder after the words of the last incomplete lane, if there are any.
+/// The remainder after the words of an incomplete last lane, if any.
 ///
 /// # Safety
 /// The CPU has the features of `V`.
 #[inline(always)]
 pub(super) unsafe fn rest<V: Vector>(products: &Products, words: Option<[u64; 2]>) -> u64 {
-    // SAFETY: the caller's contract; there is a lane left in the block that is not complete.
+    // SAFETY: the caller's contract; the incomplete block has a free lane.
     unsafe {
         let (mut blocks, mut open) = (V::of(products.blocks), V::of(products.open));
         if let Some(words) = words {
@@ -146,7 +146,7 @@ unsafe fn product<V: Vector>(words: [u64; 2], lane: usize) -> V {
     }
 }
 
-/// The remainder of all of it.
+/// The remainder of all bytes.
 ///
 /// # Safety
 /// As [`lanes`], for any `len`.
@@ -158,7 +158,7 @@ pub(super) unsafe fn whole<V: Vector, M: Multiply<V>, S: Store>(
 ) -> u64 {
     let mut products = Products::default();
     let done = len - len % LANE;
-    // SAFETY: the caller's contract in two parts; a lane after less than a block is one of it.
+    // SAFETY: the caller's contract in two parts; less than a block leaves a lane for the rest.
     unsafe {
         let to = dst.wrapping_add(done);
         if len < BLOCK {

@@ -1,6 +1,6 @@
-//! The 128-bit kernels without any instruction for them: never the quickest way, but they show
-//! (under Miri, too) that the kernels touch no other memory than they may, and products of pairs
-//! have no other portable form.
+//! The 128-bit kernels without special instructions: never the fastest, but they show (also under
+//! Miri) that the kernels stay within their memory, and products of pairs have no other portable
+//! form.
 
 use super::kernels::kernels;
 use super::vector::Vector;
@@ -18,7 +18,7 @@ fn product(a: u64, b: u64) -> Soft {
 }
 
 impl Vector for Soft {
-    // As many as there are ways through the kernels.
+    // Covers all paths of the kernels.
     const EIGHT: bool = true;
 
     unsafe fn load(from: *const u8) -> Soft {
@@ -103,7 +103,7 @@ mod tests {
     use crate::store::{Cached, Store, Streaming, Sum};
     use crate::tier::Tier;
 
-    /// Around the sizes of blocks, of loops and of lanes; fewer where each step is interpreted.
+    /// Around the sizes of blocks, loops and lanes; fewer under an interpreter.
     fn lengths() -> Vec<usize> {
         match cfg!(miri) {
             true => vec![0, 1, 15, 16, 17, 95, 103, 287],
@@ -115,7 +115,7 @@ mod tests {
         (0..len).map(|i| (i * 37 + i / 11) as u8).collect()
     }
 
-    /// Memory that begins where a register may be streamed, and ends where the data ends.
+    /// Memory aligned for streaming at its start that ends with the data.
     fn aligned(len: usize) -> (Vec<u8>, usize) {
         let memory = vec![0; len + 15];
         let at = memory.as_ptr().align_offset(16).min(15);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_is_what_the_tables_say() {
+    fn folding_matches_the_tables() {
         for len in lengths() {
             let bytes = data(len);
             check_fold::<Nvme, Sum>(&bytes);
@@ -164,7 +164,7 @@ mod tests {
         let mut copy = vec![0; bytes.len()];
         let mut want = AesLanes::new(5);
         let mut lanes = want.lanes;
-        // SAFETY: both are as long as is said; no features are needed.
+        // SAFETY: both have the stated length; no features are needed.
         let got = unsafe {
             let (src, len) = (bytes.as_ptr(), bytes.len());
             want.groups::<Sum>(Tier::Portable, std::ptr::null_mut(), src, len);

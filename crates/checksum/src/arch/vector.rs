@@ -1,13 +1,12 @@
-//! The instructions that the 128-bit kernels need of a processor.
+//! The processor instructions used by the 128-bit kernels.
 
-/// 16 bytes in a register, little endian, and the instructions on them.
+/// 16 bytes in a register, little endian, with the instructions on them.
 ///
 /// # Safety
-/// Of every function: the CPU has the features that the implementation names.
+/// For every function: the CPU has the features that the implementation names.
 pub(crate) trait Vector: Copy {
-    /// True if folding is quicker with eight accumulators than with four: the processor has
-    /// registers for them, and starts more than one multiplication per cycle or takes long for
-    /// each.
+    /// True if folding is faster with eight accumulators than with four: the processor has enough
+    /// registers, and starts more than one multiplication per cycle or has a long latency.
     const EIGHT: bool;
 
     /// # Safety
@@ -16,7 +15,7 @@ pub(crate) trait Vector: Copy {
     /// # Safety
     /// 16 bytes are writable at `to`.
     unsafe fn store(self, to: *mut u8);
-    /// Stores past the caches, where there are such stores.
+    /// Stores past the caches, if the processor can.
     ///
     /// # Safety
     /// As [`Vector::store`], and `to` is aligned to 16 bytes.
@@ -33,16 +32,16 @@ pub(crate) trait Vector: Copy {
     unsafe fn multiply_high(self, by: Self) -> Self;
     /// Carry-less product of its low half and its high half.
     unsafe fn multiply_halves(self) -> Self;
-    /// AES's SubBytes, ShiftRows, MixColumns, and then the key.
+    /// AES's SubBytes, ShiftRows and MixColumns, then the addition of the key.
     unsafe fn round(self, key: Self) -> Self;
-    /// The bytes that `indices`, each below 16, name.
+    /// Selects bytes by `indices`, each below 16.
     unsafe fn pick(self, indices: Self) -> Self;
-    /// Where `mask` has bytes of ones, `other`'s bytes; where it has zeros, its own.
+    /// Takes `other`'s bytes where `mask` is all ones, and its own where `mask` is zero.
     unsafe fn replace(self, other: Self, mask: Self) -> Self;
-    /// A CRC-32C register after a word.
+    /// The CRC-32C register after a word.
     unsafe fn crc32c_word(state: u32, word: u64) -> u32;
-    /// A CRC-32C register after half a word.
+    /// The CRC-32C register after half a word.
     unsafe fn crc32c_half(state: u32, half: u32) -> u32;
-    /// A CRC-32C register after a byte.
+    /// The CRC-32C register after a byte.
     unsafe fn crc32c_byte(state: u32, byte: u8) -> u32;
 }

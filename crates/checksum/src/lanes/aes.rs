@@ -1,4 +1,4 @@
-//! The lanes and constants of the AES sum (`crate::aes`), which all of its kernels share.
+//! The lanes and constants of the AES sum (`crate::aes`), shared by all of its kernels.
 
 /// Bytes per group: 16 lanes of 16 bytes.
 pub(crate) const GROUP: usize = 256;
@@ -8,8 +8,7 @@ pub(crate) const GROUP: usize = 256;
 #[repr(align(64))]
 pub(crate) struct Lanes(pub(crate) [[u8; 16]; 16]);
 
-/// The first 256 bytes of the binary expansion of what SplitMix64 makes of 0, 1, ...: nothing
-/// hidden in them, and no two lanes alike.
+/// The first 32 numbers of SplitMix64: no hidden structure, and all lanes differ.
 pub(crate) static START: Lanes = Lanes({
     let mut lanes = [[0; 16]; 16];
     let mut i = 0;
@@ -38,7 +37,7 @@ pub(crate) const fn splitmix_from(start: u64, i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The factors of the halves of the lanes.
+/// The factors of the lanes' halves.
 pub(crate) static KEYS: Keys = Keys({
     let mut keys = [0; 32];
     let mut i = 0;
@@ -59,7 +58,7 @@ pub(crate) const FIELD: u64 = 0x1b;
 #[repr(align(64))]
 pub(crate) struct Keys(pub(crate) [u64; 32]);
 
-/// Multiplies by x in AES's field.
+/// Multiplies by x in the AES field.
 pub(crate) const fn double(v: u8) -> u8 {
     (v << 1) ^ (0x1b & (v >> 7).wrapping_neg())
 }
@@ -67,7 +66,7 @@ pub(crate) const fn double(v: u8) -> u8 {
 /// The AES S-box, from its definition: inverse in the field, then an affine map.
 static SBOX: [u8; 256] = {
     let mut t = [0; 256];
-    // p runs through the powers of the generator 3, q through those of its inverse.
+    // `p` enumerates the powers of the generator 3, `q` those of its inverse.
     let (mut p, mut q) = (1u8, 1u8);
     loop {
         p ^= double(p);

@@ -1,5 +1,4 @@
-//! The constants and the state of the CRC of products (`crate::nh`), which all of its kernels
-//! share.
+//! The constants and the state of the CRC of products (`crate::nh`), shared by all of its kernels.
 
 use super::aes::splitmix_from;
 use crate::store::Store;
@@ -7,22 +6,22 @@ use crate::store::Store;
 /// Bytes of a lane: two words that are multiplied.
 pub(crate) const LANE: usize = 16;
 
-/// Lanes of a block. More would cost more of L1 for their constants (1 KiB), fewer would cost more
-/// folds (two multiplications for 64).
+/// Lanes of a block. More lanes would take more of L1 for constants (1 KiB), fewer would cost more
+/// folds (two multiplications per 64 lanes).
 pub(crate) const BLOCK_LANES: usize = 64;
 
 /// Words of the widest register.
 const WIDEST: usize = 8;
 
-/// The constants that are added to the words of a block, followed by the first ones again, for a
-/// register that goes on with the next block; aligned for the wider kernels.
+/// The constants that are added to the words of a block, followed by the first ones again for a
+/// register that spans two blocks; aligned for the wider kernels.
 #[repr(align(64))]
 pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES + WIDEST]);
 
-/// Where SplitMix64 starts: the first bits of the fraction of pi. Started from 0, its 146th number
-/// is twice its 73rd, and more such pairs follow: with numbers 66 to 193 as constants, a wrong byte
-/// of one lane of zeros was taken back by one of another
-/// (`no_two_wrong_bytes_of_different_lanes_cancel` found it).
+/// Start of SplitMix64: the first bits of the fraction of pi. Started from 0, its 146th number is
+/// twice its 73rd, and more such pairs follow: with numbers 66 to 193 as constants, a wrong byte in
+/// a lane of zeros could be cancelled by one in another (detected by
+/// `no_two_wrong_bytes_of_different_lanes_cancel`).
 const START: u64 = 0x243f_6a88_85a3_08d3;
 
 pub(crate) static KEYS: Keys = Keys({
@@ -38,24 +37,24 @@ pub(crate) static KEYS: Keys = Keys({
 /// The state after whole lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Products {
-    /// Of all whole blocks, each moved on by those behind it: low and high half.
+    /// Sum of all whole blocks, each advanced by the later ones: low and high half.
     pub(crate) blocks: [u64; 2],
-    /// Of the lanes of the block that is not complete.
+    /// Sum of the lanes of the incomplete block.
     pub(crate) open: [u64; 2],
-    /// How many these are, less than [`BLOCK_LANES`].
+    /// Number of these lanes, less than [`BLOCK_LANES`].
     pub(crate) lanes: usize,
 }
 
-/// The words of the last incomplete lane, zeros added, if there are bytes in it; stored at `dst` as
-/// `S` says, from what was read for the sum.
+/// The words of an incomplete last lane, padded with zeros, if it has any bytes; stored at `dst`
+/// according to `S`, from the bytes read for the sum.
 ///
 /// # Safety
 /// `src` readable for `len` bytes, fewer than [`LANE`]; if `S` stores, `dst` writable for as many,
 /// not overlapping.
 #[inline(always)]
 pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) -> Option<[u64; 2]> {
-    // SAFETY: all accesses end at or before `len`; arrays of bytes need no alignment. Where two
-    // overlap, what is stored first gives way to what counts for the sum.
+    // SAFETY: all accesses end at or before `len`; arrays of bytes need no alignment. If two stores
+    // overlap, the later one has the bytes that count for the sum.
     unsafe {
         match len {
             0 => None,
@@ -86,7 +85,7 @@ pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) ->
                     dst.add(len - 8).cast::<[u8; 8]>().write(end);
                     dst.cast::<[u8; 8]>().write(low);
                 }
-                // In two steps, as a shift by all 64 bits is none.
+                // In two steps, since a shift by all 64 bits is not allowed.
                 let high = u64::from_le_bytes(end) >> (8 * (15 - len)) >> 8;
                 Some([u64::from_le_bytes(low), high])
             }

@@ -1,5 +1,5 @@
-//! Kinds of damage to a fragment of 1,472 bytes, the largest UDP payload of an Ethernet, by which
-//! sums of lanes are tested.
+//! Kinds of damage to a fragment of 1,472 bytes, the largest UDP payload on Ethernet, for testing
+//! sums of lanes.
 
 use super::random::Random;
 use marline_checksum::{sum, Algorithm};
@@ -11,7 +11,7 @@ pub const BLOCK: usize = 16;
 /// Bytes of a group of 16 lanes.
 pub const GROUP: usize = 256;
 
-/// The sum that is tested, and which lane a byte belongs to.
+/// The tested sum, and the lane of each byte.
 pub struct Subject {
     pub algorithm: Algorithm,
     pub lane: fn(usize) -> usize,
@@ -31,7 +31,7 @@ impl Subject {
         sum(self.algorithm, 7, bytes)
     }
 
-    /// How the sum changes when one byte does.
+    /// The change of the sum when one byte changes.
     fn change(&self, bytes: &mut [u8], want: u64, at: usize, by: u8) -> u64 {
         bytes[at] ^= by;
         let changed = self.of(bytes) ^ want;
@@ -39,8 +39,8 @@ impl Subject {
         changed
     }
 
-    /// All pairs of wrong bytes of different lanes, as what a pair does is the exclusive or of what
-    /// each does alone ([`Subject::errors_in_different_lanes_add_up`]).
+    /// Checks all pairs of wrong bytes in different lanes: the effect of a pair is the exclusive or
+    /// of the effects of each ([`Subject::errors_in_different_lanes_add_up`]).
     pub fn no_two_wrong_bytes_of_different_lanes_cancel(&self) {
         for mut bytes in contents() {
             let want = self.of(&bytes);
@@ -75,7 +75,7 @@ impl Subject {
         }
     }
 
-    /// The rest of the two flips: both in one lane, each pair by itself.
+    /// Checks the remaining two-bit errors, both in one lane, pair by pair.
     pub fn no_two_flips_of_one_lane_cancel(&self) {
         let [_, mut bytes, _] = contents();
         let want = self.of(&bytes);
@@ -124,7 +124,7 @@ fn flips(d: &mut [u8], r: &mut Random, n: usize) {
     }
 }
 
-/// One bit of a byte, in `n` bytes that are `stride` apart.
+/// Flips one bit position in `n` bytes that are `stride` apart.
 fn column(d: &mut [u8], r: &mut Random, stride: usize, n: usize) {
     let (at, bit) = (r.below(d.len() - stride * (n - 1)), r.below(8));
     (0..n).for_each(|i| d[at + stride * i] ^= 1 << bit);

@@ -1,4 +1,4 @@
-//! Every algorithm as slowly and plainly as it can be written: the oracle.
+//! The oracle: every algorithm in its simplest, slowest form.
 
 use marline_checksum::Algorithm;
 
@@ -131,8 +131,8 @@ fn splitmix(i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Sums of products of words, block by block, modulo CRC-64/NVME's polynomial: as polynomials with
-/// the highest power in the highest bit.
+/// Sums of products of words, block by block, modulo CRC-64/NVME's polynomial, with the highest
+/// power in the highest bit.
 fn crc64_nh(start: u64, bytes: &[u8]) -> u64 {
     const POLY: u64 = 0xad93_d235_94c9_3659;
     let times_x = |v: u64| (v << 1) ^ (POLY & (v >> 63).wrapping_neg());
@@ -157,7 +157,7 @@ fn crc64_nh(start: u64, bytes: &[u8]) -> u64 {
     times_x(sum).reverse_bits() ^ start
 }
 
-/// The sum, or none where the oracle lies elsewhere (AES lanes: the portable kernel).
+/// The sum, or `None` if the oracle is the portable kernel (AES lanes).
 pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> Option<u64> {
     let (m, m32) = (mix(seed), mix32(seed));
     Some(match algorithm {

@@ -1,6 +1,6 @@
-//! A rail that does things wrong on purpose, around any other rail: in the simulator, and in
-//! production by `FI_MARLINE_FAULTS`. Without delays and rates, which need a clock, the same seed
-//! and the same traffic give the same faults.
+//! Fault injection: a wrapper around any rail, for the simulator and, by `FI_MARLINE_FAULTS`, in
+//! production. Without delays and rates, which need a clock, the same seed and traffic give the
+//! same faults.
 
 mod script;
 
@@ -16,21 +16,21 @@ use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Nanoseconds from any start. A call through a pointer, made only on rails with faults.
+/// Returns nanoseconds from an arbitrary start. An indirect call, used only on rails with faults.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Most datagrams that overtake a reordered one.
 const OVERTAKE_MAX: u64 = 8;
-/// A reordered datagram that nothing overtakes leaves after this long.
+/// A reordered datagram that no other overtakes leaves after this time.
 const REORDER_HOLD_NS: u64 = 1_000_000;
 /// Most bits flipped in one corrupted datagram.
 const FLIPS_MAX: u64 = 4;
-/// A rate limit lets this much pass at once, in bytes: two super-packets.
+/// Burst size of a rate limit in bytes: two super-packets.
 const BURST_BYTES: u64 = 128_000;
-/// Most datagrams held back; beyond it the oldest go early.
+/// Most datagrams held back; beyond this number the oldest leave early.
 const HELD_MAX: usize = 65_536;
 
-/// SplitMix64: one multiplication chain per number, any seed is good.
+/// SplitMix64: one multiplication chain per number; any seed is suitable.
 struct Random(u64);
 
 impl Random {
@@ -42,24 +42,24 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// True with chance `p`. Draws nothing when that is impossible, so that a fault that is not
-    /// in the script does not shift the others.
+    /// Returns `true` with probability `p`. Draws no number if `p` is 0, so that a fault absent
+    /// from the script does not shift the others.
     fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && ((self.next() >> 11) as f64) < p * (1u64 << 53) as f64
     }
 
-    /// A number below `n`, which is not 0. The bias is below n / 2^64.
+    /// A number below `n`, which must not be 0. The bias is below n / 2^64.
     fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// On a link, by a flow.
+    /// A link and a flow.
     Link(LinkId, u8),
-    /// To a group.
+    /// A group.
     Group(GroupLink),
 }
 
@@ -79,7 +79,7 @@ pub struct Faulty<R: Rail> {
     rx: Direction<Source>,
 }
 
-/// Where a received packet came from: its link and its address.
+/// The source of a received packet: its link and address.
 type Source = (Option<LinkId>, RailAddr);
 
 /// Sending half of a [`Faulty`] rail.
@@ -95,7 +95,7 @@ pub struct FaultyRx<T> {
 }
 
 impl<R: Rail> Faulty<R> {
-    /// Wraps a rail; times in the script count from now.
+    /// Wraps a rail; times in the script count from this call.
     pub fn new(inner: R, script: &FaultScript, clock: Clock) -> Faulty<R> {
         let tx = Direction::new(&script.tx, script.seed, &clock);
         let rx = Direction::new(&script.rx, !script.seed, &clock);
@@ -122,10 +122,10 @@ impl<R: Rail> Rail for Faulty<R> {
     }
 }
 
-/// A datagram held back, with its way `W`: where it goes, or where it came from.
+/// A datagram held back; `W` is its destination or source.
 struct Held<W> {
     due_ns: u64,
-    /// Leaves also when so many datagrams were seen.
+    /// Also leaves when this many datagrams were seen.
     after: u64,
     way: W,
     bytes: Vec<u8>,
@@ -140,7 +140,7 @@ enum Fate {
     Held { due_ns: u64, after: u64 },
 }
 
-/// The faults of one direction, and what they remember.
+/// The faults of one direction, and their state.
 struct Direction<W> {
     faults: Faults,
     none: bool,
@@ -149,7 +149,7 @@ struct Direction<W> {
     start_ns: u64,
     seen: u64,
     held: VecDeque<Held<W>>,
-    /// Bytes that may still pass, negative when the last one took more than there was.
+    /// Token bucket in bytes; negative if the last batch exceeded it.
     tokens: i64,
     refilled_ns: u64,
 }
@@ -170,8 +170,8 @@ impl<W: Copy> Direction<W> {
         }
     }
 
-    /// Applies the faults to each datagram of a batch; what passes is given to `emit` with its
-    /// segment length, untouched neighbours together.
+    /// Applies the faults to each datagram of a batch and gives the results to `emit` with their
+    /// segment length; adjacent unaffected datagrams stay together.
     fn apply(&mut self, way: W, bytes: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
         let segment = segment.max(1);
         let now_ns = (self.clock)();
@@ -214,7 +214,7 @@ impl<W: Copy> Direction<W> {
             return Fate::Changed(flip_bits(part, random));
         }
         if random.chance(faults.truncate) {
-            // At least one byte stays: an empty datagram is none.
+            // At least one byte stays, since an empty datagram does not exist.
             let keep = 1 + random.below(part.len() as u64) as usize;
             return Fate::Changed(part[..keep.min(part.len())].to_vec());
         }
@@ -239,7 +239,7 @@ impl<W: Copy> Direction<W> {
         Fate::Pass
     }
 
-    /// Takes the first datagram whose time has come.
+    /// Takes the first datagram that is due.
     fn release(&mut self) -> Option<Held<W>> {
         if self.held.is_empty() {
             return None;
@@ -254,7 +254,7 @@ impl<W: Copy> Direction<W> {
         self.held.remove(at)
     }
 
-    /// Returns whether the rate limit lets something pass now.
+    /// Returns whether the rate limit allows sending.
     fn has_tokens(&mut self) -> bool {
         if self.faults.bytes_per_s == 0 {
             return true;
@@ -305,7 +305,7 @@ fn emit_run(run: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
 impl<T: RailTx> FaultyTx<T> {
     fn release_due(&mut self) {
         while let Some(held) = self.faults.release() {
-            // A busy rail loses it: to the peer that is one more loss.
+            // A busy rail drops the datagram, which the peer sees as another loss.
             (held.way).send(&mut self.inner, &held.bytes, held.bytes.len());
         }
     }
@@ -319,7 +319,7 @@ impl<T: RailTx> FaultyTx<T> {
         let inner = &mut self.inner;
         self.faults.apply(way, bytes, segment, &mut |run, segment| {
             let sent = way.send(inner, run, segment);
-            // The first one decides: what fails after it is loss, for part is out already.
+            // The first outcome counts: a later failure is a loss, since a part has left.
             outcome.get_or_insert(sent);
         });
         self.release_due();
@@ -396,8 +396,8 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
     }
 }
 
-// Nobody calls most of these, as faults happen to packets and the capabilities therefore have no
-// writes; but memory that was registered is this rail's to deregister.
+// Most of these calls do not occur, since faults apply to packets and the capabilities announce no
+// writes; but registered memory must be deregistered by this rail.
 impl<T: RailTx> RemoteWrite for FaultyTx<T> {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         self.inner.register(base, len)
@@ -482,7 +482,7 @@ impl<T: RailTx> Groups for FaultyTx<T> {
 impl<T: RailTx> RailTx for FaultyTx<T> {
     fn caps(&self) -> Caps {
         Caps {
-            // Faults happen to packets.
+            // Faults apply to packets.
             remote_write: RemoteWrites::None,
             ordered: self.faults.none && self.inner.caps().ordered,
             lossless: self.faults.none && self.inner.caps().lossless,
@@ -576,7 +576,7 @@ impl<T: RailRx> FaultyRx<T> {
                 missing: 0,
             });
         }
-        // Lost ones count: something waited, and more may.
+        // Dropped datagrams count: datagrams waited, and more may wait.
         found.max(emitted)
     }
 }

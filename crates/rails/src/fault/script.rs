@@ -1,40 +1,40 @@
-//! Scripts of faults: the things a faulty rail does wrong, and the text that says so.
+//! Fault scripts: the faults of a rail, and their text form.
 //!
 //! ```text
 //! seed=7;rail=1;tx:drop=0.01,duplicate=0.001;rx:corrupt=0.001;delay_us=100-500
 //! ```
-//! Items are separated by `;` or `,`. `tx:` or `rx:` holds for the item and those after it up to
-//! the next `;`; without it a fault holds for both directions. Several scripts, for different
-//! rails, are separated by `/`.
+//! Items are separated by `;` or `,`. `tx:` or `rx:` applies to the item and those after it up to
+//! the next `;`; without either a fault applies to both directions. Scripts for different rails are
+//! separated by `/`.
 
-/// Faults of one direction. Chances are per datagram, from 0 to 1.
+/// Faults of one direction. Probabilities are per datagram, from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Chance to be lost.
+    /// Probability of loss.
     pub drop: f64,
-    /// Chance to arrive twice.
+    /// Probability of duplication.
     pub duplicate: f64,
-    /// Chance to be overtaken by the next few datagrams.
+    /// Probability of being overtaken by the next few datagrams.
     pub reorder: f64,
-    /// Chance that a few bits flip, anywhere.
+    /// Probability that a few random bits flip.
     pub corrupt: f64,
-    /// Chance to be cut short.
+    /// Probability of truncation.
     pub truncate: f64,
-    /// Least and most time in nanoseconds that each datagram is held; (0, 0) for none.
+    /// Minimum and maximum delay of each datagram in nanoseconds; (0, 0) for none.
     pub delay_ns: (u64, u64),
-    /// Bytes per second that pass; 0 for no limit. Sending beyond it finds the rail busy; what
-    /// arrives beyond it is lost.
+    /// Rate limit in bytes per second; 0 for none. Sends beyond it find the rail busy; received
+    /// datagrams beyond it are lost.
     pub bytes_per_s: u64,
-    /// Datagrams after which nothing passes any more.
+    /// Number of datagrams after which all are lost.
     pub kill_after: Option<u64>,
-    /// Time in nanoseconds after opening from which nothing passes.
+    /// Time in nanoseconds after opening from which all datagrams are lost.
     pub kill_at_ns: Option<u64>,
-    /// Time in nanoseconds after opening from which things pass again after a kill.
+    /// Time in nanoseconds after opening from which datagrams pass again after a kill.
     pub revive_at_ns: Option<u64>,
 }
 
 impl Faults {
-    /// Returns whether nothing is wrong.
+    /// Returns whether there are no faults.
     pub fn is_none(&self) -> bool {
         *self == Faults::default()
     }
@@ -65,18 +65,18 @@ const KEYS: &str = "seed, rail, drop, duplicate, reorder, corrupt, truncate, del
 /// A seeded script of faults for one rail or all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultScript {
-    /// Seed of every choice; the same seed and traffic give the same faults.
+    /// Seed of all random choices; the same seed and traffic give the same faults.
     pub seed: u64,
-    /// Index of the rail that it is for; `None` for all.
+    /// Index of the rail with these faults; `None` for all rails.
     pub rail: Option<u8>,
-    /// Faults of what is sent.
+    /// Faults of sent datagrams.
     pub tx: Faults,
-    /// Faults of what is received.
+    /// Faults of received datagrams.
     pub rx: Faults,
 }
 
 impl FaultScript {
-    /// Reads one script; the error quotes the item that is wrong.
+    /// Parses one script; the error quotes the wrong item.
     pub fn parse(text: &str) -> Result<FaultScript, String> {
         let mut script = FaultScript::default();
         for group in text.split(';') {
@@ -101,7 +101,7 @@ impl FaultScript {
         Ok(script)
     }
 
-    /// Reads the scripts of several rails, separated by `/`; an empty text has none.
+    /// Parses the scripts of several rails, separated by `/`; an empty text has none.
     pub fn parse_all(text: &str) -> Result<Vec<FaultScript>, String> {
         let scripts = text.split('/').filter(|t| !t.trim().is_empty());
         scripts.map(FaultScript::parse).collect()
@@ -133,12 +133,12 @@ impl FaultScript {
         Ok(())
     }
 
-    /// Returns whether it is for the rail of this index.
+    /// Returns whether the script applies to the rail of this index.
     pub fn applies_to(&self, rail: u8) -> bool {
         self.rail.is_none_or(|only| only == rail)
     }
 
-    /// The same script with a seed of the rail's own, so that rails do not fail in step.
+    /// The script with a separate seed for this rail, so that rails do not fail in step.
     pub fn for_rail(&self, rail: u8) -> FaultScript {
         let seed = self.seed ^ (rail as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         FaultScript {

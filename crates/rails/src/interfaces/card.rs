@@ -1,4 +1,4 @@
-//! The card behind an interface, as far as sysfs tells.
+//! The network card behind an interface, as described by sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 pub struct Card {
     /// Its driver.
     pub driver: Option<String>,
-    /// Numbers of its model and its maker, such as `0x1017` and `0x15b3`.
+    /// Device and vendor ids, such as `0x1017` and `0x15b3`.
     pub model: Option<String>,
     /// See `model`.
     pub maker: Option<String>,
-    /// Its place on the PCI bus: domain, bus, device, function.
+    /// PCI address: domain, bus, device, function.
     pub pci: Option<(u16, u8, u8, u8)>,
-    /// Kind of its network.
+    /// Link layer of its network.
     pub network: Option<&'static str>,
-    /// It has a link; `None`: nobody knows.
+    /// State of its link; `None` if unknown.
     pub up: Option<bool>,
 }
 
-/// The card of an interface, or of a device of verbs. Nothing is known of it where `/sys` is that
-/// of another network namespace, or not there.
+/// The card of an interface or verbs device. Empty if `/sys` is missing or belongs to another
+/// network namespace.
 pub fn card_of(name: &str) -> Card {
     let net = Path::new("/sys/class/net").join(name);
     let verbs = Path::new("/sys/class/infiniband").join(name);
@@ -32,8 +32,8 @@ pub fn card_of(name: &str) -> Card {
     }
 }
 
-/// Sysfs shows the interfaces of the namespace in which it was mounted, which may have others of
-/// the same names.
+/// Returns whether a sysfs entry is of this network namespace: sysfs shows the namespace in which
+/// it was mounted, whose interfaces may have the same names.
 fn is_ours(path: &Path, name: &str) -> bool {
     let index = text(path.join("ifindex")).and_then(|index| index.parse().ok());
     index.is_some_and(|index| crate::sys::interface_index(name) == Ok(index))
@@ -50,7 +50,7 @@ fn read(path: &Path) -> Card {
         model: text(device.join("device")),
         maker: text(device.join("vendor")),
         pci: last(device).and_then(|address| pci(&address)),
-        // Numbers of the kernel's (ARPHRD).
+        // ARPHRD numbers.
         network: text(path.join("type")).and_then(|kind| match &*kind {
             "1" => Some("Ethernet"),
             "32" => Some("InfiniBand"),
@@ -69,7 +69,7 @@ fn text(path: PathBuf) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Reads `0000:3b:00.1`.
+/// Parses an address such as `0000:3b:00.1`.
 fn pci(address: &str) -> Option<(u16, u8, u8, u8)> {
     let (rest, function) = address.rsplit_once('.')?;
     let mut parts = rest.splitn(3, ':');
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_on_the_bus() {
+    fn pci_addresses_are_parsed() {
         assert_eq!(pci("0000:3b:00.1"), Some((0, 0x3b, 0, 1)));
         assert_eq!(pci("10a3:ff:1f.7"), Some((0x10a3, 255, 31, 7)));
         for other in [

@@ -1,4 +1,4 @@
-//! Which interfaces to use.
+//! Chooses the interfaces for rails.
 
 use super::pattern::{glob, parse_subnet};
 use crate::addr::in_subnet;
@@ -7,14 +7,14 @@ use marline_wire::RAILS_MAX;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One interface and the address of it that a rail binds to.
+/// An interface and one of its addresses, to which a rail binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceChoice {
     /// Interface name, such as `eth0`.
     pub name: String,
     /// Address to bind to.
     pub ip: IpAddr,
-    /// Bits of its subnet.
+    /// Prefix length of its subnet.
     pub prefix_len: u8,
     /// Scope of a link-local IPv6 address, else 0.
     pub scope_id: u32,
@@ -22,12 +22,12 @@ pub struct InterfaceChoice {
     pub mtu: usize,
     /// Nominal rate in bytes/s, 0 when unknown.
     pub bytes_per_s: u64,
-    /// It is the loopback interface.
+    /// True for the loopback interface.
     pub loopback: bool,
 }
 
 impl InterfaceChoice {
-    /// Stands for an interface where a rail has none.
+    /// The placeholder of a rail without an interface.
     pub(crate) fn none(name: &str) -> InterfaceChoice {
         InterfaceChoice {
             name: name.to_owned(),
@@ -40,9 +40,9 @@ impl InterfaceChoice {
         }
     }
 
-    /// The interface, or, where it has no address of the version yet or is not there, what stands
-    /// for it: a rail waits for it. An address of the link alone is not waited for: it is there
-    /// before those that DHCP and routers give.
+    /// The interface, or, if it is missing or has no address of the version yet, a placeholder for
+    /// which a rail waits. Link-local addresses do not count: they appear before those from DHCP
+    /// and routers.
     fn now_or_later(all: &[Interface], name: &str, version: IpVersion) -> InterfaceChoice {
         let here = all.iter().find(|i| i.name == name);
         if let Some(now) = here.and_then(|i| choose_best(i, |a| version.is_of(&a.ip))) {
@@ -59,13 +59,13 @@ impl InterfaceChoice {
         }
     }
 
-    /// Returns whether a rail waits for it. It listens where nobody comes, at an address of
-    /// loopback, until it moves to the interface's.
+    /// Returns whether a rail waits for this interface. Until the rail moves to the interface's
+    /// address it listens on a loopback address, where no packets arrive.
     pub fn is_awaited(&self) -> bool {
         self.is_some() && self.ip.is_unspecified()
     }
 
-    /// The address that a rail on it binds to.
+    /// The address to which the rail's socket binds.
     pub(crate) fn bind_ip(&self) -> IpAddr {
         match (self.is_awaited(), self.ip) {
             (false, ip) => ip,
@@ -74,7 +74,7 @@ impl InterfaceChoice {
         }
     }
 
-    /// Returns whether there is one.
+    /// Returns whether the rail has an interface.
     pub(super) fn is_some(&self) -> bool {
         self.mtu > 0
     }
@@ -98,7 +98,7 @@ impl IpVersion {
         }
     }
 
-    /// The address is of this version, and is not for the link alone.
+    /// Returns whether an address is of this version and not link-local.
     fn is_of(self, ip: &IpAddr) -> bool {
         match (self, ip) {
             (IpVersion::V4, IpAddr::V4(ip)) => !ip.is_link_local(),
@@ -121,16 +121,16 @@ impl fmt::Display for InterfaceChoice {
     }
 }
 
-/// The interfaces to use. Without names: every usable one. A name is an interface, a pattern
-/// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the
-/// order of rails. An interface behind `later:` may have no address yet, or not be there; of a
-/// pattern, a subnet or all usable ones (`later:` alone) there are those that are there, and some
-/// more may come. Errors are texts for people.
+/// The interfaces to use; without names, every usable one. A name is an interface, a pattern such
+/// as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the order of
+/// rails. An interface after `later:` may have no address yet or not exist; a pattern, a subnet or
+/// all usable interfaces (`later:` alone) stand for those that exist plus two that may appear.
+/// Errors are texts for people.
 pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     choose_by(names, IpVersion::V4)
 }
 
-/// The same; the interfaces behind `later:` by their addresses of a version of IP.
+/// As `choose_interfaces`, with the IP version for interfaces after `later:`.
 pub(crate) fn choose_by(
     names: &[String],
     later: IpVersion,
@@ -144,7 +144,7 @@ pub(crate) fn choose_by(
     Ok(chosen)
 }
 
-/// The interfaces that are not used unless they are named, each with the reason, for people.
+/// The interfaces that are used only if named, each with the reason, for people.
 pub fn unused_interfaces() -> Vec<String> {
     let all = sys::interfaces().unwrap_or_default();
     let used = choose_usable(&all).unwrap_or_default();
@@ -159,7 +159,8 @@ pub fn unused_interfaces() -> Vec<String> {
     all.iter().filter(unused).map(text).collect()
 }
 
-/// The name is that of an interface that may come later. (Those of a pattern are there, too.)
+/// Returns whether a name denotes a single interface that may appear later; false for patterns,
+/// which also stand for existing interfaces.
 pub(crate) fn is_later(name: &str) -> bool {
     let later = name.strip_prefix(LATER);
     later.is_some_and(|later| matches!(Wanted::parse(later), Ok(Wanted::Named)))
@@ -196,11 +197,11 @@ fn choose_among(
     Ok(chosen)
 }
 
-/// Rails that wait for interfaces of one pattern or subnet, beside those that are there.
+/// Number of rails that wait for interfaces of a pattern or subnet, beside those that exist.
 const LATER_RAILS: usize = 2;
 
-/// The interface that is named behind `later:`; or those of several that are there, and
-/// [`LATER_RAILS`] more.
+/// The interface named after `later:`, or those of several that exist and [`LATER_RAILS`]
+/// placeholders.
 fn choose_later(
     all: &[Interface],
     later: &str,
@@ -233,21 +234,21 @@ fn choose_later(
     Ok(chosen)
 }
 
-/// The interfaces that a rail may be waiting for.
+/// The interfaces for which a rail may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// One interface.
+    /// A single interface.
     Named,
-    /// Any that is usable.
+    /// Any usable interface.
     Usable,
-    /// One whose name fits.
+    /// An interface whose name matches.
     Pattern(String),
-    /// One with an address in a subnet.
+    /// An interface with an address in a subnet.
     Subnet(IpAddr, u8),
 }
 
 impl Wanted {
-    /// From what stands behind `later:`.
+    /// Parses the text after `later:`.
     fn parse(later: &str) -> Result<Wanted, String> {
         Ok(match (later, parse_subnet(later)?) {
             ("", _) => Wanted::Usable,
@@ -260,14 +261,14 @@ impl Wanted {
         })
     }
 
-    /// From the name that stands for the interface of a rail while it waits for one of several.
+    /// Parses the name of the placeholder of a rail that waits for one of several interfaces.
     pub(super) fn of_name(name: &str) -> Option<Wanted> {
         let (later, _) = name.strip_prefix(LATER)?.rsplit_once('#')?;
         Wanted::parse(later).ok()
     }
 
-    /// The interface, if it is wanted and can be used, with its best address of the version of
-    /// `ip`.
+    /// The interface with its best address of the version of `ip`, if it is usable and one of those
+    /// awaited.
     pub(super) fn take(&self, interface: &Interface, ip: &IpAddr) -> Option<InterfaceChoice> {
         let usable = interface.up && interface.running && interface.mtu > 0 && !interface.loopback;
         let version = IpVersion::of(ip);
@@ -282,16 +283,16 @@ impl Wanted {
     }
 }
 
-/// The word before the name of an interface that may come later.
+/// The prefix of names of interfaces that may appear later.
 const LATER: &str = "later:";
-/// The largest IP packet of an interface that is not there, until it says otherwise.
+/// The MTU assumed for an interface that does not exist yet.
 const USUAL_MTU: usize = 1_500;
 
-/// Interfaces that are used at most unless they are named: each costs every poll a look at its
-/// socket, and a host of containers has dozens that lead nowhere.
+/// Maximum of interfaces used without being named: each adds a socket to every poll, and container
+/// hosts have dozens of interfaces that lead nowhere.
 const UNNAMED_MAX: usize = 8;
 
-/// Everything that is up, has carrier and an address; loopback only when there is nothing else.
+/// Every interface that is up and has carrier and an address; loopback only if there is no other.
 fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
     let usable = |loopback: bool| {
         let fit = move |i: &&Interface| i.up && i.running && i.mtu > 0 && i.loopback == loopback;
@@ -314,7 +315,7 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
     Ok(chosen)
 }
 
-/// The interfaces that one name stands for.
+/// The interfaces that one name denotes.
 fn choose_named(
     all: &[Interface],
     name: &str,
@@ -353,8 +354,7 @@ fn choose_named(
     Ok(chosen)
 }
 
-/// The interface with its best address among those that fit: IPv4, then global IPv6, then
-/// link-local ones.
+/// The interface with its best matching address: IPv4, then global IPv6, then link-local ones.
 pub(super) fn choose_best(
     interface: &Interface,
     fit: impl Fn(&InterfaceAddr) -> bool,
@@ -377,7 +377,7 @@ pub(super) fn choose_best(
     })
 }
 
-/// The interfaces there are, for an error text.
+/// Lists the existing interfaces for an error text.
 fn list(all: &[Interface]) -> String {
     let one = |i: &Interface| {
         let state = match (i.up, i.running) {
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pattern_behind_later_some_are_there_and_some_may_come() {
+    fn a_pattern_after_later_adds_placeholders() {
         let all = [
             interface("lo", &["127.0.0.1/8"]),
             interface("eth0", &["10.0.0.1/24"]),

@@ -1,6 +1,6 @@
-//! The network interfaces of this machine: which of them carry rails (`choose`, and `pattern` for
-//! their names), when they go and come back (`watch`), how neighbours learn of that (`told`), and
-//! the cards that they are of (`card`).
+//! The network interfaces of this host: the choice of those that carry rails (`choose`, with
+//! `pattern` for names), their changes (`watch`), announcements to neighbours (`told`), and their
+//! network cards (`card`).
 
 mod card;
 mod choose;

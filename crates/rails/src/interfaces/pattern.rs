@@ -1,8 +1,8 @@
-//! Patterns of names, and subnets, as settings have them.
+//! Patterns of interface names, and subnets, as in settings.
 
 use std::net::IpAddr;
 
-/// An address (all its bits) or a subnet; `None` for what is neither.
+/// Parses an address (with all its bits) or a subnet; `None` for other text.
 pub(super) fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
     let (ip, bits) = match name.split_once('/') {
         Some((ip, bits)) => (ip, Some(bits)),
@@ -23,10 +23,10 @@ pub(super) fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
     }
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` is any run and `?` any one byte.
+/// Returns whether `text` matches `pattern`, in which `*` matches any run and `?` any one byte.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None; // after the last star, and where it ended
+    let mut retry: Option<(usize, usize)> = None; // after the last star, and the end of its match
     while t < text.len() {
         match pattern.get(p) {
             Some(b'*') => {

@@ -1,37 +1,38 @@
-//! A rail that is back tells its neighbours where it is (docs/design/udp.md).
+//! Informs neighbours of a rail's address after an outage (docs/design/udp.md).
 //!
-//! With its carrier a host forgets the addresses of its neighbours' cards. If it sends before the
-//! carrier is back its kernel asks for them in vain, and asks again after a second. But every
-//! question says where the one who asks is, and whoever waits for just that takes it from there,
-//! whoever was asked (RFC 826). So we have our kernel ask for an address that nobody has, by an
-//! empty datagram. IPv6 asks only those who may be meant, and has to wait.
+//! A host that loses carrier drops its neighbour entries. If it sends before the carrier is back,
+//! its kernel's ARP request is lost and repeated only after a second. But every ARP request also
+//! contains the sender's addresses, and a host that waits for that sender's address takes it from
+//! any request (RFC 826). So an empty datagram makes our kernel request an unused address. With
+//! IPv6 only the solicited host receives a request, so this does not work.
 //!
-//! A rail whose peers are silent does the same, while that lasts: the network between them, or the
-//! peer's link, may be back already, and the peer's kernel waits for its second to be over.
+//! A rail whose peers are silent does the same while the silence lasts: the network between them or
+//! the peer's link may already be back while the peer's kernel waits for its next ARP request.
 
 use crate::addr::UdpAddr;
 use crate::sys::{send_on_link, SocketOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The first pause; each is twice as long as the one before.
+/// The first pause; each further one is twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The last is said after 630 ms: the kernel then goes on, once a second.
+/// The last announcement is after 630 ms; from then on the kernel repeats its own request once a
+/// second.
 const TIMES: u32 = 7;
-/// Of a silence something is told after this at the soonest, and so often at most: peers are off
-/// their processors for less.
+/// Minimum time of silence before an announcement, and minimum interval: a shorter silence may be a
+/// descheduled peer.
 const STEP_NS: u64 = 100_000_000;
-/// And this part of it later again, so that a network which is back is noticed before its outage
-/// has lasted a sixteenth longer,
+/// The interval is this fraction of the silence so far, so that a recovered network is noticed
+/// before the outage has become longer by a sixteenth,
 const SHARE: u64 = 16;
-/// but not less often than a kernel asks that needs an address.
+/// but at most the interval at which kernels repeat ARP requests.
 const MOST_NS: u64 = 1_000_000_000;
-/// A silence that was not noted for so long is over: it is noted ten times a second.
+/// A silence that was not reported for this long is over: reports come ten times a second.
 const OVER_NS: u64 = 1_500_000_000;
-/// The port for what is not to be read.
+/// The destination port of announcements (discard service).
 const DISCARD: u16 = 9;
 
-/// Questions that a rail which came back still has its kernel ask.
+/// The announcements of a rail that came back.
 #[derive(Debug)]
 pub(super) struct Telling {
     back: Instant,
@@ -39,7 +40,7 @@ pub(super) struct Telling {
 }
 
 impl Telling {
-    /// The rail has come back now.
+    /// Starts at the time of the rail's return.
     pub(super) fn new() -> Telling {
         Telling {
             back: Instant::now(),
@@ -47,7 +48,7 @@ impl Telling {
         }
     }
 
-    /// Tells once more, if it is time for that. Returns whether there is more to tell later.
+    /// Announces once more if due. Returns whether more announcements follow.
     pub(super) fn tell(&mut self, ip: IpAddr, interface: &str) -> bool {
         if ip.is_ipv6() {
             return false;
@@ -60,16 +61,17 @@ impl Telling {
     }
 }
 
-/// When neighbours are told of a rail whose peers are silent.
+/// Schedules announcements of a rail whose peers are silent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silence {
-    /// Since when, when it was noted last, and when something was told last.
+    /// Times in ns: start of the silence, last report, last announcement.
     times: Option<[u64; 3]>,
 }
 
 impl Silence {
-    /// A peer is silent now; whether neighbours are told. (Not in the time in which it may be off
-    /// its processor, and ever less of a long silence, but as often as a kernel asks.)
+    /// Reports that a peer is silent; returns whether to announce now. The first announcement waits
+    /// until the peer cannot merely be descheduled; later ones become less frequent, down to once a
+    /// second.
     pub fn note(&mut self, now_ns: u64) -> bool {
         let Some([since, noted, told]) = &mut self.times else {
             self.times = Some([now_ns; 3]);
@@ -89,7 +91,7 @@ impl Silence {
     }
 }
 
-/// The same of a rail of this host.
+/// Announcements of a rail of this host.
 #[derive(Debug)]
 pub(crate) struct SilentPeers {
     born: Instant,
@@ -97,7 +99,7 @@ pub(crate) struct SilentPeers {
 }
 
 impl SilentPeers {
-    /// None is.
+    /// Starts without silence.
     pub(crate) fn none() -> SilentPeers {
         SilentPeers {
             born: Instant::now(),
@@ -105,7 +107,7 @@ impl SilentPeers {
         }
     }
 
-    /// A rail of this address and interface is silent now.
+    /// Reports that the peers of a rail with this address and interface are silent.
     pub(crate) fn note(&mut self, ip: IpAddr, interface: &str) {
         let now_ns = self.born.elapsed().as_nanos() as u64;
         if self.silence.note(now_ns) && ip.is_ipv4() {
@@ -114,7 +116,7 @@ impl SilentPeers {
     }
 }
 
-/// Has the kernel ask for an address of nobody by an interface.
+/// Makes the kernel send an ARP request for an unused address on an interface.
 fn ask_nobody(ip: IpAddr, interface: &str, step: Duration) {
     let options = SocketOptions {
         ip,
@@ -124,12 +126,12 @@ fn ask_nobody(ip: IpAddr, interface: &str, step: Duration) {
         receive_bytes: 0,
         send_bytes: 0,
     };
-    // A rail that is gone again tells nothing.
+    // An error means that the rail is down again.
     let _ = send_on_link(&options, &nobody(step));
 }
 
-/// An address that nobody has (RFC 5737), another one in each step of time, as an address is asked
-/// for once a second: processes that tell together have the same.
+/// An unused address (TEST-NET-1, RFC 5737), different in each time step, since the kernel requests
+/// one address only once a second. Processes that announce together use the same address.
 fn nobody(step: Duration) -> UdpAddr {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let turn = since.unwrap_or_default().as_millis() / step.as_millis();

@@ -1,9 +1,9 @@
-//! Watching the interfaces under the rails.
+//! Watches the interfaces of the rails.
 //!
-//! A socket notices little of a link that is gone: with a peer's carrier lost, the kernel drops
-//! what is sent and says nothing. The kernel's notices are therefore taken as a hint to look, and
-//! the state that is read then is the truth; a link that went and came back between two looks
-//! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
+//! A socket does not notice most link failures: without carrier the kernel drops packets silently.
+//! Netlink notifications are only a trigger, and the state read afterwards is decisive; a link that
+//! failed and recovered between two reads counts as never down, and its lost packets are
+//! retransmitted as usual.
 
 use super::choose::{choose_best, InterfaceChoice, Wanted};
 use super::told::Telling;
@@ -12,8 +12,8 @@ use crate::RailFault;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Tells when a rail's interface or address goes or comes back. One per engine; poll it when its
-/// descriptor is readable, or rarely.
+/// Reports when a rail's interface or address disappears or returns. One per engine; poll it when
+/// its descriptor is readable, or rarely.
 pub struct InterfaceWatch {
     changes: ChangeSocket,
     rails: Vec<Watched>,
@@ -23,38 +23,39 @@ pub struct InterfaceWatch {
 /// A change of a rail's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceChange {
-    /// Its state is another.
+    /// The state changed.
     State(RailFault),
-    /// The rail's address is gone, but there is this one: the rail may go on there, and the watch
-    /// is to be told if it does.
+    /// The rail's address disappeared and the interface has this one: the rail may move there, and
+    /// must then call [`InterfaceWatch::follow`].
     Address(InterfaceChoice),
-    /// It is called so from now on.
+    /// The interface has a new name.
     Name(String),
 }
 
 struct Watched {
-    /// `None`: the rail has no interface, and is never down.
+    /// `None`: the rail has no interface and is never down.
     interface: Option<String>,
-    /// The kernel's number of the interface when it was there last; 0: it was not.
+    /// The kernel's index of the interface when it last existed; 0 if it never did.
     index: u32,
-    /// The rail waits, or has waited, for one of several interfaces: what stood for it, and which
-    /// they are. Rails for which the same stood go the same way.
+    /// Set if the rail waits or waited for one of several interfaces: the placeholder's name and
+    /// the candidates. Rails with the same placeholder move to the same interface.
     later: Option<(String, Wanted)>,
     ip: IpAddr,
-    /// Its address at the start: rails that had one address go on at one, others never.
+    /// The address at the start: rails that started with the same address move together, other
+    /// rails never share an address.
     first: IpAddr,
     state: RailFault,
-    /// The interface and its address that were told of last since its own is gone.
+    /// The interface and address last proposed since the rail's own address disappeared.
     told: Option<(String, IpAddr)>,
-    /// Addresses at which it could not go on, since the last change.
+    /// Addresses to which the rail could not move, since the last change.
     declined: Vec<IpAddr>,
-    /// It has come back, and its neighbours are to be told.
+    /// The rail came back, and neighbours are being informed.
     telling: Option<Telling>,
 }
 
 impl InterfaceWatch {
-    /// Watches these interfaces; events name them by their position here. Rails that are down
-    /// already are the first events.
+    /// Watches these interfaces; events name them by their index here. Rails that are already down
+    /// are the first events.
     pub fn open(rails: &[InterfaceChoice]) -> Result<InterfaceWatch, String> {
         let changes = ChangeSocket::open().map_err(|e| {
             format!(
@@ -79,17 +80,17 @@ impl InterfaceWatch {
             rails,
             found: VecDeque::new(),
         };
-        watch.look(); // after subscribing, so that no change falls between
+        watch.look(); // after subscribing, so that no change is missed in between
         Ok(watch)
     }
 
-    /// Descriptor that becomes readable when something changed.
+    /// A descriptor that becomes readable on changes.
     pub fn fd(&self) -> i32 {
         self.changes.fd()
     }
 
-    /// Next change: position of the rail, and what it is. One system call when there is none, and
-    /// now and then what neighbours of a rail that came back are told.
+    /// The next change: index of the rail, and the change. Costs one system call if there is none,
+    /// and occasionally informs neighbours of a rail that came back.
     pub fn poll(&mut self) -> Option<(usize, InterfaceChange)> {
         if self.found.is_empty() && self.changes.drain() {
             self.rails.iter_mut().for_each(|r| r.declined.clear());
@@ -106,15 +107,15 @@ impl InterfaceWatch {
         self.found.pop_front()
     }
 
-    /// Returns whether the rail at this position was usable at the last look.
+    /// Returns whether the rail at this index was usable at the last look.
     pub fn is_up(&self, rail: usize) -> bool {
         self.rails
             .get(rail)
             .is_some_and(|r| r.state == RailFault::Up)
     }
 
-    /// The rail at this position goes on at the address that it was told of: what becomes of that
-    /// one is told from now on.
+    /// Records that the rail at this index moved to the proposed address, which is watched from now
+    /// on.
     pub fn follow(&mut self, rail: usize, to: &InterfaceChoice) {
         if let Some(rail) = self.rails.get_mut(rail) {
             (rail.interface, rail.index) = (Some(to.name.clone()), 0);
@@ -125,8 +126,8 @@ impl InterfaceWatch {
         self.look();
     }
 
-    /// The rail at this position did not go on at the address that it was told of. It is told of
-    /// another one, if there is any, and of that one again when something changes.
+    /// Records that the rail at this index could not move to the proposed address. Another address
+    /// is proposed if there is one, and the declined one again after a change.
     pub fn decline(&mut self, rail: usize) {
         if let Some(rail) = self.rails.get_mut(rail) {
             let declined = rail.told.take().map(|(_, ip)| ip);
@@ -136,7 +137,7 @@ impl InterfaceWatch {
     }
 
     fn look(&mut self) {
-        // Out of memory or descriptors: the next change looks again.
+        // An error means lack of memory or descriptors; the next change triggers another look.
         let Ok(all) = sys::interfaces() else { return };
         for at in 0..self.rails.len() {
             if self.rails[at].interface.is_none() {
@@ -167,7 +168,7 @@ impl InterfaceWatch {
         }
     }
 
-    /// Another address of the interface of `rail`, of the same kind, that is no other rail's.
+    /// Another address of the rail's interface, alike in kind and not in use by another rail.
     fn other_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let interface = rail.here(all)?;
         let taken = |ip: &IpAddr| {
@@ -178,8 +179,8 @@ impl InterfaceWatch {
         choose_best(interface, |a| is_alike(&a.ip, &rail.ip) && !taken(&a.ip))
     }
 
-    /// An interface that `rail` waits for, and that is no other rail's. Where a rail that goes the
-    /// same way has one, it is that.
+    /// An interface for which `rail` waits and which no other rail has; if a rail with the same
+    /// placeholder already has an interface, that one.
     fn other_interface(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let (_, wanted) = rail.later.as_ref()?;
         let has = |other: &Watched, name: &str| {
@@ -202,14 +203,14 @@ impl InterfaceWatch {
 }
 
 impl Watched {
-    /// Its interface as it is now.
+    /// The present state of the rail's interface.
     fn here<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
         all.iter()
             .find(|i| self.interface.as_ref() == Some(&i.name))
     }
 
-    /// Follows the interface to another name, and returns that. Where none has its number any more
-    /// it is the one that has its name now.
+    /// Follows the interface to a new name, and returns the name. If no interface has its index any
+    /// more, the interface of that name takes its place.
     fn find_renamed(&mut self, all: &[Interface]) -> Option<String> {
         let same = |i: &&Interface| i.index != 0 && i.index == self.index;
         let renamed = all.iter().find(same).map(|i| i.name.clone());
@@ -222,7 +223,7 @@ impl Watched {
     }
 }
 
-/// Both are of one version of IP, and both are only for the link, or none is.
+/// Returns whether both addresses are of one IP version and both or neither are link-local.
 fn is_alike(a: &IpAddr, b: &IpAddr) -> bool {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => a.is_link_local() == b.is_link_local(),
@@ -231,7 +232,7 @@ fn is_alike(a: &IpAddr, b: &IpAddr) -> bool {
     }
 }
 
-/// Finds out what is wrong with the address `ip` of an interface, if anything.
+/// The state of a rail with address `ip` on an interface.
 fn state_of(interface: Option<&Interface>, ip: &IpAddr) -> RailFault {
     let Some(interface) = interface else {
         return RailFault::Down(libc::ENODEV);
@@ -246,7 +247,7 @@ fn state_of(interface: Option<&Interface>, ip: &IpAddr) -> RailFault {
 }
 
 impl InterfaceChoice {
-    /// The interface as it is now, asked of the kernel; takes some ten microseconds.
+    /// The present state of the interface; queries the kernel.
     pub fn state(&self) -> RailFault {
         match sys::interfaces() {
             Ok(all) => state_of(all.iter().find(|i| i.name == self.name), &self.ip),

@@ -1,14 +1,14 @@
-//! Addresses of shm rails: `host [u8; 16], name u64`, by little endian. The first says whom a rail
-//! can reach at all: the running kernel, the network namespace (which abstract names of sockets are
-//! known in) and the user. The second names the socket that the rail listens on.
+//! Addresses of shm rails, little endian: `host [u8; 16], name u64`. `host` identifies the rails
+//! that can reach each other: the running kernel, the network namespace (in which abstract socket
+//! names are unique) and the user. `name` is the rail's listening socket.
 
 use crate::sys;
 use marline_wire::{RailAddr, RailKind};
 
-/// Bytes that say which host.
+/// Bytes of the host's identity.
 const HOST_LEN: usize = 16;
 
-/// Where a shm rail is reached.
+/// The address of a shm rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ShmAddr {
     pub(crate) host: [u8; HOST_LEN],
@@ -16,7 +16,7 @@ pub(crate) struct ShmAddr {
 }
 
 impl ShmAddr {
-    /// A new address on this host; the error says what to do.
+    /// Makes a new address on this host; the error says what to do.
     pub(crate) fn new() -> Result<ShmAddr, String> {
         let (boot, device, inode) = sys::host()
             .map_err(|e| format!("rail shm: /proc does not tell the host's identity: {e}"))?;
@@ -29,7 +29,7 @@ impl ShmAddr {
         })
     }
 
-    /// As a rail's address; index, writes and largest packet are left to its owner.
+    /// Converts to a rail's address; index, writes and largest packet are left to its owner.
     pub(crate) fn rail(&self) -> RailAddr {
         let mut bytes = [0; HOST_LEN + 8];
         bytes[..HOST_LEN].copy_from_slice(&self.host);
@@ -37,7 +37,7 @@ impl ShmAddr {
         RailAddr::new(RailKind::Shm, &bytes)
     }
 
-    /// The address that a rail's address holds; `None` for another kind.
+    /// Reads a rail's address; `None` for another kind.
     pub(crate) fn of(addr: &RailAddr) -> Option<ShmAddr> {
         let (host, name) = addr.bytes().split_first_chunk::<HOST_LEN>()?;
         let name = u64::from_le_bytes(name.try_into().ok()?);
@@ -46,14 +46,15 @@ impl ShmAddr {
     }
 }
 
-/// For people; `None` for another kind. A few digits of its name tell one process of a host from
-/// the others.
+/// Formats an address for people; `None` for another kind. The first digits of the name distinguish
+/// the processes of a host.
 pub(crate) fn show(addr: &RailAddr) -> Option<String> {
     let ShmAddr { name, .. } = ShmAddr::of(addr)?;
     Some(format!("shm {:08x}", name >> 32))
 }
 
-/// FNV-1a of 128 bits: the same in every build, and hosts do not choose their identities.
+/// 128-bit FNV-1a: identical in every build; collisions cannot be forged usefully, since hosts do
+/// not choose their identities.
 fn fnv(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_written() {
+    fn addresses_round_trip() {
         let addr = ShmAddr::new().unwrap();
         assert_eq!(ShmAddr::of(&addr.rail()), Some(addr));
         let other = ShmAddr::new().unwrap();

@@ -1,5 +1,5 @@
-//! One connection between two rails: a ring each way, and a socket that carries nothing but
-//! greetings and wake-ups, and whose end tells that the other process is gone.
+//! A connection between two rails: a ring each way, and a socket that carries only handshakes and
+//! wake-ups and whose end shows that the other process is gone.
 
 use super::greeting::Greeting;
 use super::inbox;
@@ -9,23 +9,23 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::OnceLock;
 
-/// Name of a connection, which none had before.
+/// Name of a connection; never reused.
 pub(super) type Name = u64;
 
-/// The consumer of a ring cannot read the producer's memory, or can.
+/// Values of `can_pull`: whether the ring's consumer can read the producer's memory.
 const CANNOT: u32 = 2;
 const CAN: u32 = 1;
 
-/// Why a connection cannot go on.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
-    /// The other end has closed it, or is gone.
+    /// The other end has closed it or is gone.
     Closed,
-    /// The other end is none of ours.
+    /// The other end is of another host or user.
     Unwelcome,
-    /// It has written nonsense.
+    /// The other end has written an impossible value.
     Garbled,
-    /// The kernel refused something.
+    /// A system call failed.
     Failed(sys::Errno),
 }
 
@@ -37,19 +37,19 @@ struct End {
     witness: WitnessAt,
 }
 
-/// A connection, which both halves of a rail use.
+/// A connection, shared by both halves of a rail.
 pub(super) struct Connection {
     pub(super) name: Name,
     pub(super) gate: Gate,
-    /// We produce here.
+    /// The ring in which we are the producer.
     pub(super) out: Ring,
-    /// We consume here.
+    /// The ring in which we are the consumer.
     pub(super) input: Ring,
-    /// Our index of it, by which the other end tells our inbox.
+    /// Our index of the connection, by which the other end notifies our inbox.
     pub(super) slot: u32,
-    /// Known once it has greeted.
+    /// Set by the handshake.
     end: OnceLock<End>,
-    /// Pulls that we have asked for, and of those the ones that are known to be over.
+    /// Pulls posted for the other end, and those of them known to have ended.
     posted: AtomicU64,
     ended: AtomicU64,
 }
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Takes the other end's greeting, finds out whether its memory can be read, and tells it.
+    /// Handles the other end's handshake: checks whether its memory can be read, and tells it.
     pub(super) fn greeted(&self, greeting: &Greeting, inbox: impl AsFd) -> Result<(), Break> {
         let inbox = Inbox::open(inbox.as_fd()).map_err(Break::Failed)?;
         let peer = self.gate.peer().map_err(Break::Failed)?;
@@ -85,43 +85,43 @@ impl Connection {
         self.end.set(end).map_err(|_| Break::Garbled)
     }
 
-    /// The other end has greeted.
+    /// Returns whether the other end has completed the handshake.
     pub(super) fn is_greeted(&self) -> bool {
         self.end.get().is_some()
     }
 
-    /// Tells the other end that there is something for it.
+    /// Notifies the other end of new frames or room.
     #[inline]
     pub(super) fn tell(&self) {
         if let Some(end) = self.end.get() {
             if inbox::tell(&end.inbox, end.slot) {
-                // One that is not taken finds another that waits.
+                // A failed send means that a wake-up is already pending.
                 let _ = self.gate.send(&[0], &[]);
             }
         }
     }
 
-    /// The other end can read our memory, and has said so.
+    /// Returns whether the other end has stated that it can read our memory.
     pub(super) fn is_read(&self) -> bool {
         self.out.can_pull().load(Relaxed) == CAN
     }
 
-    /// One pull more that the other end is to make.
+    /// Counts a pull that the other end is to make.
     pub(super) fn post(&self) {
         self.posted.store(self.posted.load(Relaxed) + 1, Relaxed);
     }
 
-    /// How many pulls the other end has made that nobody here has heard of; those are heard of now.
+    /// Number of pulls that ended since the previous call.
     pub(super) fn take_ended(&self) -> u64 {
         let posted = self.posted.load(Relaxed);
-        // A peer that counts more than there were is believed as far as there were some.
+        // A peer's count is limited to the pulls that were posted.
         let pulled = self.out.pulled().load(Acquire).min(posted);
         let before = self.ended.load(Relaxed);
         self.ended.store(pulled.max(before), Relaxed);
         pulled.saturating_sub(before)
     }
 
-    /// Some pulls are over that nobody here has heard of.
+    /// Returns whether pulls have ended since `take_ended`.
     pub(super) fn has_ended(&self) -> bool {
         let pulled = self
             .out
@@ -131,10 +131,10 @@ impl Connection {
         pulled > self.ended.load(Relaxed)
     }
 
-    /// Pulls that the other end has not made are void: the memory may soon hold something else.
+    /// Declares outstanding pulls void: their memory may be reused afterwards.
     pub(super) fn void(&self) {
         self.out.void().store(1, Relaxed);
-        fence(SeqCst); // before anything that the memory's owner does with it from now on
+        fence(SeqCst); // orders the flag before later writes to that memory
         self.ended.store(self.posted.load(Relaxed), Relaxed);
     }
 
@@ -142,10 +142,10 @@ impl Connection {
     pub(super) fn pull(&self, pieces: &[(u64, u64)], place: &Place<'_>) -> Result<(), Break> {
         let end = self.end.get().ok_or(Break::Garbled)?;
         if self.input.can_pull().load(Relaxed) != CAN {
-            return Err(Break::Garbled); // it was told so
+            return Err(Break::Garbled); // we said that pulls are impossible
         }
         let pulled = sys::pull(end.peer.pid, pieces, Some(place), &end.witness);
-        fence(SeqCst); // what was read was read before this
+        fence(SeqCst); // orders the reads before the check of the flag
         match pulled {
             Ok(()) if self.input.void().load(Relaxed) == 0 => Ok(()),
             Ok(()) => Err(Break::Closed),
@@ -156,14 +156,14 @@ impl Connection {
         }
     }
 
-    /// Notes that so many pulls were made, and tells the other end.
+    /// Counts completed pulls, and notifies the other end.
     pub(super) fn pulled(&self, count: u64) {
         let pulled = self.input.pulled();
         pulled.store(pulled.load(Relaxed).wrapping_add(count), Release);
         self.tell();
     }
 
-    /// Ends it: the other end notices.
+    /// Ends the connection; the other end notices.
     pub(super) fn close(&self) {
         self.gate.shut();
     }

@@ -1,27 +1,27 @@
-//! The choice, for each write, between two copies through the ring and one that the kernel makes.
+//! The choice, per write, between two copies through the ring and one copy by the kernel.
 //!
-//! Two copies through a ring that stays in the caches are faster than one by the kernel, if both
-//! ends run and each makes one of them. Where they share a processor it is the other way round:
-//! each ring's length costs a change of processes. What tells them apart is whether the other end
-//! reads while this one writes (docs/design/shm.md).
+//! Two copies through a ring that stays in the caches are faster than one by the kernel if both
+//! ends run and each makes one copy. If the ends share a processor the opposite holds: each ring's
+//! length costs a context switch. The indicator is whether the other end reads while this one
+//! writes (docs/design/shm.md).
 
 use super::ring::Memory;
 use crate::sys::Ring;
 
-/// Bytes that are copied before the other end has read on, if it did so in time: as the ring holds.
+/// Bytes that are copied per advance of the reader, if it advanced in time: the ring's length.
 const MOST: u64 = Ring::LEN;
-/// And if it did not: two writes of 64 KiB (in whole granules), as it cannot have read the first
-/// one before it was there.
+/// The same, if it did not: two writes of 64 KiB (in whole blocks), since the reader cannot have
+/// read the first before it was written.
 const LEAST: u64 = Ring::LEN / 2 + 2048;
 
-/// See above.
+/// State of the choice.
 #[derive(Debug)]
 pub(super) struct Copies {
-    /// How far the other end had read when it was looked at last.
+    /// The reader's position at the last check.
     consumed: u64,
-    /// Bytes of writes since.
+    /// Bytes of writes since then.
     written: u64,
-    /// The bytes of these that are copied.
+    /// Bytes of these writes that may be copied.
     allowance: u64,
 }
 
@@ -34,12 +34,12 @@ impl Copies {
         }
     }
 
-    /// Returns whether a write of so many bytes is to be copied into the ring, of which the other
-    /// end has `consumed` so much.
+    /// Decides whether a write of `len` bytes is copied into the ring, of which the reader has
+    /// `consumed` this many bytes.
     pub(super) fn one_more(&mut self, consumed: u64, len: u64) -> bool {
         if consumed != self.consumed {
             self.allowance = match self.written {
-                0 => self.allowance, // it has read packets
+                0 => self.allowance, // it has read packets only
                 written if written <= self.allowance => MOST,
                 _ => LEAST,
             };
@@ -56,26 +56,26 @@ mod tests {
 
     const WRITE: u64 = 64 << 10;
 
-    /// How many of `n` writes are copied, after each of which the other end has read all.
+    /// Number of copied writes out of `n`, none of which is read before the end.
     fn copied(copies: &mut Copies, consumed: u64, n: u64) -> usize {
         let mut one = |_: &u64| copies.one_more(consumed, WRITE);
         (0..n).filter(|at| one(at)).count()
     }
 
     #[test]
-    fn who_reads_meanwhile_is_copied_for() {
+    fn a_concurrent_reader_gets_copies() {
         let mut copies = Copies::new();
         for consumed in 1..100 {
             assert_eq!(copied(&mut copies, consumed * WRITE, 1), 1);
         }
-        // It falls behind for a while, and goes on.
+        // The reader falls behind for a while and resumes.
         assert_eq!(copied(&mut copies, 100 * WRITE, 6), 4, "a ring's length");
         assert_eq!(copied(&mut copies, 101 * WRITE, 1), 1);
         assert_eq!(copied(&mut copies, 102 * WRITE, 4), 4);
     }
 
     #[test]
-    fn who_reads_afterwards_finds_little_copied() {
+    fn a_late_reader_gets_few_copies() {
         let mut copies = Copies::new();
         for turn in 1..100 {
             assert_eq!(copied(&mut copies, turn * 64 * WRITE, 64), 2, "turn {turn}");

@@ -1,4 +1,4 @@
-//! Frames in a ring: a word, and a body by kind.
+//! Frames in a ring: a word and a body that depends on the kind.
 //!
 //! ```text
 //! word   frame_word.rs
@@ -7,16 +7,15 @@
 //!        pull      u64 key, u64 offset, u64 pieces; per piece u64 address, u64 bytes; one packet
 //! ```
 //!
-//! A write and the packet that tells of it are one frame, so that none is delivered without the
-//! other. The bytes of a pull stay where they are: the consumer reads them out of the producer's
-//! memory.
+//! A write and its notification are one frame, so that neither is delivered without the other. The
+//! consumer reads the bytes of a pull from the producer's memory.
 
 use crate::frame_word::{put_words, word_at, FrameWord};
 use crate::sys::PULL_PIECES_MAX;
 
-/// Bytes before those of a write or its pieces.
+/// Bytes of a write's header, before its bytes or pieces.
 pub(super) const PLACE_LEN: usize = 24;
-/// Bytes of a piece.
+/// Bytes of a piece's description.
 pub(super) const PIECE_LEN: usize = 16;
 /// Version of the framing, in every word.
 const MAGIC: u8 = 0xb1;
@@ -28,11 +27,11 @@ pub(super) enum Kind {
     Packets,
     /// A write whose bytes are in the frame.
     Inline,
-    /// A write whose bytes are read where they lie.
+    /// A write whose bytes the consumer reads from the producer's memory.
     Pull,
 }
 
-/// A frame's word.
+/// The contents of a frame's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -58,7 +57,7 @@ impl Head {
         word.pack(MAGIC)
     }
 
-    /// The head of a word, if it is one of a frame that may have so many bytes.
+    /// Reads a word; `None` if it is invalid or its body exceeds `body_max`.
     #[inline]
     pub(super) fn read(word: u64, body_max: u64) -> Option<Head> {
         let word = FrameWord::unpack(word, MAGIC)?;
@@ -82,7 +81,7 @@ impl Head {
     }
 }
 
-/// The place of a write, and how many bytes or pieces follow.
+/// The destination of a write, and the number of bytes or pieces that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct To {
     pub(super) key: u64,
@@ -104,13 +103,13 @@ impl To {
     }
 }
 
-/// A piece of the producer's memory: its address and bytes.
+/// Encodes a piece of the producer's memory: address and bytes.
 pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
     put_words(&[address, len])
 }
 
-/// The list of a pull's pieces out of what follows its place, and all their bytes; `None` if that
-/// is not what it says, or has no packet behind it.
+/// Reads the list of a pull's pieces after its header, and their total bytes; `None` if the list is
+/// malformed or no packet follows.
 pub(super) fn read_pull<'a>(to: &To, rest: &'a [u8]) -> Option<(&'a [u8], u32)> {
     if to.count == 0 || to.count > PULL_PIECES_MAX as u64 {
         return None;
@@ -121,7 +120,7 @@ pub(super) fn read_pull<'a>(to: &To, rest: &'a [u8]) -> Option<(&'a [u8], u32)> 
     (total > 0 && rest.len() > list.len()).then_some((list, total))
 }
 
-/// The pieces of a list: their addresses and bytes.
+/// The pieces of a list: addresses and bytes.
 pub(super) fn read_pieces(list: &[u8]) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
     list.chunks_exact(PIECE_LEN)
         .map(|piece| (word_at(piece, 0), word_at(piece, 8)))
@@ -134,7 +133,7 @@ mod tests {
     const BODY_MAX: u64 = 128 * 1024;
 
     #[test]
-    fn words_are_read_as_written() {
+    fn words_round_trip() {
         for (kind, len, segment) in [
             (Kind::Packets, 1, 1),
             (Kind::Packets, 64_000, 1_472),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_words_are_no_heads() {
+    fn invalid_words_are_rejected() {
         let head = Head {
             kind: Kind::Packets,
             len: BODY_MAX as usize + 1,

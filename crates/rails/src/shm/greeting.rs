@@ -1,20 +1,20 @@
-//! The first message of each end of a connection: who it is, where it wants to be told of what was
-//! published, and by which words its memory is known.
+//! The handshake, the first message of each end of a connection: its rail, its slot for
+//! notifications, and the witness of its memory.
 
 use super::addr::ShmAddr;
 use crate::sys::WitnessAt;
 
-/// Bytes of a greeting.
+/// Bytes of a handshake message.
 pub(super) const GREETING_LEN: usize = 64;
-/// First of a greeting: its version.
+/// First word of a handshake message; identifies the version.
 const MAGIC: u32 = 0x6d72_6c01;
 
-/// A greeting.
+/// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
-    /// The rail that it comes from.
+    /// The sender's rail.
     pub(super) from: ShmAddr,
-    /// The index by which its inbox is told of this connection.
+    /// The sender's index of this connection, by which its inbox is notified.
     pub(super) slot: u32,
     pub(super) witness: WitnessAt,
 }

@@ -1,34 +1,34 @@
-//! How a receiver learns which of its rings have something in them, and how it is woken.
+//! The inbox: how a receiver learns which of its rings hold frames, and how it is woken.
 //!
-//! Each rail has one page that all of its peers can write to. Its state says what the receiver
-//! wants to be told: nothing while it looks at its few rings by itself; with many rings, by a bit
-//! per ring, which one to look at; and when it sleeps, to be woken.
+//! Each rail has one page to which all of its peers can write. Its state contains the receiver's
+//! requests: none while it polls its few rings; a notification bit per ring if there are many; a
+//! wake-up while it sleeps.
 //!
-//! A producer publishes, and then reads the state; a receiver changes its state, and then looks at
-//! its rings. A fence stands between the two on both sides, so that at least one of them sees what
-//! the other has done.
+//! A producer publishes a frame and then reads the state; a receiver changes its state and then
+//! polls its rings. A fence separates the two steps on both sides, so that at least one side sees
+//! the other's change.
 
 use crate::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
-/// Rings that a receiver can have: words of bits, of which one more word says which to look at.
+/// Maximum of rings per receiver: 64 words of bits, and a summary word with a bit for each.
 pub(crate) const RINGS_MAX: u32 = 64 * 64;
-/// The receiver wants bits.
+/// The receiver requests notification bits.
 const BITS: u32 = 1;
-/// The receiver sleeps, or is about to.
+/// The receiver sleeps or is about to.
 const ARMED: u32 = 2;
 
-/// The page.
+/// The shared page.
 pub(crate) trait Page {
-    /// The receiver's wishes.
+    /// The receiver's requests.
     fn state(&self) -> &AtomicU32;
-    /// Words of bits with a bit in them, a bit each.
+    /// A bit for each word of bits that is not 0.
     fn summary(&self) -> &AtomicU64;
-    /// A word of bits; the index is reduced to those that there are.
+    /// A word of bits; the index is reduced to the valid range.
     fn bits(&self, index: u32) -> &AtomicU64;
 }
 
-/// Tells a receiver that something was published in the ring of this index; `true`: it sleeps, and
-/// the caller is the one to wake it.
+/// Notifies a receiver of a frame in the ring with this index. Returns `true` if the receiver
+/// sleeps and the caller must wake it.
 #[inline]
 pub(crate) fn tell(page: &impl Page, ring: u32) -> bool {
     fence(Ordering::SeqCst);
@@ -48,7 +48,7 @@ fn tell_more(page: &impl Page, state: u32, ring: u32) -> bool {
     state & ARMED != 0 && page.state().fetch_and(!ARMED, Ordering::Relaxed) & ARMED != 0
 }
 
-/// The receiver wants bits, or not. All rings have to be looked at afterwards.
+/// Requests or cancels notification bits. The receiver must poll all rings afterwards.
 pub(crate) fn want_bits(page: &impl Page, want: bool) {
     match want {
         true => page.state().fetch_or(BITS, Ordering::Relaxed),
@@ -57,19 +57,18 @@ pub(crate) fn want_bits(page: &impl Page, want: bool) {
     fence(Ordering::SeqCst);
 }
 
-/// The receiver wants to be woken. All rings have to be looked at before it sleeps, as bits may be
-/// late.
+/// Requests a wake-up. The receiver must poll all rings before it sleeps, since bits may be late.
 pub(crate) fn arm(page: &impl Page) {
     page.state().fetch_or(ARMED, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// The receiver is awake.
+/// Cancels the request of a wake-up.
 pub(crate) fn disarm(page: &impl Page) {
     page.state().fetch_and(!ARMED, Ordering::Relaxed);
 }
 
-/// Calls `look` with each ring that has a bit, and takes the bits away.
+/// Calls `look` with each ring whose bit is set, and clears the bits.
 #[inline]
 pub(crate) fn take_bits(page: &impl Page, mut look: impl FnMut(u32)) {
     if page.summary().load(Ordering::Relaxed) == 0 {

@@ -1,5 +1,5 @@
-//! The links of a shm rail: made when they are asked for, or by a peer; over for good when their
-//! connection is.
+//! The links of a shm rail: made on request or by a peer, and down for good when their connection
+//! ends.
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
@@ -14,26 +14,26 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Bytes that wait for room in the ring of one link, so that a peer which does not read holds up no
-/// other's packets; beyond them the rail is busy. More than grants and credits let be under way to
-/// one peer, over all rails.
+/// Maximum of bytes that wait for room in one link's ring; beyond it the rail is busy. It exceeds
+/// what grants and credits allow in flight to one peer over all rails, so that a peer which does
+/// not read does not delay packets to others.
 const BACKLOG_MAX: usize = 16 << 20;
 
 /// One link.
 struct Link {
-    /// `None`: it is down.
+    /// `None` if the link is down.
     connection: Option<Arc<Connection>>,
     producer: Producer,
     copies: Copies,
-    /// The other end has greeted.
+    /// The other end has completed the handshake.
     up: bool,
-    /// It was asked for; else a peer has made it.
+    /// The local side has called `connect`; `false` if only the peer has made the link.
     wanted: bool,
     /// Tokens of pulls that the other end has not made yet, the oldest first.
     pulls: VecDeque<u64>,
-    /// Frames that the ring had no room for.
+    /// Frames that wait for room in the ring.
     backlog: VecDeque<(Head, Vec<u8>)>,
-    /// Bytes of them.
+    /// Bytes in `backlog`.
     backlog_len: usize,
 }
 
@@ -51,7 +51,7 @@ impl Link {
         }
     }
 
-    /// Puts a frame into the ring, or into the backlog. `Err`: the other end is garbled.
+    /// Puts a frame into the ring or the backlog. `Err`: the other end wrote an impossible value.
     #[inline]
     fn put(&mut self, head: Head, parts: &[Piece]) -> Result<Put, Garbled> {
         if !self.backlog.is_empty() {
@@ -78,8 +78,8 @@ impl Link {
         Ok(Put::Later)
     }
 
-    /// Returns whether a write that the other end could read is copied into the ring instead, in
-    /// which case there is room for it.
+    /// Decides whether a write that the other end could pull is copied through the ring instead;
+    /// `true` implies that the ring has room.
     fn copies(&mut self, write: &Write<'_>, packet: &[u8]) -> bool {
         let Some(connection) = self.connection.as_ref().filter(|_| self.backlog.is_empty()) else {
             return false;
@@ -91,7 +91,7 @@ impl Link {
             && matches!(self.producer.body(&connection.out, body), Ok(Some(_)))
     }
 
-    /// Puts the backlog into the ring, as far as there is room.
+    /// Moves frames from the backlog to the ring while there is room.
     fn put_backlog(&mut self) -> Result<(), Garbled> {
         let Some(connection) = &self.connection else {
             return Ok(());
@@ -117,16 +117,16 @@ impl Link {
     }
 }
 
-/// The fate of a frame.
+/// The outcome of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Done,
-    /// It waits for room in the ring.
+    /// The frame waits in the backlog.
     Later,
-    /// There is no room now.
+    /// No room.
     NoRoom,
-    /// The link is not up: it is lost.
+    /// The link is not up; the frame is lost.
     Lost,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct ShmLinks {
     shared: Arc<Shared>,
     table: LinkTable<ShmAddr, Link>,
     by_name: HashMap<Name, LinkId>,
-    /// Links with pulls that are not over.
+    /// Links with outstanding pulls.
     pulling: Vec<LinkId>,
     /// Links with a backlog.
     waiting: Vec<LinkId>,
@@ -154,7 +154,7 @@ impl ShmLinks {
         }
     }
 
-    /// One user more of the link to a rail, and whether it is up.
+    /// Adds a user to the link to a rail; returns also whether the link is up.
     pub(super) fn connect(&mut self, to: ShmAddr) -> (LinkId, bool) {
         let mut made = None;
         let shared = &self.shared;
@@ -175,7 +175,7 @@ impl ShmLinks {
         (link, self.table.get(link).is_some_and(|link| link.up))
     }
 
-    /// One user less; the last one ends the link.
+    /// Removes a user; the last one ends the link.
     pub(super) fn close(&mut self, link: LinkId) {
         if let Some(mut gone) = self.table.close(link) {
             if let Some(connection) = gone.connection.take() {
@@ -186,7 +186,7 @@ impl ShmLinks {
         }
     }
 
-    /// Lets go of a connection: what was to be pulled is void, and nobody reads it any more.
+    /// Ends a connection: outstanding pulls become void, and the receiving half stops reading.
     fn end(&mut self, connection: &Connection) {
         connection.void();
         connection.close();
@@ -194,14 +194,14 @@ impl ShmLinks {
         self.shared.order(Order::Forget(connection.name));
     }
 
-    /// The memory of pulls is free.
+    /// Reports the memory of these pulls as free.
     fn free(&mut self, link: LinkId, tokens: VecDeque<u64>) {
         self.events.extend(tokens.into_iter().map(RailEvent::Done));
         self.pulling.retain(|pulling| *pulling != link);
         self.waiting.retain(|waiting| *waiting != link);
     }
 
-    /// A link is down for good.
+    /// Takes a link down for good.
     #[cold]
     fn fall(&mut self, link: LinkId, reason: DownReason) {
         self.table.retire(link);
@@ -222,7 +222,7 @@ impl ShmLinks {
         }
     }
 
-    /// Puts a batch of packets into a link's ring.
+    /// Sends a batch of packets on a link.
     #[inline]
     pub(super) fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Put {
         let head = Head {
@@ -233,8 +233,8 @@ impl ShmLinks {
         self.put(link, head, &[piece(bytes)])
     }
 
-    /// Puts a write and the packet that tells of it into a link's ring, in one frame; `true` beside
-    /// the answer: the memory of the write is still to be read.
+    /// Sends a write and its notification in one frame. The second result is `true` while the
+    /// write's memory is still to be pulled.
     pub(super) fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> (Put, bool) {
         let Some(state) = self.table.get_mut(link) else {
             return (Put::Lost, false);
@@ -248,7 +248,7 @@ impl ShmLinks {
             return (self.write_inline(link, write, packet), false);
         }
         if let Some(connection) = &state.connection {
-            connection.post(); // before the other end can make it
+            connection.post(); // before the other end can pull
         }
         let put = self.write_pull(link, write, packet);
         let taken = matches!(put, Put::Done | Put::Later);
@@ -299,7 +299,7 @@ impl ShmLinks {
         self.put(link, head, &[piece(&list), piece(packet)])
     }
 
-    /// Puts a frame of these parts into a link's ring, and tells the other end.
+    /// Puts a frame of these parts into a link's ring and notifies the other end.
     #[inline]
     fn put(&mut self, link: LinkId, head: Head, parts: &[Piece]) -> Put {
         let Some(state) = self.table.get_mut(link) else {
@@ -318,7 +318,7 @@ impl ShmLinks {
         }
     }
 
-    /// The memory of a write is free already.
+    /// Reports a write whose memory is free already.
     pub(super) fn done(&mut self, token: u64) {
         self.events.push_back(RailEvent::Done(token));
     }
@@ -377,7 +377,7 @@ impl ShmLinks {
                 }
             }
             Notice::Accepted(from, connection) => {
-                // One that we have made to the same rail stays the way to it: this one is read.
+                // An own connection to the same rail remains the link's; this one is only read.
                 if self.table.find(&from).is_none() {
                     let name = connection.name;
                     let link = self.table.add(from, Link::new(Some(connection), true));
@@ -392,7 +392,7 @@ impl ShmLinks {
         }
     }
 
-    /// Lets nobody read the memory of writes after this: links with any break.
+    /// Ends all links with outstanding pulls, so that no write's memory is read afterwards.
     pub(super) fn drain(&mut self) {
         self.look_for_pulls();
         for link in std::mem::take(&mut self.pulling) {
@@ -435,10 +435,10 @@ fn reason_of(broken: Break) -> DownReason {
     }
 }
 
-/// Begins a connection: it carries packets once the other end has greeted.
+/// Starts a connection; it carries packets after the other end's handshake.
 fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
     if !shared.is_near(to) {
-        return Err(DownReason::Broken(libc::EHOSTUNREACH)); // nobody was asked
+        return Err(DownReason::Broken(libc::EHOSTUNREACH)); // no connection was attempted
     }
     let failed = |errno| match errno {
         libc::ECONNREFUSED => DownReason::Refused,
@@ -451,7 +451,7 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
     let connection = Connection::new(shared.new_name(), gate, memory.rings(), slot);
     let (name, fd) = (connection.name, connection.gate.fd());
     let greeted = shared.greet(&connection.gate, slot, Some(file));
-    // A receiving half that sleeps wakes when the other end greets.
+    // The socket wakes a sleeping receiving half when the handshake arrives.
     let greeted = greeted.and_then(|()| shared.epoll.add(fd, name));
     if let Err(errno) = greeted {
         shared.free_slot(slot);

@@ -1,18 +1,18 @@
-//! The shm rail: between processes of one user on one host, by memory that they share.
+//! The shm rail: between processes of one user on one host, through shared memory.
 //!
-//! A rail listens on a socket of an abstract name. Whoever connects passes a file of memory
-//! without a name, which holds a ring for each direction ([`ring`]), and each end passes its inbox,
-//! by which it is told what to look at and is woken ([`inbox`]). So nothing is left when a process
-//! is killed, in /dev/shm or elsewhere, and the socket's end tells the other process at once.
+//! A rail listens on a socket with an abstract name. A connecting peer passes a memfd with a ring
+//! for each direction ([`ring`]), and each end passes its inbox, which tells it which rings to read
+//! and when to wake ([`inbox`]). So a killed process leaves nothing behind in /dev/shm or
+//! elsewhere, and the end of its socket informs the other process at once.
 //!
-//! Long messages go through the ring while the other end reads it, or with one copy ([`copies`]):
-//! the frame names where the bytes are, and the receiver reads them out of the sender's memory into
-//! their registered place (`process_vm_readv`). It holds the lock of the registration meanwhile, so
-//! that nothing lands later. A container may hide the sender's process, or forbid this; then all
-//! bytes go through the ring.
+//! Long messages go through the ring while the other end reads it, or by one copy ([`copies`]): the
+//! frame states the location of the bytes, and the receiver reads them from the sender's memory
+//! into their registered place (`process_vm_readv`). The receiver holds the lock of the
+//! registration meanwhile, so that no byte lands after deregistration. If a container hides the
+//! sender's process or forbids such reads, all bytes go through the ring.
 //!
-//! The two halves of a rail share no lock on the way of a packet: each tells the other what changed
-//! by a queue, and a flag says that there is something in it.
+//! The halves of a rail share no lock on the data path: each informs the other through a queue, and
+//! a flag states that the queue is not empty.
 
 mod addr;
 mod connection;

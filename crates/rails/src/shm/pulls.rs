@@ -1,44 +1,44 @@
-//! Pulls that follow one another: what one call can read of the producer's memory is read by one.
+//! Runs of pulls: consecutive pulls that one system call can read from the producer's memory.
 
 use super::frame::{read_pieces, read_pull, To};
 use crate::sys::PULL_PIECES_MAX;
 use marline_wire::DirectHead;
 use std::ops::Range;
 
-/// Bytes of a run: longer ones make a call no cheaper for each byte, and who sums what was read
-/// finds it in a core's own cache still.
+/// Maximum of bytes per run: longer runs cost no less per byte, and the receiver sums the bytes
+/// while they are in the core's own cache.
 const RUN_MAX: u32 = 264 << 10;
 
-/// Pulls of memory that becomes one piece of ours, and the packets that tell of them.
+/// Pulls of memory that lands in one contiguous range, and their packets.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     to: Option<To>,
     pieces: Vec<(u64, u64)>,
     len: u32,
-    /// Where the packets are in the buffer that the frames were copied to.
+    /// Ranges of the packets in the buffer to which the frames were copied.
     packets: Vec<Range<usize>>,
 }
 
-/// The fate of a pull that is added.
+/// The result of adding a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It is a part of the run.
+    /// It belongs to the run.
     Yes,
-    /// It begins another one.
+    /// It begins another run.
     No,
-    /// It is none.
+    /// It is malformed.
     Nonsense,
 }
 
 impl Run {
-    /// Begins another one, with the room that this one had.
+    /// Empties the run and retains its allocations.
     pub(super) fn clear(&mut self) {
         (self.to, self.len) = (None, 0);
         self.pieces.clear();
         self.packets.clear();
     }
 
-    /// Adds a pull, whose pieces and packet were copied to `at` of a buffer and are `rest`.
+    /// Adds a pull; `rest` are its pieces and packet, copied to offset `at` of the buffer.
     pub(super) fn add(&mut self, to: To, rest: &[u8], at: usize) -> Added {
         let Some((list, len)) = read_pull(&to, rest) else {
             return Added::Nonsense;
@@ -58,7 +58,7 @@ impl Run {
         for (address, len) in pieces {
             match self.pieces.last_mut() {
                 Some((from, before)) if from.checked_add(*before) == Some(address) => {
-                    *before += len; // together they are no longer than the run
+                    *before += len; // the total does not exceed the run
                 }
                 _ => self.pieces.push((address, len)),
             }
@@ -67,7 +67,7 @@ impl Run {
         Added::Yes
     }
 
-    /// Where it goes.
+    /// The destination of the run.
     pub(super) fn head(&self) -> DirectHead {
         let (key, offset) = self.to.map_or((0, 0), |to| (to.key, to.offset));
         DirectHead {
@@ -79,12 +79,12 @@ impl Run {
         }
     }
 
-    /// Memory of the producer that is read.
+    /// The pieces of the producer's memory.
     pub(super) fn pieces(&self) -> &[(u64, u64)] {
         &self.pieces
     }
 
-    /// The packets, one for each pull.
+    /// The packets, one per pull.
     pub(super) fn packets(&self) -> &[Range<usize>] {
         &self.packets
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_one_read() {
+    fn adjacent_pulls_are_one_read() {
         let mut run = Run::default();
         assert_eq!(added(&mut run, &pull(0, &[(4096, 100)]), 0), Added::Yes);
         let second = pull(100, &[(4196, 60), (9000, 40)]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_elsewhere_is_another() {
+    fn a_pull_elsewhere_starts_another_run() {
         let mut run = Run::default();
         assert_eq!(added(&mut run, &pull(64, &[(4096, 100)]), 0), Added::Yes);
         for offset in [0, 64, 163, 165, u64::MAX] {

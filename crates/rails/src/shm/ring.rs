@@ -1,38 +1,38 @@
-//! A ring of bytes from one producer to one consumer, in memory that two processes share.
+//! A ring of bytes from one producer to one consumer, in shared memory.
 //!
-//! A frame is a word, its head, and a body. The word is 0 until the frame is there, so that the
-//! consumer finds a short frame with the one cache line that it waits for:
+//! A frame is a word (its head) and a body. The word is 0 until the frame is complete, so that the
+//! consumer finds a short frame in the cache line that it polls:
 //!
 //! ```text
 //!   | word | body .......... pad | word | body .. pad | 0 |   room   |
 //!                                  ^ consumer            ^ producer
 //! ```
 //!
-//! Before a producer publishes a frame it writes the 0 behind it. The consumer says how far it has
-//! come in a word of its own, which the producer reads only when it seems to have no room.
+//! Before publishing a frame the producer writes the 0 after it. The consumer publishes its
+//! position in a separate word, which the producer reads only when it seems to have no room.
 //!
-//! Neither believes the other: a position that cannot be is an error, and no position leads out of
-//! the memory ([`Memory`] reduces each to the length of the ring).
+//! Neither side trusts the other: an impossible position is an error, and no position leads outside
+//! the memory ([`Memory`] reduces each modulo the ring's length).
 
 use crate::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a frame's head.
 pub(crate) const HEAD_LEN: u64 = 8;
 
-/// The other side has written what it never would.
+/// The other side has written an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// The memory of a ring. Positions count all bytes ever, are reduced to the ring's length, and
-/// bytes from the end go on at its start.
+/// The memory of a ring. Positions count all bytes ever written and are reduced modulo the ring's
+/// length; byte ranges wrap around.
 pub(crate) trait Memory {
     /// Bytes of the ring, a multiple of 16.
     const LEN: u64;
     /// The word at a position, which is a multiple of eight.
     fn word(&self, at: u64) -> &AtomicU64;
-    /// How far the consumer has come.
+    /// The consumer's position.
     fn consumed(&self) -> &AtomicU64;
-    /// Not 0: the producer waits for room.
+    /// Not 0 while the producer waits for room.
     fn waits(&self) -> &AtomicU32;
     /// Writes bytes, at most a ring's length.
     fn put(&self, at: u64, bytes: &[u8]);
@@ -40,28 +40,28 @@ pub(crate) trait Memory {
     fn get(&self, at: u64, out: &mut [u8]);
 }
 
-/// Largest body in a ring: half of it, so that a frame always finds room once the ring is empty.
+/// Largest body: half of the ring, so that every frame fits once the ring is empty.
 #[inline]
 pub(crate) const fn body_max<M: Memory>() -> u64 {
     M::LEN / 2
 }
 
-/// Bytes in the ring of a frame with so large a body.
+/// Bytes that a frame with this body occupies.
 #[inline]
 fn frame_len(body_len: u64) -> u64 {
     HEAD_LEN + body_len.next_multiple_of(HEAD_LEN)
 }
 
-/// The producer's place in a ring.
+/// The producer's state.
 #[derive(Debug)]
 pub(crate) struct Producer {
     at: u64,
-    /// Up to here there is room, as far as is known.
+    /// The position up to which there is room, as last known.
     room_to: u64,
 }
 
 impl Producer {
-    /// At the start of a ring in which nothing was written.
+    /// At the start of an unused ring.
     pub(crate) fn new<M: Memory>() -> Producer {
         Producer {
             at: 0,
@@ -69,7 +69,7 @@ impl Producer {
         }
     }
 
-    /// Where the body of the next frame goes, if there is room for `body_len` bytes of it.
+    /// The position for the next frame's body, if there is room for `body_len` bytes.
     #[inline]
     pub(crate) fn body<M: Memory>(
         &mut self,
@@ -79,7 +79,7 @@ impl Producer {
         if body_len > body_max::<M>() {
             return Ok(None);
         }
-        // The frame, and the 0 behind it.
+        // The frame, and the 0 after it.
         let end = self.at + frame_len(body_len) + HEAD_LEN;
         if end > self.room_to {
             let consumed = memory.consumed().load(Ordering::Acquire);
@@ -91,7 +91,7 @@ impl Producer {
         Ok((end <= self.room_to).then_some(self.at + HEAD_LEN))
     }
 
-    /// As [`Producer::body`]; without room the consumer is asked to tell when there is some.
+    /// As [`Producer::body`]; without room, asks the consumer for a notification of new room.
     #[cold]
     pub(crate) fn body_or_wait<M: Memory>(
         &mut self,
@@ -107,7 +107,7 @@ impl Producer {
         Ok(body)
     }
 
-    /// Publishes the frame whose body was written where [`Producer::body`] said. The word is not 0.
+    /// Publishes the frame whose body was written at [`Producer::body`]. The word must not be 0.
     #[inline]
     pub(crate) fn publish(&mut self, memory: &impl Memory, word: u64, body_len: u64) {
         debug_assert!(word != 0);
@@ -118,40 +118,40 @@ impl Producer {
     }
 }
 
-/// The consumer's place in a ring.
+/// The consumer's state.
 #[derive(Debug, Default)]
 pub(crate) struct Consumer {
     at: u64,
-    /// Of which it has told the producer.
+    /// The position last published to the producer.
     told: u64,
-    /// Where it looked last whether the producer waits.
+    /// The position at the last check whether the producer waits.
     looked: u64,
 }
 
 impl Consumer {
-    /// The word of the next frame; 0: there is none yet.
+    /// The word of the next frame; 0 if there is none yet.
     #[inline]
     pub(crate) fn word(&self, memory: &impl Memory) -> u64 {
         memory.word(self.at).load(Ordering::Acquire)
     }
 
-    /// Where the body of that frame is.
+    /// The position of that frame's body.
     #[inline]
     pub(crate) fn body(&self) -> u64 {
         self.at + HEAD_LEN
     }
 
-    /// Goes on to the next frame: of this one's body nothing is read any more.
+    /// Advances to the next frame; this frame's body may be overwritten afterwards.
     #[inline]
     pub(crate) fn advance(&mut self, body_len: u64) {
         self.at += frame_len(body_len);
     }
 
-    /// Gives the producer the room of all frames that were passed. `true`: it waits for that, and
-    /// is to be told.
+    /// Returns the room of all passed frames to the producer. Returns `true` if the producer waits
+    /// for room and must be notified.
     ///
-    /// A producer that waits has seen half of the ring full. So it is enough to look for it once in
-    /// a quarter, and the fence that this takes is not paid for each short frame.
+    /// A waiting producer has seen at least half of the ring full, so checking for it once per
+    /// quarter of the ring suffices and saves the fence for each short frame.
     #[inline]
     pub(crate) fn release<M: Memory>(&mut self, memory: &M) -> bool {
         if self.told == self.at {

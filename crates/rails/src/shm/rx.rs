@@ -1,4 +1,4 @@
-//! Receiving half: the rings that are looked at, connections that come, and those that come about.
+//! Receiving half: polls rings, accepts connections and completes handshakes.
 
 use super::connection::{Break, Connection, Name};
 use super::frame::{Head, Kind, To, PLACE_LEN};
@@ -15,45 +15,46 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Frames that are taken from one ring before others have their turn.
+/// Most frames that are taken from one ring before the others are read.
 const TURN_MAX: usize = 64;
-/// With more rings than this the receiver wants to be told which of them to look at: up to here the
-/// words that it looks at fit into its nearest cache beside all else.
+/// Above this number of rings the receiver asks for notification bits; up to it, the polled words
+/// fit into the L1 cache beside other data.
 const LOOK_MAX: usize = 16;
-/// Connections that were accepted and have not greeted. Strangers may make some, and the oldest
-/// goes when there are more.
+/// Most accepted connections without handshake. Strangers can open connections; beyond this number
+/// the oldest is closed.
 const NAMELESS_MAX: usize = 256;
-/// Messages that one look takes from one socket.
+/// Most messages read from one socket per poll.
 const MESSAGES_MAX: usize = 8;
 
-/// One connection that is read.
+/// An incoming connection.
 struct Incoming {
     connection: Arc<Connection>,
     consumer: Consumer,
-    /// Room for the lists of runs.
+    /// Reused memory for runs of pulls.
     run: Run,
 }
 
 /// Receiving half of a [`super::ShmRail`].
 pub struct ShmRx {
     shared: Arc<Shared>,
-    /// By slot.
+    /// Indexed by slot.
     incoming: Vec<Option<Incoming>>,
     /// Slots in use.
     slots: Vec<u32>,
     by_name: HashMap<Name, u32>,
     nameless: VecDeque<(Name, Gate)>,
-    /// Packets that are handed on lie here, where nobody else can change them.
+    /// Packets are copied here before they are handed to `sink`, so that the peer cannot change
+    /// them.
     buffer: Box<[u8]>,
-    /// Bits are wanted.
+    /// Notification bits are requested.
     bits: bool,
-    /// All rings are to be looked at once.
+    /// All rings must be polled next time.
     all: bool,
-    /// Whoever publishes something is to wake us.
+    /// Producers must wake this receiver.
     armed: bool,
 }
 
-/// Where a frame's packets go, and how many there were.
+/// The sink of a frame's packets, and their number so far.
 struct Handing<'a> {
     sink: &'a mut dyn FnMut(Received<'_>),
     count: usize,
@@ -75,7 +76,7 @@ impl Handing<'_> {
 }
 
 impl Incoming {
-    /// Takes frames out of the ring, at most a turn's.
+    /// Takes frames out of the ring, at most [`TURN_MAX`].
     fn read(
         &mut self,
         shared: &Shared,
@@ -102,14 +103,14 @@ impl Incoming {
         Ok(())
     }
 
-    /// The frame is done with: its room is the producer's.
+    /// Advances past a frame and returns its room to the producer.
     #[inline]
     fn pass(&mut self, head: &Head) {
         self.consumer.advance(head.len as u64);
         self.release();
     }
 
-    /// The room of all frames that were passed is the producer's.
+    /// Returns the room of all passed frames to the producer.
     #[inline]
     fn release(&mut self) {
         if self.consumer.release(&self.connection.input) {
@@ -117,8 +118,8 @@ impl Incoming {
         }
     }
 
-    /// Puts the bytes of a write into their place, and hands on the packet that tells of it.
-    /// Without a place the connection breaks, so that no packet tells of what is not there.
+    /// Copies the bytes of a write into place and hands over the write notification. If there is no
+    /// such place the connection breaks, so that no notification arrives without its write.
     fn land(
         &mut self,
         shared: &Shared,
@@ -145,7 +146,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Reads a pull, and those that follow it in the same memory, as [`Incoming::land`] does.
+    /// Reads a pull and those that follow it in adjacent memory, as [`Incoming::land`] does.
     fn pull(
         &mut self,
         shared: &Shared,
@@ -170,7 +171,7 @@ impl Incoming {
             let room = buffer.len() - filled;
             match next.filter(|next| next.kind == Kind::Pull && next.len <= room) {
                 Some(next) => head = next,
-                None => break, // or nonsense, which is found when it is its turn
+                None => break, // invalid frames are reported when their turn comes
             }
         }
         let landed = shared.memory.land(&run.head(), |place| {
@@ -187,7 +188,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The place of the write that is next.
+    /// The destination of the next write.
     fn place(&self) -> To {
         let mut place = [0; PLACE_LEN];
         (self.connection.input).get(self.consumer.body(), &mut place);
@@ -235,20 +236,20 @@ impl ShmRx {
             return;
         }
         let read = incoming.read(&self.shared, &mut self.buffer, handing);
-        // More than a turn's: no bit will tell of it again.
+        // Frames are left and no notification bit will announce them.
         self.all |= incoming.consumer.word(&incoming.connection.input) != 0;
         if let Err(broken) = read {
             self.forget(slot, broken);
         }
     }
 
-    /// Reads all rings that may have something.
+    /// Reads all rings that may hold frames.
     #[inline]
     fn read_rings(&mut self, handing: &mut Handing<'_>) {
         if self.bits && !self.all {
             let mut told = [0u32; TURN_MAX];
             let mut count = 0;
-            // Rings beyond those that there is room for have their turn next time.
+            // Rings that do not fit into `told` are read at the next poll.
             let shared = self.shared.clone();
             inbox::take_bits(&shared.inbox, |slot| match told.get_mut(count) {
                 Some(room) => (*room, count) = (slot, count + 1),
@@ -267,7 +268,7 @@ impl ShmRx {
         }
     }
 
-    /// A connection is at its end.
+    /// Ends a connection.
     #[cold]
     fn forget(&mut self, slot: u32, broken: Break) {
         let Some(incoming) = self.incoming.get_mut(slot as usize).and_then(Option::take) else {
@@ -286,7 +287,7 @@ impl ShmRx {
         self.choose();
     }
 
-    /// Reads a connection from now on, which is known to the descriptors that are waited for.
+    /// Starts to read a connection whose socket is in the epoll set.
     fn add(&mut self, connection: Arc<Connection>) {
         let slot = connection.slot as usize;
         if self.incoming.len() <= slot {
@@ -302,7 +303,7 @@ impl ShmRx {
         self.choose();
     }
 
-    /// Chooses between looks and bits, now that there is one ring more or less.
+    /// Chooses between polling and notification bits for the present number of rings.
     fn choose(&mut self) {
         let bits = self.slots.len() > LOOK_MAX;
         if bits != self.bits {
@@ -312,7 +313,7 @@ impl ShmRx {
         self.all = true;
     }
 
-    /// Does what the sending half asked for.
+    /// Carries out the orders of the sending half.
     #[inline]
     fn obey(&mut self) {
         for order in self.shared.take_orders() {
@@ -327,7 +328,7 @@ impl ShmRx {
         }
     }
 
-    /// Takes the connections that were made to us.
+    /// Accepts incoming connections.
     fn accept(&mut self) {
         while let Ok(gate) = self.shared.listener.accept() {
             let name = self.shared.new_name();
@@ -341,7 +342,7 @@ impl ShmRx {
         }
     }
 
-    /// One that has connected says who it is.
+    /// Reads the handshake of an accepted connection.
     fn hear_nameless(&mut self, at: usize) {
         let mut bytes = [0; GREETING_LEN + 1];
         let message = match self.nameless[at].1.recv(&mut bytes) {
@@ -356,7 +357,7 @@ impl ShmRx {
             return;
         };
         if message.len == 0 {
-            return; // it has gone
+            return; // the connection has ended
         }
         if self
             .welcome(name, gate, &bytes[..message.len], message)
@@ -366,7 +367,8 @@ impl ShmRx {
         }
     }
 
-    /// Lets a connection in: it is of our host and user, and brings what it needs.
+    /// Completes an incoming connection, if its peer is of our host and user and sent all
+    /// descriptors.
     fn welcome(
         &mut self,
         name: Name,
@@ -402,7 +404,7 @@ impl ShmRx {
         Ok(())
     }
 
-    /// Hears a connection's socket: a greeting, wake-ups, its end.
+    /// Reads a connection's socket: handshake, wake-ups, end of connection.
     fn hear(&mut self, slot: u32, handing: &mut Handing<'_>) {
         for _ in 0..MESSAGES_MAX {
             let Some(Some(incoming)) = self.incoming.get(slot as usize) else {
@@ -426,7 +428,7 @@ impl ShmRx {
         }
     }
 
-    /// The other end of a connection that we made has greeted.
+    /// Handles the handshake answer on a connection that we made.
     fn answered(
         &self,
         connection: &Connection,
@@ -445,7 +447,7 @@ impl ShmRx {
         Ok(())
     }
 
-    /// The other end is gone: what it had sent before is taken first.
+    /// Ends a connection after reading the frames that the other end had sent before.
     fn close(&mut self, slot: u32, broken: Break, handing: &mut Handing<'_>) {
         loop {
             let before = handing.count;
@@ -457,7 +459,7 @@ impl ShmRx {
         self.forget(slot, broken);
     }
 
-    /// Looks at all sockets to which something happened.
+    /// Handles all ready sockets.
     fn look(&mut self, handing: &mut Handing<'_>) {
         let mut ready = Vec::new();
         self.shared.epoll.look(|name| ready.push(name));
@@ -472,8 +474,8 @@ impl ShmRx {
         }
     }
 
-    /// A poll before or after a sleep takes all that there is, as nobody tells of what is left. As
-    /// long as there is nothing the next sleep needs no arming.
+    /// Polls everything before or after a sleep, since remaining frames are not announced again. If
+    /// nothing was found, the next sleep needs no new arming.
     #[cold]
     fn wake(&mut self, handing: &mut Handing<'_>) {
         self.all = true;
@@ -491,7 +493,7 @@ impl ShmRx {
         }
     }
 
-    /// Something waits in a ring or for the sending half.
+    /// Returns whether a ring holds a frame, or the sending half has finished pulls to handle.
     fn waits(&self) -> bool {
         let mut all = self.incoming.iter().flatten();
         all.any(|one| {

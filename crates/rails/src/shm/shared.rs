@@ -1,4 +1,4 @@
-//! The part of a shm rail that its two halves use, and what each tells the other.
+//! The part of a shm rail that its halves share, and the messages between the halves.
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
@@ -12,22 +12,22 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of the largest batch, and of the largest packet: as of other rails.
+/// Bytes of the largest batch and of the largest packet, as on other rails.
 pub(super) const BATCH_MAX: usize = 64_000;
 /// Most packets of a batch.
 pub(super) const SEGMENTS_MAX: usize = 64;
-/// Bytes that may be under way to a rail, of which what its rings have no room for waits at the
-/// senders: half of what other rails ask of the kernel.
+/// Bytes that may be in flight to a rail; what exceeds its rings waits at the senders. Half of the
+/// receive buffer that other rails request.
 pub(super) const RECEIVE_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame in a ring.
 pub(super) const BODY_MAX: u64 = ring::body_max::<Ring>();
-/// Name of the listener among the descriptors that are waited for.
+/// Name of the listener in the epoll set.
 pub(super) const LISTENER: Name = Name::MAX;
 
 /// Settings of a shm rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
-    /// Read long messages out of the sender's memory where the kernel allows it.
+    /// Read long messages from the sender's memory if the kernel allows it.
     pub one_copy: bool,
 }
 
@@ -37,27 +37,28 @@ impl Default for ShmConfig {
     }
 }
 
-/// A task for the receiving half.
+/// An order for the receiving half.
 pub(super) enum Order {
-    /// A connection is to be read.
+    /// Start reading a connection.
     Read(Arc<Connection>),
-    /// A connection is not to be read any more.
+    /// Stop reading a connection.
     Forget(Name),
 }
 
-/// News for the sending half.
+/// A notice for the sending half.
 pub(super) enum Notice {
-    /// The other end of a connection that we made has greeted.
+    /// The handshake of a connection that we made is complete.
     Connected(Name),
-    /// A rail has connected to ours.
+    /// A peer's rail has connected.
     Accepted(ShmAddr, Arc<Connection>),
-    /// A connection is at its end.
+    /// A connection ended.
     Broken(Name, Break),
 }
 
 /// The part of a rail that both halves use.
 pub(super) struct Shared {
-    /// A child of a fork has the same sockets, and is not to end our connections.
+    /// The owner's process id: a forked child has the same sockets and must not end the
+    /// connections.
     pub(super) process: u32,
     pub(super) local: ShmAddr,
     pub(super) config: ShmConfig,
@@ -66,16 +67,16 @@ pub(super) struct Shared {
     pub(super) inbox: Inbox,
     pub(super) inbox_file: OwnedFd,
     pub(super) witness: Witness,
-    /// Memory that peers may write into.
+    /// Memory that peers may write.
     pub(super) memory: Registrations,
     pub(super) names: AtomicU64,
-    /// Indices of connections that are in use.
+    /// Connection indices in use.
     pub(super) slots: Mutex<Vec<bool>>,
     pub(super) orders: Mutex<Vec<Order>>,
     pub(super) ordered: AtomicBool,
     pub(super) notices: Mutex<Vec<Notice>>,
     pub(super) noted: AtomicBool,
-    /// Connections that ended because of what came by them, and strangers that were not let in.
+    /// Count of connections that ended for an impossible value, and of rejected strangers.
     pub(super) refused: AtomicU64,
 }
 
@@ -113,7 +114,7 @@ impl Shared {
         self.names.fetch_add(1, Relaxed)
     }
 
-    /// An index for a connection; `None`: there are as many as can be.
+    /// An index for a connection; `None` if all are in use.
     pub(super) fn take_slot(&self) -> Option<u32> {
         let mut slots = lock(&self.slots);
         let free = slots.iter().position(|used| !used);
@@ -134,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Greets the other end of a connection; `memory`: and passes it the memory for both.
+    /// Sends our handshake; with `memory`, passes the shared memory along.
     pub(super) fn greet(
         &self,
         gate: &Gate,
@@ -153,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Tells a rail of this host and user from others.
+    /// Returns whether a rail belongs to this host and user.
     pub(super) fn is_near(&self, addr: &ShmAddr) -> bool {
         addr.host == self.local.host
     }

@@ -1,4 +1,4 @@
-//! Peers that write what they never should: it changes nothing but a counter.
+//! Misbehaving peers: impossible values change nothing but a counter.
 
 use super::frame::{write_piece, Head, Kind, To};
 use super::greeting::Greeting;
@@ -60,7 +60,7 @@ impl Victim {
         self.shared.refused.load(Relaxed)
     }
 
-    /// An honest peer still gets a packet through.
+    /// Checks that a correct peer's packet still arrives.
     fn still_works(&mut self) {
         let rail = ShmRail::open(&ShmConfig::default()).unwrap();
         let (mut tx, mut rx) = (rail.tx, rail.rx);
@@ -81,13 +81,13 @@ impl Victim {
     }
 }
 
-/// A connection to the victim by hand.
+/// A hand-made connection to the victim.
 struct Attacker {
     gate: Gate,
     out: Ring,
     input: Ring,
     link: LinkId,
-    /// Its rail, which nobody polls.
+    /// The attacker's rail, which is never polled.
     _rail: ShmRail,
 }
 
@@ -139,7 +139,7 @@ fn random_rings_break_their_connection_alone() {
                 len: 1 + random.below(200) as usize,
                 segment: 1 + random.below(300) as usize,
             };
-            // Words that are nearly right get furthest.
+            // Nearly correct words get furthest.
             let flip = if random.below(4) == 0 {
                 1 << random.below(64)
             } else {
@@ -266,7 +266,7 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
     victim.still_works();
 }
 
-/// Sends one message by hand; whether it was counted as a stranger's.
+/// Sends one hand-made message; returns whether it was counted as a stranger's.
 fn is_refused(bytes: &[u8], fds: &[OwnedFd]) -> bool {
     let mut victim = Victim::new();
     let gate = Gate::connect(victim.shared.local.name).unwrap();
@@ -289,7 +289,7 @@ fn strangers_are_not_let_in() {
     let good = greeting.write();
     let inbox = || shared.inbox_file.try_clone().unwrap();
     let memory = || LinkMemory::create().unwrap().1;
-    // A file whose length may change would let the other side be killed by touching it.
+    // Access to a mapping whose file can shrink could kill the process (SIGBUS).
     let plain = || OwnedFd::from(File::open("/proc/self/exe").unwrap());
     assert!(
         !is_refused(&good, &[inbox(), memory()]),
@@ -311,7 +311,7 @@ fn strangers_are_not_let_in() {
     let mut other = greeting;
     other.from.host[0] ^= 1;
     assert!(is_refused(&other.write(), &[inbox(), memory()]));
-    // One whose memory is not what it says has its bytes in the ring.
+    // A peer whose witness does not match gets its bytes through the ring.
     let mut liar = greeting;
     liar.witness.words[0] ^= 1;
     assert!(!is_refused(&liar.write(), &[inbox(), memory()]));

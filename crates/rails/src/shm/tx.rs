@@ -12,7 +12,7 @@ use marline_wire::{RailAddr, RailWrites};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// Buffers that packets are built in at once: each is free again when the send returns.
+/// Number of packet buffers: each is free again when the send returns.
 const BUFFERS_MAX: usize = 4;
 
 /// Sending half of a [`super::ShmRail`].
@@ -20,7 +20,7 @@ pub struct ShmTx {
     shared: Arc<Shared>,
     links: ShmLinks,
     buffers: PlainBuffers,
-    /// Keys so far, and what makes them differ from those of other lives.
+    /// Keys issued so far, and a random part that differs between lives.
     registered: u64,
     random: RandomState,
 }
@@ -133,7 +133,7 @@ impl RemoteWrite for ShmTx {
             return SendOutcome::Busy;
         }
         if !pulled {
-            self.links.done(write.token); // its bytes were copied, or are lost
+            self.links.done(write.token); // its bytes were copied or are lost
         }
         SendOutcome::Sent
     }

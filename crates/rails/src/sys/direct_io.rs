@@ -1,4 +1,4 @@
-//! Bytes from a user's memory into datagrams, and from datagrams into a user's memory.
+//! Transfers between application memory and datagrams.
 
 use super::udp_io::{cut_control, message, Control, RECV_BUFFER_LEN, SEND_FLAGS};
 use super::{check_long, Errno, RecvBuffers, SockName, Socket};
@@ -6,28 +6,27 @@ use crate::remote_write::{Piece, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// Most pieces of memory of one write; what has more is lost, and sent again in packets. (Doors
-/// take eight.)
+/// Most pieces of one write; a write of more counts as lost and is sent again in packets. (The API
+/// accepts eight.)
 const PIECES_MAX: usize = 16;
 
-/// Memory that bytes are received into.
+/// Memory into which bytes are received.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// Address. Whoever registers it vouches for the memory until it ends that
-    /// ([`crate::RemoteWrite::register`], [`crate::RemoteWrite::deregister`]).
+    /// Address. The owner that registered the memory guarantees its validity until it ends the
+    /// registration ([`crate::RemoteWrite::register`], [`crate::RemoteWrite::deregister`]).
     pub(crate) base: usize,
     /// Bytes.
     pub(crate) len: usize,
-    /// For as long as the lock of its `Registrations` is held.
+    /// Lives as long as the lock of its `Registrations` is held.
     pub(crate) held: PhantomData<&'a ()>,
 }
 
 impl Place<'_> {
-    /// Does the kernel's part with bytes for the place, for rails without a kernel: the first of
-    /// them, as many as there are and fit.
+    /// Copies bytes into the place as the kernel would, for rails without a kernel: as many as fit.
     pub fn fill(&self, bytes: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base);
-        // SAFETY: only `Registrations::land` hands out places: memory that is registered, by the
+        // SAFETY: only `Registrations::land` hands out places: registered memory, valid by the
         // promise of `crate::RemoteWrite::register`'s caller, and not deregistered while its lock
         // is held.
         unsafe { to.copy_from(bytes.as_ptr(), bytes.len().min(self.len)) }
@@ -35,7 +34,8 @@ impl Place<'_> {
 }
 
 impl Write<'_> {
-    /// Does the kernel's part with the pieces, for rails without one: adds their bytes to `to`.
+    /// Appends the bytes of the pieces to `to` as the kernel would read them, for rails without a
+    /// kernel.
     pub fn read(&self, to: &mut Vec<u8>) {
         for piece in self.pieces {
             // SAFETY: valid memory, by the promise of `crate::RemoteWrite::write`'s caller.
@@ -45,8 +45,8 @@ impl Write<'_> {
 }
 
 impl Socket {
-    /// Sends a lead and then the pieces of a user's memory as one super-packet of datagrams of
-    /// `segment` bytes to `to` (`None`: to the peer of a connected socket).
+    /// Sends a lead followed by pieces of application memory as one super-packet of datagrams of
+    /// `segment` bytes to `to` (`None`: the peer of a connected socket).
     pub(crate) fn send_pieces(
         &self,
         to: Option<&SockName>,
@@ -83,11 +83,11 @@ impl Socket {
         check_long(n).map(|_| ())
     }
 
-    /// The first bytes of the next datagram, which stays in the queue: how many.
+    /// Copies the first bytes of the next datagram, which stays in the queue; returns their number.
     #[inline]
     pub(crate) fn peek(&self, to: &mut [u8]) -> Result<usize, Errno> {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: the buffer is valid for its length, and no address is asked for.
+        // SAFETY: the buffer is valid for its length, and no address is requested.
         check_long(unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -101,8 +101,8 @@ impl Socket {
         })
     }
 
-    /// Receives the next datagram or GRO batch: `head_len` bytes to the first buffer, the rest to a
-    /// place; all its bytes, which may be more than fitted, and the head.
+    /// Receives the next datagram or GRO batch: `head_len` bytes into the first buffer, the rest
+    /// into a place. Returns the total number of bytes, which may exceed the room, and the head.
     pub(crate) fn recv_into<'b>(
         &self,
         buffers: &'b mut RecvBuffers,
@@ -123,9 +123,9 @@ impl Socket {
         let mut header = message();
         header.msg_iov = iov.as_mut_ptr();
         header.msg_iovlen = iov.len() as _;
-        // SAFETY: the first buffer is valid for its length; so is the place, by the promise of
-        // whoever granted it, until its revocation, which waits for this call (`Grants`).
-        // MSG_TRUNC only makes the kernel return the true length.
+        // SAFETY: the first buffer is valid for its length; so is the place, by the promise of its
+        // owner until its deregistration, which waits for this call (`Registrations`). MSG_TRUNC
+        // only makes the kernel return the true length.
         let n = check_long(unsafe {
             libc::syscall(
                 libc::SYS_recvmsg,

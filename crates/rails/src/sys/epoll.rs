@@ -1,4 +1,4 @@
-//! Waiting for many descriptors by one.
+//! Waiting for many descriptors through one.
 
 use super::{check, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,7 +8,7 @@ pub struct Epoll {
     fd: OwnedFd,
 }
 
-/// Most descriptors that one look reports.
+/// Most descriptors reported by one call.
 const READY_MAX: usize = 32;
 
 impl Epoll {
@@ -21,29 +21,29 @@ impl Epoll {
         Ok(Epoll { fd })
     }
 
-    /// A set that takes nothing, as the descriptor is none of a set.
+    /// A set that accepts no descriptors, since `fd` is no epoll descriptor.
     #[cfg(test)]
     pub fn of(fd: OwnedFd) -> Epoll {
         Epoll { fd }
     }
 
-    /// Adds a descriptor by a name.
+    /// Adds a descriptor under a name.
     pub fn add(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, name)
     }
 
-    /// Adds the descriptor of a connection that is being made: it is reported once that has ended,
-    /// well or not.
+    /// Adds the descriptor of a connection attempt: it is reported when the attempt has ended,
+    /// successfully or not.
     pub fn add_connecting(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
         self.control_for(libc::EPOLL_CTL_ADD, fd, name, libc::EPOLLOUT)
     }
 
-    /// Reports the descriptor from now on as one that [`Epoll::add`] added.
+    /// Reports the descriptor from now on like one added by [`Epoll::add`].
     pub fn change_to_read(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_MOD, fd, name)
     }
 
-    /// Takes a descriptor out; one that is not in it is no error.
+    /// Removes a descriptor, if it is in the set.
     pub fn remove(&self, fd: RawFd) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0);
     }
@@ -68,11 +68,10 @@ impl Epoll {
             .map(|_| ())
     }
 
-    /// Calls `f` with the name of each descriptor to which something happened, at most some dozens,
-    /// without waiting.
+    /// Calls `f` with the name of each ready descriptor, at most a few dozen, without blocking.
     pub fn look(&self, mut f: impl FnMut(u64)) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
-        // SAFETY: the events are valid for their number, and 0 does not wait.
+        // SAFETY: the events are valid for their number, and timeout 0 does not block.
         let count = unsafe {
             libc::epoll_wait(
                 self.fd.as_raw_fd(),

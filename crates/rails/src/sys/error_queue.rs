@@ -1,4 +1,4 @@
-//! Error queues of sockets: what was said of packets that were sent, and by whom.
+//! Error queues of sockets: errors of sent packets, and their origin.
 
 use super::udp_io::{fill_recv, message, Control};
 use super::{name_buffer, udp_addr, Errno, NameBuffer, Socket};
@@ -12,9 +12,9 @@ use std::os::fd::RawFd;
 pub struct ErrorReport {
     /// The error.
     pub errno: Errno,
-    /// This host's own sending caused it (else an ICMP message did).
+    /// True if the local host reported the error; otherwise an ICMP message did.
     pub local: bool,
-    /// Destination of the packet that caused it.
+    /// Destination of the packet that caused the error.
     pub to: Option<UdpAddr>,
     /// Source of the ICMP message.
     pub from: Option<IpAddr>,
@@ -23,8 +23,8 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
-    /// True if the host says so that the packet was for. It does so from the address to which the
-    /// packet was sent; routers and firewalls on the way, and this host, have their own.
+    /// Returns whether the destination host itself reported the error: it answers from the address
+    /// to which the packet was sent; routers, firewalls and this host use their own addresses.
     pub fn is_by_destination(&self) -> bool {
         self.to.is_some_and(|to| self.from == Some(to.ip))
     }
@@ -41,7 +41,7 @@ impl Socket {
 pub(super) fn take(fd: RawFd) -> Option<ErrorReport> {
     let mut name = name_buffer();
     let mut control = MaybeUninit::<Control>::uninit();
-    let mut byte = 0u8; // of the offending packet, which nobody needs
+    let mut byte = 0u8; // of the offending packet, unused
     let mut iov = libc::iovec {
         iov_base: (&raw mut byte).cast(),
         iov_len: 1,
@@ -60,8 +60,8 @@ pub(super) fn take(fd: RawFd) -> Option<ErrorReport> {
         from: None,
         mtu: 0,
     };
-    // SAFETY: the kernel filled the header and the control buffer; each control message's
-    // data is as long as its header says, which is checked before it is read.
+    // SAFETY: the kernel filled the header and the control buffer; each control message's data is
+    // as long as its header states, which is checked before it is read.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&header);
         while !at.is_null() {
@@ -76,7 +76,7 @@ pub(super) fn take(fd: RawFd) -> Option<ErrorReport> {
                 report.errno = error.ee_errno as Errno;
                 report.local = error.ee_origin == libc::SO_EE_ORIGIN_LOCAL;
                 report.mtu = error.ee_info as usize;
-                // Its source follows, as long as its family wants.
+                // The source address follows, in the length of its family.
                 let mut source = name_buffer();
                 let bytes = (room - len).min(size_of::<NameBuffer>());
                 data.add(len)

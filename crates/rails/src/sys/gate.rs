@@ -1,30 +1,30 @@
-//! Sockets between the processes of one host, which carry descriptors and tell when a process is
-//! gone. Their names are abstract: nothing of them is in any file system.
+//! Unix sockets between the processes of one host, which pass descriptors and reveal the end of a
+//! process. Their names are abstract, outside any file system.
 
 use super::{check, check_long, Errno};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Connections that wait to be accepted: as many as the system allows.
+/// Backlog of connections to accept: the system's maximum.
 const BACKLOG: libc::c_int = 4096;
-/// Descriptors in one message.
+/// Most descriptors in one message.
 pub(crate) const FDS_MAX: usize = 2;
-/// Room for the control message that carries them, aligned as the kernel wants it.
+/// Room for the control message with the descriptors, aligned as the kernel requires.
 type Control = [u64; 8];
 
-/// Which process is at the other end, as the kernel says.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its number here; 0 when it has none, as in a container with processes of its own.
+    /// Its process id in our namespace; 0 if it has none there (another container).
     pub(crate) pid: libc::pid_t,
     /// Its effective user.
     pub(crate) uid: libc::uid_t,
 }
 
-/// One socket, that listens or is connected. Messages keep their bounds, and nothing waits.
+/// A listening or connected non-blocking SOCK_SEQPACKET socket.
 pub(crate) struct Gate(OwnedFd);
 
-/// A message: its bytes, and descriptors.
+/// A message: its length and descriptors.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) len: usize,
@@ -49,11 +49,11 @@ impl Gate {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Gate(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Listens by a name.
+    /// Listens under a name.
     pub(crate) fn listen(name: u64) -> Result<Gate, Errno> {
         let gate = Gate::new()?;
         let (address, len) = name_of(name);
@@ -64,7 +64,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Connects to who listens by a name.
+    /// Connects to the listener of a name.
     pub(crate) fn connect(name: u64) -> Result<Gate, Errno> {
         let gate = Gate::new()?;
         let (address, len) = name_of(name);
@@ -73,15 +73,15 @@ impl Gate {
         Ok(gate)
     }
 
-    /// The next connection that was made to it.
+    /// The next connection to this listener.
     pub(crate) fn accept(&self) -> Result<Gate, Errno> {
         let (none, flags) = (
             std::ptr::null_mut(),
             libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
         );
-        // SAFETY: no address is asked for.
+        // SAFETY: no address is requested.
         let fd = check(unsafe { libc::accept4(self.fd(), none, std::ptr::null_mut(), flags) })?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Gate(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -109,7 +109,7 @@ impl Gate {
         })
     }
 
-    /// Sends a message, with descriptors.
+    /// Sends a message with descriptors.
     pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         assert!(fds.len() <= FDS_MAX);
         let mut control: Control = [0; 8];
@@ -124,9 +124,9 @@ impl Gate {
         if !fds.is_empty() {
             let len = size_of_val(fds) / size_of::<BorrowedFd<'_>>() * size_of::<RawFd>();
             header.msg_control = control.as_mut_ptr().cast();
-            // SAFETY: a computation.
+            // SAFETY: CMSG_SPACE only computes.
             header.msg_controllen = unsafe { libc::CMSG_SPACE(len as libc::c_uint) } as _;
-            // SAFETY: the control buffer has room for its head and `FDS_MAX` descriptors.
+            // SAFETY: the control buffer has room for its header and `FDS_MAX` descriptors.
             unsafe {
                 let head = libc::CMSG_FIRSTHDR(&header);
                 (*head).cmsg_level = libc::SOL_SOCKET;
@@ -143,7 +143,7 @@ impl Gate {
         check_long(sent as libc::c_long).map(|_| ())
     }
 
-    /// Receives the next message; one of no bytes is the end.
+    /// Receives the next message; one of no bytes means the end of the connection.
     pub(crate) fn recv(&self, to: &mut [u8]) -> Result<Message, Errno> {
         let mut control: Control = [0; 8];
         let mut iov = libc::iovec {
@@ -161,7 +161,7 @@ impl Gate {
         let len = check_long(got as libc::c_long)?;
         let mut fds = Vec::new();
         // SAFETY: the kernel has filled header and control message; descriptors in it are new and
-        // owned by nobody else.
+        // have no other owner.
         unsafe {
             let mut head = libc::CMSG_FIRSTHDR(&header);
             while !head.is_null() {
@@ -178,13 +178,13 @@ impl Gate {
         Ok(Message { len, fds })
     }
 
-    /// Ends a connection: the other end notices.
+    /// Ends a connection; the other end notices.
     pub(crate) fn shut(&self) {
         // SAFETY: shutdown takes no pointers.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_RDWR) };
     }
 
-    /// Its descriptor.
+    /// The descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -192,12 +192,12 @@ impl Gate {
 
 /// The effective user of this process.
 pub(crate) fn own_uid() -> libc::uid_t {
-    // SAFETY: geteuid takes nothing and always succeeds.
+    // SAFETY: geteuid takes no arguments and always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// The host and the network namespace of this process: the running kernel's random id, and the
-/// namespace's number. Names of sockets are known within the namespace.
+/// Identifies the host and the network namespace of this process: the running kernel's boot id, and
+/// device and inode of the namespace. Names of sockets are unique within the namespace.
 pub(crate) fn host() -> std::io::Result<(String, u64, u64)> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let space = std::fs::metadata("/proc/thread-self/ns/net")?;

@@ -1,9 +1,9 @@
-//! The memory of a ring that the processes of a host share ([`crate::udp::host_ring`]), and who of
-//! them lives.
+//! The memory of a ring that the processes of a host share ([`crate::udp::host_ring`]), and
+//! detection of processes that ended.
 //!
-//! A process holds a lock on the byte of the file that has its slot's number, through a descriptor
-//! that nobody else has. The kernel gives it back when the process is gone, in whatever way, and
-//! anybody can ask.
+//! A process holds a lock on the byte of the file at its slot number, through an open file
+//! description of its own. The kernel releases the lock when the process ends for any reason, and
+//! every process can query it.
 
 use super::shm::{check_file, create, Mapping};
 use super::{check, Errno};
@@ -12,40 +12,40 @@ use crate::udp::host_ring::{HostMemory, SLOTS};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Bytes of a ring: two windows of a root. Pages that nothing was written to cost nothing.
+/// Bytes of a ring: two windows of a root. Untouched pages cost no memory.
 const RING_LEN: usize = 4 << 20;
-/// Bytes of the words before it: a multiple of any page size.
+/// Bytes of the words before the ring: a multiple of any page size.
 const WORDS_LEN: usize = 64 * 1024;
-/// Words of different writers are so far apart.
+/// Distance in bytes between words of different writers.
 const APART: usize = 128;
-/// Largest datagram, with those that the kernel has joined to it.
+/// Largest datagram or GRO batch in bytes.
 pub(crate) const BODY_MAX: usize = 64 << 10;
 const FILE_LEN: usize = WORDS_LEN + RING_LEN;
 
-/// A process's share of a ring.
+/// A process's mapping of a ring, and its slot.
 pub(crate) struct SharedRing {
     mapping: Mapping,
-    /// Its own way to the file, by which it holds its slot.
+    /// Own open file description, which holds the slot's lock.
     own: File,
-    /// The file as it is passed on.
+    /// The file that is passed to other processes.
     file: OwnedFd,
     pub(crate) slot: u32,
 }
 
 impl SharedRing {
-    /// A new one.
+    /// Makes a ring.
     pub(crate) fn create() -> Result<SharedRing, Errno> {
         SharedRing::map(create(FILE_LEN)?)
     }
 
-    /// One that another process has made.
+    /// Maps a ring that another process made.
     pub(crate) fn open(file: OwnedFd) -> Result<SharedRing, Errno> {
         check_file(file.as_fd(), FILE_LEN)?;
         SharedRing::map(file)
     }
 
     fn map(file: OwnedFd) -> Result<SharedRing, Errno> {
-        // The ring is mapped twice, one behind the other, so that no frame has a seam.
+        // The ring is mapped twice in succession, so that frames never wrap around.
         let mapping = Mapping::reserve(WORDS_LEN + 2 * RING_LEN)?;
         mapping.put(0, file.as_fd(), 0, WORDS_LEN)?;
         for copy in 0..2 {
@@ -81,7 +81,7 @@ impl SharedRing {
         }
     }
 
-    /// The process that has a slot is gone, or never was.
+    /// Returns whether no living process has the slot.
     #[cold]
     pub(crate) fn is_gone(&self, slot: u32) -> bool {
         let mut lock = self.lock_of(slot);
@@ -95,7 +95,7 @@ impl SharedRing {
         &self.file
     }
 
-    /// Positions are multiples of eight, whatever another process has written.
+    /// Rounds positions to multiples of eight, since another process may have written any value.
     #[inline]
     fn place(&self, at: u64) -> usize {
         WORDS_LEN + (at % RING_LEN as u64) as usize / 8 * 8
@@ -134,8 +134,8 @@ impl HostMemory for SharedRing {
     #[inline]
     fn put(&self, at: u64, bytes: &[u8]) {
         assert!(bytes.len() <= BODY_MAX);
-        // SAFETY: the ring is mapped twice: so many bytes have room from any place in it. This
-        // process holds the lock, and who reads there looks afterwards if it was overtaken.
+        // SAFETY: the ring is mapped twice, so this many bytes fit at any place in it. This process
+        // holds the lock, and readers check afterwards whether they were overtaken.
         unsafe {
             let to = self.mapping.at(self.place(at));
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -145,8 +145,8 @@ impl HostMemory for SharedRing {
     #[inline]
     fn get(&self, at: u64, out: &mut [u8]) {
         assert!(out.len() <= BODY_MAX);
-        // SAFETY: the ring is mapped twice: so many bytes can be read from any place in it. What
-        // changes meanwhile is thrown away; nobody else points to `out`.
+        // SAFETY: the ring is mapped twice, so this many bytes can be read at any place in it.
+        // Bytes that change meanwhile are discarded; `out` is borrowed mutably.
         unsafe {
             let from = self.mapping.at(self.place(at));
             out.as_mut_ptr().copy_from_nonoverlapping(from, out.len());
@@ -160,7 +160,7 @@ mod tests {
     use crate::udp::host_ring;
 
     #[test]
-    fn a_writer_is_gone_when_its_share_is_and_no_sooner() {
+    fn a_slot_is_gone_exactly_when_its_share_is_dropped() {
         let ours = SharedRing::create().unwrap();
         let others = SharedRing::open(ours.file().try_clone().unwrap()).unwrap();
         assert_eq!((ours.slot, others.slot), (0, 1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_so_many_slots() {
+    fn slots_are_limited() {
         let first = SharedRing::create().unwrap();
         let open = |_| SharedRing::open(first.file().try_clone().unwrap());
         let all: Vec<_> = (1..SLOTS).map(open).collect();

@@ -10,18 +10,18 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub struct InterfaceAddr {
     /// The address.
     pub ip: IpAddr,
-    /// Bits of its subnet.
+    /// Prefix length of its subnet.
     pub prefix_len: u8,
     /// Scope of a link-local IPv6 address, else 0.
     pub scope_id: u32,
 }
 
-/// One interface as it is now.
+/// The present state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Name, such as `eth0`.
     pub name: String,
-    /// The kernel's number of it, which stays as it is when it is renamed; 0: it is gone.
+    /// The kernel's index, which survives renaming; 0: the interface is gone.
     pub index: u32,
     /// Administratively up.
     pub up: bool,
@@ -35,12 +35,12 @@ pub struct Interface {
     pub addrs: Vec<InterfaceAddr>,
 }
 
-/// Frees the list of `getifaddrs` whatever happens while it is read.
+/// The list of `getifaddrs`, freed on drop.
 struct List(*mut libc::ifaddrs);
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a getifaddrs that succeeded, and is freed once.
+        // SAFETY: the pointer came from a successful getifaddrs and is freed once.
         unsafe { libc::freeifaddrs(self.0) }
     }
 }
@@ -55,8 +55,8 @@ pub fn interfaces() -> Result<Vec<Interface>, Errno> {
     let mut found: Vec<Interface> = Vec::new();
     let mut entry = list.0;
     while !entry.is_null() {
-        // SAFETY: getifaddrs made a chain of valid entries that ends with null; the list is
-        // freed only after this loop.
+        // SAFETY: getifaddrs made a chain of valid entries that ends with null; the list is freed
+        // only after this loop.
         let item = unsafe { &*entry };
         // SAFETY: every entry carries a NUL-terminated name.
         let name = unsafe { CStr::from_ptr(item.ifa_name) };
@@ -77,12 +77,12 @@ pub fn interfaces() -> Result<Vec<Interface>, Errno> {
     Ok(found)
 }
 
-/// A socket for interface ioctls only.
+/// A socket for interface ioctls.
 fn control_socket() -> Result<OwnedFd, Errno> {
     // SAFETY: socket takes no pointers.
     let fd =
         check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) });
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -100,7 +100,7 @@ fn describe(control: &OwnedFd, name: &CStr, flags: libc::c_uint) -> Interface {
     }
 }
 
-/// An empty request about the interface `name`.
+/// An empty ioctl request for the interface `name`.
 fn request(name: &CStr) -> libc::ifreq {
     // SAFETY: ifreq is plain data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -125,7 +125,7 @@ unsafe fn read_addr(item: &libc::ifaddrs) -> Option<InterfaceAddr> {
     if item.ifa_addr.is_null() {
         return None;
     }
-    // SAFETY: the caller vouches for the pointer; every sockaddr begins with its family.
+    // SAFETY: the caller guarantees the pointer; every sockaddr begins with its family.
     match unsafe { (*item.ifa_addr).sa_family } as libc::c_int {
         libc::AF_INET => {
             // SAFETY: family AF_INET means sockaddr_in.
@@ -168,7 +168,7 @@ unsafe fn read_addr(item: &libc::ifaddrs) -> Option<InterfaceAddr> {
     }
 }
 
-/// `struct ethtool_cmd`, whose speed comes in two halves.
+/// `struct ethtool_cmd`, whose speed is split into two halves.
 #[repr(C)]
 struct EthtoolCmd {
     cmd: u32,
@@ -180,12 +180,12 @@ struct EthtoolCmd {
     tail: [u8; 14],
 }
 
-/// `ETHTOOL_GSET`: works on every kernel, also where the driver knows only the newer call.
+/// `ETHTOOL_GSET`: works on every kernel, also with drivers that only implement its successor.
 const ETHTOOL_GSET: u32 = 1;
 /// `SIOCETHTOOL`.
 const SIOCETHTOOL: u32 = 0x8946;
 
-/// Nominal rate of a link in bytes/s; 0 when the driver does not know. Asked by ioctl because
+/// Nominal rate of a link in bytes/s; 0 if the driver does not know it. Queried by ioctl because
 /// `/sys` may belong to another network namespace.
 pub fn link_bytes_per_s(name: &str) -> u64 {
     let Ok(name) = std::ffi::CString::new(name) else {
@@ -217,7 +217,7 @@ pub fn link_bytes_per_s(name: &str) -> u64 {
     }
 }
 
-/// Index of the interface called `name` now.
+/// The index of the interface that has the name `name` at present.
 pub fn interface_index(name: &str) -> Result<u32, Errno> {
     let name = std::ffi::CString::new(name).map_err(|_| libc::EINVAL)?;
     // SAFETY: the name is NUL-terminated.

@@ -1,7 +1,7 @@
 //! Every system call of this crate; the only module with `unsafe`.
 //!
-//! What is here translates between the kernel's structures and plain Rust values and decides
-//! nothing: policy (what to do about an errno) lives with the rails.
+//! This module converts between the kernel's structures and plain Rust values and makes no
+//! decisions: the rails decide how to react to an errno.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ pub fn errno_text(errno: Errno) -> String {
     std::io::Error::from_raw_os_error(errno).to_string()
 }
 
-/// Turns a C result into a Rust one.
+/// Converts a C result into a Rust one.
 pub(crate) fn check(result: libc::c_int) -> Result<libc::c_int, Errno> {
     if result < 0 {
         Err(errno())
@@ -63,13 +63,13 @@ pub(crate) fn check(result: libc::c_int) -> Result<libc::c_int, Errno> {
     }
 }
 
-/// Turns the result of a direct system call, a count, into a Rust one.
+/// Converts the result of a direct system call, a count, into a Rust one.
 #[inline]
 pub(crate) fn check_long(result: libc::c_long) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| errno())
 }
 
-/// A socket address in the kernel's form, with the family it really has.
+/// A socket address in the kernel's form, of the family of the address.
 #[derive(Clone, Copy)]
 pub(crate) enum SockName {
     /// IPv4.
@@ -79,7 +79,7 @@ pub(crate) enum SockName {
 }
 
 impl SockName {
-    /// The kernel's form of `ip` and `port`; `scope_id` serves only link-local IPv6.
+    /// The kernel's form of `ip` and `port`; `scope_id` is used only for link-local IPv6.
     #[inline]
     pub(crate) fn new(ip: &IpAddr, port: u16, scope_id: u32) -> SockName {
         match ip {
@@ -144,12 +144,12 @@ pub(crate) fn name_buffer() -> NameBuffer {
     }
 }
 
-/// The address in a buffer that the kernel filled; `None` when it did not.
+/// The address in a buffer that the kernel filled; `None` if it holds none.
 #[inline]
 pub(crate) fn udp_addr(name: &NameBuffer) -> Option<UdpAddr> {
     let ip = match name.sin6_family as libc::c_int {
-        // `sockaddr_in` keeps the address where `sockaddr_in6` keeps the flow label, and the port
-        // at the same place; both are in network order.
+        // `sockaddr_in` has the address where `sockaddr_in6` has the flow label, and the port at
+        // the same offset; both are in network order.
         libc::AF_INET => IpAddr::V4(Ipv4Addr::from(name.sin6_flowinfo.to_ne_bytes())),
         libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(name.sin6_addr.s6_addr)),
         _ => return None,

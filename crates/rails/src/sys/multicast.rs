@@ -1,4 +1,4 @@
-//! IP multicast: sockets that are members of a group, and how a socket sends to groups.
+//! IP multicast: sockets that are members of a group, and options for sending to groups.
 
 use super::socket::{Socket, SocketOptions};
 use super::{check, check_long, iface, name_buffer, udp_addr, Errno};
@@ -6,29 +6,30 @@ use crate::addr::UdpAddr;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-/// `IPV6_MULTICAST_ALL`, which the libc crate does not name everywhere.
+/// `IPV6_MULTICAST_ALL`, which the libc crate does not define on all targets.
 const IPV6_MULTICAST_ALL: libc::c_int = 29;
-/// Members share a subnet ([`crate::pairing::same_network`]): no router has to pass a packet on.
+/// Members share a subnet ([`crate::pairing::same_network`]): no router forwards the packets.
 const HOPS: libc::c_int = 1;
-/// An offset of the socket filter that counts from the network header (`SKF_NET_OFF`).
+/// Base of filter offsets from the network header (`SKF_NET_OFF`).
 const NETWORK_HEADER: u32 = 0xfff0_0000;
-/// Where the last four bytes of the source address stand in the header of IPv4, and of IPv6.
+/// Offsets of the last four bytes of the source address in the headers of IPv4 and IPv6.
 const SOURCE_V4: u32 = 12;
 const SOURCE_V6: u32 = 20;
 
 impl Socket {
-    /// Opens a socket for the packets that others send to `group`: those that arrive by the
-    /// interface of `options`, but for those that `own` sent, which come back where another
-    /// process of this host is a member.
+    /// Opens a socket for packets to `group` that arrive on the interface of `options`, except
+    /// those sent by `own`, which the kernel loops back if another process of this host is a
+    /// member.
     pub fn open_group(
         options: &SocketOptions<'_>,
         group: &UdpAddr,
         own: &UdpAddr,
     ) -> Result<Socket, Errno> {
         let socket = Socket::unbound(options).map_err(|(_, errno)| errno)?;
-        // Each member on a host has a socket of its own for the group's port.
+        // Each member on a host has its own socket on the group's port.
         socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-        // Without it, groups that any socket has joined on any interface come as well.
+        // Without this option, packets of groups joined by other sockets or on other interfaces
+        // arrive too.
         match socket.is_v6() {
             true => {
                 let _ = socket.set(libc::SOL_IPV6, IPV6_MULTICAST_ALL, 0); // Linux 4.20
@@ -45,8 +46,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Packets that are sent to groups leave by this interface, go no further than its subnet,
-    /// and reach the other members on this host.
+    /// Makes packets to groups leave through this interface, stay within its subnet, and reach the
+    /// other members on this host.
     pub fn multicast_by(&self, interface: &str) -> Result<(), Errno> {
         let index = iface::interface_index(interface)?;
         if self.is_v6() {
@@ -64,8 +65,8 @@ impl Socket {
         self.set(libc::SOL_IP, libc::IP_MULTICAST_LOOP, 1)
     }
 
-    /// Opens a socket that receives nothing, so that this host is a member of a group on an
-    /// interface for as long as it is open: for packets that another part of the kernel receives.
+    /// Opens a socket that receives nothing and keeps this host a member of a group on an interface
+    /// while it is open, for packets that another part of the kernel receives (Soft-RoCE).
     pub(crate) fn member(group: IpAddr, interface: &str) -> Result<Socket, Errno> {
         let options = SocketOptions {
             ip: group,
@@ -99,13 +100,13 @@ impl Socket {
         }
     }
 
-    /// Takes over a socket of a group that another process of this host has opened.
+    /// Takes over a group socket that another process of this host opened.
     pub(crate) fn of_host(fd: OwnedFd, v6: bool) -> Socket {
         Socket::from_fd(fd, v6)
     }
 
-    /// Receives one datagram, or several that the kernel has joined: bytes and source. `None`: it
-    /// has none, or did not fit.
+    /// Receives one datagram or GRO batch: length and source. `None` if it has no source or did not
+    /// fit.
     #[inline]
     pub(crate) fn recv_from(&self, to: &mut [u8]) -> Result<Option<(usize, UdpAddr)>, Errno> {
         let mut name = name_buffer();
@@ -127,14 +128,14 @@ impl Socket {
         Ok(udp_addr(&name).filter(|_| fits).map(|from| (n, from)))
     }
 
-    /// Has what `own` of [`Socket::open_group`] sends come as well, for the other processes that
+    /// Also receives packets sent by `own` of [`Socket::open_group`], for the other processes that
     /// share the socket.
     pub(crate) fn hear_own(&self) -> Result<(), Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)
     }
 
-    /// Has the kernel drop what comes from an address and port, by the last four bytes of the
-    /// address.
+    /// Makes the kernel drop packets from this address and port, comparing the last four bytes of
+    /// the address.
     fn refuse_from(&self, source: &UdpAddr) -> Result<(), Errno> {
         let (at, end) = match source.ip {
             IpAddr::V4(ip) => (SOURCE_V4, u32::from_be_bytes(ip.octets())),
@@ -163,7 +164,7 @@ impl Socket {
     fn set_struct<T>(&self, level: i32, option: i32, value: &T) -> Result<(), Errno> {
         let len = size_of::<T>() as libc::socklen_t;
         let value: *const T = value;
-        // SAFETY: `value` is valid for its length, which goes with it; the kernel only reads it.
+        // SAFETY: `value` is valid for its length, which is passed along; the kernel only reads it.
         check(unsafe { libc::setsockopt(self.fd(), level, option, value.cast(), len) }).map(|_| ())
     }
 }

@@ -1,4 +1,4 @@
-//! Notices of changed links and addresses.
+//! Notifications of changed links and addresses.
 
 use super::{check, errno, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// `RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR`.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
-/// A socket that becomes readable when any link or address of this namespace changed.
+/// A socket that becomes readable when a link or address of this namespace changes.
 pub struct ChangeSocket(OwnedFd);
 
 impl ChangeSocket {
@@ -15,7 +15,7 @@ impl ChangeSocket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = ChangeSocket(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: sockaddr_nl is plain data for which all zeroes is a valid value.
         let mut addr: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -27,14 +27,14 @@ impl ChangeSocket {
         Ok(socket)
     }
 
-    /// Reads away what waits; whether anything did. Notices are not parsed: whoever asks reads
-    /// the present state instead, which also covers notices that the kernel had to drop.
+    /// Discards pending notifications; returns whether there were any. They are not parsed: the
+    /// caller reads the present state, which also covers notifications that the kernel dropped.
     pub fn drain(&self) -> bool {
         let mut changed = false;
         let mut byte = 0u8;
         loop {
             // SAFETY: `byte` is valid for the one byte that recv may write; the rest of a
-            // notice is cut off.
+            // notification is truncated.
             let n = unsafe { libc::recv(self.fd(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
             match if n < 0 { errno() } else { 0 } {
                 0 | libc::ENOBUFS => changed = true,

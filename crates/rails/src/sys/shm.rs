@@ -1,5 +1,5 @@
-//! Memory that processes share: anonymous files, mapped, without a name anywhere; and memory of
-//! another process, read in one copy.
+//! Memory shared between processes (mapped memfds without a file name), and memory of another
+//! process read in one copy.
 
 use super::{check, check_long, Errno, Place};
 use crate::shm::{Memory, Page};
@@ -10,21 +10,22 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Bytes of a ring: four of the largest batches, so that one is filled while another is emptied.
-/// Pages that nothing was written to cost nothing.
+/// Untouched pages cost no memory.
 const RING_LEN: usize = 256 * 1024;
 /// Bytes of the words beside the rings: a multiple of any page size.
 const WORDS_LEN: usize = 64 * 1024;
-/// Words of different writers are so far apart: two cache lines, as processors fetch pairs of them.
+/// Distance in bytes between words of different writers: two cache lines, since processors prefetch
+/// them in pairs.
 const APART: usize = 128;
 /// Bytes of a link's file: its words, and a ring for each direction.
 const LINK_LEN: usize = WORDS_LEN + 2 * RING_LEN;
 /// Bytes of an inbox's file.
 const INBOX_LEN: usize = WORDS_LEN;
-/// Words of bits of an inbox.
+/// Number of 64-bit words in an inbox's bitmap.
 const BITS_WORDS: usize = 64;
-/// Most pieces of memory that one read of another process takes.
+/// Most pieces in one read of another process's memory.
 pub(crate) const PULL_PIECES_MAX: usize = 16;
-/// Of a file's length nothing changes any more: touching what was mapped cannot fail.
+/// Seals that fix a file's length, so that access to the mapping cannot fault.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A mapping of a file that processes share.
@@ -33,24 +34,24 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: what lies in it is accessed by atomics, or by copies between places that the protocol of
-// the rings gives to one thread at a time.
+// SAFETY: the memory is accessed by atomics, or by copies between places that the ring protocol
+// gives to one thread at a time.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping that this owns, of which no borrow is left.
+        // SAFETY: this value owns the mapping, of which no borrow is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
 impl Mapping {
-    /// Addresses for `len` bytes, with nothing behind them.
+    /// Reserves addresses for `len` bytes without backing memory.
     pub(super) fn reserve(len: usize) -> Result<Mapping, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         let base = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
         let base = base.ok_or_else(super::errno)?;
@@ -66,7 +67,7 @@ impl Mapping {
         len: usize,
     ) -> Result<(), Errno> {
         assert!(at + len <= self.len);
-        // SAFETY: the addresses lie within the mapping that this owns.
+        // SAFETY: the addresses lie within the mapping that this value owns.
         let placed = unsafe {
             libc::mmap(
                 self.base.as_ptr().add(at).cast(),
@@ -94,13 +95,13 @@ impl Mapping {
     pub(super) fn word64(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at % 8 == 0 && at + 8 <= self.len);
         // SAFETY: aligned and within the mapping. Bytes of a ring are words at one time and bodies
-        // at another, never both: the word that is published says so.
+        // at another, never both: the published word decides.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 }
 
 impl Mapping {
-    /// The address of a place in it.
+    /// The address of an offset in the mapping.
     #[inline]
     pub(super) fn at(&self, place: usize) -> *mut u8 {
         assert!(place < self.len);
@@ -108,26 +109,26 @@ impl Mapping {
     }
 }
 
-/// A new file of `len` zeros without a name, whose length stays.
+/// Makes a memfd of `len` zeros with a sealed length.
 pub(super) fn create(len: usize) -> Result<OwnedFd, Errno> {
-    const NOEXEC_SEAL: libc::c_uint = 8; // some systems insist on it, old kernels do not know it
+    const NOEXEC_SEAL: libc::c_uint = 8; // some systems require it, old kernels do not know it
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a string with its end.
+    // SAFETY: the name is NUL-terminated.
     let open = |flags| check(unsafe { libc::memfd_create(c"marline".as_ptr(), flags) });
     let fd = open(flags | NOEXEC_SEAL).or_else(|_| open(flags))?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: a call without pointers on a descriptor of ours.
+    // SAFETY: a call without pointers on our own descriptor.
     check(unsafe { libc::ftruncate(fd, len as libc::off_t) })?;
     // SAFETY: as above.
     check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) })?;
     Ok(file)
 }
 
-/// Refuses a file of a peer that has not this length for good.
+/// Rejects a peer's memfd of another size or without a shrink seal.
 pub(super) fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
     let fd = file.as_raw_fd();
-    // SAFETY: a call without pointers on a descriptor that is borrowed.
+    // SAFETY: a call without pointers on a borrowed descriptor.
     let seals = check(unsafe { libc::fcntl(fd, libc::F_GET_SEALS) })?;
     // SAFETY: all zeros are a valid `stat`, which the call fills.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -144,19 +145,19 @@ pub(super) fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> 
 pub(crate) struct LinkMemory(Mapping);
 
 impl LinkMemory {
-    /// New memory, and its file for the other end.
+    /// Makes the memory, and its file for the other end.
     pub(crate) fn create() -> Result<(LinkMemory, OwnedFd), Errno> {
         let file = create(LINK_LEN)?;
         Ok((LinkMemory::map(file.as_fd())?, file))
     }
 
-    /// Memory that the other end has made.
+    /// Maps memory that the other end made.
     pub(crate) fn open(file: BorrowedFd<'_>) -> Result<LinkMemory, Errno> {
         check_file(file, LINK_LEN)?;
         LinkMemory::map(file)
     }
 
-    /// Each ring is mapped twice, one behind the other, so that no frame has a seam.
+    /// Maps each ring twice in succession, so that frames never wrap around.
     fn map(file: BorrowedFd<'_>) -> Result<LinkMemory, Errno> {
         let mapping = Mapping::reserve(WORDS_LEN + 4 * RING_LEN)?;
         mapping.put(0, file, 0, WORDS_LEN)?;
@@ -170,7 +171,7 @@ impl LinkMemory {
         Ok(LinkMemory(mapping))
     }
 
-    /// Its two rings: of the end that made it, then of the other.
+    /// The two rings: first that of the end that made the memory, then the other's.
     pub(crate) fn rings(self) -> (Ring, Ring) {
         let memory = Arc::new(self);
         let ring = |number| Ring {
@@ -182,7 +183,7 @@ impl LinkMemory {
     }
 }
 
-/// One ring of a link, with the words that belong to it.
+/// One ring of a link, with its words.
 #[derive(Clone)]
 pub(crate) struct Ring {
     memory: Arc<LinkMemory>,
@@ -196,42 +197,42 @@ impl Ring {
         self.bytes + (at % RING_LEN as u64) as usize
     }
 
-    /// How many pulls the consumer has made (or will never make).
+    /// Number of pulls that the consumer has made or abandoned.
     #[inline]
     pub(crate) fn pulled(&self) -> &AtomicU64 {
         self.memory.0.word64(self.words + 8)
     }
 
-    /// The consumer can read the producer's memory: 0 while that is not known, 1 yes, 2 no.
+    /// The consumer's ability to read the producer's memory: 0 unknown, 1 yes, 2 no.
     pub(crate) fn can_pull(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + 16)
     }
 
-    /// Not 0: the producer's memory is not what it was; what is pulled from now on is void.
+    /// If not 0, the producer has changed its memory: later pulls are void.
     #[inline]
     pub(crate) fn void(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + APART)
     }
 
-    /// Copies bytes of the ring to a place, as many as it has room for.
+    /// Copies bytes of the ring into a place, as many as fit.
     pub(crate) fn land(&self, at: u64, place: &Place<'_>) {
         assert!(place.len <= RING_LEN);
         let to = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
-        // SAFETY: the ring is mapped twice: its length can be read from any place in it. The
-        // place is valid while it is lent (see `Place::fill`).
+        // SAFETY: the ring is mapped twice, so its full length can be read from any place in it.
+        // The place is valid while it is lent (see `Place::fill`).
         unsafe {
             let from = self.memory.0.base.as_ptr().add(self.place(at));
             to.copy_from_nonoverlapping(from, place.len);
         }
     }
 
-    /// Copies pieces of memory into the ring, one behind the other.
+    /// Copies pieces of memory into the ring, one after another.
     #[inline]
     pub(crate) fn put_pieces(&self, mut at: u64, pieces: &[Piece]) {
         for piece in pieces {
             assert!(piece.len <= RING_LEN);
-            // SAFETY: as above; the piece is valid by the promise of `crate::RemoteWrite::write`'s
-            // caller, or borrowed by ours.
+            // SAFETY: as above; the caller of `crate::RemoteWrite::write` promises a valid piece,
+            // or our caller borrows it.
             unsafe {
                 let to = self.memory.0.base.as_ptr().add(self.place(at));
                 to.copy_from(piece.base, piece.len);
@@ -271,7 +272,7 @@ impl Memory for Ring {
     #[inline]
     fn get(&self, at: u64, out: &mut [u8]) {
         assert!(out.len() <= RING_LEN);
-        // SAFETY: as in `land`; nobody else points to `out`.
+        // SAFETY: as in `land`; `out` is borrowed mutably.
         unsafe {
             let from = self.memory.0.base.as_ptr().add(self.place(at));
             out.as_mut_ptr().copy_from_nonoverlapping(from, out.len());
@@ -279,7 +280,7 @@ impl Memory for Ring {
     }
 }
 
-/// The bytes of pieces of memory.
+/// Copies pieces of memory into one vector.
 pub(crate) fn gather(pieces: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pieces.iter().map(|piece| piece.len).sum());
     for piece in pieces {
@@ -289,7 +290,7 @@ pub(crate) fn gather(pieces: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-/// Copies pieces that are lent into `to`, which is as long.
+/// Copies lent pieces into `to`, which has their total length.
 pub(crate) fn gather_into(pieces: &[Piece], to: &mut [u8]) {
     let mut at = 0;
     for piece in pieces {
@@ -304,13 +305,13 @@ pub(crate) fn gather_into(pieces: &[Piece], to: &mut [u8]) {
 pub(crate) struct Inbox(Mapping);
 
 impl Inbox {
-    /// A new one, and its file for peers.
+    /// Makes an inbox, and its file for peers.
     pub(crate) fn create() -> Result<(Inbox, OwnedFd), Errno> {
         let file = create(INBOX_LEN)?;
         Ok((Inbox::map(file.as_fd())?, file))
     }
 
-    /// A peer's.
+    /// Maps a peer's inbox.
     pub(crate) fn open(file: BorrowedFd<'_>) -> Result<Inbox, Errno> {
         check_file(file, INBOX_LEN)?;
         Inbox::map(file)
@@ -340,12 +341,12 @@ impl Page for Inbox {
     }
 }
 
-/// Random words at a place of a process's own that nothing changes, by which others know that the
-/// memory they read is this process's, in this life.
+/// Random words at a fixed address of this process, by which peers verify that they read the memory
+/// of this process in its present life.
 #[derive(Debug)]
 pub(crate) struct Witness(Box<[u64; 2]>);
 
-/// A witness of another process, as it said.
+/// Address and contents of another process's witness, as that process stated them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WitnessAt {
     pub(crate) address: u64,
@@ -357,7 +358,7 @@ impl Witness {
         Ok(Witness(Box::new([random()?, random()?])))
     }
 
-    /// Where it is, and what it says.
+    /// Address and contents of the witness.
     pub(crate) fn at(&self) -> WitnessAt {
         WitnessAt {
             address: self.0.as_ptr().expose_provenance() as u64,
@@ -378,8 +379,8 @@ pub(crate) fn random() -> Result<u64, Errno> {
     }
 }
 
-/// Reads pieces of another process's memory into a place, one behind the other, and its witness
-/// after them: all of it, or an error.
+/// Reads pieces of another process's memory into a place, one after another, followed by its
+/// witness. Succeeds only if all of it was read and the witness matches.
 pub(crate) fn pull(
     pid: libc::pid_t,
     pieces: &[(u64, u64)],
@@ -412,8 +413,8 @@ pub(crate) fn pull(
             iov_len: size_of_val(&words),
         },
     ];
-    // SAFETY: the place is valid while it is lent, the words outlive the call, and what is named of
-    // the other process's memory the kernel checks.
+    // SAFETY: the place is valid while it is lent, the words outlive the call, and the kernel
+    // checks the addresses in the other process.
     let got = check_long(unsafe {
         libc::syscall(
             libc::SYS_process_vm_readv,

@@ -1,8 +1,8 @@
-//! Several sockets behind one descriptor, for the time of a sleep.
+//! Several sockets behind one descriptor for the duration of a sleep.
 //!
-//! A socket in an epoll set makes the kernel call back for every packet that arrives, whether
-//! anybody sleeps or not. So sockets are in the set only from [`SleepSet::arm`] to
-//! [`SleepSet::disarm`], which need not come before the next sleep but once there is much to read.
+//! A socket in an epoll set costs a wake-up callback in the kernel for every packet, even while no
+//! thread sleeps. So sockets are in the set only from [`SleepSet::arm`] to [`SleepSet::disarm`],
+//! which may be called late but must be called under load.
 
 use super::{check, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -14,23 +14,23 @@ pub struct SleepSet {
 }
 
 impl SleepSet {
-    /// An empty one.
+    /// Makes an empty set.
     pub fn new() -> Result<SleepSet, Errno> {
         // SAFETY: no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let set = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(SleepSet { set, armed: false })
     }
 
-    /// Puts the sockets in; what waits in them already makes the set readable at once.
+    /// Adds the sockets; packets that already wait make the set readable at once.
     pub fn arm(&mut self, sockets: &[RawFd]) {
         if !std::mem::replace(&mut self.armed, true) {
             self.control(libc::EPOLL_CTL_ADD, sockets);
         }
     }
 
-    /// Takes them out.
+    /// Removes the sockets.
     #[cold]
     pub fn disarm(&mut self, sockets: &[RawFd]) {
         if std::mem::replace(&mut self.armed, false) {
@@ -38,7 +38,7 @@ impl SleepSet {
         }
     }
 
-    /// Its descriptor.
+    /// The descriptor of the set.
     pub fn fd(&self) -> RawFd {
         self.set.as_raw_fd()
     }
@@ -46,11 +46,11 @@ impl SleepSet {
     fn control(&self, what: libc::c_int, sockets: &[RawFd]) {
         for &socket in sockets {
             let mut event = libc::epoll_event {
-                events: libc::EPOLLIN as u32, // errors wake in any case
+                events: libc::EPOLLIN as u32, // errors are reported in any case
                 u64: 0,
             };
             // SAFETY: `event` lives across the call, which only reads it. A failure (memory, the
-            // limit of watches) means a sleep until the next tick.
+            // limit of watches) only means a sleep until the next tick.
             unsafe { libc::epoll_ctl(self.fd(), what, socket, &mut event) };
         }
     }

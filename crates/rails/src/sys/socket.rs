@@ -1,17 +1,17 @@
-//! UDP sockets: opening, options, and asking for a path's MTU.
+//! UDP sockets: opening, options, and queries of a path's MTU.
 
 use super::{check, check_long, errno, iface, name_buffer, udp_addr, Errno, SockName};
 use crate::addr::UdpAddr;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`, which the libc crate does not name everywhere.
+/// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`, which the libc crate does not define on all targets.
 const IP_UNICAST_IF: libc::c_int = 50;
 const IPV6_UNICAST_IF: libc::c_int = 76;
 /// `IPV6_FREEBIND`.
 pub(super) const IPV6_FREEBIND: libc::c_int = 78;
 
-/// Buffer sizes in bytes as the kernel gave them (it doubles what is asked for).
+/// Buffer sizes in bytes as reported by the kernel, which doubles the requested size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
     /// `SO_RCVBUF`.
@@ -20,7 +20,7 @@ pub struct BufferSizes {
     pub send: usize,
 }
 
-/// The socket to open.
+/// Options of a socket to open.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketOptions<'a> {
     /// Local address.
@@ -29,11 +29,11 @@ pub struct SocketOptions<'a> {
     pub port: u16,
     /// Scope of a link-local address.
     pub scope_id: u32,
-    /// Interface by which unicast leaves.
+    /// Interface through which unicast leaves.
     pub interface: &'a str,
-    /// Receive buffer wanted, in bytes.
+    /// Requested receive buffer in bytes.
     pub receive_bytes: usize,
-    /// Send buffer wanted, in bytes.
+    /// Requested send buffer in bytes.
     pub send_bytes: usize,
 }
 
@@ -43,8 +43,8 @@ pub struct Socket {
     v6: bool,
 }
 
-/// The receive buffer that the kernel gives a UDP socket of this process that asks for so many
-/// bytes: twice as much, or twice its limit. `None`: there are no such sockets.
+/// The receive buffer in bytes that a UDP socket of this process gets for a request of `bytes`:
+/// twice the request, or twice the system's limit. `None`: no socket can be opened.
 pub fn receive_buffer(bytes: usize) -> Option<usize> {
     let options = SocketOptions {
         ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -59,15 +59,15 @@ pub fn receive_buffer(bytes: usize) -> Option<usize> {
 }
 
 impl Socket {
-    /// Opens and binds; the error says which step failed.
+    /// Opens and binds; the error names the step that failed.
     pub fn open(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
         let socket = Socket::unbound(options)?;
         socket.bind(options).map_err(|e| ("bind", e))?;
         Ok(socket)
     }
 
-    /// Opens and binds a second socket to the address and port of another: those of `options`.
-    /// Until it is connected it gets all that comes there.
+    /// Opens a second socket on the address and port of `other`, which are those of `options`.
+    /// Until it is connected it receives all packets to that port.
     pub fn open_beside(other: &Socket, options: &SocketOptions<'_>) -> Result<Socket, Errno> {
         let socket = Socket::unbound(options).map_err(|(_, errno)| errno)?;
         let sharing = |on| {
@@ -75,12 +75,12 @@ impl Socket {
             both.into_iter().collect::<Result<(), Errno>>()
         };
         let bound = sharing(1).and_then(|()| socket.bind(options));
-        // Nobody else may share the port.
+        // No third socket may share the port.
         sharing(0).and(bound).map(|()| socket)
     }
 
-    /// Puts `new` in the place of this one: the descriptor keeps its number for whoever knows it,
-    /// and what waited in the old one is lost.
+    /// Replaces this socket by `new` under the same descriptor number; packets waiting in the old
+    /// socket are lost.
     pub fn replace(&self, new: Socket) -> Result<(), Errno> {
         // SAFETY: both descriptors are open and ours; no pointers.
         check(unsafe { libc::dup3(new.fd(), self.fd(), libc::O_CLOEXEC) }).map(|_| ())
@@ -90,7 +90,7 @@ impl Socket {
         Socket { fd, v6 }
     }
 
-    /// Opens a socket that has no address.
+    /// Opens a socket without binding it.
     pub fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
         let v6 = options.ip.is_ipv6();
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -121,10 +121,10 @@ impl Socket {
         }
     }
 
-    /// Makes unicast leave by this interface and no other. Without it, a link that goes down
-    /// takes its routes along and packets would leave by the default route of another rail.
-    /// Unlike SO_BINDTODEVICE it leaves receiving alone, so that processes of one host still
-    /// reach each other on this address (that traffic arrives by the loopback device).
+    /// Makes unicast leave through this interface only. Otherwise, when a link goes down with its
+    /// routes, packets would leave by the default route of another rail. Unlike SO_BINDTODEVICE
+    /// this does not affect receiving, so processes of one host still reach each other at this
+    /// address (their packets arrive through the loopback device).
     pub fn leave_by(&self, interface: &str) -> Result<(), Errno> {
         let index = iface::interface_index(interface)?.to_be() as libc::c_int;
         if self.v6 {
@@ -134,17 +134,17 @@ impl Socket {
         }
     }
 
-    /// Asks for the buffers, past the system's limit where that is permitted.
+    /// Requests the buffer sizes, beyond the system's limit where that is permitted.
     fn set_buffers(&self, options: &SocketOptions<'_>) {
         let wanted = [
             (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, options.receive_bytes),
             (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, options.send_bytes),
         ];
         for (force, plain, bytes) in wanted {
-            // The kernel doubles the value, and must not overflow in doing so.
+            // The kernel doubles the value, which must not overflow.
             let value = bytes.min(i32::MAX as usize / 2) as libc::c_int;
             if self.set(libc::SOL_SOCKET, force, value).is_err() {
-                // Too little is not an error: what was really given is read back.
+                // A smaller buffer is no error: the actual size is read back.
                 let _ = self.set(libc::SOL_SOCKET, plain, value);
             }
         }
@@ -155,8 +155,8 @@ impl Socket {
         // SAFETY: the name is valid for its length.
         let try_bind = || check(unsafe { libc::bind(self.fd(), name.as_ptr(), name.len()) });
         match try_bind() {
-            // A fresh IPv6 address is not yet usable while the kernel looks for duplicates; the
-            // socket works as soon as that is over.
+            // A fresh IPv6 address is unusable during duplicate address detection; the socket works
+            // as soon as that is over.
             Err(libc::EADDRNOTAVAIL) if self.v6 => {
                 self.set(libc::SOL_IPV6, IPV6_FREEBIND, 1)?;
                 try_bind().map(|_| ())
@@ -165,18 +165,18 @@ impl Socket {
         }
     }
 
-    /// Asks for GRO; an error means that this kernel has none.
+    /// Enables GRO; an error means that the kernel lacks it.
     pub fn enable_gro(&self) -> Result<(), Errno> {
         self.set(libc::SOL_UDP, libc::UDP_GRO, 1)
     }
 
-    /// Asks for the count of packets dropped for want of receive buffer.
+    /// Enables the count of packets dropped for want of receive buffer.
     pub fn enable_drop_count(&self) -> Result<(), Errno> {
         self.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
     }
 
-    /// Makes the kernel drop whatever arrives: a send-only socket that is never read must not
-    /// fill, because its error queue draws on the same buffer.
+    /// Makes the kernel drop all arriving packets: a send-only socket that is never read must not
+    /// fill up, because its error queue shares the buffer.
     pub fn refuse_data(&self) -> Result<(), Errno> {
         let mut code = [libc::sock_filter {
             code: 0x06,
@@ -187,14 +187,15 @@ impl Socket {
         self.set_filter(&mut code)
     }
 
-    /// Makes the kernel ask a program about each packet that arrives.
+    /// Attaches a packet filter that the kernel runs on each arriving packet.
     pub(super) fn set_filter(&self, code: &mut [libc::sock_filter]) -> Result<(), Errno> {
         let program = libc::sock_fprog {
             len: code.len() as libc::c_ushort,
             filter: code.as_mut_ptr(),
         };
         let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-        // SAFETY: `program` points at as many valid instructions as it says; both outlive the call.
+        // SAFETY: `program` points at as many valid instructions as it states; both outlive the
+        // call.
         check(unsafe {
             libc::setsockopt(
                 self.fd(),
@@ -207,30 +208,30 @@ impl Socket {
         .map(|_| ())
     }
 
-    /// Connects to a peer, so that what is sent needs no address.
+    /// Connects to a peer, so that sends need no address.
     pub fn connect(&self, to: &UdpAddr, scope_id: u32) -> Result<(), Errno> {
         let name = SockName::new(&to.ip, to.port, scope_id);
         // SAFETY: the name is valid for its length.
         check(unsafe { libc::connect(self.fd(), name.as_ptr(), name.len()) }).map(|_| ())
     }
 
-    /// Makes the next send of a connected socket look up its route. Kernels before 6.1 connect by
-    /// a route that ignores IP_UNICAST_IF, and keep it; a send looks it up as it should be.
+    /// Makes the next send of a connected socket look up its route. Kernels before 6.1 connect by a
+    /// route that ignores IP_UNICAST_IF and cache it; a send looks it up correctly.
     pub fn forget_route(&self) -> Result<(), Errno> {
         if self.v6 {
             return Ok(());
         }
-        // A change of the type of service is what makes the kernel forget.
+        // Changing the type of service drops the cached route.
         self.set(libc::SOL_IP, libc::IP_TOS, libc::IPTOS_LOWDELAY.into())?;
         self.set(libc::SOL_IP, libc::IP_TOS, 0)
     }
 
-    /// Returns whether the kernel knows UDP_SEGMENT.
+    /// Returns whether the kernel supports UDP_SEGMENT.
     pub fn knows_gso(&self) -> bool {
         self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
     }
 
-    /// The buffers as they are.
+    /// The present buffer sizes.
     pub fn buffer_sizes(&self) -> BufferSizes {
         let read = |what| self.get(libc::SOL_SOCKET, what).unwrap_or(0).max(0) as usize;
         BufferSizes {
@@ -239,7 +240,7 @@ impl Socket {
         }
     }
 
-    /// Bytes that wait in the send buffer, by the kernel's accounting.
+    /// Bytes in the send buffer, by the kernel's accounting.
     pub fn unsent_bytes(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: TIOCOUTQ (= SIOCOUTQ) writes one int.
@@ -249,15 +250,15 @@ impl Socket {
         }
     }
 
-    /// Returns whether a send that failed with this errno lost its packet for good: an interface or
-    /// its queue dropped it, and of this socket nothing lies in a queue, so that there is no room
-    /// to wait for. (A virtual cable says so when its other end finds a packet too long.)
+    /// Returns whether a send that failed with this errno lost its packet: an interface or its
+    /// queue dropped it and none of this socket's packets is queued, so there is no room to wait
+    /// for. (A veth device reports this when its other end finds a packet too long.)
     #[cold]
     pub fn lost(&self, errno: Errno) -> bool {
         errno == libc::ENOBUFS && self.unsent_bytes() == 0
     }
 
-    /// Address and port that the socket is bound to.
+    /// The local address and port.
     pub fn local_addr(&self) -> Result<UdpAddr, Errno> {
         let mut name = name_buffer();
         let mut len = size_of_val(&name) as libc::socklen_t;
@@ -266,7 +267,7 @@ impl Socket {
         udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
     }
 
-    /// Address and port that it is connected to.
+    /// The peer's address and port of a connected socket.
     pub fn peer_addr(&self) -> Result<UdpAddr, Errno> {
         let mut name = name_buffer();
         let mut len = size_of_val(&name) as libc::socklen_t;
@@ -275,7 +276,7 @@ impl Socket {
         udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
     }
 
-    /// The descriptor, to pass on.
+    /// The descriptor, to pass to another process.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -286,7 +287,7 @@ impl Socket {
         self.fd.as_raw_fd()
     }
 
-    /// Returns whether it is an IPv6 socket.
+    /// Returns whether this is an IPv6 socket.
     pub fn is_v6(&self) -> bool {
         self.v6
     }
@@ -313,7 +314,7 @@ impl Socket {
     }
 }
 
-/// Sends an empty datagram to an address as one of the interface's own link, whatever routes say.
+/// Sends an empty datagram directly on the interface's own link, regardless of routes.
 pub fn send_on_link(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<(), Errno> {
     let socket = Socket::open(options).map_err(|(_, errno)| errno)?;
     let name = SockName::new(&to.ip, to.port, options.scope_id);
@@ -326,8 +327,8 @@ pub fn send_on_link(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<(), Err
     check_long(sent as libc::c_long).map(|_| ())
 }
 
-/// Asks the kernel for the MTU of the path to `to` now, in bytes of IP packet. Only a
-/// connected socket can be asked, so one is made for the question.
+/// Queries the kernel for the present MTU of the path to `to`, in bytes of IP packet. Only a
+/// connected socket can be queried, so this opens one.
 pub fn path_mtu(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<usize, Errno> {
     let ask = SocketOptions {
         port: 0,

@@ -1,4 +1,4 @@
-//! TCP sockets: listening, connecting, and moving bytes without waiting.
+//! TCP sockets: listening, connecting, and non-blocking transfer.
 
 use super::socket::IPV6_FREEBIND;
 use super::{check, check_long, error_queue, name_buffer, Errno, NameBuffer, Place, SockName};
@@ -6,37 +6,37 @@ use crate::Piece;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Connections that may wait to be accepted: the most that a default kernel keeps.
+/// Backlog of connections to accept: the maximum of a default kernel.
 const BACKLOG: libc::c_int = 4096;
-/// A probe goes out on a connection that has been silent for so long, in seconds: what filters with
-/// short memories forget after a minute.
+/// Keep-alive probes start after this many seconds of silence: stateful firewalls may drop idle
+/// connections after a minute.
 const KEEP_ALIVE_S: libc::c_int = 30;
-/// `TCP_RTO_MIN_US` (Linux 6.15), which the libc crate does not name.
+/// `TCP_RTO_MIN_US` (Linux 6.15), which the libc crate does not define.
 const TCP_RTO_MIN_US: libc::c_int = 45;
-/// Lowest retransmission timeouts that kernels take, in us: two ticks of 1, 4 and 10 ms. The usual
-/// 200 ms is what users feel when the last packet of a message is lost.
+/// The lowest minimum RTOs in us that kernels with ticks of 1, 4 and 10 ms accept: two ticks. The
+/// default of 200 ms would delay a message whose last packet is lost.
 const RTO_MIN_US: [libc::c_int; 3] = [2_000, 5_000, 15_000];
-/// Pieces of one call.
+/// Most pieces of one call.
 pub const IOV_MAX: usize = 18;
 
-/// How a TCP socket is opened.
+/// Options of a TCP socket.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOptions {
     /// Local address.
     pub ip: IpAddr,
     /// Scope of a link-local address.
     pub scope_id: u32,
-    /// Receive buffer wanted in bytes; 0: as the kernel chooses and grows it.
+    /// Requested receive buffer in bytes; 0: autotuned by the kernel.
     pub receive_bytes: usize,
-    /// Send buffer wanted in bytes; 0: as the kernel chooses and grows it.
+    /// Requested send buffer in bytes; 0: autotuned by the kernel.
     pub send_bytes: usize,
-    /// The kernel gives a connection up whose bytes are not acknowledged for so long, in ms.
+    /// The kernel drops a connection whose bytes stay unacknowledged for this many ms.
     pub user_timeout_ms: u32,
-    /// Bytes of a segment at most, both ways; 0: as many as the MTUs of both ends allow.
+    /// Maximum segment size in bytes, both ways; 0: derived from the MTUs of both ends.
     pub segment_max: u16,
 }
 
-/// A TCP socket that never waits.
+/// A non-blocking TCP socket.
 #[derive(Debug)]
 pub struct Stream {
     fd: OwnedFd,
@@ -58,7 +58,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sets what makes it quick, and quick to fail. None of it is needed to work.
+    /// Sets optional parameters for low latency and early failure.
     pub fn tune(&self, options: &StreamOptions) {
         let buffers = [
             (libc::SO_RCVBUF, options.receive_bytes),
@@ -81,22 +81,22 @@ impl Stream {
         for (level, option, value) in settings.into_iter().filter(|(_, _, value)| *value > 0) {
             let _ = self.set(level, option, value);
         }
-        // A kernel with the option delays its acks no longer than that, so that little is repeated
-        // for want of them.
+        // A kernel with this option also limits delayed acks to this time, which avoids spurious
+        // retransmissions.
         let mut times = RTO_MIN_US.into_iter();
         times.any(|time| self.set(libc::SOL_TCP, TCP_RTO_MIN_US, time).is_ok());
     }
 
-    /// Listens on a port of the address, 0 for any; and which it is.
+    /// Listens on a port of the address (0: any) and returns the port.
     pub fn listen(
         options: &StreamOptions,
         port: u16,
     ) -> Result<(Stream, u16), (&'static str, Errno)> {
         let stream = Stream::open(options).map_err(|e| ("socket", e))?;
-        // A port whose connections of an earlier life are still remembered may be used again.
+        // Allows a port that is still in TIME_WAIT from an earlier life.
         let _ = stream.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
         let bound = match stream.bind(options, port) {
-            // As with UDP: a fresh IPv6 address, which is usable soon.
+            // As with UDP: a fresh IPv6 address during duplicate address detection.
             Err(libc::EADDRNOTAVAIL) if options.ip.is_ipv6() => stream
                 .set(libc::SOL_IPV6, IPV6_FREEBIND, 1)
                 .and_then(|()| stream.bind(options, port)),
@@ -109,11 +109,12 @@ impl Stream {
         Ok((stream, local))
     }
 
-    /// Begins to connect from the address to another; [`Stream::connected`] tells how it went once
-    /// the socket is writable.
+    /// Starts to connect from the local address to another; [`Stream::connected`] returns the
+    /// result once the socket is writable.
     pub fn connect(options: &StreamOptions, ip: &IpAddr, port: u16) -> Result<Stream, Errno> {
         let stream = Stream::open(options)?;
-        // The port is chosen when the other end is known, so that all of them serve each peer.
+        // The port is chosen when the destination is known, so that all ports are available for
+        // each peer.
         let _ = stream.set(libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
         stream.keep_errors(true);
         stream.bind(options, 0)?;
@@ -125,11 +126,11 @@ impl Stream {
         }
     }
 
-    /// The next connection that was made to this listener.
+    /// The next connection to this listener.
     pub fn accept(&self) -> Result<Stream, Errno> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (name, len) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: no address is asked for.
+        // SAFETY: no address is requested.
         let fd = check(unsafe { libc::accept4(self.fd(), name, len, flags) })?;
         // SAFETY: the descriptor is new and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -150,9 +151,9 @@ impl Stream {
         Ok(u16::from_be(name.sin6_port))
     }
 
-    /// Ends the attempt to connect, once the socket is writable: the error, or 0. Only the host at
-    /// the other end refuses; where somebody else says so, it is not reached. (A kernel before
-    /// Linux 5.18 does not tell who says it.)
+    /// Completes an attempt to connect, once the socket is writable: the errno, or 0.
+    /// `ECONNREFUSED` is reported only if the destination host itself refused; a refusal from
+    /// elsewhere counts as unreachable. (Kernels before Linux 5.18 do not tell the origin.)
     pub fn connected(&self) -> Errno {
         let errno = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
         match errno.unwrap_or_else(|errno| errno) {
@@ -167,36 +168,37 @@ impl Stream {
         }
     }
 
-    /// Keeps what ICMP says for who asks. (It ends a connection that was made, too.)
+    /// Queues ICMP errors for later reading. (With this, an ICMP error also ends an established
+    /// connection.)
     fn keep_errors(&self, keep: bool) {
         let levels = [
             (libc::SOL_IP, libc::IP_RECVERR),
             (libc::SOL_IPV6, libc::IPV6_RECVERR),
         ];
         for (level, option) in levels {
-            let _ = self.set(level, option, keep.into()); // of the socket's IP version
+            let _ = self.set(level, option, keep.into()); // fails for the other IP version
         }
     }
 
     fn get(&self, level: libc::c_int, option: libc::c_int) -> Result<libc::c_int, Errno> {
         let mut value: libc::c_int = 0;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the options that are asked for here are one int each, which `value` is.
+        // SAFETY: each option requested here is one int, which `value` is.
         check(unsafe {
             libc::getsockopt(self.fd(), level, option, (&raw mut value).cast(), &mut len)
         })?;
         Ok(value)
     }
 
-    /// Returns whether bytes were sent that the other end's kernel has not acknowledged.
+    /// Returns whether sent bytes await acknowledgement by the other end's kernel.
     pub fn is_unacknowledged(&self) -> bool {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ (of the same number as TIOCOUTQ) writes one int.
+        // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.
         let result = unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &raw mut bytes) };
         result == 0 && bytes > 0
     }
 
-    /// Bytes of a segment at most, as far as the kernel knows; 0: it does not.
+    /// Maximum segment size in bytes; 0 if the kernel does not know it.
     pub fn segment_max(&self) -> usize {
         self.get(libc::SOL_TCP, libc::TCP_MAXSEG)
             .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0))
@@ -211,20 +213,20 @@ impl Stream {
         ip_of(&name)
     }
 
-    /// Says that nothing more is sent; what comes may still be read.
+    /// Closes the sending direction; received bytes can still be read.
     pub fn finish(&self) {
         // SAFETY: shutdown takes no pointers.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
     }
 
-    /// Ends the connection in both directions; whoever reads it learns that.
+    /// Ends the connection in both directions; the other end's reads report it.
     pub fn shut(&self) {
         // SAFETY: shutdown takes no pointers.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_RDWR) };
     }
 
-    /// Sends the first [`IOV_MAX`] pieces, as much of them as there is room for: how many bytes.
-    /// The caller vouches for their memory.
+    /// Sends as much of the first [`IOV_MAX`] pieces as there is room for; returns the number of
+    /// bytes. The caller guarantees that the memory is valid.
     #[inline]
     pub(crate) fn send(&self, pieces: &[Piece]) -> Result<usize, Errno> {
         let mut iov = [libc::iovec {
@@ -241,16 +243,15 @@ impl Stream {
         header.msg_iov = iov.as_mut_ptr();
         header.msg_iovlen = count as _;
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        // SAFETY: the pieces are valid by the promise of the caller, and the kernel only reads.
+        // SAFETY: the caller promises valid pieces, and the kernel only reads.
         check_long(unsafe { libc::syscall(libc::SYS_sendmsg, self.fd(), &raw const header, flags) })
     }
 
-    /// Receives what is there and fits: how many bytes; 0: the other end has closed.
+    /// Receives available bytes; returns their number, 0 if the other end has closed.
     #[inline]
     pub(crate) fn recv(&self, to: &mut [u8]) -> Result<usize, Errno> {
-        // SAFETY: the buffer is valid for its length.
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: the buffer is valid for its length; no address is asked for.
+        // SAFETY: the buffer is valid for its length; no address is requested.
         check_long(unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -264,8 +265,7 @@ impl Stream {
         })
     }
 
-    /// Receives into registered memory, and what comes behind that into `more`, as
-    /// [`Stream::recv`].
+    /// Receives into registered memory and the bytes after it into `more`, as [`Stream::recv`].
     #[inline]
     pub(crate) fn recv_place(&self, place: &Place<'_>, more: &mut [u8]) -> Result<usize, Errno> {
         let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
@@ -277,8 +277,8 @@ impl Stream {
         let mut header = super::udp_io::message();
         (header.msg_iov, header.msg_iovlen) = (iov.as_mut_ptr(), iov.len() as _);
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: the place is valid by the promise of whoever registered it, until its key ends,
-        // which waits for the lock that a place holds; `more` is valid for its length.
+        // SAFETY: the memory's owner promised a valid place until its key ends, which waits for the
+        // lock that a place holds; `more` is valid for its length.
         check_long(unsafe { libc::syscall(libc::SYS_recvmsg, self.fd(), &raw mut header, flags) })
     }
 
@@ -296,13 +296,13 @@ impl Stream {
     }
 }
 
-/// Descriptors that this process may have open.
+/// Maximum of open descriptors of this process.
 pub(crate) fn descriptors_max() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the limit is written by the call alone.
+    // SAFETY: the call only writes the limit.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => 0,
@@ -312,7 +312,7 @@ pub(crate) fn descriptors_max() -> usize {
 /// The IP address in a name that the kernel filled.
 fn ip_of(name: &NameBuffer) -> Option<IpAddr> {
     match name.sin6_family as libc::c_int {
-        // `sockaddr_in` keeps the address where `sockaddr_in6` keeps the flow label.
+        // `sockaddr_in` has the address where `sockaddr_in6` has the flow label.
         libc::AF_INET => Some(IpAddr::from(name.sin6_flowinfo.to_ne_bytes())),
         libc::AF_INET6 => Some(IpAddr::from(name.sin6_addr.s6_addr)),
         _ => None,

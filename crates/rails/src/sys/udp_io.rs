@@ -1,9 +1,9 @@
 //! Sending and receiving on a UDP socket, with the control messages that carry segment sizes and
 //! drop counts.
 //!
-//! The calls of every packet and every poll go to the kernel without libc's wrappers. Those are
-//! cancellation points: in a process of several threads each one turns asynchronous cancellation
-//! on and off again, which costs 35 ns, and no thread that calls this crate is ever cancelled.
+//! The calls of every packet and every poll bypass libc's wrappers. The wrappers are cancellation
+//! points: in a process with several threads each call enables and disables asynchronous
+//! cancellation, which costs time, and no thread that calls this crate is ever cancelled.
 
 use super::{check, check_long, name_buffer, udp_addr, Errno, NameBuffer, SockName, Socket};
 use crate::addr::UdpAddr;
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 /// Most datagrams (or GRO batches) of one receive call.
 pub const RECV_BATCH: usize = 8;
-/// Bytes of one receive buffer: a GRO batch is at most one IP packet's length field.
+/// Bytes of one receive buffer: a GRO batch is limited by the IP length field.
 pub(super) const RECV_BUFFER_LEN: usize = 64 * 1024;
 /// Most messages of one `sendmmsg`.
 const SEND_BATCH: usize = 64;
@@ -20,12 +20,12 @@ const PAGE: usize = 4096;
 
 /// Flags of every send.
 pub(super) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-/// "Do not send": the kernel looks up the route, and confirms the neighbour if it is told to. (The
-/// C library has another name for the same bit.)
+/// The kernel looks up the route without sending, and confirms the neighbour entry with
+/// MSG_CONFIRM. (The C library names the same bit differently.)
 const MSG_PROBE: libc::c_int = 0x10;
 
-/// Room for the control messages of one received datagram: segment size and drop count take
-/// 24 bytes each; an extended error with its offender 72.
+/// Room for the control messages of one received datagram: segment size and drop count take 24
+/// bytes each; an extended error with its source address 72.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; 128]);
@@ -79,7 +79,8 @@ pub(super) fn message() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// Adds to a message that the kernel shall cut it into datagrams of `segment` bytes.
+/// Adds a control message that makes the kernel cut the message into datagrams of `segment` bytes
+/// (GSO).
 #[inline]
 pub(super) fn cut_control(
     message: &mut libc::msghdr,
@@ -102,8 +103,8 @@ pub(super) fn cut_control(
 }
 
 impl Socket {
-    /// Sends `bytes` to `to` (`None`: to the peer of a connected socket); with `segment`, the
-    /// kernel cuts them into datagrams of that size.
+    /// Sends `bytes` to `to` (`None`: the peer of a connected socket); with `segment`, the kernel
+    /// cuts them into datagrams of that size.
     #[inline]
     pub(crate) fn send(
         &self,
@@ -133,13 +134,13 @@ impl Socket {
         check_long(n).map(|_| ())
     }
 
-    /// Tells the kernel that what is sent to this address arrives: it need not ask the neighbour on
-    /// the way there for the address of its card, a question whose answer has to come by the same
-    /// rail. Nothing is sent. (A kernel that does not know this has its own way to find out.)
+    /// Confirms the neighbour entry of an address whose packets are known to arrive, so that the
+    /// kernel need not probe the neighbour, whose answer would have to arrive on the same rail.
+    /// Sends nothing. (Kernels without support use their own reachability detection.)
     pub(crate) fn confirm(&self, to: &SockName) {
         let flags = SEND_FLAGS | libc::MSG_CONFIRM | MSG_PROBE;
         // SAFETY: the name lives until the call returns, the buffer is empty, and the kernel reads
-        // no more than that.
+        // no more.
         unsafe { libc::sendto(self.fd(), std::ptr::null(), 0, flags, to.as_ptr(), to.len()) };
     }
 
@@ -169,8 +170,8 @@ impl Socket {
         check_long(n).map(|_| ())
     }
 
-    /// Sends `bytes` as datagrams of `segment` bytes, many per call, without the kernel's help
-    /// in cutting. Returns how many bytes went out before an error, and the error.
+    /// Sends `bytes` as datagrams of `segment` bytes with sendmmsg instead of GSO. Returns the
+    /// number of bytes sent before an error, and the error.
     pub(crate) fn send_each(
         &self,
         to: &SockName,
@@ -216,12 +217,12 @@ impl Socket {
         (done, Ok(()))
     }
 
-    /// Receives one datagram or GRO batch without being told its segment size or source; `None`
-    /// for one that did not fit.
+    /// Receives one datagram or GRO batch without segment size and source; `None` if it did not
+    /// fit.
     #[inline]
     pub fn recv_plain<'b>(&self, buffers: &'b mut RecvBuffers) -> Result<Option<&'b [u8]>, Errno> {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: the buffer is valid for its length, and no address is asked for. MSG_TRUNC only
+        // SAFETY: the buffer is valid for its length, and no address is requested. MSG_TRUNC only
         // makes the kernel return the true length.
         let n = check_long(unsafe {
             libc::syscall(
@@ -237,7 +238,7 @@ impl Socket {
         Ok((n <= RECV_BUFFER_LEN).then(|| buffers.get(0, n)))
     }
 
-    /// Receives one datagram or GRO batch with all that the kernel says of it.
+    /// Receives one datagram or GRO batch with all metadata.
     #[inline]
     pub fn recv_one<'b>(
         &self,
@@ -264,7 +265,7 @@ impl Socket {
         Ok(unsafe { read_datagram(&header, &name, buffers.get(0, n)) })
     }
 
-    /// Receives up to [`RECV_BATCH`] datagrams in one call; the number that the kernel gave.
+    /// Receives up to [`RECV_BATCH`] datagrams in one call; returns their number.
     pub fn recv_many(
         &self,
         buffers: &mut RecvBuffers,
@@ -290,8 +291,8 @@ impl Socket {
                 &mut controls[i],
             );
         }
-        // SAFETY: all pointers in the headers are valid for their lengths during the call, and
-        // no timeout is given.
+        // SAFETY: all pointers in the headers are valid for their lengths during the call, and no
+        // timeout is given.
         let n = check_long(unsafe {
             libc::syscall(
                 libc::SYS_recvmmsg,
@@ -330,8 +331,8 @@ pub(super) fn fill_recv(
     header.msg_controllen = size_of::<Control>() as _;
 }
 
-/// Reads what a receive call left; `None` for a datagram that did not fit (nobody who speaks our
-/// protocol sends such).
+/// Reads the result of a receive call; `None` for a datagram that did not fit, which our protocol
+/// never sends.
 ///
 /// # Safety
 /// `header` must have been filled by a receive call that succeeded, and its control buffer live.
@@ -350,8 +351,8 @@ unsafe fn read_datagram<'b>(
         segment: None,
         drops: None,
     };
-    // SAFETY: the caller vouches for the control buffer; both messages read here carry at least
-    // four bytes, which is checked.
+    // SAFETY: the caller guarantees the control buffer; both messages read here carry at least four
+    // bytes, which is checked.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(header);
         while !at.is_null() {

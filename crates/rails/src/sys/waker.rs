@@ -1,4 +1,4 @@
-//! Sockets by which the processes of a host wake each other, found by a name that they share.
+//! Sockets by which the processes of a host wake each other, found under a common name.
 
 use super::Errno;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// A socket that becomes readable when its process is called.
+/// A socket that becomes readable when another process wakes this one.
 pub(crate) struct Waker {
     socket: UnixDatagram,
     name: u64,
@@ -21,7 +21,7 @@ fn errno(error: std::io::Error) -> Errno {
 }
 
 impl Waker {
-    /// The waker of a slot among those of a name.
+    /// Opens the waker of a slot under a name.
     pub(crate) fn open(name: u64, slot: u32) -> Result<Waker, Errno> {
         let address = name_of(name, slot).map_err(errno)?;
         let socket = UnixDatagram::bind_addr(&address).map_err(errno)?;
@@ -29,14 +29,15 @@ impl Waker {
         Ok(Waker { socket, name })
     }
 
-    /// Wakes the process of a slot, if it is there; one that was called already is awake.
+    /// Wakes the process of a slot, if it exists; an error means that a wake-up is pending or the
+    /// process is gone.
     #[cold]
     pub(crate) fn call(&self, slot: u32) {
         let address = name_of(self.name, slot);
         let _ = address.and_then(|to| self.socket.send_to_addr(&[1], &to));
     }
 
-    /// Was woken.
+    /// Consumes pending wake-ups.
     #[cold]
     pub(crate) fn drain(&self) {
         let mut byte = [0];
@@ -49,7 +50,7 @@ impl Waker {
         }
     }
 
-    /// Its descriptor.
+    /// The descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }

@@ -1,30 +1,29 @@
-//! How packets are framed in a TCP stream.
+//! The framing of packets in a TCP stream.
 //!
 //! ```text
 //!  0 the word of frame_word.rs    8 the same eight bytes, inverted
 //! 16 bytes, by kind:
-//!      greeting   whose connection this is (greeting.rs)
+//!      greeting   the handshake (greeting.rs)
 //!      packets    one or more packets, back to back
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
-//!      rest       nothing: the sender sends no more here, and asks for the same
-//!      join       u64 token of a connection of the receiver's, which is to send here instead
+//!      rest       nothing: the sender sends nothing more here, and asks for the same
+//!      join       u64 token of a connection of the receiver's, which shall send here instead
 //! ```
 //!
-//! TCP's sum of 16 bits lets some errors through, so that what frames depend on stands twice. A
-//! head that contradicts itself ends the connection: where the next one begins nobody knows any
-//! more, and what was on its way is sent again on the next connection or another rail.
+//! TCP's checksum of 16 bits misses some errors, so the critical fields are repeated inverted. A
+//! contradictory head ends the connection, since the start of the next frame is unknown; data in
+//! flight is sent again on the next connection or another rail.
 
 use crate::frame_word::{put_words, word_at, FrameWord};
 use marline_wire::GRANULE;
 
 /// Bytes of the head.
 pub(super) const HEAD_LEN: usize = 16;
-/// Bytes that name the place of a write.
+/// Bytes that state the destination of a write.
 pub(super) const PLACE_LEN: usize = 32;
-/// Bytes of a join.
+/// Bytes of a join frame's body.
 pub(super) const JOIN_LEN: usize = 8;
-/// Largest frame in bytes behind its head: one batch, or one write of 64 KiB in whole granules with
-/// its place.
+/// Largest body in bytes: one batch, or one write of 64 KiB in whole blocks with its destination.
 pub(super) const FRAME_MAX: usize = (64usize << 10).next_multiple_of(GRANULE as usize) + PLACE_LEN;
 /// Version of the framing, in every head.
 const MAGIC: u8 = 0xa3;
@@ -32,15 +31,15 @@ const MAGIC: u8 = 0xa3;
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The first of a connection, in either direction: which rail this is.
+    /// The first frame of a connection in either direction: the handshake.
     Greeting,
     /// Packets.
     Packets,
     /// Bytes for registered memory.
     Write,
-    /// The last of a connection that is closed because others are needed more.
+    /// The last frame of a connection before its idle eviction.
     Rest,
-    /// Both ends have made a connection, and this one is to serve both.
+    /// Both ends have connected, and this connection shall serve both.
     Join,
 }
 
@@ -48,14 +47,14 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) kind: Kind,
-    /// Bytes behind the head.
+    /// Bytes of the body.
     pub(super) len: usize,
     /// Length of each packet but the last.
     pub(super) segment: usize,
 }
 
 impl Head {
-    /// The head as bytes.
+    /// Encodes the head.
     #[inline]
     pub(super) fn write(&self) -> [u8; HEAD_LEN] {
         let kind = match self.kind {
@@ -74,7 +73,7 @@ impl Head {
         put_words(&[word, !word])
     }
 
-    /// The head in the first bytes, if it is one.
+    /// Reads a head; `None` if it is invalid.
     #[inline]
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
         let word = FrameWord::unpack(twice(bytes.get(..HEAD_LEN)?)?, MAGIC)?;
@@ -103,12 +102,12 @@ impl Head {
     }
 }
 
-/// The place of a write.
+/// The destination of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct To {
     /// The receiver's key.
     pub(super) rkey: u64,
-    /// Offset in the memory that it opens, in bytes.
+    /// Offset in the registered memory, in bytes.
     pub(super) offset: u64,
 }
 
@@ -125,7 +124,7 @@ impl To {
     }
 }
 
-/// The word that stands in 16 bytes as it is and inverted.
+/// Reads a word followed by its inverse; `None` if they do not match.
 #[inline]
 fn twice(bytes: &[u8]) -> Option<u64> {
     let (word, inverted) = (word_at(bytes, 0), word_at(bytes, 8));

@@ -1,13 +1,13 @@
-//! The first frame of a connection: whose it is.
+//! The handshake, the first frame of a connection: identifies the connecting rail.
 //!
 //! ```text
-//!  0 u64 token of this connection, at random
+//!  0 u64 random token of this connection
 //!  8 u64 token of the connection that this one replaces, or 0
 //! 16 u16 port    18 4 or 16 bytes of address: where the sender's rail listens
 //! ```
 //!
-//! Only the two ends of a connection know its token. Whoever does not know it cannot say that their
-//! connection replaces it.
+//! Only the two ends of a connection know its token, so no third party can claim that its
+//! connection replaces this one.
 
 use crate::UdpAddr;
 use marline_wire::{RailAddr, RailKind};
@@ -15,10 +15,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes before the address.
 const FIXED_LEN: usize = 18;
-/// Bytes of the longest greeting.
+/// Bytes of the longest handshake.
 const GREETING_MAX: usize = FIXED_LEN + 16;
 
-/// Where a TCP rail listens.
+/// The address on which a TCP rail listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TcpAddr {
     pub(super) ip: IpAddr,
@@ -26,7 +26,7 @@ pub(super) struct TcpAddr {
 }
 
 impl TcpAddr {
-    /// The rail's address for others.
+    /// The rail's address for peers.
     pub(super) fn rail(&self, prefix_len: u8) -> RailAddr {
         let udp = UdpAddr {
             ip: self.ip,
@@ -41,19 +41,19 @@ impl TcpAddr {
     }
 }
 
-/// A greeting.
+/// A handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
-    /// The rail that connects.
+    /// The connecting rail.
     pub(super) from: TcpAddr,
-    /// Of this connection.
+    /// The token of this connection.
     pub(super) token: u64,
-    /// Of the connection that is not sent on any more, as this one takes its place; 0: none.
+    /// The token of the connection that this one replaces; 0: none.
     pub(super) replaces: u64,
 }
 
 impl Greeting {
-    /// The greeting as bytes, and how many.
+    /// Encodes the handshake; returns also its length.
     pub(super) fn write(&self) -> ([u8; GREETING_MAX], usize) {
         let mut out = [0; GREETING_MAX];
         out[..8].copy_from_slice(&self.token.to_le_bytes());
@@ -72,7 +72,7 @@ impl Greeting {
         (out, len)
     }
 
-    /// The greeting of some bytes, if they are one.
+    /// Reads a handshake; `None` if it is malformed.
     pub(super) fn read(bytes: &[u8]) -> Option<Greeting> {
         let (token, rest) = bytes.split_first_chunk::<8>()?;
         let (replaces, rest) = rest.split_first_chunk::<8>()?;

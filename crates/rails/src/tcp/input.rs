@@ -1,4 +1,4 @@
-//! The receiving side of one connection: frames out of a stream.
+//! The receiving side of one connection: parses frames from the stream.
 
 use super::frame::{Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
 use crate::frame_word::word_at;
@@ -6,33 +6,32 @@ use crate::sys::{Errno, Place, Stream};
 use crate::Registrations;
 use marline_wire::DirectHead;
 
-/// Bytes of a buffer: the largest frame, and as much again, so that what is left of a frame at its
-/// end is moved to its front only now and then.
+/// Bytes of a buffer: twice the largest frame, so that an incomplete frame at its end is only
+/// occasionally moved to the front.
 const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
-/// Buffers that are kept while no connection has part of a frame in them.
+/// Most unused buffers that are retained.
 const SPARE_MAX: usize = 4;
-/// Bytes that are read beyond a write: the packet that tells of it, and the head of the frame
-/// behind that. What they hold of the next write is copied to its place, which the kernel does with
-/// others.
+/// Bytes read beyond a write: room for its notification and the next frame's head. Bytes of a
+/// following write in it cost another copy, while the kernel places all others directly.
 const AHEAD: usize = 1024;
-/// Bytes that one call reads of one connection, before others have their turn.
+/// Most bytes read from one connection before the others are read.
 const TURN_MAX: usize = 256 * 1024;
 
-/// Why a connection cannot go on.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Break {
     /// The other end has closed it.
     Closed,
-    /// The kernel says so.
+    /// The kernel reported an error.
     Failed(Errno),
-    /// The bytes that came are no frame, or not one for now.
+    /// The received bytes are not a valid frame, or not valid at this point.
     Garbled,
-    /// A write has no place (any more). The packet that tells of it must not arrive without it, so
-    /// the connection ends here.
+    /// A write has no place (any more). Its notification must not arrive without it, so the
+    /// connection ends.
     NoPlace,
 }
 
-/// Buffers of connections that have nothing in theirs.
+/// Unused buffers, shared by all connections.
 #[derive(Debug, Default)]
 pub(super) struct Spare(Vec<Box<[u8]>>);
 
@@ -43,41 +42,41 @@ impl Spare {
     }
 }
 
-/// Bytes on their way to registered memory.
+/// A write whose bytes are being received.
 #[derive(Clone, Copy, Debug)]
 struct Landing {
     to: To,
-    /// Bytes to come.
+    /// Bytes still to come.
     left: usize,
 }
 
-/// See above.
+/// The receiving state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     buffer: Option<Box<[u8]>>,
-    /// The bytes received and not handed on: a range of the buffer.
+    /// The received bytes that were not handed on: a range of the buffer.
     start: usize,
     end: usize,
     landing: Option<Landing>,
-    /// After so many frames more the next one is most likely no write.
+    /// Number of further frames after which another write is unlikely.
     writes: u8,
     greeted: bool,
 }
 
-/// The receiver of a stream's frames.
+/// Handles the frames of a stream.
 pub(super) trait Sink {
-    /// The first frame of a connection that was accepted; `false`: it is not welcome.
+    /// The handshake, the first frame of an accepted connection; returns `false` to reject it.
     fn greeting(&mut self, greeting: &[u8]) -> bool;
-    /// Packets of `segment` bytes each, but the last.
+    /// Packets of `segment` bytes each, except the last.
     fn packets(&mut self, bytes: &[u8], segment: usize);
-    /// The last frame of a connection whose other end wants it closed.
+    /// The last frame of a connection that the other end wants to close (idle eviction).
     fn rest(&mut self);
-    /// This connection is to be sent on instead of the one that has this token.
+    /// A request to send on this connection instead of the one with this token.
     fn join(&mut self, token: u64);
 }
 
 impl Input {
-    /// Of a connection; `accepted`: a greeting has to come first.
+    /// The state of a new connection; `accepted`: the handshake must come first.
     pub(super) fn new(accepted: bool) -> Input {
         Input {
             greeted: !accepted,
@@ -85,12 +84,12 @@ impl Input {
         }
     }
 
-    /// True once it is known whose connection this is.
+    /// Returns whether the handshake is complete.
     pub(super) fn is_greeted(&self) -> bool {
         self.greeted
     }
 
-    /// Receives what waits, at most [`TURN_MAX`] bytes: how many there were.
+    /// Receives up to about [`TURN_MAX`] waiting bytes; returns their number.
     pub(super) fn receive(
         &mut self,
         stream: &Stream,
@@ -116,7 +115,7 @@ impl Input {
             total += got;
             self.hand_on(memory, sink)?;
             if got < room {
-                break; // nothing is left, most likely
+                break; // most likely nothing is left
             }
         }
         if self.start == self.end {
@@ -125,7 +124,7 @@ impl Input {
         Ok(total)
     }
 
-    /// Reads into the buffer: its room, and what came of it.
+    /// Reads into the buffer; returns its room and the result.
     fn fill(&mut self, stream: &Stream, spare: &mut Spare) -> (usize, Result<usize, Errno>) {
         let buffer = self.buffer.get_or_insert_with(|| spare.take());
         if self.start == self.end {
@@ -142,8 +141,8 @@ impl Input {
         (len, got)
     }
 
-    /// Receives bytes of a write straight into their place, and what is behind them; `None`: it is
-    /// gone.
+    /// Receives bytes of a write directly into their place, and following bytes into the buffer;
+    /// `None` if the place is gone.
     fn land(
         &mut self,
         stream: &Stream,
@@ -160,7 +159,7 @@ impl Input {
         let all = got.unwrap_or(0);
         let here = all.min(landing.left);
         self.landed(landing, here);
-        (self.start, self.end) = (0, all - here); // what was there before is part of the write
+        (self.start, self.end) = (0, all - here); // earlier bytes belong to the write
         Some(got)
     }
 
@@ -173,7 +172,7 @@ impl Input {
         self.landing = (left > 0).then_some(Landing { to, left });
     }
 
-    /// Hands on all whole frames of the buffer, and what is there of a write.
+    /// Hands on all complete frames in the buffer, and the received part of a write.
     fn hand_on(&mut self, memory: &Registrations, sink: &mut impl Sink) -> Result<(), Break> {
         let Some(buffer) = self.buffer.take() else {
             return Ok(());
@@ -191,7 +190,7 @@ impl Input {
         result
     }
 
-    /// The first frame of `rest`: how many bytes are done with; 0: more has to come.
+    /// Handles the first frame of `rest`; returns the number of bytes consumed, 0 if incomplete.
     fn hand_on_one(
         &mut self,
         rest: &[u8],
@@ -238,7 +237,7 @@ impl Input {
             to,
             left: head.len - PLACE_LEN,
         };
-        self.writes = 2; // the packet that tells of it comes between two
+        self.writes = 2; // its notification is a frame in between
         let here = &rest[PLACE_LEN..];
         let here = &here[..here.len().min(landing.left)];
         if !here.is_empty() {
@@ -252,7 +251,7 @@ impl Input {
         Ok(HEAD_LEN + PLACE_LEN + here.len())
     }
 
-    /// Gives the buffer to those that have none.
+    /// Returns the buffer to the unused ones.
     pub(super) fn give_back(&mut self, spare: &mut Spare) {
         (self.start, self.end) = (0, 0);
         if let Some(buffer) = self.buffer.take() {

@@ -1,5 +1,5 @@
-//! The links of a TCP rail: each has one connection that is sent on, ours or one that the peer
-//! made, and none while it rests.
+//! The links of a TCP rail. Each sends on one connection, made by us or by the peer, or has none
+//! while evicted.
 
 mod change;
 
@@ -15,15 +15,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
 
-/// Connections that rails made to us to which we have no link: the oldest goes when there are more.
-/// (They are closed one by one when their peers close theirs; this bounds what a stranger can do.)
+/// Most connections from rails to which we have no link; beyond this number the oldest is closed.
+/// (They are closed individually when their peers close them; this bounds the effect of a
+/// stranger.)
 const STRANGERS_MAX: usize = 16 * 1024;
 
-/// Bytes of ours that wait on a link whose connection is made again, or is full where there are
-/// others; beyond them the rail is busy. More than grants and credits let be under way to one peer
-/// (half of 6 MiB, and 1 MiB), so that a peer which does not answer holds up no other.
+/// Maximum of bytes of our own memory queued on a link that is reconnecting, or is full while there
+/// are other links; beyond it the rail is busy. It exceeds what grants and credits allow in flight
+/// to one peer (half of 6 MiB, and 1 MiB), so that an unresponsive peer does not delay others.
 const BACKLOG_MAX: usize = 8 << 20;
-/// The same of all links together, of which there may be thousands.
+/// The same for all links together, of which there may be thousands.
 const BACKLOGS_MAX: usize = 64 << 20;
 
 /// The state of a link.
@@ -31,42 +32,42 @@ const BACKLOGS_MAX: usize = 64 << 20;
 enum State {
     /// Its first connection is being made.
     Connecting,
-    /// It carries packets.
+    /// The link carries packets.
     Up,
-    /// It has no connection until it is sent on.
+    /// Evicted: no connection until the next send.
     Resting,
-    /// It rested, and its connection is being made again. What is sent meanwhile waits.
+    /// Reconnecting after an eviction. Sends are queued meanwhile.
     Waking,
-    /// It carries nothing any more.
+    /// The link is down for good.
     Down,
 }
 
-/// A connection that a link sends on, or is going to.
+/// A connection on which a link sends, or will send.
 struct Connection {
     name: Name,
     stream: Arc<Stream>,
     output: Output,
-    /// A random word that only its two ends know.
+    /// A random token known only to its two ends.
     token: u64,
-    /// When it was sent on last, by the clock of [`TcpLinks`].
+    /// Value of `TcpLinks::clock` at the last send.
     used: u64,
-    /// Its other end wants it closed, which is done once the output is empty.
+    /// The other end wants to close it, which happens when the output is empty.
     parting: bool,
-    /// Its other end sends on another connection that took its place.
+    /// The other end sends on another connection that replaced this one.
     superseded: bool,
 }
 
-/// One remote rail.
+/// The link to one remote rail.
 struct Link {
     state: State,
     connection: Option<Connection>,
-    /// The connection that is to take the place of a silent one.
+    /// The connection that will replace a silent one.
     next: Option<Connection>,
-    /// Times that another took the place of a silent one.
+    /// Number of replacements of a silent connection.
     rerouted: usize,
 }
 
-/// A connection that a rail made to us and that no link sends on.
+/// A connection from a rail to us on which no link sends.
 struct Stranger {
     from: TcpAddr,
     token: u64,
@@ -74,12 +75,12 @@ struct Stranger {
     used: u64,
 }
 
-/// The fate of bytes for a link.
+/// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// They are in the kernel, or wait here for it; or the link is not up, and they are lost.
+    /// The bytes are in the kernel or queued; or the link is not up and they are lost.
     Taken,
-    /// There is no room now.
+    /// No room.
     NoRoom,
 }
 
@@ -89,14 +90,14 @@ pub(super) struct TcpLinks {
     table: LinkTable<TcpAddr, Link>,
     by_connection: BTreeMap<Name, LinkId>,
     strangers: BTreeMap<Name, Stranger>,
-    /// Links whose output waits for room.
+    /// Links with a non-empty output.
     waiting: Vec<LinkId>,
-    /// Bytes of ours that wait there, at most.
+    /// Upper bound of the bytes of our own memory in those outputs.
     held: usize,
-    /// Counts what is sent and accepted.
+    /// Counts sends and accepted connections.
     clock: u64,
     events: VecDeque<RailEvent>,
-    /// Writes whose memory is not read any more.
+    /// Writes whose memory is no longer needed.
     over: VecDeque<u64>,
 }
 
@@ -115,7 +116,7 @@ impl TcpLinks {
         }
     }
 
-    /// The link to a rail, made if there is none: one more user of it.
+    /// Adds a user to the link to a rail; makes the link if there is none.
     pub(super) fn connect(&mut self, to: TcpAddr) -> Connected {
         let known = self.table.find(&to).is_some();
         let link = self.table.connect(to, || Link {
@@ -134,29 +135,29 @@ impl TcpLinks {
         }
     }
 
-    /// One user less; without any the link ends, once what it was given has left.
+    /// Removes a user; the last one ends the link after its queued data has left.
     pub(super) fn close(&mut self, link: LinkId) {
         let Some(row) = self.table.close(link) else {
             return;
         };
         for mut connection in row.connection.into_iter().chain(row.next) {
-            // What the kernel has no room for now was not acknowledged, and whoever closes does not
-            // wait for that.
+            // Data that the kernel has no room for is not acknowledged, and the closing user does
+            // not wait for it.
             let _ = connection.output.flush(&connection.stream, &mut self.over);
             self.leave(connection);
         }
         self.events.retain(|event| !event.is_of(link));
     }
 
-    /// Sends nothing more on a connection. The other end may still send; who reads it learns when
-    /// that is over.
+    /// Closes the sending direction of a connection. The other end may still send; the receiving
+    /// half notices the end.
     fn leave(&mut self, mut connection: Connection) {
         connection.output.clear(&mut self.over);
         self.by_connection.remove(&connection.name);
         connection.stream.finish();
     }
 
-    /// The newest connection that a rail made to us, and that no link sends on.
+    /// The newest connection from a rail to us on which no link sends.
     fn stranger(&mut self, from: &TcpAddr) -> Option<Connection> {
         let name = self.newest_stranger(from)?;
         self.take_stranger(name)
@@ -186,8 +187,8 @@ impl TcpLinks {
         }
     }
 
-    /// Gives the link the connection that the peer has made, or begins to make one, in which case
-    /// the link has the state `making`.
+    /// Gives the link the connection that its peer has made, or starts to make one and sets the
+    /// state `making`.
     fn begin(&mut self, link: LinkId, to: &TcpAddr, making: State) {
         let (connection, state) = match self.stranger(to) {
             Some(connection) => (connection, State::Up),
@@ -199,7 +200,7 @@ impl TcpLinks {
         self.set_connection(link, connection, state);
     }
 
-    /// Begins to connect, with segments of so many bytes at most (0: as the MTUs allow).
+    /// Starts to connect, with a maximum segment size (0: derived from the MTUs).
     fn dial(&mut self, to: &TcpAddr, segment_max: u16) -> Result<Connection, Errno> {
         self.make_room(1);
         let options = StreamOptions {
@@ -212,7 +213,7 @@ impl TcpLinks {
             name,
             stream: stream.clone(),
         });
-        // Without a token nothing can take its place: that is all.
+        // Without a token this connection cannot be replaced, which is harmless.
         let token = sys::random().unwrap_or(0);
         Ok(self.connection(name, stream, token))
     }
@@ -225,8 +226,9 @@ impl TcpLinks {
         }
     }
 
-    /// The link's connection has ended, or cannot be made. If the peer has made one to us meanwhile
-    /// the link that was to come up does so by that; else it is down for good.
+    /// Handles the end of a link's connection or connection attempt. If the link was still
+    /// connecting and its peer has connected to us meanwhile, that connection is used; otherwise
+    /// the link is down for good.
     fn end(&mut self, link: LinkId, why: DownReason) {
         let Some(row) = self.table.get_mut(link) else {
             return;
@@ -239,7 +241,7 @@ impl TcpLinks {
         let mut output = None;
         for mut connection in old.into_iter().chain(next) {
             match other {
-                // Nothing of it has left.
+                // None of the queue has left.
                 Some(_) => output = Some(std::mem::take(&mut connection.output)),
                 None => connection.output.clear(&mut self.over),
             }
@@ -272,23 +274,23 @@ impl TcpLinks {
         .unwrap_or(Sent::Taken)
     }
 
-    /// Sends a write and the packet that tells of it, in this order, both or none.
+    /// Sends a write and its notification, in this order, both or neither.
     pub(super) fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Sent {
         let sent = self.with_output(link, |output, stream, over| {
             output.write(write, packet);
             let flushed = stream.map(|stream| output.flush(stream, over));
             flushed.transpose().map(|_| true)
         });
-        // A link that is not up loses everything, and has done with the memory.
+        // A link that is not up loses the write, whose memory is then free.
         sent.unwrap_or_else(|| {
             self.over.push_back(write.token);
             Sent::Taken
         })
     }
 
-    /// Gives something to a link's output, and the stream to send it on, if it may leave at once;
-    /// `None`: the link is not up. What a full connection does not take waits here, if there are
-    /// others, since a rail that is busy is so for all of its peers.
+    /// Calls `give` with a link's output, and with the stream if data may leave at once; `None` if
+    /// the link is not up. If there are other links, data for a full connection is queued, since a
+    /// busy rail is busy for all peers.
     #[inline]
     fn with_output(
         &mut self,
@@ -347,7 +349,7 @@ impl TcpLinks {
         }
     }
 
-    /// Sends what waits for room, and learns what the receiving half noticed.
+    /// Sends queued data, and handles the notices of the receiving half.
     #[inline]
     pub(super) fn service(&mut self) {
         if !self.waiting.is_empty() {
@@ -438,7 +440,7 @@ impl TcpLinks {
         self.make_room(0);
     }
 
-    /// The end of a connection.
+    /// Handles the end of a connection.
     fn broken(&mut self, name: Name, broken: Break) {
         let Some(&link) = self.by_connection.get(&name) else {
             return;
@@ -447,18 +449,18 @@ impl TcpLinks {
             return;
         };
         if row.next.as_ref().is_some_and(|next| next.name == name) {
-            row.next = None; // the silent one may still answer
+            row.next = None; // the silent connection may still answer
             self.by_connection.remove(&name);
             return;
         }
         let parting = row.connection.as_ref().is_some_and(|c| c.parting);
         if broken == Break::Closed && parting {
-            return; // as announced: what waits can still leave
+            return; // as announced: queued data can still leave
         }
         self.end(link, reason(broken));
     }
 
-    /// A connection of ours is there: it says whose it is, and carries packets from now on.
+    /// Completes a connection of ours: sends the handshake and then carries packets.
     fn connected(&mut self, name: Name) {
         let Some(&link) = self.by_connection.get(&name) else {
             return;
@@ -508,7 +510,7 @@ impl TcpLinks {
         self.events.pop_front()
     }
 
-    /// Lets no write read its memory after this.
+    /// Copies the memory of all queued writes, so that none of it is read afterwards.
     pub(super) fn drain(&mut self) {
         for link in self.table.iter_mut() {
             if let Some(connection) = &mut link.connection {
@@ -517,7 +519,7 @@ impl TcpLinks {
         }
     }
 
-    /// Breaks a link's connection, as a network would.
+    /// Breaks a link's connection, as a network failure would.
     #[cfg(test)]
     pub(super) fn cut(&mut self, link: LinkId) {
         if let Some(connection) = self.table.get(link).and_then(|l| l.connection.as_ref()) {
@@ -525,27 +527,27 @@ impl TcpLinks {
         }
     }
 
-    /// The token of the connection that a link sends on.
+    /// The token of a link's connection.
     #[cfg(test)]
     pub(super) fn token(&self, link: LinkId) -> u64 {
         let link = self.table.get(link).expect("a link");
         link.connection.as_ref().map_or(0, |c| c.token)
     }
 
-    /// Bytes of ours that wait for room.
+    /// Queued bytes of our own memory.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Another connection is being made in place of a link's.
+    /// Returns whether a replacement of a link's connection is being made.
     #[cfg(test)]
     pub(super) fn is_replacing(&self, link: LinkId) -> bool {
         self.table.get(link).expect("a link").next.is_some()
     }
 }
 
-/// The reason that the end of a connection is for its link.
+/// The reason for which a link is down, from that of its connection.
 fn reason(broken: Break) -> DownReason {
     match broken {
         Break::Closed => DownReason::Closed,

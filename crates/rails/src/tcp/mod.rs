@@ -1,19 +1,19 @@
-//! The TCP rail: one interface's address, one connection per link.
+//! The TCP rail: one address of an interface, one connection per link.
 //!
-//! A link's connection is made when it is first wanted, by whoever wants it first, and made anew
-//! when it breaks. Its first frame says which rail has made it, so that the other end can answer on
-//! it. When both ends connect at once there are two, and the rail of the higher address gives its
-//! own up for the other's.
+//! A link's connection is made on demand by either end, and again after it breaks. Its first frame
+//! identifies the connecting rail, so that the other end can answer on it. If both ends connect at
+//! the same time there are two connections, and the rail with the higher address gives up its own.
 //!
-//! Bytes in a stream arrive in order or not at all, so nothing is sent again while the connection
-//! stands. What was on its way when it broke is lost, and the protocol sends it elsewhere.
+//! Bytes in a stream arrive in order or not at all, so nothing is retransmitted while the
+//! connection stands. Data in flight when it breaks is lost, and the protocol sends it on another
+//! path.
 //!
-//! A link whose connection was sent on least lately rests when there are too many: both ends finish
-//! what they have begun, and whoever sends again makes another. A link that is silent by one source
-//! port is tried by another: a new connection takes the old one's place.
+//! If there are too many connections, the least recently used is evicted: both ends complete what
+//! they have begun, and the next send reconnects. A silent link is retried from another source
+//! port: a new connection replaces the old one.
 //!
-//! The two halves share no lock on the way of a packet: each tells the other what changed by a
-//! queue, and a flag says that there is something in it.
+//! The halves share no lock on the data path: each informs the other through a queue, and a flag
+//! states that the queue is not empty.
 
 mod frame;
 mod greeting;

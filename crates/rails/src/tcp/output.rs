@@ -1,48 +1,48 @@
-//! The sending side of one connection: what the kernel had no room for waits here.
+//! The sending side of one connection, which queues what the kernel has no room for.
 
 use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
 use crate::sys::{Errno, Stream, IOV_MAX};
 use crate::{Piece, Write};
 use std::collections::VecDeque;
 
-/// A part of the bytes that wait, in order.
+/// A part of the queue, in order.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Bytes of `owned`, by offset and length.
     Owned { start: usize, len: usize },
-    /// Memory of a user, by its address, which stays valid until the write is over.
+    /// Application memory by address, valid until the write is done.
     Lent { base: usize, len: usize },
-    /// The write of this token is over.
+    /// The end of the write with this token.
     End(u64),
 }
 
-/// See above.
+/// The queue of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     parts: VecDeque<Part>,
     owned: Vec<u8>,
-    /// Bytes of `owned` that still wait.
+    /// Bytes of `owned` that have not been sent.
     waiting: usize,
 }
 
-/// Bytes that have left are forgotten when they are more than this, and than what still waits.
+/// Sent bytes are discarded when they exceed both this and the unsent bytes.
 const LEFT_MAX: usize = 1 << 20;
-/// An empty buffer that is longer is given back.
+/// An empty buffer is shrunk to this size.
 const KEPT_MAX: usize = 256 << 10;
 
 impl Output {
-    /// True if nothing waits.
+    /// Returns whether the queue is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Bytes of ours that wait, beside those of users.
+    /// Unsent bytes of our own memory, without application memory.
     pub(super) fn owned_len(&self) -> usize {
         self.waiting
     }
 
-    /// Sends a batch of packets of `segment` bytes each; `false`: there was no room, not for the
+    /// Sends a batch of packets of `segment` bytes each; `false` if there was no room for even the
     /// first byte.
     #[inline]
     pub(super) fn send(
@@ -54,7 +54,7 @@ impl Output {
         self.send_framed(stream, &packets_head(bytes, segment), bytes)
     }
 
-    /// Sends the last frame of a connection, as [`Output::send`].
+    /// Sends the last frame before an eviction, as [`Output::send`].
     pub(super) fn rest(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let head = Head {
             kind: Kind::Rest,
@@ -64,8 +64,8 @@ impl Output {
         self.send_framed(stream, &head.write(), &[])
     }
 
-    /// Asks the other end to send here instead of on its own connection of this token, as
-    /// [`Output::send`].
+    /// Asks the other end to send on this connection instead of its own connection of this token,
+    /// as [`Output::send`].
     pub(super) fn join(&mut self, stream: &Stream, token: u64) -> Result<bool, Errno> {
         let token = token.to_le_bytes();
         let head = Head {
@@ -96,13 +96,13 @@ impl Output {
         Ok(true)
     }
 
-    /// Takes a batch of packets, to be sent by [`Output::flush`].
+    /// Queues a batch of packets for [`Output::flush`].
     pub(super) fn take(&mut self, bytes: &[u8], segment: usize) {
         self.keep(&packets_head(bytes, segment));
         self.keep(bytes);
     }
 
-    /// Takes a write with the packet that tells of it. [`Output::flush`] sends what it can.
+    /// Queues a write with its notification for [`Output::flush`].
     pub(super) fn write(&mut self, write: &Write<'_>, packet: &[u8]) {
         let len: usize = write.pieces.iter().map(|piece| piece.len).sum();
         let head = Head {
@@ -126,8 +126,8 @@ impl Output {
         self.take(packet, packet.len());
     }
 
-    /// Sends what waits, as much of it as there is room for; `over` gets the tokens of writes whose
-    /// memory is not read any more. Whether nothing is left.
+    /// Sends as much of the queue as there is room for; adds to `over` the tokens of writes whose
+    /// memory is no longer needed. Returns whether the queue is empty.
     pub(super) fn flush(
         &mut self,
         stream: &Stream,
@@ -162,7 +162,7 @@ impl Output {
         Ok(true)
     }
 
-    /// Forgets the first `sent` bytes, and the ends behind them.
+    /// Removes the first `sent` bytes, and completed writes.
     fn advance(&mut self, mut sent: usize, over: &mut VecDeque<u64>) {
         while let Some(part) = self.parts.front_mut() {
             match part {
@@ -186,7 +186,7 @@ impl Output {
         }
     }
 
-    /// Reads the memory of all writes now, so that none of it is needed any more.
+    /// Copies the memory of all queued writes, so that it is no longer needed.
     pub(super) fn copy_lent(&mut self, over: &mut VecDeque<u64>) {
         for at in 0..self.parts.len() {
             match self.parts[at] {
@@ -214,7 +214,7 @@ impl Output {
         self.parts.retain(|part| !matches!(part, Part::End(_)));
     }
 
-    /// Forgets everything: the connection is broken.
+    /// Discards the queue after the connection broke.
     pub(super) fn clear(&mut self, over: &mut VecDeque<u64>) {
         self.waiting = 0;
         for part in self.parts.drain(..) {
@@ -224,7 +224,7 @@ impl Output {
         }
     }
 
-    /// Gives back the memory of what has left.
+    /// Discards sent bytes and shrinks the buffer.
     fn forget_left(&mut self) {
         if self.parts.is_empty() {
             self.owned.clear();
@@ -265,7 +265,7 @@ impl Output {
     }
 }
 
-/// Sends one frame on a connection that nothing waits for; `false`: it was not all taken.
+/// Sends one frame on a connection with an empty queue; `false` if it was not sent whole.
 pub(super) fn send_frame(stream: &Stream, kind: Kind, body: &[u8]) -> Result<bool, Errno> {
     let head = Head {
         kind,

@@ -1,4 +1,4 @@
-//! Receiving half: connections that are read, those that come, and those that come about.
+//! Receiving half: reads connections, accepts incoming ones and completes outgoing ones.
 
 use super::greeting::Greeting;
 use super::input::{Break, Input, Sink, Spare};
@@ -10,23 +10,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
 
-/// All connections are looked at once in so many polls that found nothing where something was found
-/// last: a look costs a system call, as a poll does.
+/// Empty polls of the last active connection per check of all connections: a check costs a system
+/// call, as a poll does.
 const LOOK_EVERY: u32 = 4;
-/// While there are no connections, a rail is looked at once in so many times: most rails that stand
-/// by never have one, and who sleeps is woken by the descriptor.
+/// Polls per check of the listener while there are no connections: most standby rails never have
+/// one, and a sleeping thread is woken by the descriptor.
 const CALLED_EVERY: u32 = 64;
-/// Connections that were accepted and have not said whose they are. Strangers may make some, and
-/// the oldest goes when there are more.
+/// Most accepted connections without handshake. Strangers can open connections; beyond this number
+/// the oldest is closed.
 const NAMELESS_MAX: usize = 256;
-/// Connections that are accepted before those that are there have their turn.
+/// Most connections accepted at a time, before established ones are read.
 const ACCEPT_MAX: usize = 32;
 
 /// One connection.
 struct Incoming {
     stream: Arc<Stream>,
     input: Input,
-    /// It is being made, from here.
+    /// The connection is being made by us.
     connecting: bool,
 }
 
@@ -35,15 +35,15 @@ pub struct TcpRx {
     shared: Arc<Shared>,
     connections: BTreeMap<Name, Incoming>,
     spare: Spare,
-    /// The connection that something came by last.
+    /// The connection that last had data.
     last: Option<Name>,
     turn: u32,
-    /// Somebody sleeps, or slept, on the descriptor: what woke it has to be seen at once.
+    /// A thread sleeps or slept on the descriptor, so its cause must be found at the next poll.
     armed: bool,
     ready: Vec<u64>,
 }
 
-/// Counts packets, and hands them and greetings on.
+/// Counts packets and hands on frames.
 struct Handing<'a> {
     shared: &'a Shared,
     name: Name,
@@ -57,7 +57,7 @@ impl Sink for Handing<'_> {
         let Some(greeting) = Greeting::read(greeting) else {
             return false;
         };
-        // Whoever says that it is another host's rail gets nothing that is meant for that.
+        // A rail that claims another host's address must not receive data meant for that host.
         if self.stream.remote_ip() != Some(greeting.from.ip) {
             return false;
         }
@@ -104,7 +104,7 @@ impl TcpRx {
         }
     }
 
-    /// Reads one connection; how many packets there were.
+    /// Reads one connection; returns the number of packets.
     fn read(&mut self, name: Name, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let Some(connection) = self.connections.get_mut(&name) else {
             return 0;
@@ -129,7 +129,7 @@ impl TcpRx {
         count
     }
 
-    /// A connection is at its end.
+    /// Ends a connection.
     #[cold]
     fn forget(&mut self, name: Name, broken: Break) {
         if let Some(mut connection) = self.connections.remove(&name) {
@@ -140,7 +140,7 @@ impl TcpRx {
         self.last = self.last.filter(|last| *last != name);
     }
 
-    /// Does what the sending half asked for.
+    /// Carries out the orders of the sending half.
     #[cold]
     fn obey(&mut self) {
         for order in self.shared.take_orders() {
@@ -151,7 +151,7 @@ impl TcpRx {
         }
     }
 
-    /// Reads a connection from now on: one that we make, or else one that was made to us.
+    /// Starts to read a connection that we are making or that was made to us.
     fn add(&mut self, name: Name, stream: Arc<Stream>, connecting: bool) {
         let epoll = &self.shared.epoll;
         let added = match connecting {
@@ -169,7 +169,7 @@ impl TcpRx {
         }
     }
 
-    /// Takes the connections that were made to us.
+    /// Accepts incoming connections.
     #[cold]
     fn accept(&mut self) {
         for _ in 0..ACCEPT_MAX {
@@ -185,7 +185,7 @@ impl TcpRx {
         }
     }
 
-    /// Connections that are open, strangers' included.
+    /// Number of open connections, including those of strangers.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.connections.len()
@@ -199,7 +199,7 @@ impl TcpRx {
             .count()
     }
 
-    /// Makes room for one more that has not said whose it is.
+    /// Makes room for another connection without handshake.
     fn drop_nameless(&mut self) {
         let nameless = || {
             let connections = self.connections.iter();
@@ -212,7 +212,7 @@ impl TcpRx {
         }
     }
 
-    /// A connection that we asked for is there, or cannot be had.
+    /// Handles the end of a connection attempt.
     #[cold]
     fn connected(&mut self, name: Name) {
         let Some(connection) = self.connections.get_mut(&name) else {
@@ -231,7 +231,7 @@ impl TcpRx {
         self.shared.note(Notice::Connected(name));
     }
 
-    /// Looks at all connections; how many packets there were.
+    /// Handles all ready connections; returns the number of packets.
     fn look(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.armed = false;
         let mut ready = std::mem::take(&mut self.ready);
@@ -250,7 +250,7 @@ impl TcpRx {
             }
         }
         self.ready = ready;
-        // Last, when those that have said whose they are have been read.
+        // At last, after established connections were read.
         if called {
             self.accept();
         }
@@ -283,7 +283,7 @@ impl RailRx for TcpRx {
 
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         match self.connections.is_empty() && !self.armed {
-            true => 0, // `recv` looks now and then
+            true => 0, // `recv` checks the listener occasionally
             false => self.look(sink),
         }
     }

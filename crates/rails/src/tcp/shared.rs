@@ -1,5 +1,5 @@
-//! The state that both halves share: listener, registered memory, and two queues by which each
-//! tells the other what changed.
+//! The state that both halves share: listener, registered memory, and a queue in each direction
+//! between the halves.
 
 use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
@@ -13,24 +13,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Settings of a TCP rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
-    /// Local ports, of which it listens on one.
+    /// Local ports, on one of which the rail listens.
     pub ports: Ports,
-    /// Receive buffer of a connection in bytes; 0: as the kernel chooses and grows it.
+    /// Receive buffer of a connection in bytes; 0: autotuned by the kernel.
     pub rcvbuf_bytes: usize,
-    /// Send buffer of a connection in bytes; 0: as the kernel chooses and grows it.
+    /// Send buffer of a connection in bytes; 0: autotuned by the kernel.
     pub sndbuf_bytes: usize,
-    /// The kernel gives up a connection whose bytes are not acknowledged for so long, in ms: the
-    /// time after which a silent peer is dead, so that the kernel's patience ends with ours.
+    /// Time in ms after which the kernel drops a connection with unacknowledged bytes: the time
+    /// after which a silent peer is declared dead.
     pub user_timeout_ms: u32,
-    /// Connections beyond which those that were sent on least lately are closed, until they are
-    /// wanted again; 0: an eighth of the descriptors that the process may have.
+    /// Connections beyond which the least recently used are evicted until needed again; 0: an
+    /// eighth of the process's descriptors.
     pub connections_max: usize,
-    /// It stands behind a rail of UDP, of the same address and port.
+    /// The rail is the standby of a UDP rail with the same address and port.
     pub standby: bool,
 }
 
 impl Default for TcpConfig {
-    /// Any port, buffers that the kernel grows, five seconds.
+    /// Any port, autotuned buffers, five seconds.
     fn default() -> TcpConfig {
         TcpConfig {
             ports: Ports::ANY,
@@ -43,55 +43,56 @@ impl Default for TcpConfig {
     }
 }
 
-/// A rail's connections are this part of the process's descriptors, where no setting says how many:
-/// there are other rails and other libraries.
+/// Default limit of connections as a fraction of the process's descriptors: other rails and
+/// libraries need descriptors, too.
 const DESCRIPTORS_SHARE: usize = 8;
-/// And no fewer, however few descriptors there are.
+/// Minimum of that default.
 const CONNECTIONS_MIN: usize = 8;
 
-/// Name of a connection, which none had before.
+/// Name of a connection; never reused.
 pub(super) type Name = u64;
 
-/// Name of the listener among the descriptors that are waited for.
+/// Name of the listener in the epoll set.
 pub(super) const LISTENER: Name = Name::MAX;
 
-/// A task for the receiving half.
+/// An order for the receiving half.
 pub(super) enum Order {
-    /// A connection that is being made is to be read once it is there.
+    /// Read a connection that is being made, once it is established.
     Read { name: Name, stream: Arc<Stream> },
-    /// A connection is not to be read any more.
+    /// Stop reading a connection.
     Forget(Name),
 }
 
-/// News for the sending half.
+/// A notice for the sending half.
 pub(super) enum Notice {
-    /// A connection that was being made is there.
+    /// A connection that was being made is established.
     Connected(Name),
-    /// A rail has connected to ours.
+    /// A peer's rail has connected.
     Accepted {
         name: Name,
         greeting: Greeting,
         stream: Arc<Stream>,
     },
-    /// The other end of a connection sends no more on it, and wants us to do the same.
+    /// The other end evicts a connection: it sends nothing more and expects the same of us.
     Rested(Name),
-    /// The other end wants a connection sent on instead of ours of this token.
+    /// The other end wants us to send on this connection instead of ours of this token.
     Joined { name: Name, token: u64 },
-    /// There were no descriptors for a connection that waits to be accepted.
+    /// No descriptor was left for a connection that waits to be accepted.
     Crowded,
-    /// A connection is at its end.
+    /// A connection ended.
     Broken { name: Name, broken: Break },
 }
 
-/// The state of both halves.
+/// The state that both halves share.
 pub(super) struct Shared {
     listener: Mutex<Stream>,
-    /// Where it listens, and how connections are made from there; the sending half alone moves it.
+    /// The listening address and the options of outgoing connections; only the sending half changes
+    /// them.
     here: Mutex<(TcpAddr, StreamOptions)>,
     /// See [`TcpConfig::connections_max`].
     pub(super) connections_max: usize,
     pub(super) epoll: Epoll,
-    /// Memory that peers may write into.
+    /// Memory that peers may write.
     pub(super) memory: Registrations,
     names: AtomicU64,
     orders: Mutex<Vec<Order>>,
@@ -138,17 +139,17 @@ impl Shared {
         })
     }
 
-    /// Where the rail listens.
+    /// The address on which the rail listens.
     pub(super) fn local(&self) -> TcpAddr {
         lock(&self.here).0
     }
 
-    /// How connections are opened from there.
+    /// The options of outgoing connections.
     pub(super) fn options(&self) -> StreamOptions {
         lock(&self.here).1
     }
 
-    /// Listens at another address, at the same port. Where that cannot be, all is as it was.
+    /// Listens on another address with the same port. On failure nothing changes.
     pub(super) fn listen_at(&self, ip: IpAddr, scope_id: u32) -> Result<TcpAddr, Errno> {
         let (was, mut options) = *lock(&self.here);
         if ip.is_ipv6() != was.ip.is_ipv6() {
@@ -164,7 +165,7 @@ impl Shared {
         Ok(local)
     }
 
-    /// The next connection that was made to the rail.
+    /// The next incoming connection.
     pub(super) fn accept(&self) -> Result<Stream, Errno> {
         lock(&self.listener).accept()
     }

@@ -1,4 +1,4 @@
-//! Rails of one process, face to face.
+//! Tests with several rails in one process.
 
 mod joins;
 mod moves;
@@ -27,7 +27,7 @@ fn rail() -> Rail {
     rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 }
 
-/// A rail on an address that keeps so many connections.
+/// A rail on an address with a limit of connections.
 fn rail_on(ip: IpAddr, connections_max: usize) -> Rail {
     let config = TcpConfig {
         connections_max,
@@ -77,13 +77,13 @@ impl Rail {
     }
 }
 
-/// Polls both until something holds; a panic after ten seconds.
+/// Polls both rails until the condition holds; panics after ten seconds.
 fn until(a: &mut Rail, b: &mut Rail, what: &str, holds: impl Fn(&Rail, &Rail) -> bool) {
     let holds = |rails: &[&mut Rail]| holds(rails[0], rails[1]);
     until_all(&mut [a, b], what, holds);
 }
 
-/// Polls all until something holds; a panic after ten seconds.
+/// Polls all rails until the condition holds; panics after ten seconds.
 fn until_all(rails: &mut [&mut Rail], what: &str, holds: impl Fn(&[&mut Rail]) -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds(rails) {
@@ -99,7 +99,7 @@ fn linked(a: &mut Rail, b: &mut Rail) -> LinkId {
     link
 }
 
-/// The links of both to each other, over one connection that `a` has made.
+/// The links of both rails to each other, over one connection that `a` made.
 fn linked_both_ways(a: &mut Rail, b: &mut Rail) -> (LinkId, LinkId) {
     let link = linked(a, b);
     assert_eq!(a.links.send(link, b"hello", 5), Sent::Taken);
@@ -125,7 +125,7 @@ fn packets_go_both_ways_over_one_connection() {
 }
 
 #[test]
-fn what_finds_no_room_is_told_and_nothing_is_lost() {
+fn a_full_connection_reports_no_room_and_loses_nothing() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let mut sent = 0u32;
@@ -147,8 +147,8 @@ fn what_finds_no_room_is_told_and_nothing_is_lost() {
     );
 }
 
-/// One peer reads nothing. What its connection has no room for waits, up to a bound, and the others
-/// are served meanwhile.
+/// One peer does not read. Data for it is queued up to a bound, and the other peers are served
+/// meanwhile.
 #[test]
 fn a_full_connection_holds_up_no_other_peer() {
     const BOUND: usize = 8 << 20;
@@ -212,7 +212,7 @@ fn writes_land_in_registered_memory_before_their_packet() {
         b.got.len() == token as usize && a.over.len() == token as usize
     });
     assert!(target == source);
-    // A write for a key that has ended lands nowhere, and its packet must not arrive without it.
+    // A write under a deregistered key does not land, and its notification must not arrive.
     b.shared.memory.remove(5);
     target.fill(9);
     let before = b.got.len();
@@ -234,7 +234,7 @@ fn writes_land_in_registered_memory_before_their_packet() {
 }
 
 #[test]
-fn a_link_that_breaks_says_so_and_is_made_anew() {
+fn a_broken_link_is_reported_and_reconnects() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     assert_eq!(a.links.send(link, b"first", 5), Sent::Taken);
@@ -245,7 +245,7 @@ fn a_link_that_breaks_says_so_and_is_made_anew() {
     until(&mut a, &mut b, "the break", |a, b| {
         a.is_down(link) && b.is_down(back)
     });
-    // Packets for a link that is down are lost; who wants to go on makes another.
+    // Packets on a link that is down are lost; another link must be made.
     assert_eq!(a.links.send(link, b"lost", 4), Sent::Taken);
     let (anew, up) = a.connect(&b);
     assert!(anew != link && !up);
@@ -258,11 +258,11 @@ fn a_link_that_breaks_says_so_and_is_made_anew() {
 }
 
 #[test]
-fn no_event_speaks_of_a_link_that_was_closed() {
+fn no_event_names_a_closed_link() {
     let (mut a, mut b, mut c) = (rail(), rail(), rail());
     let link = linked(&mut a, &mut b);
     a.links.cut(link);
-    let _ = a.links.send(link, b"lost", 4); // which notices the end, and nobody has heard of it
+    let _ = a.links.send(link, b"lost", 4); // notices the end, but no event has been read
     a.links.close(link);
     a.events.clear();
     let (other, up) = a.connect(&c);
@@ -272,7 +272,7 @@ fn no_event_speaks_of_a_link_that_was_closed() {
 }
 
 #[test]
-fn nobody_there_is_a_refusal() {
+fn an_unused_port_is_a_refusal() {
     let (mut a, mut b) = (rail(), rail());
     let gone = {
         let other = rail();
@@ -285,7 +285,7 @@ fn nobody_there_is_a_refusal() {
     });
 }
 
-/// The first frame of a connection of a rail that takes the place of another.
+/// The handshake of a connection that replaces another one.
 fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
     let greeting = Greeting {
         from,
@@ -302,7 +302,7 @@ fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
+fn invalid_strangers_are_disconnected_and_disturb_no_link() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let local = b.shared.local();
@@ -320,7 +320,7 @@ fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
             1 => &greeting,
             _ => &[],
         };
-        let _ = stranger.write_all(words); // it may be cut off already
+        let _ = stranger.write_all(words); // it may already be cut off
         if at % 10 == 0 {
             b.poll();
         }
@@ -343,7 +343,7 @@ fn packets_go_both_ways_over_ipv6() {
     until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
 }
 
-/// Sends a packet that has to be taken, however long it takes.
+/// Sends a packet, polling until there is room.
 fn send(rails: &mut [&mut Rail], from: usize, link: LinkId, packet: &[u8]) {
     let end = Instant::now() + Duration::from_secs(10);
     while rails[from].links.send(link, packet, packet.len()) == Sent::NoRoom {
@@ -369,7 +369,7 @@ fn more_peers_than_connections_lose_nothing() {
     until_all(&mut rails, "all links", |rails| {
         to.iter().all(|link| rails[0].is_up(*link))
     });
-    // Who was accepted answers on the same connection, if that has not been closed meanwhile.
+    // The accepting side answers on the same connection, unless it was closed meanwhile.
     let hub = rails[0].shared.local();
     let back: Vec<_> = rails[1..]
         .iter_mut()
@@ -407,7 +407,7 @@ fn more_peers_than_connections_lose_nothing() {
 }
 
 #[test]
-fn what_was_begun_is_finished_before_a_connection_rests() {
+fn an_evicted_connection_completes_its_frames() {
     let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
     let (mut b, mut c) = (rail(), rail());
     let (link, back) = linked_both_ways(&mut a, &mut b);
@@ -428,7 +428,7 @@ fn what_was_begun_is_finished_before_a_connection_rests() {
         a.rx.open() == 1 && b.rx.open() == 0
     });
     assert!(a.is_up(other) && !a.is_down(link) && !b.is_down(back));
-    // Both ends want it again at once.
+    // Both ends reconnect at the same time.
     assert_eq!(a.links.send(link, b"from a", 6), Sent::Taken);
     assert_eq!(b.links.send(back, b"from b", 6), Sent::Taken);
     a.got.clear();
@@ -438,7 +438,7 @@ fn what_was_begun_is_finished_before_a_connection_rests() {
 }
 
 #[test]
-fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
+fn an_evicted_link_goes_down_if_its_peer_is_gone() {
     let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
     let (mut b, mut c) = (rail(), rail());
     let link = linked(&mut a, &mut b);
@@ -452,12 +452,12 @@ fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
 }
 
 #[test]
-fn another_connection_takes_the_place_of_a_silent_one() {
+fn a_silent_connection_is_replaced() {
     let (mut a, mut b) = (rail(), rail());
     let (link, back) = linked_both_ways(&mut a, &mut b);
     assert!(!a.links.reroute(link), "the network has carried all");
     assert!(!a.links.is_replacing(link));
-    // The other end does not take what is sent, as if the network did not.
+    // The other end does not read, as if the network lost everything.
     let mut sent = 0;
     while a.links.send(link, &[7; 60_000], 60_000) == Sent::Taken {
         sent += 1;
@@ -486,7 +486,7 @@ fn another_connection_takes_the_place_of_a_silent_one() {
 }
 
 #[test]
-fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
+fn a_silent_link_evicted_for_room_reconnects() {
     let (mut a, mut b) = (rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1), rail());
     let link = linked(&mut a, &mut b);
     let mut sent = 0;
@@ -494,7 +494,7 @@ fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
         sent += 1;
         assert!(sent < 10_000, "there is always room");
     }
-    // All has been handed over, and the network has not carried it yet.
+    // All bytes are in the kernel, but the network has not carried them yet.
     until(&mut a, &mut b, "room", |a, _| a.links.held() == 0);
     assert!(a.links.reroute(link));
     assert_eq!(a.links.send(link, b"again", 5), Sent::Taken);
@@ -505,11 +505,11 @@ fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
 }
 
 #[test]
-fn nobody_takes_a_place_whose_token_they_do_not_know() {
+fn a_replacement_needs_the_token() {
     let (mut a, mut b) = (rail(), rail());
     let (_, back) = linked_both_ways(&mut a, &mut b);
     let token = b.links.token(back);
-    // A program on the peer's host says that it is the peer's rail.
+    // A program on the peer's host claims to be the peer's rail.
     let to = b.shared.local();
     let mut liars: Vec<_> = [0, 1, token ^ 1]
         .into_iter()

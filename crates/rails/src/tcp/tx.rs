@@ -12,12 +12,11 @@ use crate::{
 use marline_wire::RailAddr;
 use std::sync::Arc;
 
-/// Largest packet: a head of 64 KiB frames fits, and so does the largest that others take.
+/// Largest packet: that of other rails, and with its head it fits a frame of 64 KiB.
 pub(super) const PACKET_LEN_MAX: usize = 64_000;
-/// One is built in; others are kept while there is no room.
+/// One for building packets; the others hold packets while there is no room.
 const BUFFERS_MAX: usize = 4;
-/// Bytes on their way to one rail that its peers leave to the kernel's windows: those grow to
-/// 6 MiB by default.
+/// Bytes in flight to one rail, as limited by the kernel's windows, which grow to 6 MiB by default.
 const RECEIVE_BUFFER_BYTES: usize = 6 << 20;
 
 /// Sending half of a [`super::TcpRail`].
@@ -28,7 +27,7 @@ pub struct TcpTx {
     local: RailAddr,
     bytes_per_s: u64,
     standby: bool,
-    /// The next key: none is given twice, and the first is not to be guessed.
+    /// The next key: keys are unique, and the first is random, so that keys cannot be guessed.
     key: u64,
     interface: String,
     silent: SilentPeers,
@@ -110,13 +109,13 @@ fn outcome(sent: Sent) -> SendOutcome {
 impl Links for TcpTx {
     fn connect(&mut self, to: &RailAddr) -> Connected {
         let Some(UdpAddr { ip, port, .. }) = UdpAddr::read(to) else {
-            let link = LinkId::NONE; // of a kind that is not ours: it loses everything
+            let link = LinkId::NONE; // of another kind: it loses everything
             return Connected { link, up: true };
         };
         self.links.connect(TcpAddr { ip, port })
     }
 
-    // What the kernel acknowledges confirms its neighbours.
+    // TCP acks confirm the neighbour entries.
     fn works(&mut self, _: LinkId) {}
 
     fn silent(&mut self, _: LinkId) {
@@ -132,7 +131,7 @@ impl Links for TcpTx {
     }
 }
 
-// What a stream has begun has to be ended: memory of users that is still to be read is copied.
+// A frame that was begun must be completed: application memory still to be sent is copied.
 crate::plain_buffers!(TcpTx, buffers, |tx| tx.links.drain());
 
 impl RemoteWrite for TcpTx {

@@ -1,4 +1,4 @@
-//! Direct writes, sending half: memory as one super-packet, behind a head that names its place.
+//! Direct writes, sending half: memory as one super-packet after a head that states its place.
 
 use super::shared::{is_busy, is_drop, SUPER_PACKET_MAX};
 use super::tx::UdpTx;
@@ -8,12 +8,12 @@ use marline_wire::DIRECT_HEAD_LEN;
 use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Room for the head and the packet before the bytes. `marline_proto` sends longer packets apart.
+/// Room for the head and packet before the bytes. `marline_proto` sends longer packets separately.
 const LEAD_MAX: usize = 512;
 
-/// A damaged direct write counts as much as so many right ones, and with four more of those than of
-/// these the network is not trusted with them for a while: some thousandth that are damaged are
-/// nothing against what they save, but where they are put in another order most of them are.
+/// Weight of a damaged direct write against undamaged ones. When damaged writes outweigh the others
+/// by four, direct writes are suspended: occasional damage costs less than the writes save, but on
+/// a network that reorders datagrams most writes are damaged.
 const DOUBT: u32 = 8;
 const DOUBTS_MAX: u32 = 4 * DOUBT;
 
@@ -33,7 +33,7 @@ impl RemoteWrite for UdpTx {
     }
 
     fn write(&mut self, _link: LinkId, _write: &Write<'_>, _packet: &[u8]) -> SendOutcome {
-        SendOutcome::Sent // lost: it writes by datagrams alone
+        SendOutcome::Sent // lost: this rail writes by datagrams alone
     }
 }
 
@@ -93,11 +93,11 @@ impl UdpTx {
         let fits = head.total() <= self.caps.batch_bytes_max.min(SUPER_PACKET_MAX)
             && head.total().div_ceil(segment.max(1)) <= self.caps.batch_segments_max;
         if !fits {
-            return SendOutcome::Sent; // the kernel was found to take less meanwhile: lost
+            return SendOutcome::Sent; // the kernel was found to accept less meanwhile: lost
         }
         let mut lead = [0; LEAD_MAX];
         let Some(lead) = lead.get_mut(..head.lead()) else {
-            return SendOutcome::Sent; // nobody makes such packets: lost
+            return SendOutcome::Sent; // no sender makes such packets: lost
         };
         lead[..DIRECT_HEAD_LEN].copy_from_slice(&head.write());
         lead[DIRECT_HEAD_LEN..][..packet.len()].copy_from_slice(packet);
@@ -106,7 +106,7 @@ impl UdpTx {
             Ok(()) => SendOutcome::Sent,
             Err(errno) if is_busy(errno) => SendOutcome::Busy,
             Err(libc::EMSGSIZE) => self.failure(link, segment, libc::EMSGSIZE),
-            // What else there is shows in packets, by which all of it is sent again.
+            // Any other error also affects packets, and all bytes are sent again in packets.
             Err(errno) => {
                 if errno == libc::EIO {
                     self.disable_gso();
@@ -116,7 +116,7 @@ impl UdpTx {
         }
     }
 
-    /// By the destination's connected socket, or by the flow's.
+    /// Sends on the destination's connected socket, or the flow's.
     fn direct_by(
         &mut self,
         link: LinkId,
@@ -126,7 +126,7 @@ impl UdpTx {
         flow: u8,
     ) -> Result<(), Errno> {
         let mut last = Ok(());
-        // Once more if the error may have been that of an earlier packet.
+        // A second attempt, since the error may belong to an earlier packet.
         for _ in 0..2 {
             let at = self.links.socket_of(link, flow);
             let connected = at.and_then(|at| self.links.socket(at));

@@ -1,4 +1,4 @@
-//! Errors of a UDP rail's sockets: what they mean for a send, and what waits in the error queues.
+//! Errors of a UDP rail's sockets: outcomes of sends, and events from error queues.
 
 use super::links::FLOWS_MAX;
 use super::shared::{datagram_max, is_rail_fault, options, UdpConfig};
@@ -7,21 +7,21 @@ use crate::sys::{self, Errno, Socket};
 use crate::{LinkId, RailEvent, RailFault, SendOutcome};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Most entries read from one error queue in one go, so that a flood cannot hold the caller.
+/// Most entries read from one error queue at a time, so that a flood does not block the caller.
 const ERRORS_PER_DRAIN_MAX: usize = 64;
-/// Smallest path MTU in bytes of IP packet that is believed; IPv4 promises 576, but Linux
-/// itself refuses to learn less than 552.
+/// Smallest path MTU in bytes of IP packet that is accepted; IPv4 guarantees 576, but Linux itself
+/// accepts no less than 552.
 const PATH_MTU_MIN: usize = 552;
-/// Most events kept while nobody polls; further ones are dropped, being hints.
+/// Most pending events; further ones are dropped, since they are hints.
 const EVENTS_MAX: usize = 256;
 
 impl UdpTx {
-    /// Turns the errno of a send into its outcome.
+    /// Converts the errno of a send to its outcome.
     pub(super) fn failure(&mut self, link: LinkId, segment: usize, errno: Errno) -> SendOutcome {
         match errno {
             libc::EMSGSIZE => {
                 let options = options(&self.interface, &UdpConfig::default());
-                // Never the size that just failed, whatever the kernel now says.
+                // Never the size that just failed, whatever the kernel reports.
                 let to = self.links.get(link).map(|link| link.to);
                 let mtu = to.and_then(|to| sys::path_mtu(&options, &to).ok());
                 let v6 = to.is_some_and(|to| to.ip.is_ipv6());
@@ -29,7 +29,7 @@ impl UdpTx {
                 SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
             }
             errno if is_rail_fault(errno) => match self.interface.state() {
-                // The rail is well: only this peer has no route from here.
+                // The rail works: only this peer has no route.
                 RailFault::Up => SendOutcome::Sent,
                 RailFault::Down(_) => {
                     self.faulty = true;
@@ -37,7 +37,7 @@ impl UdpTx {
                     SendOutcome::Fault(RailFault::Down(errno))
                 }
             },
-            // Refused again and again on behalf of other peers: the caller may try again.
+            // Repeatedly refused on account of other peers: the caller may try again.
             _ => SendOutcome::Busy,
         }
     }
@@ -77,8 +77,8 @@ impl UdpTx {
         }
     }
 
-    /// Looks into the error queues of sockets that nobody reads: all flows, and the connected
-    /// ones by turns, as there may be many.
+    /// Reads the error queues of sockets that are never read: of all flows, and of one connected
+    /// socket at a time, as there may be many.
     #[cold]
     pub(super) fn drain_unread(&mut self) {
         if self.flows_tried != 0 {
@@ -89,7 +89,7 @@ impl UdpTx {
         }
     }
 
-    /// Turns what waits in an error queue into events; whether the queue is empty now.
+    /// Converts the entries of an error queue to events; returns whether the queue is empty.
     fn drain_socket(&mut self, socket: &Socket) -> bool {
         for _ in 0..ERRORS_PER_DRAIN_MAX {
             let Some(report) = socket.take_error() else {
@@ -97,7 +97,7 @@ impl UdpTx {
             };
             let Some(to) = report.to else { continue };
             match report.errno {
-                // Local ones are the outcome of a send, which the sender learns anyway.
+                // Local errors are also the outcome of a send.
                 libc::EMSGSIZE if !report.local => {
                     let mtu = report.mtu.max(PATH_MTU_MIN);
                     let fits = datagram_max(mtu, to.ip.is_ipv6());
@@ -115,7 +115,7 @@ impl UdpTx {
                         self.push(RailEvent::Barred(by));
                     }
                 }
-                // Hosts and networks that are not reached: hints that acks and probes give better.
+                // Unreachable hosts and networks: acks and probes are better evidence.
                 _ => {}
             }
         }

@@ -1,31 +1,31 @@
-//! Sockets of groups, as both halves of a rail have them.
+//! Group sockets, as passed between the halves of a rail.
 
 use super::host_seat::Seat;
 use crate::sys::Socket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A way in which a group is read: a socket, and the share in it of a process that is not alone.
+/// How a group is read: by a socket, and, if it is shared, a seat in it.
 #[derive(Clone)]
 pub(super) struct Joining {
     pub(super) socket: Arc<Socket>,
     pub(super) seat: Option<Arc<Seat>>,
-    /// The socket that was read until now: what waits in it came before.
+    /// The socket that was read before, whose packets are older.
     pub(super) before: Option<Arc<Socket>>,
 }
 
 impl Joining {
-    /// Both are the same way.
+    /// Returns whether both read in the same way.
     pub(super) fn is(&self, other: &Joining) -> bool {
         Arc::ptr_eq(&self.socket, &other.socket) && self.seat.is_some() == other.seat.is_some()
     }
 }
 
-/// Sockets of groups, on their way from the sending half to the receiving one.
+/// Group sockets on the way from the sending to the receiving half.
 #[derive(Default)]
 pub(super) struct Joined {
     pub(super) sockets: Mutex<Vec<Joining>>,
-    /// Changes so far.
+    /// Number of changes so far.
     pub(super) version: AtomicU32,
 }
 

@@ -1,5 +1,5 @@
-//! Groups by IP multicast. A rail that joins one opens a socket for it; what it sends to the group
-//! leaves by the rail's own socket. The receiving half takes the sockets over when it looks next.
+//! IP multicast groups. A rail that joins a group opens a socket for it; its sends to the group use
+//! the rail's own socket. The receiving half takes over new sockets at its next poll.
 
 use super::group_sockets::Joining;
 use super::host_feed::HostFeed;
@@ -16,13 +16,13 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Groups that one rail is in at most: each is a socket, and a further descriptor to poll.
+/// Maximum of groups per rail: each is a socket and another descriptor to poll.
 const JOINED_MAX: usize = 64;
-/// Ports of groups: above those that the kernel gives to sockets without a port of their own.
+/// First port of groups, above the kernel's default range of ephemeral ports.
 const PORT_MIN: u16 = 61_000;
 const PORTS: u64 = (u16::MAX - PORT_MIN) as u64;
 
-/// The address of a group for UDP rails: drawn from `id`, and a port.
+/// The address of a group for UDP rails, derived from `id`.
 pub(crate) fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
     let v6 = match kind {
         RailKind::Udp4 => false,
@@ -43,9 +43,9 @@ impl UdpTx {
         };
         let socket = Socket::open_group(&options(&self.interface, &config), group, &own)?;
         if self.gro {
-            let _ = socket.enable_gro(); // without it datagrams come one by one
+            let _ = socket.enable_gro(); // without it datagrams arrive one by one
         }
-        // No count of drops: the kernel counts own packets that the filter dropped as well.
+        // No drop count: the kernel also counts own packets dropped by the filter.
         let joining = Joining {
             socket: Arc::new(socket),
             seat: None,
@@ -65,7 +65,7 @@ impl UdpTx {
         Ok(())
     }
 
-    /// Looks if others of the host have come to share sockets.
+    /// Checks whether other processes of the host came to share sockets.
     #[cold]
     pub(super) fn look_at_meetings(&mut self) {
         for own in self.groups.iter_mut().flatten() {
@@ -136,16 +136,16 @@ impl Groups for UdpTx {
     }
 }
 
-/// A group, as the receiving half has it.
+/// A group, on the receiving half.
 struct GroupFeed {
     joining: Joining,
-    /// Of a socket that is read by this process alone.
+    /// State of a socket that only this process reads.
     own: Feed,
     host: Option<HostFeed>,
 }
 
 impl GroupFeed {
-    /// Of one that was read by another socket before, that is read first.
+    /// Starts to read a group; the socket that was read before, if any, is emptied first.
     fn new(joining: &mut Joining) -> GroupFeed {
         let before = joining.before.take();
         GroupFeed {
@@ -181,23 +181,23 @@ impl GroupFeed {
     }
 }
 
-/// The groups of a rail, as the receiving half has them.
+/// The groups of a rail, on the receiving half.
 #[derive(Default)]
 pub(super) struct GroupFeeds {
     feeds: Vec<GroupFeed>,
     version: u32,
-    /// Which had something last.
+    /// Index of the group that last had packets.
     last: usize,
 }
 
 impl GroupFeeds {
-    /// The sending half has joined or left groups.
+    /// Returns whether the sending half has joined or left groups.
     #[inline]
     pub(super) fn is_stale(&self, shared: &Shared) -> bool {
         shared.joined.version.load(Ordering::Acquire) != self.version
     }
 
-    /// Takes over what the sending half has joined and left.
+    /// Takes over the changes of the sending half.
     #[cold]
     pub(super) fn take_over(&mut self, shared: &Shared) {
         let joined = shared.joined.sockets.lock();
@@ -213,7 +213,7 @@ impl GroupFeeds {
         self.last = 0;
     }
 
-    /// Reads the group that was heard last; of `all`, each in turn until one has something.
+    /// Reads the group that last had packets; with `all`, each in turn until one has packets.
     #[inline]
     pub(super) fn recv(
         &mut self,
@@ -245,7 +245,7 @@ impl GroupFeeds {
         0
     }
 
-    /// The descriptors of their sockets, and those by which others of the host wake this process.
+    /// The descriptors of the group sockets, and those by which other processes wake this one.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         let wakers = self.hosts().map(HostFeed::waker);
         let sockets = self.feeds.iter().map(|feed| feed.joining.socket.fd());
@@ -256,7 +256,7 @@ impl GroupFeeds {
         self.feeds.iter().filter_map(|feed| feed.host.as_ref())
     }
 
-    /// Before a sleep; `true`: something is there that the descriptors do not tell of.
+    /// Prepares a sleep; returns `true` if packets wait that the descriptors do not report.
     pub(super) fn arm(&mut self) -> bool {
         let mut some = false;
         for feed in &mut self.feeds {
@@ -266,7 +266,7 @@ impl GroupFeeds {
         some
     }
 
-    /// After a sleep.
+    /// Ends a sleep.
     pub(super) fn wake(&self) {
         self.hosts().for_each(HostFeed::wake);
     }

@@ -1,4 +1,4 @@
-//! A socket of a group that the processes of a host share, as one of them reads it.
+//! A group socket shared by the processes of a host, as read by one of them.
 
 use super::host_ring::{self as ring, Frame, HostMemory, Next, Place};
 use super::host_seat::{tag, Seat};
@@ -11,11 +11,12 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Datagrams that one look takes, or reads, at most.
+/// Most datagrams per poll.
 const BATCH: usize = 8;
-/// The lock was found taken for so many looks in a row: is the process that has it still there?
+/// Polls in a row with the lock taken after which the holder's existence is checked.
 const STUCK: u32 = 16;
-/// Datagrams that wait for the lock at most; further ones the others have to ask for.
+/// Most datagrams that wait for the lock; further ones are dropped, and the other processes recover
+/// them by NACK.
 const WAITING_MAX: usize = 64;
 
 fn deliver(sink: &mut dyn FnMut(Received<'_>), frame: &Frame, bytes: &[u8]) {
@@ -29,16 +30,16 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), frame: &Frame, bytes: &[u8]) {
     });
 }
 
-/// A shared socket, as the receiving half has it.
+/// A shared socket, on the receiving half.
 pub(super) struct HostFeed {
     pub(super) seat: Arc<Seat>,
     place: Place,
     buffer: Box<[u8]>,
     /// Datagrams that were read and are not in the ring yet.
     waiting: VecDeque<(Frame, Box<[u8]>)>,
-    /// The lock was found taken for so many looks in a row.
+    /// Polls in a row that found the lock taken.
     stuck: u32,
-    /// The last read found something: more may wait.
+    /// The last read found a datagram, so more may wait.
     burst: bool,
 }
 
@@ -54,8 +55,8 @@ impl HostFeed {
         }
     }
 
-    /// Takes what others have read; where that is nothing, reads the socket. The number of
-    /// datagrams, each of which the kernel may have joined of several.
+    /// Takes datagrams that others have read; if there are none, reads the socket. Returns the
+    /// number of datagrams, each of which may be a GRO batch.
     pub(super) fn recv(
         &mut self,
         shared: &Shared,
@@ -133,8 +134,8 @@ impl HostFeed {
         count
     }
 
-    /// Puts the datagram that was read into the ring; where another process is about to put one
-    /// there and does not end, it waits.
+    /// Puts the datagram that was read into the ring; if another process holds the lock for long,
+    /// the datagram waits.
     fn share(&mut self, shared: &Shared, frame: &Frame) {
         let bytes = &self.buffer[..frame.len as usize];
         if self.waiting.is_empty() && self.seat.lock() {
@@ -153,7 +154,7 @@ impl HostFeed {
         if !self.seat.lock() {
             self.stuck += 1;
             let Err(holder) = ring::try_lock(memory, memory.slot) else {
-                return ring::unlock(memory); // it was given back just now: the next look has it
+                return ring::unlock(memory); // released just now: retry at the next poll
             };
             let gone = self.stuck % STUCK == 0 && memory.is_gone(holder);
             if !gone || !ring::take_over(memory, holder, memory.slot) {
@@ -176,20 +177,21 @@ impl HostFeed {
         }
     }
 
-    /// Before a sleep: from now on others wake this process; `true`: something is there already.
+    /// Prepares a sleep: other processes wake this one from now on. Returns `true` if datagrams
+    /// wait already.
     pub(super) fn arm(&mut self) -> bool {
         ring::fall_asleep(&self.seat.ring, self.seat.ring.slot);
         let seat = &self.seat;
         !self.place.is_dry(&seat.ring, |frame| seat.wants(frame)) || !self.waiting.is_empty()
     }
 
-    /// After a sleep.
+    /// Ends a sleep.
     pub(super) fn wake(&self) {
         ring::wake_up(&self.seat.ring, self.seat.ring.slot);
         self.seat.waker.drain();
     }
 
-    /// Becomes readable when others have read something.
+    /// The descriptor that becomes readable when other processes have read datagrams.
     pub(super) fn waker(&self) -> RawFd {
         self.seat.waker.fd()
     }

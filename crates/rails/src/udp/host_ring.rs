@@ -1,42 +1,42 @@
-//! A ring of datagrams that the processes of a host share, so that each datagram of a group is
-//! fetched from the kernel once: whoever looks and finds nothing reads the socket, and puts what it
-//! got into the ring, from where all others take it.
+//! A ring of datagrams that the processes of a host share, so that each group datagram is fetched
+//! from the kernel once: a process that polls and finds the ring empty reads the socket and puts
+//! the result into the ring, from which all others take it.
 //!
-//! Nobody is the reader. The lock of the ring is held for a copy, never while the kernel is asked:
-//! a process that loses its processor in a poll keeps nobody. A frame is two words (what it is, and
-//! where it came from), then the datagram:
+//! There is no dedicated reader. The ring's lock is held during a copy, never during a system call,
+//! so a process that is descheduled in a poll does not block others. A frame is two words (length
+//! with flags, and source) and the datagram:
 //!
 //! ```text
 //!   | word | source | datagram .. pad | word | source | datagram .. pad |  free
-//!          ^ someone's place                                            ^ head
+//!          ^ a process's position                                       ^ head
 //! ```
 //!
-//! Nobody waits for those who are late: they are overtaken. The writer says how far it may write
-//! before it does, so that whoever copied a frame finds out afterwards if it was still whole.
+//! A slow reader is overtaken: the writer does not wait. The writer publishes its limit before it
+//! writes, so that a reader that copied a frame can check afterwards whether the frame was intact.
 
 use crate::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a frame's two words.
 pub(crate) const HEAD_LEN: u64 = 16;
-/// Processes that share a ring: each has a bit.
+/// Maximum of processes that share a ring: each has a bit.
 pub(crate) const SLOTS: u32 = 64;
 
-/// Bit of a frame's word: the kernel may have joined several datagrams.
+/// Bit of a frame's word: the datagram may be a GRO batch.
 const JOINED: u64 = 1 << 31;
 
-/// The memory of a ring. Positions count all bytes ever, and are reduced to its length.
+/// The memory of a ring. Positions count all bytes ever written and are reduced modulo its length.
 pub(crate) trait HostMemory {
-    /// Largest datagram, with those that the kernel has joined to it.
+    /// Largest datagram or GRO batch in bytes.
     const BODY_MAX: u64;
-    /// Bytes of the ring: several times that.
+    /// Bytes of the ring: several times `BODY_MAX`.
     const LEN: u64;
-    /// The slot of the writer and 1; 0: nobody writes.
+    /// The writer's slot plus 1; 0 without a writer.
     fn lock(&self) -> &AtomicU32;
-    /// Up to here there are frames.
+    /// The end of the published frames.
     fn head(&self) -> &AtomicU64;
-    /// Up to here something may be written.
+    /// The limit up to which the writer may be writing.
     fn claimed(&self) -> &AtomicU64;
-    /// Those who sleep, as bits.
+    /// Bits of the sleeping processes' slots.
     fn sleepers(&self) -> &AtomicU64;
     /// The word at a position, which is a multiple of eight.
     fn word(&self, at: u64) -> &AtomicU64;
@@ -46,13 +46,13 @@ pub(crate) trait HostMemory {
     fn get(&self, at: u64, out: &mut [u8]);
 }
 
-/// Bytes in the ring of a datagram's frame.
+/// Bytes that a datagram's frame occupies.
 #[inline]
 fn frame_len(body_len: u64) -> u64 {
     HEAD_LEN + body_len.next_multiple_of(8)
 }
 
-/// Becomes the writer; else the slot of the process that is.
+/// Takes the writer's lock; the error is the slot of the holder.
 #[inline]
 pub(crate) fn try_lock(memory: &impl HostMemory, slot: u32) -> Result<(), u32> {
     let lock = memory.lock();
@@ -63,8 +63,8 @@ pub(crate) fn try_lock(memory: &impl HostMemory, slot: u32) -> Result<(), u32> {
     taken.map(|_| ()).map_err(|holder| holder.saturating_sub(1))
 }
 
-/// Becomes the writer in place of one whose process is gone. Slots are given once, so that nobody
-/// else has this one.
+/// Takes the lock over from a process that ended. Slots are never reused, so no other process has
+/// this one.
 #[cold]
 pub(crate) fn take_over(memory: &impl HostMemory, gone: u32, slot: u32) -> bool {
     let (from, to) = (gone.wrapping_add(1), slot + 1);
@@ -73,19 +73,19 @@ pub(crate) fn take_over(memory: &impl HostMemory, gone: u32, slot: u32) -> bool 
         .is_ok()
 }
 
-/// Is the writer no longer.
+/// Releases the lock.
 #[inline]
 pub(crate) fn unlock(memory: &impl HostMemory) {
     memory.lock().store(0, Ordering::Release);
 }
 
-/// Puts a datagram into the ring; the lock is held.
+/// Puts a datagram into the ring; the caller holds the lock.
 #[inline]
 pub(crate) fn publish<M: HostMemory>(memory: &M, frame: &Frame, bytes: &[u8]) {
     let at = memory.head().load(Ordering::Relaxed);
     let next = at.wrapping_add(frame_len(bytes.len() as u64));
     memory.claimed().store(next, Ordering::Relaxed);
-    fence(Ordering::Release); // whoever sees what is written next sees this as well
+    fence(Ordering::Release); // a reader that sees the writes below also sees this store
     let joined = if frame.joined { JOINED } else { 0 };
     let word = bytes.len() as u64 | joined | u64::from(frame.reader) << 32;
     memory.word(at).store(word, Ordering::Relaxed);
@@ -96,7 +96,7 @@ pub(crate) fn publish<M: HostMemory>(memory: &M, frame: &Frame, bytes: &[u8]) {
     memory.head().store(next, Ordering::Release);
 }
 
-/// After something was published: those who sleep and are to be woken, as bits. Each is told once.
+/// After a publication: the bits of the sleeping processes to wake. Each is reported once.
 #[inline]
 pub(crate) fn call_sleepers(memory: &impl HostMemory, slot: u32) -> u64 {
     fence(Ordering::SeqCst);
@@ -107,14 +107,14 @@ pub(crate) fn call_sleepers(memory: &impl HostMemory, slot: u32) -> u64 {
     }
 }
 
-/// Wants to be told of what is published from now on. What was before has to be looked for then.
+/// Registers for a wake-up. The caller must look for earlier frames afterwards.
 #[cold]
 pub(crate) fn fall_asleep(memory: &impl HostMemory, slot: u32) {
     memory.sleepers().fetch_or(1 << slot, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
-/// Wants to be told no longer.
+/// Cancels the registration for a wake-up.
 #[cold]
 pub(crate) fn wake_up(memory: &impl HostMemory, slot: u32) {
     memory.sleepers().fetch_and(!(1 << slot), Ordering::Relaxed);
@@ -124,7 +124,7 @@ pub(crate) fn wake_up(memory: &impl HostMemory, slot: u32) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) len: u32,
-    /// The kernel may have joined several.
+    /// The datagram may be a GRO batch.
     pub(crate) joined: bool,
     /// The slot of the process that read it.
     pub(crate) reader: u32,
@@ -135,29 +135,29 @@ pub(crate) struct Frame {
 /// The answer to [`Place::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing is there yet.
+    /// No frame is there yet.
     Nothing,
-    /// Frames were overwritten: they are lost, and what comes is next.
+    /// Frames were overwritten and are lost; reading continues at the newest.
     Overtaken,
-    /// A frame, whose datagram was copied.
+    /// A frame whose datagram was copied.
     Frame(Frame),
 }
 
-/// A process's place in a ring.
+/// A process's position in a ring.
 #[derive(Debug)]
 pub(crate) struct Place {
     at: u64,
 }
 
 impl Place {
-    /// At what is published next.
+    /// At the next frame to be published.
     pub(crate) fn new(memory: &impl HostMemory) -> Place {
         Place {
             at: memory.head().load(Ordering::Acquire),
         }
     }
 
-    /// Nothing is there that it has not had, but for what is not `wanted`, which it passes.
+    /// Skips frames that are not `wanted`; returns whether no wanted frame is left.
     #[cold]
     pub(crate) fn is_dry(
         &mut self,
@@ -175,7 +175,7 @@ impl Place {
         true
     }
 
-    /// Copies the next datagram, which has at most so many bytes as `out`.
+    /// Copies the next datagram, of at most `out.len()` bytes.
     pub(crate) fn next<M: HostMemory>(&mut self, memory: &M, out: &mut [u8]) -> Next {
         let head = memory.head().load(Ordering::Acquire);
         let ahead = head.wrapping_sub(self.at);
@@ -198,7 +198,8 @@ impl Place {
         }
     }
 
-    /// The frame at its place, if that is whole, and its datagram for who wants it.
+    /// Reads the frame at the position, with its datagram if `out` is given; `None` if it was
+    /// overwritten.
     fn copy<M: HostMemory>(&self, memory: &M, out: Option<&mut [u8]>) -> Option<Frame> {
         let word = memory.word(self.at).load(Ordering::Relaxed);
         let source = memory.word(self.at.wrapping_add(8)).load(Ordering::Relaxed);

@@ -1,21 +1,21 @@
-//! The share of a process in a socket of a group and in its ring.
+//! A process's share in a group socket and its ring.
 
 use super::host_ring::{self as ring, Frame};
 use crate::addr::UdpAddr;
 use crate::sys::{Errno, SharedRing, Waker};
 use std::net::IpAddr;
 
-/// The lock, which is held for a copy, is tried so often in a row.
+/// Attempts in a row to take the lock, which is held during a copy.
 const TRIES: u32 = 200;
-/// The share of this process, as both halves of its rail have it.
+/// The share of this process, used by both halves of its rail.
 pub(super) struct Seat {
     pub(super) ring: SharedRing,
-    /// By which those who share wake each other.
+    /// The name under which the sharing processes wake each other.
     pub(super) name: u64,
     pub(super) waker: Waker,
     /// The source of own packets.
     pub(super) own: u64,
-    /// The kernel joins datagrams.
+    /// The kernel joins datagrams (GRO).
     pub(super) joined: bool,
 }
 
@@ -31,12 +31,12 @@ impl Seat {
         })
     }
 
-    /// This process has not had a datagram, and did not send it.
+    /// Returns whether this process has neither read nor sent a datagram.
     pub(super) fn wants(&self, frame: &Frame) -> bool {
         frame.source != self.own && frame.reader != self.ring.slot
     }
 
-    /// Takes the ring's lock, which is held for a copy.
+    /// Takes the ring's lock, which is held during a copy.
     pub(super) fn lock(&self) -> bool {
         let ring = &self.ring;
         (0..TRIES).any(|_| {
@@ -49,7 +49,8 @@ impl Seat {
     }
 }
 
-/// A source by its port and the last four bytes of its address, as members of a group differ.
+/// Identifies a source by its port and the last four bytes of its address, which differ between
+/// members.
 pub(super) fn tag(source: &UdpAddr) -> u64 {
     let end = match source.ip {
         IpAddr::V4(ip) => u32::from(ip),

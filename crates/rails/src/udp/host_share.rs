@@ -1,9 +1,8 @@
-//! How the processes of a host come to share one socket of a group.
+//! Sharing of one group socket between the processes of a host.
 //!
-//! Each opens a socket of its own and reads it, as if it were alone. The first of them on the host
-//! listens by a name that is made of the group's address; the others connect to it, and are given
-//! its socket and the memory of a ring, when it looks. Whoever is not given them within a second
-//! goes on with its own socket.
+//! Each process opens and reads its own socket at first. The first process on the host listens
+//! under a name derived from the group's address; others connect to it and receive its socket and
+//! the memory of a ring. A process that does not receive them within a second keeps its own socket.
 
 use super::group_sockets::Joining;
 use super::host_seat::{tag, Seat};
@@ -15,43 +14,43 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// First of the message that brings the descriptors: its version.
+/// First word of the message with the descriptors; identifies the version.
 const MAGIC: u64 = 0x6d72_6c67_0000_0001;
-/// The first one may have a name, and not listen yet.
+/// Attempts to meet: the first process may have bound the name and not listen yet.
 const TRIES: u32 = 16;
-/// A meeting is looked at so often, for so long.
+/// Interval between checks of a meeting, and its maximum duration.
 const PAUSE: Duration = Duration::from_micros(200);
 const TIME: Duration = Duration::from_secs(1);
 
-/// A group that the rail is in, as the sending half has it.
+/// A joined group, on the sending half.
 pub(super) struct OwnGroup {
     pub(super) name: SockName,
     pub(super) joining: Joining,
-    /// Others of the host may come to share the socket.
+    /// Set while other processes of the host may come to share the socket.
     pub(super) meeting: Option<Meeting>,
 }
 
-/// A meeting of the processes of a host that are in one group.
+/// The meeting of the processes of a host that are in one group.
 pub(super) struct Meeting {
     gate: Gate,
-    /// Of who listens; its ring, once somebody came.
+    /// True if this process listens; `seat` is its ring, once another process has connected.
     host: bool,
     seat: Option<Arc<Seat>>,
     next: Instant,
     end: Instant,
 }
 
-/// The outcome of a look at a meeting.
+/// The result of a check of a meeting.
 pub(super) enum Met {
     /// Nothing new.
     Waits,
-    /// The group is read like this from now on.
+    /// The group is read in this way from now on.
     Joining(Joining),
-    /// Nothing comes of it any more.
+    /// The meeting has ended.
     Over,
 }
 
-/// The name by which processes find each other that are in a group by the same interface.
+/// The name under which processes in a group on one interface find each other.
 fn name_of(group: &UdpAddr, interface: u32) -> u64 {
     let ip = match group.ip {
         IpAddr::V4(ip) => u32::from(ip).into(),
@@ -70,7 +69,7 @@ fn name_of(group: &UdpAddr, interface: u32) -> u64 {
 }
 
 impl Meeting {
-    /// Goes to where those of the host meet; `None`: there is no such place.
+    /// Listens or connects under the group's name; `None` if neither works.
     pub(super) fn open(group: &UdpAddr, interface: u32) -> Option<Meeting> {
         let name = name_of(group, interface);
         let (gate, host) = (0..TRIES).find_map(|_| match Gate::listen(name) {
@@ -88,7 +87,7 @@ impl Meeting {
         })
     }
 
-    /// Sees who came, or if there is an answer.
+    /// Accepts guests, or checks for the host's answer.
     pub(super) fn look(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Met {
         let now = Instant::now();
         if now < self.next {
@@ -106,7 +105,7 @@ impl Meeting {
         }
     }
 
-    /// Gives those who came socket and ring.
+    /// Sends socket and ring to connecting processes.
     fn receive_guests(
         &mut self,
         shared: &Shared,
@@ -137,12 +136,12 @@ impl Meeting {
             words[..8].copy_from_slice(&MAGIC.to_le_bytes());
             words[8..].copy_from_slice(&seat.name.to_le_bytes());
             let fds: [BorrowedFd<'_>; 2] = [socket.as_fd(), seat.ring.file().as_fd()];
-            let _ = guest.send(&words, &fds); // who is gone needs none
+            let _ = guest.send(&words, &fds); // a failed send means that the guest is gone
         }
         Ok(met)
     }
 
-    /// Takes socket and ring, if they are there.
+    /// Receives socket and ring, if the host has sent them.
     fn ask(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Result<Met, Errno> {
         let mut words = [0; 16];
         let message = match self.gate.recv(&mut words) {
@@ -162,14 +161,14 @@ impl Meeting {
         }))
     }
 
-    /// Nobody else is waited for: a guest that has what it came for.
+    /// Returns whether the meeting is complete for a guest that has what it came for.
     pub(super) fn is_over(&self) -> bool {
         !self.host
     }
 }
 
-/// The process at the other end is of this user: what it writes into shared memory is no worse than
-/// what it could do anyway.
+/// Returns whether the other process is of this user. Such a process could do as much harm by other
+/// means as by writing into shared memory.
 fn is_ours(gate: &Gate) -> bool {
     gate.peer().is_ok_and(|peer| peer.uid == own_uid())
 }

@@ -1,4 +1,4 @@
-//! A process that dies while it has the lock of what the processes of its host share.
+//! A process dies while it holds the lock of a ring shared by the processes of its host.
 
 use super::{group_addr, host_ring, UdpConfig, UdpRail, UdpRx, UdpTx};
 use crate::{choose_interfaces, Groups, Rail, RailRx, RailTx};
@@ -15,7 +15,7 @@ fn open() -> (UdpTx, UdpRx) {
 }
 
 #[test]
-fn nobody_waits_for_a_process_that_died_with_the_lock() {
+fn a_dead_lock_holder_is_replaced() {
     let mut rails: Vec<_> = (0..4).map(|_| open()).collect();
     let id = u64::from(std::process::id()) << 20;
     let join = |(tx, _): &mut (UdpTx, UdpRx)| {
@@ -36,7 +36,7 @@ fn nobody_waits_for_a_process_that_died_with_the_lock() {
     let dead = seat(&dying).unwrap();
     host_ring::try_lock(&dead.ring, dead.ring.slot).unwrap();
     rest[0].0.send_group(links[0], b"not yet", 7);
-    // The one that reads has it; in the ring there is no way yet.
+    // The reader has the datagram; it cannot enter the ring yet.
     let mut got = Vec::new();
     while got.is_empty() {
         assert!(begun.elapsed().as_secs() < 60, "nobody reads");

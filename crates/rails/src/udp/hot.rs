@@ -1,51 +1,52 @@
-//! A second receiving socket, connected to the source that nearly everything comes from.
+//! A second receiving socket, connected to the source of nearly all packets.
 //!
-//! To the kernel a datagram of a connected socket's peer is known before it is routed: it spares
-//! the look-up of a route and of a socket, 0.33 of 3.65 µs of an 8 B half round trip over veth
-//! (Linux 6.18, `net.ipv4.udp_early_demux`). It is the sender's softirq that pays on such a link,
-//! and the receiver's processor on a real one.
+//! The kernel assigns a datagram from a connected socket's peer before routing, which saves the
+//! look-ups of a route and of a socket (`net.ipv4.udp_early_demux`). Over veth the sender's softirq
+//! saves that time, on a real link the receiver's processor. (docs/design/udp.md)
 //!
-//! The socket shares the rail's port. Everything else still comes by the main socket, which is then
-//! polled less often; so it is only for who hears one source for long, and it is parked (connected
-//! to where nothing ever comes from) as soon as too much comes by the main one. It is connected
-//! anew, never closed: what waits in it is not lost. Of packets to that very source, from the
-//! rail's port to the one it sends from, the network's errors come by it as well, and the sending
-//! half reads them.
+//! The socket shares the rail's port. All other packets arrive on the main socket, which is then
+//! polled less often. So the socket is only used while one source dominates, and is parked
+//! (connected to an address from which nothing arrives) as soon as too many packets arrive on the
+//! main socket. It is reconnected and never closed, so that packets waiting in it are not lost. It
+//! also receives ICMP errors about packets from the rail's port to that source, which the sending
+//! half reads.
 
 use super::read::Feed;
 use crate::addr::UdpAddr;
 use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::Arc;
 
-/// One source is asked for each time so many datagrams came: being told costs 0.12 µs.
+/// Consecutive samples of one source before the second socket is connected to it. Few suffice,
+/// since sources are sampled once per `DROP_LOOK_PERIOD` datagrams.
 const SAMPLES_MIN: u32 = 2;
-/// Each socket parked early doubles the samples that the next one takes, up to this.
+/// Each early parking doubles the samples required for the next connection, up to this number.
 const SAMPLES_MAX: u32 = 1 << 12;
-/// A source that served so many datagrams was not parked early.
+/// A connection that served this many datagrams was not parked early.
 const SERVED_MANY: u32 = 1 << 16;
-/// Something that waited in the main socket weighs as much as so many datagrams in this one, and is
-/// too much when it outweighs them by [`LATE_MAX`]: above a fifth of all it is parked, after eight
-/// in a row. Each waited for 16 polls at most.
+/// A datagram found waiting in the main socket counts as this many in the second socket; when the
+/// balance reaches [`LATE_MAX`], the second socket is parked: if above a fifth of all datagrams
+/// wait, or after eight in a row. Each waited for 16 polls at most.
 const LATE_WEIGHT: u32 = 4;
 const LATE_MAX: u32 = 32;
-/// Nothing comes from there: the discard port (RFC 863), which no socket gets unasked.
+/// The discard port (RFC 863), from which nothing arrives.
 const NOWHERE: u16 = 9;
 
-/// Which socket is read first, and which only now and then. Until what came before a change is
-/// read, it is the one that had it: the order stays but where both have more than is read at once.
+/// Which socket is read first, and which only now and then. After a change, the socket that
+/// received the earlier packets is read until it is empty, which preserves the order unless both
+/// hold more than one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing comes by this one, and nothing is left in it.
+    /// The second socket receives nothing and is empty.
     Parked,
-    /// One source comes by this one; the main one may still hold some of its datagrams.
+    /// The source is connected; the main socket may still hold some of its datagrams.
     Heating,
-    /// One source comes by this one.
+    /// The source is connected.
     Hot,
-    /// Nothing comes by this one any more, but it may still hold some.
+    /// The source is disconnected; the second socket may still hold its datagrams.
     Parking,
 }
 
-/// The source of a parked socket at an address.
+/// The address to which a parked socket of `local` is connected.
 pub(super) fn nowhere(local: &UdpAddr) -> UdpAddr {
     UdpAddr {
         port: NOWHERE,
@@ -53,14 +54,14 @@ pub(super) fn nowhere(local: &UdpAddr) -> UdpAddr {
     }
 }
 
-/// The socket, and which source it is for.
+/// The second socket and its source.
 pub(super) struct Hot {
     pub(super) socket: Arc<Socket>,
     pub(super) feed: Feed,
     nowhere: UdpAddr,
     scope_id: u32,
     state: State,
-    /// Source of the last samples, how many they were, and how many it takes.
+    /// The source of the last samples, their number, and the number required.
     source: Option<UdpAddr>,
     samples: u32,
     samples_min: u32,
@@ -69,8 +70,8 @@ pub(super) struct Hot {
 }
 
 impl Hot {
-    /// Opens the socket beside the main one, whose options these are, at its address `local`;
-    /// parked. `gro`: the main one joins datagrams.
+    /// Opens the socket, parked, beside the main one: with its options and its address `local`.
+    /// `gro`: the main socket has GRO.
     pub(super) fn open(
         (main, local): (&Socket, &UdpAddr),
         options: &SocketOptions<'_>,
@@ -85,7 +86,7 @@ impl Hot {
         if gro {
             socket.enable_gro()?;
         }
-        let _ = socket.enable_drop_count(); // as with the main one
+        let _ = socket.enable_drop_count(); // as on the main socket
         let nowhere = nowhere(local);
         socket.connect(&nowhere, options.scope_id)?;
         Ok(Hot {
@@ -93,7 +94,7 @@ impl Hot {
             feed: Feed::default(),
             nowhere,
             scope_id: options.scope_id,
-            // What came before it was connected is in it.
+            // The socket may hold packets that arrived before it was connected.
             state: State::Parking,
             source: None,
             samples: 0,
@@ -103,18 +104,19 @@ impl Hot {
         })
     }
 
-    /// Returns whether it is read first.
+    /// Returns whether this socket is read first.
     #[inline]
     pub(super) fn is_first(&self) -> bool {
         matches!(self.state, State::Hot | State::Parking)
     }
 
-    /// Returns whether something may be left in it, or come.
+    /// Returns whether this socket may hold or receive packets.
     pub(super) fn is_used(&self) -> bool {
         self.state != State::Parked
     }
 
-    /// The socket that is read first was found empty: whether the other one is from now on.
+    /// The socket that is read first was empty; returns whether the other one is read first from
+    /// now on.
     #[inline]
     pub(super) fn ran_dry(&mut self) -> bool {
         self.state = match self.state {
@@ -125,7 +127,7 @@ impl Hot {
         true
     }
 
-    /// A datagram of the main socket was of `source`.
+    /// Records the source of a datagram on the main socket.
     pub(super) fn sample(&mut self, source: &UdpAddr) {
         if self.state != State::Parked {
             return;
@@ -141,7 +143,7 @@ impl Hot {
 
     #[cold]
     fn heat(&mut self) {
-        // A source without a route from here: never mind.
+        // A source without a route is ignored.
         let Some(source) = self.source else { return };
         if self.socket.connect(&source, self.scope_id).is_ok() {
             (self.state, self.late, self.served) = (State::Heating, 0, 0);
@@ -150,14 +152,14 @@ impl Hot {
         }
     }
 
-    /// It had so many datagrams.
+    /// Counts datagrams of this socket.
     #[inline]
     pub(super) fn heard(&mut self, count: usize) {
         self.late = self.late.saturating_sub(count as u32);
         self.served = self.served.saturating_add(count as u32);
     }
 
-    /// This many waited in the main one.
+    /// Counts datagrams that waited in the main socket.
     pub(super) fn waited(&mut self, count: usize) {
         if self.state != State::Hot {
             return;

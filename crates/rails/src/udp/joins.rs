@@ -1,20 +1,20 @@
-//! Finds out whether super-packets arrive as they were sent. The bytes of a direct write have no
-//! heads of their own: where the kernel hands them over in parts, the write is torn, and lost. So
-//! memory is granted only where they come whole.
+//! Detects whether super-packets arrive whole. The bytes of a direct write have no heads of their
+//! own: if the kernel delivers the write in parts, it is lost. So memory is granted only where
+//! super-packets arrive whole.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A GRO batch of so many bytes counts as one that came whole: most of a super-packet.
+/// A GRO batch of at least this many bytes counts as whole: most of a super-packet.
 const WHOLE_MIN: usize = 48 << 10;
-/// Datagrams shorter than this say nothing of batches.
+/// Shorter datagrams are ignored.
 const BULK_MIN: usize = 1 << 10;
-/// This many bytes are looked at before judging. Half of them must have come whole: the ends of
-/// messages and grants are shorter.
+/// Bytes per judgement. Half of them must have arrived whole, since the ends of messages and grants
+/// are shorter.
 const LOOK: usize = 1 << 20;
-/// After a torn write so many looks have to pass.
+/// Judgements to skip after a write that arrived in parts.
 const DISTRUST: u32 = 64;
 
-/// How what arrives is joined.
+/// Statistics of joined datagrams.
 #[derive(Default)]
 pub(super) struct Joins {
     whole: usize,
@@ -23,7 +23,7 @@ pub(super) struct Joins {
 }
 
 impl Joins {
-    /// A datagram or GRO batch of so many bytes came.
+    /// Counts a received datagram or GRO batch of this many bytes.
     #[inline]
     pub(super) fn came(&mut self, len: usize, whole: &AtomicBool) {
         if len < BULK_MIN {
@@ -39,7 +39,7 @@ impl Joins {
         }
     }
 
-    /// A direct write was torn.
+    /// Records a direct write that arrived in parts.
     #[cold]
     pub(super) fn torn(&mut self, whole: &AtomicBool) {
         self.distrust = DISTRUST;

@@ -1,10 +1,10 @@
-//! The links of a UDP rail: destinations, each with what would else be looked up for every packet,
-//! and connected sockets for those that get most packets.
+//! The links of a UDP rail: destinations with cached look-ups, and connected sockets for the most
+//! frequent destinations.
 //!
-//! A send on a connected socket finds its route already looked up and no address to copy
-//! (docs/design/udp.md). The sockets are only sent on: their ports are ephemeral, and peers answer
-//! to the rail's own port. Each is a cache of what the unconnected socket does, so that dropping
-//! one is always right.
+//! A send on a connected socket needs no route look-up and no copy of an address
+//! (docs/design/udp.md). The sockets only send: their ports are ephemeral, and peers answer to the
+//! rail's own port. Each socket is a cache of the unconnected socket's function and may be closed
+//! at any time.
 
 use super::shared::FLOW_RCVBUF;
 use crate::addr::UdpAddr;
@@ -12,35 +12,34 @@ use crate::link::{LinkId, LinkTable};
 use crate::sys::{SockName, Socket, SocketOptions};
 use std::net::IpAddr;
 
-/// Extra source ports per rail.
+/// Additional source ports per rail.
 pub(super) const FLOWS_MAX: usize = 4;
-/// With the rail's own port.
+/// Lanes: the rail's own port and the additional ones.
 const LANES: usize = FLOWS_MAX + 1;
-/// Sends to a destination after which it gets a socket: contacts that are over after a handshake
-/// should cost nothing.
+/// Sends to a destination before it gets a socket, so that short exchanges cost nothing.
 const SENDS_MIN: i32 = 8;
-/// Sends to a destination before another attempt when its socket could not be opened, for want of
-/// descriptors for example.
+/// Sends to a destination before the next attempt after its socket could not be opened, for example
+/// for want of descriptors.
 const SENDS_AFTER_FAILURE: i32 = 4096;
-/// Connected sockets of a rail: a process with four rails stays well below the usual limit of 1024
-/// descriptors.
+/// Maximum of connected sockets per rail: a process with four rails stays well below the usual
+/// limit of 1024 descriptors.
 const SOCKETS_MAX: usize = 64;
-/// A destination loses its socket when, without any send of its own, it was so often in the way of
-/// one that has none. Destinations in steady use thus never push each other out, which would cost
-/// more than it saves.
+/// A destination loses its socket after this many attempts of others to take it, without a send of
+/// its own in between. So destinations in steady use do not evict each other, which would cost more
+/// than it saves.
 const CREDIT: u8 = 64;
-/// In [`Link::sockets`]: there is none.
+/// In [`Link::sockets`]: no socket.
 const NO_SOCKET: u8 = u8::MAX;
 
 /// A destination.
 pub(super) struct Link {
     pub(super) to: UdpAddr,
-    /// The kernel's form of it; `None`: of another IP version than the rail, so that no way leads
-    /// there.
+    /// The destination in the kernel's form; `None` if its IP version differs from the rail's, so
+    /// that it is unreachable.
     pub(super) name: Option<SockName>,
-    /// By lane: the place of its socket.
+    /// By lane: the index of its socket.
     sockets: [u8; LANES],
-    /// By lane: sends seen while it had no socket; negative while none is wanted.
+    /// By lane: sends without a socket; negative while no socket shall be opened.
     sends: [i32; LANES],
     newest: Newest,
 }
@@ -68,8 +67,7 @@ impl Newest {
     }
 }
 
-/// The lane by which a flow leaves: 0 is the rail's own port, and the destination's connected
-/// socket.
+/// The lane of a flow; lane 0 is the rail's own port and the destination's connected socket.
 #[inline]
 pub(super) fn lane_of(flow: u8) -> u8 {
     match flow {
@@ -78,7 +76,7 @@ pub(super) fn lane_of(flow: u8) -> u8 {
     }
 }
 
-/// A connected socket, and whose it is.
+/// A connected socket and its owner.
 struct Slot {
     link: LinkId,
     flow: u8,
@@ -93,9 +91,9 @@ pub(super) struct UdpLinks {
     slots: Vec<Option<Slot>>,
     /// Destinations may have sockets.
     connects: bool,
-    /// The socket that loses credit or its place next.
+    /// The clock hand: the next socket to lose credit or be replaced.
     hand: usize,
-    /// Where the errors of sockets were looked for last.
+    /// The socket whose errors were read last.
     looked_at: usize,
     open: usize,
 }
@@ -113,7 +111,7 @@ impl UdpLinks {
         }
     }
 
-    /// One user more of the link to `to`, whose kernel's form is `name`.
+    /// Adds a user to the link to `to`, whose kernel's form is `name`.
     pub(super) fn connect(&mut self, to: UdpAddr, name: Option<SockName>) -> LinkId {
         self.table.connect((to.ip, to.port), || Link {
             to,
@@ -124,7 +122,7 @@ impl UdpLinks {
         })
     }
 
-    /// One user less; whether the link is gone.
+    /// Removes a user; returns whether the link is gone.
     pub(super) fn close(&mut self, link: LinkId) -> bool {
         let Some(gone) = self.table.close(link) else {
             return false;
@@ -151,15 +149,15 @@ impl UdpLinks {
         all.filter(|(_, key, _)| key.0 == ip).map(|l| l.0).collect()
     }
 
-    /// Makes the kernel's forms of all addresses anew.
+    /// Recomputes the kernel's form of all addresses.
     pub(super) fn rename(&mut self, name: impl Fn(&UdpAddr) -> Option<SockName>) {
         for link in self.table.iter_mut() {
             link.name = name(&link.to);
         }
     }
 
-    /// A link's packets leave by a flow. What is new to its lane gets a socket of its own, with
-    /// another port: what is between here and there may have forgotten those before.
+    /// Selects a flow for a link's packets. A flow that is new to its lane gets a new socket and so
+    /// another port, since a middlebox may have dropped the state of the earlier ones.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) {
         let lane = lane_of(flow) as usize;
@@ -172,7 +170,7 @@ impl UdpLinks {
         }
     }
 
-    /// The place of a link's socket, if it has one that is open.
+    /// The index of a link's open socket, if it has one.
     #[inline]
     pub(super) fn socket_of(&mut self, link: LinkId, flow: u8) -> Option<usize> {
         let at = self.table.get(link)?.sockets[flow as usize] as usize;
@@ -181,26 +179,25 @@ impl UdpLinks {
         Some(at)
     }
 
-    /// The socket at a place.
+    /// The socket at an index.
     #[inline]
     pub(super) fn socket(&self, at: usize) -> Option<&Socket> {
         self.slots.get(at)?.as_ref()?.socket.as_ref()
     }
 
-    /// Counts a send that the unconnected socket served; whether the link is to get a socket of its
-    /// own now.
+    /// Counts a send on the unconnected socket; returns whether the link shall get a socket.
     pub(super) fn count(&mut self, link: LinkId, flow: u8) -> bool {
         let Some(row) = self.table.get_mut(link).filter(|_| self.connects) else {
             return false;
         };
         let lane = flow as usize;
         row.sends[lane] = row.sends[lane].saturating_add(1);
-        // Other flows than the first are tried for their ports: these must not change.
+        // Other flows are chosen for their source port, which must not change afterwards.
         let enough = if flow == 0 { SENDS_MIN } else { 1 };
         row.sockets[lane] == NO_SOCKET && row.sends[lane] >= enough && self.has_place()
     }
 
-    /// Returns whether there is a place for another socket, one that has lost its credit included.
+    /// Returns whether a socket can be opened, possibly in place of one that has lost its credit.
     fn has_place(&mut self) -> bool {
         if self.open < SOCKETS_MAX {
             return true;
@@ -216,8 +213,8 @@ impl UdpLinks {
         self.open < SOCKETS_MAX
     }
 
-    /// Opens a link's socket. Nobody reads it, so that it takes no data. Where that fails the
-    /// unconnected socket goes on serving.
+    /// Opens a link's socket, which accepts no data since it is never read. On failure the
+    /// unconnected socket remains in use.
     #[cold]
     pub(super) fn open_socket(&mut self, link: LinkId, flow: u8, options: &SocketOptions<'_>) {
         let Some(row) = self.table.get_mut(link) else {
@@ -266,7 +263,7 @@ impl UdpLinks {
         }
     }
 
-    /// The next place with a socket in turn: whose errors are to be read now.
+    /// The index of the next socket, in turn, whose errors are to be read.
     pub(super) fn next_open(&mut self) -> Option<usize> {
         if self.open == 0 {
             return None;
@@ -278,7 +275,7 @@ impl UdpLinks {
         })
     }
 
-    /// Closes a socket; its link has to earn the next.
+    /// Closes a socket; its link must qualify for another one.
     pub(super) fn drop_slot(&mut self, at: usize) {
         let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else {
             return;
@@ -290,7 +287,7 @@ impl UdpLinks {
         }
     }
 
-    /// Closes all sockets: routes or addresses changed.
+    /// Closes all sockets after routes or addresses changed.
     pub(super) fn drop_sockets(&mut self) {
         (0..self.slots.len()).for_each(|at| self.drop_slot(at));
     }

@@ -18,7 +18,7 @@ fn link(links: &mut UdpLinks, n: u16) -> LinkId {
     links.connect(to, Some(SockName::new(&to.ip, to.port, 0)))
 }
 
-/// One send, as a rail counts it; whether a connected socket served it.
+/// Sends once, as a rail counts it; returns whether a connected socket was used.
 fn send(links: &mut UdpLinks, link: LinkId) -> bool {
     if links.socket_of(link, 0).is_some() {
         return true;

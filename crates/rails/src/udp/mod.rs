@@ -1,8 +1,8 @@
-//! The UDP rail: one interface's address, GSO/GRO where the kernel has them, never a fragment.
+//! The UDP rail: one address of an interface, with GSO and GRO where the kernel has them, never
+//! fragmented.
 //!
-//! Two halves share one socket. Errors that the kernel attaches to the socket are noticed by
-//! whichever half calls next and are read from the error queue by the sending half, which turns
-//! them into events.
+//! The halves share one socket. An error that the kernel attaches to the socket fails the next call
+//! of either half; the sending half reads the error queue and converts its entries to events.
 
 mod direct_send;
 mod errors;
@@ -57,9 +57,9 @@ impl UdpRail {
             let port = config.ports.first();
             format!("rail {interface}: {step} failed: {text} (port {port}){advice}")
         })?;
-        // Without it datagrams arrive one by one.
+        // Without GRO, datagrams arrive one by one.
         let gro = config.gro && socket.enable_gro().is_ok();
-        let _ = socket.enable_drop_count(); // without it such drops look like path loss
+        let _ = socket.enable_drop_count(); // without it such drops look like loss on the path
         let mut local = socket
             .local_addr()
             .map_err(|e| format!("rail {interface}: getsockname: {}", sys::errno_text(e)))?;
@@ -67,12 +67,12 @@ impl UdpRail {
         let datagram_max = datagram_max(interface.mtu, socket.is_v6());
         local.prefix_len = interface.prefix_len;
         let gso = config.gso && socket.knows_gso();
-        // Without it everything comes by the main socket.
+        // Without the second socket all packets arrive on the main socket.
         let hot = (config.connect && !interface.is_awaited())
             .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
             .and_then(Result::ok)
             .map(Box::new);
-        // Without it a sleep is not ended by what comes to other sockets than the main one.
+        // Without the set, only packets on the main socket end a sleep.
         let sleep = SleepSet::new().ok();
         let hot = hot.filter(|_| sleep.is_some());
         let shared = Arc::new(Shared {

@@ -1,8 +1,8 @@
-//! A UDP rail whose address changes: sockets at the new one, in the place of the old.
+//! Moves a UDP rail to another address: new sockets replace the old ones.
 //!
-//! A socket stays bound where it was bound, so others are opened and take over the descriptors:
-//! whoever reads them, or sleeps on them, has the same numbers as before. What waited in the old
-//! ones is lost, as are packets that were on their way to an address that is gone.
+//! A bound socket cannot be rebound, so new sockets take over the old descriptor numbers, and
+//! threads that read or sleep on them need no change. Packets waiting in the old sockets are lost,
+//! as are packets in flight to the old address.
 
 use super::hot::nowhere;
 use super::shared::{datagram_max, options, UdpConfig, FLOW_RCVBUF};
@@ -14,7 +14,7 @@ use crate::sys::{Errno, Socket};
 use marline_wire::RailAddr;
 
 impl UdpTx {
-    /// Goes on at the address of `to`; the new address.
+    /// Moves to the address of `to`; returns the new address.
     pub(super) fn go_on_at(&mut self, to: &InterfaceChoice) -> Result<RailAddr, Errno> {
         let shared = self.shared.clone();
         let was = shared.socket.local_addr()?;
@@ -33,7 +33,7 @@ impl UdpTx {
         let sizes = shared.socket.buffer_sizes();
         let config = UdpConfig {
             ports: Ports::one(was.port),
-            rcvbuf_bytes: sizes.receive / 2, // the kernel doubles it again
+            rcvbuf_bytes: sizes.receive / 2, // the kernel doubles it
             sndbuf_bytes: sizes.send / 2,
             ..UdpConfig::default()
         };
@@ -41,19 +41,19 @@ impl UdpTx {
         let main = opened.map_err(|(_, errno)| errno)?;
         self.prepare(&main);
         if self.groups.iter().any(Option::is_some) {
-            let _ = main.multicast_by(&here.name); // groups do without this rail
+            let _ = main.multicast_by(&here.name); // on failure groups lose this rail
         }
         let mut local = main.local_addr()?;
         local.prefix_len = here.prefix_len;
         if let Some(hot) = &shared.hot {
             if self.move_hot(hot, (&main, &local), &here).is_err() {
-                // Then everything comes by the main socket. The old address and port have to be
-                // free nevertheless: the rail may come back to them.
+                // All packets then arrive on the main socket. The old address and port must be
+                // released nevertheless, since the rail may come back to them.
                 hot.replace(Socket::unbound(&options(&here, &config)).map_err(|e| e.1)?)?;
             }
         }
         shared.socket.replace(main)?;
-        shared.joined.change(|_| ()); // the receiving half looks anew what it sleeps on
+        shared.joined.change(|_| ()); // makes the receiving half rebuild its epoll set
         self.flows = Default::default();
         self.flows_tried = 0;
         self.links.drop_sockets();
@@ -70,7 +70,7 @@ impl UdpTx {
         Ok(addr)
     }
 
-    /// Sets what the rail set of its first socket.
+    /// Sets the same options as on the rail's first socket.
     fn prepare(&self, socket: &Socket) {
         if self.gro {
             let _ = socket.enable_gro(); // without it datagrams arrive one by one
@@ -78,8 +78,8 @@ impl UdpTx {
         let _ = socket.enable_drop_count();
     }
 
-    /// The socket for a frequent source, too, connected as before: the receiving half knows that.
-    /// (Not where something has ended its connection meanwhile.)
+    /// Replaces the second receiving socket, connected as before, which the receiving half relies
+    /// on. If its connection has ended meanwhile, the new one is parked.
     fn move_hot(
         &self,
         hot: &Socket,

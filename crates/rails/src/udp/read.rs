@@ -1,4 +1,4 @@
-//! Reading a socket: one datagram per call or many, super-packets, direct writes.
+//! Reading a socket: one or many datagrams per call, super-packets, direct writes.
 
 use super::joins::Joins;
 use super::shared::Shared;
@@ -8,44 +8,44 @@ use crate::Received;
 use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Mean size in bytes up to which datagrams are fetched many per call. A call for one is 0.13 µs
-/// cheaper than one for many that finds one, and each saves 0.3 µs by sharing a call; a
-/// super-packet takes ten times that, and is copied faster into a buffer that is in cache.
+/// Mean size in bytes of datagrams that are fetched many per call. A call for one is cheaper than a
+/// call for many that finds one, but small datagrams gain by sharing a call; a super-packet takes
+/// longer than a call, and is copied faster into a buffer in the cache (docs/design/udp.md).
 const MANY_BYTES_MAX: usize = 8 << 10;
-/// After so many full polls in a row more may wait, and many are fetched per call. One packet is
-/// not enough: whoever plays ping-pong finds nothing after it, and finding nothing costs 0.04 µs
-/// more by the call for many (0.09 µs more than without control messages).
+/// Full polls in a row after which many datagrams are fetched per call. One is not enough: a
+/// ping-pong finds nothing after its packet, and an empty call for many costs more than an empty
+/// call for one.
 const FULL_POLLS_MIN: u8 = 2;
 
-/// Datagrams after which the count of drops is read again where control messages are not wanted:
-/// rare enough to cost nothing, and a burst that overflows the buffer is seen while it lasts.
+/// Datagrams between reads of the drop count when ancillary data is off: rare enough to cost
+/// nothing, frequent enough to notice a burst that overflows the buffer while it lasts.
 const DROP_LOOK_PERIOD: u32 = 64;
 
-/// Knowledge of the traffic that comes by a socket.
+/// State of a socket's traffic.
 #[derive(Default)]
 pub(super) struct Feed {
-    /// This many polls in a row found all they could, and that was small.
+    /// Full polls in a row with small datagrams.
     full_polls: u8,
     drops_seen: u32,
-    /// Datagrams since the count of drops was read.
+    /// Datagrams since the drop count was last read.
     unwatched: u32,
-    /// Where one came from; none since it was asked last.
+    /// The source of a sampled datagram; `None` since it was last taken.
     pub(super) source: Option<UdpAddr>,
 }
 
-/// A socket to read, and what is known of it.
+/// A socket to read, with its state.
 pub(super) struct Input<'a> {
     pub(super) shared: &'a Shared,
     pub(super) socket: &'a Socket,
     pub(super) feed: &'a mut Feed,
 }
 
-/// Reads one socket or the other.
+/// The reader of all sockets of a rail.
 pub(super) struct Reader {
     buffers: RecvBuffers,
-    /// Always ask for control messages.
+    /// Always ask for ancillary data.
     cmsg: bool,
-    /// The kernel joins datagrams, so that what arrives may be several.
+    /// The kernel joins datagrams (GRO).
     gro: bool,
     joins: Joins,
 }
@@ -60,8 +60,8 @@ impl Reader {
         }
     }
 
-    /// Reads once: what `RailRx::recv` answers. Inlined always, as what a poll that finds nothing
-    /// costs is mostly calls.
+    /// Reads once; returns the result of `RailRx::recv`. Always inlined: an empty poll is mostly
+    /// calls.
     #[inline(always)]
     pub(super) fn recv(
         &mut self,
@@ -78,8 +78,8 @@ impl Reader {
         self.recv_plain(input, sink)
     }
 
-    /// A read that tells more than what is in one packet: direct writes, drops, sources, many
-    /// datagrams. `None`: nothing of that is wanted.
+    /// Reads with more than the plain call offers: direct writes, drop counts, sources, many
+    /// datagrams. `None` if none of these is needed.
     #[inline(never)]
     fn recv_told(
         &mut self,
@@ -96,7 +96,7 @@ impl Reader {
                 return Some(count);
             }
         }
-        // Behind the first there may be a direct write.
+        // A direct write may follow the first datagram.
         let many = input.feed.full_polls >= FULL_POLLS_MIN && !registered;
         if !self.cmsg && !many && input.feed.unwatched < DROP_LOOK_PERIOD {
             return None;
@@ -132,7 +132,7 @@ impl Reader {
             one.map(|datagram| datagram.into_iter().map(take).count().max(1))
         };
         if count > 0 {
-            // Of all datagrams, not only of those whose source is always told.
+            // Sampled from all datagrams, not only from those whose source is always known.
             feed.source = source.filter(|_| feed.unwatched >= DROP_LOOK_PERIOD);
             feed.unwatched = match feed.source {
                 Some(_) => 0,
@@ -143,8 +143,8 @@ impl Reader {
         Some(count)
     }
 
-    /// Has the kernel put the bytes of a direct write in place, if one is next: what `recv`
-    /// answers. `None`: something else is next.
+    /// Receives a direct write into its place, if one is next; returns the result of `recv`. `None`
+    /// if another datagram is next.
     fn recv_direct(
         &mut self,
         input: &mut Input<'_>,
@@ -180,7 +180,7 @@ impl Reader {
             true => self.joins.came(n, &shared.whole),
             false => self.joins.torn(&shared.whole),
         }
-        // Messages have packets beside these, so that drops are looked for all the same.
+        // Packets of messages arrive in between, so drops are looked for as well.
         feed.unwatched += 1;
         let bytes = head.packet(bytes);
         sink(Received {
@@ -194,7 +194,7 @@ impl Reader {
         Some(1)
     }
 
-    /// The poll that is cheapest and tells least.
+    /// `recv` without ancillary data.
     #[inline(always)]
     fn recv_plain(&mut self, input: &mut Input<'_>, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let Input {
@@ -220,8 +220,8 @@ impl Reader {
     }
 }
 
-/// Hands over what was received. Of a direct write that has no place (any more) only its packet is
-/// of use.
+/// Hands over received bytes. Of a direct write without a place (any more), only the packet is
+/// used.
 #[inline]
 fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], segment: usize) {
     let (bytes, segment, missing) = match DirectHead::parse(bytes) {
@@ -246,13 +246,13 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
 }
 
 impl Feed {
-    /// One datagram is likely next, and nothing has to be asked with it.
+    /// Returns whether a single datagram is expected and no ancillary data is needed.
     #[inline]
     fn is_calm(&self) -> bool {
         self.full_polls < FULL_POLLS_MIN && self.unwatched < DROP_LOOK_PERIOD
     }
 
-    /// Draws the conclusions from a call that could have found `most`.
+    /// Updates the state after a call that could return `most` datagrams.
     #[inline]
     fn note(&mut self, shared: &Shared, result: Result<usize, Errno>, most: usize, bytes: usize) {
         match result {
@@ -263,7 +263,7 @@ impl Feed {
             Err(errno) => {
                 self.full_polls = 0;
                 if errno != libc::EAGAIN && errno != libc::EINTR {
-                    // Something came back from the network; the sending half finds out what.
+                    // An ICMP error arrived; the sending half reads it.
                     shared.errors_wait.store(true, Relaxed);
                 }
             }

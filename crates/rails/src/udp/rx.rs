@@ -1,4 +1,4 @@
-//! Receiving half: which of its sockets is read.
+//! Receiving half: the choice of the socket to read.
 
 use super::groups::GroupFeeds;
 use super::hot::Hot;
@@ -9,21 +9,22 @@ use crate::{Armed, RailRx, Received};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Batches that are read at most where they are not expected; a backlog there soon ends that.
+/// Most batches read from a socket where packets are rare; a backlog there soon changes the choice.
 const REST_MAX: usize = 8;
 
-/// Datagrams after a sleep that the sockets stay in the set for: each costs the kernel a call back
-/// there, and 64 of them about what it takes to take the sockets out and put them in again.
+/// Datagrams after a sleep during which the sockets stay in the epoll set: each costs a callback in
+/// the kernel there, and 64 of them about as much as removing and adding the sockets.
 const LINGER: usize = 64;
 
-/// The sockets in the set of a sleep.
+/// The sockets in the epoll set of a sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
-    /// None is in it.
+    /// None is in the set.
     No,
-    /// All are.
+    /// All are in the set, for a sleep.
     Asleep,
-    /// All still are: the next sleep may come soon. Until so many datagrams have come.
+    /// All are still in the set after a sleep, since the next one may follow soon; removed after
+    /// this many datagrams.
     Awake(usize),
 }
 
@@ -34,7 +35,7 @@ pub struct UdpRx {
     main: Feed,
     hot: Option<Box<Hot>>,
     groups: GroupFeeds,
-    /// All sockets, for the time of a sleep.
+    /// The set of all sockets for a sleep.
     sleep: Option<SleepSet>,
     watch: Watch,
 }
@@ -71,14 +72,14 @@ impl UdpRx {
         count
     }
 
-    /// The sockets that it reads: the rail's, and the one for a frequent source; the same one twice
-    /// where there is no other.
+    /// The descriptors of the rail's socket and of the second socket; twice the same if there is no
+    /// second.
     pub fn sockets(&self) -> [i32; 2] {
         let main = self.shared.socket.fd();
         [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
     }
 
-    /// These and those of groups, each once.
+    /// These and the group descriptors, each once.
     fn all_sockets(&self) -> Vec<RawFd> {
         let [main, hot] = self.sockets();
         let hot = Some(hot).filter(|hot| *hot != main);
@@ -86,7 +87,7 @@ impl UdpRx {
         own.chain(self.groups.descriptors()).collect()
     }
 
-    /// Reads sockets of groups: the one last heard, or all in turn.
+    /// Reads group sockets: the one that last had packets, or all in turn.
     #[inline]
     fn recv_some_groups(&mut self, all: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.refresh();
@@ -94,7 +95,7 @@ impl UdpRx {
         self.groups.recv(with, all, sink)
     }
 
-    /// Notes how many datagrams came.
+    /// Counts received datagrams.
     #[inline]
     fn note(&mut self, count: usize) {
         if let (Watch::Awake(left), 1..) = (self.watch, count) {
@@ -102,8 +103,8 @@ impl UdpRx {
         }
     }
 
-    /// Takes over what the sending half has changed. A socket that is left may live on in another
-    /// process, and in the set, and a new one may have its descriptor.
+    /// Takes over changes of the sending half. A socket that was left may live on in another
+    /// process and in the epoll set, and a new one may have its descriptor.
     #[inline]
     fn refresh(&mut self) {
         if self.groups.is_stale(&self.shared) {
@@ -126,14 +127,14 @@ impl UdpRx {
         self.watch = Watch::No;
     }
 
-    /// The sleep is over.
+    /// Ends a sleep.
     #[cold]
     fn wake(&mut self) {
         self.groups.wake();
         self.watch = Watch::Awake(LINGER);
     }
 
-    /// Counts datagrams that came, of those that are left until the set is emptied.
+    /// Counts received datagrams until the epoll set is emptied.
     #[cold]
     fn linger(&mut self, left: usize, count: usize) {
         self.watch = Watch::Awake(left.saturating_sub(count));
@@ -166,7 +167,7 @@ impl UdpRx {
         count
     }
 
-    /// Reads the socket that has most.
+    /// Reads the socket that is read first.
     #[inline]
     fn recv_own(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {

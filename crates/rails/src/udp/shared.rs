@@ -1,5 +1,4 @@
-//! Things that all of a UDP rail uses: settings, the part that both halves share, limits, and
-//! which errors mean what.
+//! Common parts of a UDP rail: settings, state of both halves, limits, and the meaning of errors.
 
 use super::group_sockets::Joined;
 use crate::interfaces::InterfaceChoice;
@@ -9,13 +8,13 @@ use crate::sys::{Errno, Socket, SocketOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
-/// Largest super-packet in bytes: 65,507, the largest that UDP could hold, was measured to be
-/// split silently (design rule 8).
+/// Largest super-packet in bytes. The kernel silently splits one of 65,507 bytes, the UDP maximum
+/// (design rule 8).
 pub(super) const SUPER_PACKET_MAX: usize = 64_000;
 /// Most segments of one super-packet; kernels before 6.9 refuse more.
 pub(super) const SEGMENTS_MAX: usize = 64;
 
-/// Receive buffer in bytes of a socket that is only sent on: room for errors.
+/// Receive buffer in bytes of a socket that only sends: room for errors.
 pub(super) const FLOW_RCVBUF: usize = 64 << 10;
 
 /// Settings of a UDP rail.
@@ -23,31 +22,32 @@ pub(super) const FLOW_RCVBUF: usize = 64 << 10;
 pub struct UdpConfig {
     /// Let the kernel cut super-packets (UDP_SEGMENT).
     pub gso: bool,
-    /// Let the kernel join what arrives (UDP_GRO).
+    /// Let the kernel join received datagrams (UDP_GRO).
     pub gro: bool,
-    /// Receive buffer to ask for, in bytes; what was given is in [`Caps`].
+    /// Requested receive buffer in bytes; the actual size is in [`Caps`].
     pub rcvbuf_bytes: usize,
-    /// Send buffer to ask for, in bytes.
+    /// Requested send buffer in bytes.
     pub sndbuf_bytes: usize,
-    /// Local ports, of which one is taken. Groups of several have theirs among them.
+    /// Local ports, of which one is used. With a range, group ports are in the range as well.
     pub ports: Ports,
-    /// Send to frequent destinations by a connected socket each, whose source port is another
-    /// than the rail's. Off, all of flow 0 leaves by that port, as a strict packet filter may want.
+    /// Send to frequent destinations on connected sockets, whose source ports differ from the
+    /// rail's. If off, all packets of flow 0 leave from the rail's port, as a strict packet filter
+    /// may require.
     pub connect: bool,
-    /// Ask for each datagram's source, for the segment length of a GRO batch and for the count of
-    /// drops. Off, most polls are done by a cheaper call that tells none of these
-    /// (docs/design/udp.md): [`crate::Received::segment`] is 0.
+    /// Ask for each datagram's source, the segment length of a GRO batch and the drop count. If
+    /// off, most polls use a cheaper call without ancillary data (docs/design/udp.md), and
+    /// [`crate::Received::segment`] is 0.
     pub cmsg: bool,
-    /// Take direct writes of peers into registered memory, and write into theirs, where the kernel
-    /// passes super-packets on whole.
+    /// Accept direct writes of peers into registered memory, and write into theirs, where the
+    /// kernel delivers super-packets whole.
     pub direct: bool,
-    /// Share the sockets of groups with other processes of the host, so that one reads for all.
+    /// Share group sockets with other processes of the host, so that one process reads for all.
     pub share_groups: bool,
 }
 
 impl Default for UdpConfig {
-    /// GSO and GRO on; 8 MiB to receive (design rule 4: this buffer is the window), 4 MiB to
-    /// send, which is 0.4 ms at 10 GB/s.
+    /// GSO and GRO on; 8 MiB to receive (design rule 4: this buffer is the window), 4 MiB to send,
+    /// which is 0.4 ms at 10 GB/s.
     fn default() -> UdpConfig {
         let (rcvbuf_bytes, sndbuf_bytes) = (8 << 20, 4 << 20);
         UdpConfig {
@@ -64,26 +64,26 @@ impl Default for UdpConfig {
     }
 }
 
-/// The part that both halves use.
+/// The state that both halves share.
 pub(super) struct Shared {
     pub(super) socket: Socket,
-    /// See `Hot`.
+    /// The second receiving socket, see `Hot`.
     pub(super) hot: Option<Arc<Socket>>,
-    /// A call on the socket failed: the error queue deserves a look.
+    /// A call on the socket failed, so its error queue must be read.
     pub(super) errors_wait: AtomicBool,
-    /// Packets that the kernel dropped so far because the receive buffer was full.
+    /// Packets that the kernel dropped because the receive buffer was full.
     pub(super) drops: AtomicU64,
-    /// Memory that peers may write into.
+    /// Memory that peers may write.
     pub(super) registrations: Registrations,
     /// Sockets of groups.
     pub(super) joined: Joined,
-    /// Datagrams of groups that were read for all processes of the host.
+    /// Group datagrams that this process read for all processes of the host.
     pub(super) for_host: AtomicU64,
-    /// Datagrams of groups that another process had read.
+    /// Group datagrams that another process had read.
     pub(super) from_host: AtomicU64,
-    /// Super-packets come whole: direct writes are of use.
+    /// Super-packets arrive whole, so direct writes are possible.
     pub(super) whole: AtomicBool,
-    /// They are not, whatever it looks like.
+    /// Set when direct writes arrive damaged, whatever `whole` says.
     pub(super) doubted: AtomicBool,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn datagram_max(mtu: usize, v6: bool) -> usize {
     mtu.saturating_sub(headers).clamp(1, SUPER_PACKET_MAX)
 }
 
-/// Errors that may mean that this rail cannot send at all.
+/// Returns whether an error may mean that the rail cannot send at all.
 pub(super) fn is_rail_fault(errno: Errno) -> bool {
     matches!(
         errno,
@@ -118,12 +118,12 @@ pub(super) fn is_rail_fault(errno: Errno) -> bool {
     )
 }
 
-/// No room now.
+/// Returns whether an error means a lack of room.
 pub(super) fn is_busy(errno: Errno) -> bool {
     matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
 }
 
-/// A filter of this host dropped the packet: loss, as on the way.
+/// Returns whether a packet filter of this host dropped the packet, which counts as loss.
 pub(super) fn is_drop(errno: Errno) -> bool {
     matches!(errno, libc::EPERM | libc::EACCES)
 }

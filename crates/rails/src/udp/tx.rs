@@ -1,4 +1,4 @@
-//! Sending half: batches out, errors in.
+//! Sending half: batches and errors.
 
 use super::host_share::OwnGroup;
 use super::links::{lane_of, Newest, UdpLinks, FLOWS_MAX};
@@ -21,14 +21,14 @@ use std::hash::RandomState;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// One in which packets are built, and one that waits for room, with one to spare.
+/// One for building packets, one that waits for room, and a spare.
 const BUFFERS_MAX: usize = 3;
-/// How often one send is repeated when the error it got may have belonged to another peer.
+/// Maximum of repetitions of one send whose error may belong to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;
-/// Polls between looks into the error queues of sockets that nobody reads. Costs one system
-/// call of 0.1 µs each time, so 2 ns per poll; a hint about a dead peer may come that late.
+/// Polls between checks of the error queues of sockets that are never read. Each check is a system
+/// call; a hint about a dead peer may be late by as much.
 const ERROR_POLL_PERIOD: u32 = 64;
-/// Room that one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
+/// Estimated bytes that a small packet occupies in a send buffer beyond its payload.
 const SKB_OVERHEAD: usize = 1024;
 
 /// Sending half of a [`super::UdpRail`].
@@ -43,32 +43,32 @@ pub struct UdpTx {
     pub(super) flows: [Option<Socket>; FLOWS_MAX],
     pub(super) links: UdpLinks,
     buffers: PlainBuffers,
-    /// Bit n: flow n was opened, or opening it failed and is not tried again.
+    /// Bit n: flow n was opened, or opening it failed and is not retried.
     pub(super) flows_tried: u8,
-    /// The newest flow of all links.
+    /// The newest flows of all links.
     newest: Newest,
     pub(super) events: VecDeque<RailEvent>,
     pub(super) drops_told: u64,
     polls: u32,
     pub(super) faulty: bool,
     silent: SilentPeers,
-    /// How many direct writes were damaged lately.
+    /// Score of damaged direct writes, see `doubt`.
     pub(super) doubts: u32,
-    /// Keys so far, and the hash that makes them differ from those of other lives.
+    /// Keys issued so far, and the hash that distinguishes them from those of other lives.
     pub(super) registered: u64,
     pub(super) random: RandomState,
-    /// Groups that it has joined, by their number.
+    /// Joined groups, by number.
     pub(super) groups: Vec<Option<OwnGroup>>,
-    /// Receive buffer to ask for of a group's socket, in bytes.
+    /// Requested receive buffer of a group's socket, in bytes.
     pub(super) group_rcvbuf: usize,
-    /// The kernel joins what arrives.
+    /// The kernel joins received datagrams (GRO).
     pub(super) gro: bool,
     /// Ports of groups.
     pub(super) ports: Ports,
     pub(super) share_groups: bool,
-    /// Groups whose sockets others may come to share.
+    /// Number of groups whose sockets other processes may come to share.
     pub(super) meetings: u32,
-    /// Datagrams read for the host and by others, as told.
+    /// Counts of datagrams read for and taken from the host, as last reported.
     host_told: (u64, u64),
 }
 
@@ -129,7 +129,7 @@ impl RailTx for UdpTx {
         debug_assert!(segment > 0 && !bytes.is_empty());
         let flow = self.choose(link, flow);
         if flow != 0 {
-            self.count(link, flow); // the port that is tried is to be the one that is kept
+            self.count(link, flow); // the port that is tried must stay the same afterwards
         }
         match self.send_connected(link, bytes, segment, flow) {
             Some(outcome) => outcome,
@@ -201,7 +201,7 @@ impl UdpTx {
         }
     }
 
-    /// Tells of datagrams of groups that one process has read for others.
+    /// Reports multicast datagrams that one process read for others.
     fn tell_host_reads(&mut self) {
         let shared = &self.shared;
         let now = [&shared.for_host, &shared.from_host].map(|count| count.load(Relaxed));
@@ -212,7 +212,7 @@ impl UdpTx {
         }
     }
 
-    /// Sends the first part of `bytes` that one call may carry; how much that was.
+    /// Sends the first part of `bytes` that one call can carry; returns its length.
     #[inline]
     fn send_chunk(
         &mut self,
@@ -236,9 +236,9 @@ impl UdpTx {
             };
             match result {
                 Ok(()) => {
-                    // Only a success proves that the number of segments was to blame: a lost
-                    // source address and, on kernels before 6.14, a segment above the MTU are
-                    // EINVAL as well.
+                    // Only a success proves that the number of segments was the cause: a removed
+                    // source address and, on kernels before 6.14, a segment above the MTU also
+                    // cause EINVAL.
                     self.lower_segments(segments_max);
                     return Ok(chunk.len());
                 }
@@ -248,8 +248,8 @@ impl UdpTx {
                 Err(libc::EIO) if chunk.len() > segment => self.disable_gso(),
                 Err(errno) if is_busy(errno) => return Err(errno),
                 Err(errno) => {
-                    // An ICMP message about any peer fails the next call on the socket, whoever
-                    // it is for: clear it away and send again (design rule 10).
+                    // An ICMP error about any peer fails the next call on the socket, for any
+                    // destination: clear the error and send again (design rule 10).
                     self.drain(flow);
                     foreign += 1;
                     if foreign == FOREIGN_ERRORS_MAX {
@@ -263,8 +263,8 @@ impl UdpTx {
         }
     }
 
-    /// Sends all of `bytes` by as few calls as possible. Says busy beforehand when the whole
-    /// would not fit, so that a batch does not lose its tail.
+    /// Sends all of `bytes` with as few calls as possible. Reports busy beforehand if not all would
+    /// fit, so that a batch does not lose its tail.
     fn send_without_gso(
         &mut self,
         to: &SockName,
@@ -294,7 +294,7 @@ impl UdpTx {
         }
         match done {
             0 => {
-                // Nothing went: let the call for one datagram say why.
+                // Nothing was sent: a call for one datagram determines the error.
                 let first = &bytes[..segment.min(bytes.len())];
                 self.socket(flow)
                     .send(Some(to), first, None)
@@ -304,8 +304,7 @@ impl UdpTx {
         }
     }
 
-    /// The lane by which a link's packets leave now, of sockets with another port if the flow is
-    /// new.
+    /// The lane of a link's packets; sockets with another port are opened if the flow is new.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) -> u8 {
         let lane = lane_of(flow);
@@ -320,8 +319,8 @@ impl UdpTx {
         lane
     }
 
-    /// Opens the socket of a flow when it is first used. Nobody reads it, so that it takes no
-    /// data; its errors are read. Where it cannot be opened, the main socket serves.
+    /// Opens the socket of a flow at first use. It is never read, so it accepts no data; its errors
+    /// are read. If it cannot be opened, the main socket is used.
     fn open_flow(&mut self, flow: u8) {
         let at = (flow as usize - 1) % FLOWS_MAX;
         if self.flows_tried & 1 << at != 0 {
@@ -333,11 +332,11 @@ impl UdpTx {
             .filter(|s| s.refuse_data().is_ok());
     }
 
-    /// Options of a socket that is only sent on.
+    /// Options of a socket that only sends.
     fn send_only(&self) -> SocketOptions<'_> {
         SocketOptions {
             receive_bytes: FLOW_RCVBUF,
-            send_bytes: self.sndbuf_bytes / 2, // the kernel doubles it again
+            send_bytes: self.sndbuf_bytes / 2, // the kernel doubles it
             ..options(&self.interface, &UdpConfig::default())
         }
     }
@@ -348,7 +347,7 @@ impl UdpTx {
         same.then(|| SockName::new(&to.ip, to.port, self.interface.scope_id))
     }
 
-    /// Counts a send that the main socket serves; opens a socket when it was one of many.
+    /// Counts a send on the main socket; opens a socket for a frequent destination.
     fn count(&mut self, link: LinkId, flow: u8) {
         if self.links.count(link, flow) {
             let mut links = std::mem::replace(&mut self.links, UdpLinks::new(false));
@@ -357,7 +356,7 @@ impl UdpTx {
         }
     }
 
-    /// Sends by the main socket, or the flow's.
+    /// Sends on the main socket or the flow's.
     fn send_unconnected(
         &mut self,
         link: LinkId,
@@ -366,7 +365,7 @@ impl UdpTx {
         flow: u8,
     ) -> SendOutcome {
         let Some(name) = self.links.get(link).and_then(|link| link.name) else {
-            return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
+            return SendOutcome::Sent; // unreachable: lost, as on any path that leads nowhere
         };
         if flow != 0 {
             self.open_flow(flow);
@@ -378,7 +377,7 @@ impl UdpTx {
         outcome
     }
 
-    /// Sends to an address by the main socket, or the flow's; `link` is what it is known by.
+    /// Sends to an address on the main socket or the flow's; `link` is the link of the address.
     pub(super) fn send_named(
         &mut self,
         name: &SockName,
@@ -392,7 +391,7 @@ impl UdpTx {
         while !left.is_empty() {
             match self.send_chunk(name, left, segment, flow) {
                 Ok(sent) => left = &left[sent..],
-                // Part of the batch is out and cannot be recalled; the rest counts as lost.
+                // A part of the batch has left and cannot be recalled; the rest counts as lost.
                 Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
                 Err(errno) if self.socket(flow).lost(errno) => break,
                 Err(errno) => return self.failure(link, segment, errno),
@@ -406,8 +405,8 @@ impl UdpTx {
         SendOutcome::Sent
     }
 
-    /// Sends by the destination's connected socket. `None` when there is none or when it failed
-    /// in a way of which the main socket shall say what it means: nothing was sent then.
+    /// Sends on the destination's connected socket. `None` if there is none, or if it failed with
+    /// an error that the main socket shall determine; nothing was sent then.
     #[inline]
     fn send_connected(
         &mut self,
@@ -432,9 +431,8 @@ impl UdpTx {
         }
     }
 
-    /// Draws the consequences of the error of a connected socket. A refusal may be that of an
-    /// earlier packet, and the peer may be back: it becomes an event, and the send is repeated
-    /// once.
+    /// Handles the error of a connected socket. A refusal may concern an earlier packet, and the
+    /// peer may be back: it becomes an event, and the send is repeated once.
     #[cold]
     fn connected_failure(
         &mut self,
@@ -477,9 +475,9 @@ impl UdpTx {
         self.caps.batch_bytes_max = self.caps.datagram_max;
     }
 
-    /// The interface may have been deleted and made again under another index.
+    /// Looks the interface up again, since it may have been deleted and created with another index.
     fn follow_interface(&mut self, flow: u8) {
-        let _ = self.socket(flow).leave_by(&self.interface.name); // the next send tells
+        let _ = self.socket(flow).leave_by(&self.interface.name); // an error shows at the next send
         if let Ok(index) = sys::interface_index(&self.interface.name) {
             if self.interface.scope_id != 0 {
                 self.interface.scope_id = index;
@@ -492,7 +490,7 @@ impl UdpTx {
         }
     }
 
-    /// The socket of a flow; the main one where a flow has none yet.
+    /// The socket of a flow; the main socket if the flow has none.
     #[inline]
     pub(super) fn socket(&self, flow: u8) -> &Socket {
         match flow {

@@ -1,4 +1,4 @@
-//! Tests of the sending half that need its insides.
+//! Tests of the sending half that need private state.
 
 use super::*;
 use crate::udp::{UdpRail, UdpRx};
@@ -23,7 +23,7 @@ fn arrives(tx: &mut UdpTx, bytes: &[u8], segment: usize) {
 #[test]
 fn too_many_segments_are_halved_until_the_kernel_takes_them() {
     let (mut tx, _rx) = open();
-    tx.segments_max = 512; // more than any kernel takes
+    tx.segments_max = 512; // more than any kernel accepts
     let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
     arrives(&mut tx, &bytes, 100);
     assert!(

@@ -1,5 +1,5 @@
-//! Addresses of verbs rails. The kind of the address says how the rail transports; the bytes, where
-//! its queue pair of datagrams is, in one of three forms told apart by their length:
+//! Addresses of verbs rails. The kind of the address is the transport (RC, UC, UD); the bytes
+//! locate the datagram queue pair in one of three forms, distinguished by their length:
 //!
 //! ```text
 //!  8   RoCE over IPv4   queue pair u24, bits of the subnet u8, IP address
@@ -7,8 +7,8 @@
 //! 15   InfiniBand       subnet prefix 8, LID u16, queue pair u24, P_Key u16
 //! ```
 //!
-//! GIDs, prefixes and IP addresses are in network order, numbers little endian. Connections make
-//! their queue pairs when a link is made, and exchange them by the queue pair of datagrams.
+//! GIDs, prefixes and IP addresses are in network order, numbers little endian. Queue pairs of
+//! connections are made per link and exchanged through the datagram queue pair.
 
 use crate::addr::in_subnet;
 use crate::sys::verbs::QueueType;
@@ -16,7 +16,7 @@ use marline_wire::{RailAddr, RailKind};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The first bytes of a GID that stands for an IPv4 address.
+/// The first bytes of a GID that represents an IPv4 address.
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// A port on its network.
@@ -33,16 +33,16 @@ pub(crate) enum Node {
     Gid([u8; 16]),
     /// InfiniBand.
     Lid {
-        /// Of the subnet.
+        /// Subnet prefix.
         prefix: [u8; 8],
-        /// Within it.
+        /// LID within the subnet.
         lid: u16,
         /// The partition.
         pkey: u16,
     },
 }
 
-/// Where a verbs rail is reached.
+/// The address of a verbs rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VerbsAddr {
     /// The port.
@@ -60,13 +60,13 @@ pub(crate) fn rail_kind(kind: QueueType) -> RailKind {
     }
 }
 
-/// The address is one of verbs.
+/// Returns whether the address is of a verbs rail.
 fn is_verbs(addr: &RailAddr) -> bool {
     matches!(addr.kind, RailKind::Rc | RailKind::Uc | RailKind::Ud)
 }
 
 impl Node {
-    /// The port of a GID.
+    /// The port with this GID.
     pub(crate) fn of_gid(gid: [u8; 16], prefix_len: u8) -> Node {
         match gid.strip_prefix(&V4_MAPPED) {
             Some(&[a, b, c, d]) => Node::V4 {
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Its GID, and its LID.
+    /// The port's GID and LID.
     pub(crate) fn gid_and_lid(&self) -> (Option<[u8; 16]>, u16) {
         match self {
             Node::V4 { ip, .. } => (Some(ip.to_ipv6_mapped().octets()), 0),
@@ -123,7 +123,7 @@ impl fmt::Display for Node {
 }
 
 impl VerbsAddr {
-    /// As a rail's address; index, writes and largest packet are left to its owner.
+    /// Converts to a rail's address; index, writes and largest packet are left to its owner.
     pub(crate) fn rail(&self, kind: QueueType) -> RailAddr {
         let [a, b, c, _] = self.number.to_le_bytes();
         let number = [a, b, c];
@@ -148,7 +148,7 @@ impl VerbsAddr {
         RailAddr::new(rail_kind(kind), &bytes)
     }
 
-    /// The address that a rail's address holds; `None` for other kinds, or if it is none.
+    /// Reads a rail's address; `None` for other kinds or an invalid address.
     pub(crate) fn of(addr: &RailAddr) -> Option<VerbsAddr> {
         if !is_verbs(addr) {
             return None;
@@ -173,24 +173,24 @@ impl VerbsAddr {
             }
             _ => return None,
         };
-        // 0 and 1 are the fabric's own.
+        // Queue pairs 0 and 1 are reserved for management.
         (number > 1).then_some(VerbsAddr { node, number })
     }
 }
 
-/// Two verbs addresses lie in one network; `None`: they are not both of verbs.
+/// Returns whether two verbs addresses lie in one network; `None` unless both are of verbs.
 pub(crate) fn same_network(a: &RailAddr, b: &RailAddr) -> Option<bool> {
     let (x, y) = (VerbsAddr::of(a)?, VerbsAddr::of(b)?);
     Some(a.kind == b.kind && x.node.same_network(&y.node))
 }
 
-/// Two verbs addresses are one port's; `None`: they are not both of verbs.
+/// Returns whether two verbs addresses are of one port; `None` unless both are of verbs.
 pub(crate) fn same_host(a: &RailAddr, b: &RailAddr) -> Option<bool> {
     let (x, y) = (VerbsAddr::of(a)?, VerbsAddr::of(b)?);
     Some(a.kind == b.kind && x.node.same_host(&y.node))
 }
 
-/// An address for people; `None` for other kinds.
+/// Formats an address for people; `None` for other kinds.
 pub(crate) fn show(addr: &RailAddr) -> Option<String> {
     let VerbsAddr { node, number } = VerbsAddr::of(addr)?;
     Some(format!("{node} queue pair {number}"))
@@ -212,7 +212,7 @@ mod tests {
     };
 
     #[test]
-    fn addresses_are_read_as_written() {
+    fn addresses_round_trip() {
         for node in [V4, GID, LID] {
             for kind in [QueueType::Rc, QueueType::Uc, QueueType::Ud] {
                 let number = 0x12_3456;
@@ -223,7 +223,7 @@ mod tests {
                     (rail_kind(kind), Some(addr))
                 );
                 assert!(rail.bytes().len() <= 19, "two fit into a blob");
-                let number = 1; // the fabric's
+                let number = 1; // reserved for management
                 assert_eq!(VerbsAddr::of(&VerbsAddr { node, number }.rail(kind)), None);
             }
         }

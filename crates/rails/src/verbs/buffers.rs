@@ -1,4 +1,4 @@
-//! Buffers of registered memory, which the device reads until the completion has come.
+//! Buffers of registered memory, which the device reads until the completion.
 
 use crate::plain_buffers::BufState;
 use crate::sys::verbs::{Domain, Region, Request, Sends};
@@ -6,7 +6,7 @@ use crate::sys::Errno;
 use crate::tx_buf::{BufId, BUFFER_LEN};
 use std::sync::Arc;
 
-/// Buffers, registered once.
+/// Buffers in one registered region.
 pub(super) struct SendBuffers {
     region: Region,
     states: Box<[BufState]>,
@@ -23,7 +23,7 @@ impl SendBuffers {
         })
     }
 
-    /// A buffer that is nobody's.
+    /// Lends a free buffer.
     #[inline]
     pub(super) fn lend(&mut self) -> Option<BufId> {
         let at = self.free.pop()?;
@@ -39,26 +39,26 @@ impl SendBuffers {
             .bytes_mut(id.0 as usize * BUFFER_LEN, BUFFER_LEN)
     }
 
-    /// A request for a part of a buffer.
+    /// A request that reads a part of a buffer.
     #[inline]
     pub(super) fn request(&self, id: BufId, from: usize, len: usize) -> Request {
         Sends::of_region(&self.region, id.0 as usize * BUFFER_LEN + from, len)
     }
 
-    /// The device reads a lent buffer from now on.
+    /// Marks a lent buffer as in flight.
     #[inline]
     pub(super) fn in_flight(&mut self, id: BufId) {
         debug_assert_eq!(self.states[id.0 as usize], BufState::Lent);
         self.states[id.0 as usize] = BufState::InFlight;
     }
 
-    /// The device reads it.
+    /// Returns whether the device reads the buffer.
     #[inline]
     pub(super) fn is_in_flight(&self, id: BufId) -> bool {
         self.states[id.0 as usize] == BufState::InFlight
     }
 
-    /// The device, or the borrower, has done with a buffer.
+    /// Frees a buffer.
     #[inline]
     pub(super) fn free(&mut self, id: BufId) {
         debug_assert_ne!(self.states[id.0 as usize], BufState::Free, "freed twice");

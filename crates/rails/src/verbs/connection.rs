@@ -1,4 +1,4 @@
-//! A connection: a queue pair of its own for one peer's rail.
+//! A connection: a queue pair for one peer's rail.
 
 use super::greeting::End;
 use super::send_queue::SendQueue;
@@ -6,22 +6,22 @@ use super::shared::{Connections, Shared};
 use crate::sys::verbs::{Path, QueuePair, QueueSizes, QueueType, ToPeer};
 use crate::sys::Errno;
 
-/// Sends that may be posted to one connection.
+/// Depth of a connection's send queue.
 pub(super) const CONNECTION_SENDS: u32 = 128;
-/// Bytes of a send that its request holds itself, if the device can.
+/// Bytes of an inline send, if the device supports it.
 const INLINE: u32 = 256;
-/// Packets are numbered by so many bits.
+/// PSNs have 24 bits.
 const PSN_MASK: u64 = (1 << 24) - 1;
-/// How long a peer without a receive asks for patience, by the table of verbs: 0.64 ms.
+/// Minimum RNR NAK timer, by the table of verbs: 0.64 ms.
 const RNR_TIMER: u8 = 12;
-/// The device waits for an acknowledgement so long, 4.096 us times two to this power: 67 ms; longer
-/// where a connection that breaks cannot be helped.
+/// The device's ACK timeout, 4.096 us times two to this power: 67 ms; longer if a broken connection
+/// cannot be recovered (disabled protection).
 const ACK_TIMEOUT: u8 = 14;
-/// The longest that there is: two hours.
+/// The longest ACK timeout: two hours.
 const ACK_TIMEOUT_MAX: u8 = 31;
-/// And so often, before the connection breaks. (Soft-RoCE takes 7 for ever.)
+/// Retransmissions before the connection breaks. (Soft-RoCE takes 7 as infinite.)
 const RETRIES: u8 = 6;
-/// A peer without a receive is waited for for ever.
+/// RNR retries: infinite.
 const RNR_RETRIES: u8 = 7;
 
 /// A queue pair for one peer's rail.
@@ -33,7 +33,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A new one, which waits to be told of its peer.
+    /// Makes a connection that is not joined to a peer yet.
     pub(super) fn new(
         shared: &Shared,
         connections: &Connections,
@@ -58,7 +58,7 @@ impl Connection {
         })
     }
 
-    /// Our end of it.
+    /// Our end of the connection.
     pub(super) fn end(&self, name: u64) -> End {
         End {
             name,
@@ -84,8 +84,7 @@ impl Connection {
     }
 }
 
-/// The device's time for one acknowledgement, if a packet and all of its repetitions are to take so
-/// long.
+/// The ACK timeout with which a packet and all of its retransmissions take at least this long.
 fn ack_timeout(patience_ms: u32) -> u8 {
     let all_ms = |timeout: &u8| (4_096u64 << timeout) * (1 + u64::from(RETRIES)) / 1_000_000;
     let mut timeouts = ACK_TIMEOUT..ACK_TIMEOUT_MAX;
@@ -98,7 +97,7 @@ mod tests {
     use super::{ack_timeout, ACK_TIMEOUT_MAX};
 
     #[test]
-    fn connections_are_as_patient_as_asked() {
+    fn the_ack_timeout_covers_the_silence() {
         assert_eq!([0, 469, 470, 5_000].map(ack_timeout), [14, 14, 15, 18]);
         assert_eq!(ack_timeout(u32::MAX), ACK_TIMEOUT_MAX);
     }

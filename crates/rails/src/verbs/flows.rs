@@ -1,29 +1,29 @@
-//! How packets leave: by a pair of their link's own, by the rail's pair of datagrams, or by another
-//! flow of datagrams. That is a queue pair which only sends, and whose packets routers tell from
-//! the rail's own, by their source port or flow label. A silent path asks for another flow, as over
-//! UDP, and its pair is made when it is first asked for.
+//! Queues by which packets leave: a connection's queue pair, the rail's datagram queue pair, or an
+//! additional datagram flow. A flow is a queue pair that only sends and whose packets have another
+//! source port or flow label, so that ECMP routes them differently. A silent path asks for another
+//! flow, as over UDP; the flow's queue pair is made on first use.
 
 use super::send_queue::SendQueue;
 use super::shared::{Shared, FLOWS, FLOW_SENDS, QKEY};
 use crate::sys::verbs::{AddressHandle, QueuePair, QueueSizes, QueueType};
 use crate::sys::Errno;
 
-/// Where what is sent on a link goes.
+/// The destination of sends on a link.
 pub(super) enum To<'a> {
-    /// By the pair of datagrams, to this queue pair.
+    /// Datagrams, to this queue pair.
     Datagrams(&'a AddressHandle, u32),
-    /// By a pair of its own.
+    /// A connection.
     Peer,
 }
 
-/// The queues that a link sends by.
+/// The queues by which a link sends.
 pub(super) struct Lane<'a> {
     pub(super) pair: &'a QueuePair,
     pub(super) queue: &'a mut SendQueue,
     pub(super) to: To<'a>,
 }
 
-/// A pair that only sends.
+/// A queue pair that only sends.
 struct Flow {
     pair: QueuePair,
     queue: SendQueue,
@@ -33,13 +33,13 @@ impl Flow {
     fn new(shared: &Shared, life: u16) -> Result<Flow, Errno> {
         let sizes = QueueSizes {
             sends: FLOW_SENDS,
-            receives: 1, // some devices want one
+            receives: 1, // some devices require one
             inline: shared.datagrams.inline_max as u32,
         };
         let queues = [&shared.send_queue, &shared.receive_queue];
         let pair = QueuePair::new(&shared.domain, QueueType::Ud, queues, None, sizes)?;
         if pair.inline_max < shared.datagrams.inline_max {
-            return Err(libc::ENOMEM); // what is sent is measured by the rail's own
+            return Err(libc::ENOMEM); // callers use the rail's inline limit
         }
         pair.begin(shared.port.number, 0, QKEY)?;
         pair.ready()?;
@@ -51,7 +51,7 @@ impl Flow {
     }
 }
 
-/// The handles of a link for other flows, as far as they are known.
+/// A link's address handles for additional flows.
 #[derive(Default)]
 pub(super) struct Handles {
     known: [Option<AddressHandle>; FLOWS],
@@ -59,12 +59,12 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// The handle of a flow is wanted; whether it was before.
+    /// Marks the handle of a flow as requested; returns whether it was before.
     pub(super) fn is_asked(&mut self, flow: usize) -> bool {
         std::mem::replace(&mut self.asked[flow], true)
     }
 
-    /// The handle of a flow was found, or not: then another one goes on serving.
+    /// Records the result of a request; without a handle the rail's own flow is used.
     pub(super) fn found(&mut self, flow: usize, handle: Result<AddressHandle, Errno>) {
         self.known[flow] = handle.ok();
     }
@@ -74,27 +74,27 @@ impl Handles {
     }
 }
 
-/// The other flows of a rail.
+/// The additional flows of a rail.
 #[derive(Default)]
 pub(super) struct Flows {
     all: [Option<Flow>; FLOWS],
-    /// By which the next packet leaves; `None`: by the rail's own pair.
+    /// The flow of the next packet; `None`: the rail's own queue pair.
     chosen: Option<usize>,
-    /// Pairs that were made.
+    /// Number of queue pairs made so far.
     lives: u16,
-    /// The device makes no more pairs.
+    /// The device makes no more queue pairs.
     refused: bool,
 }
 
 impl Flows {
-    /// The next packet leaves by the rail's own pair.
+    /// Selects the rail's own queue pair for the next packet.
     #[inline]
     pub(super) fn choose_none(&mut self) {
         self.chosen = None;
     }
 
-    /// The next packet leaves by this flow: the number of its pair, which is made for it. `None`:
-    /// there is none, and the rail's own pair serves.
+    /// Selects a flow for the next packet and returns its queue pair number; makes the queue pair
+    /// if needed. `None` if it cannot be made; the rail's own queue pair is used.
     pub(super) fn choose(&mut self, shared: &Shared, flow: usize) -> Option<u32> {
         if self.all[flow].is_none() && !self.refused {
             self.lives = self.lives.wrapping_add(1);
@@ -106,14 +106,14 @@ impl Flows {
         Some(number)
     }
 
-    /// All pairs and their queues, which are made anew when they are wanted.
+    /// Takes all queue pairs and their queues; they are made again on demand.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (QueuePair, SendQueue)> {
         self.chosen = None;
         let all = std::mem::take(&mut self.all).into_iter().flatten();
         all.map(|Flow { pair, queue }| (pair, queue))
     }
 
-    /// The queues by which the next packet leaves, of these and the rail's own, to a queue pair.
+    /// The queues of the next packet to a queue pair, of the selected flow or the rail's own.
     pub(super) fn lane<'a>(
         &'a mut self,
         own: (&'a QueuePair, &'a mut SendQueue),
@@ -134,7 +134,7 @@ impl Flows {
         Lane { pair, queue, to }
     }
 
-    /// The queue of the pair of this number.
+    /// The queue of a flow by its queue pair number.
     #[cold]
     pub(super) fn queue(&mut self, number: u32) -> Option<&mut SendQueue> {
         let mut all = self.all.iter_mut().flatten();
@@ -142,15 +142,15 @@ impl Flows {
         found.map(|flow| &mut flow.queue)
     }
 
-    /// All that was posted to them is over.
+    /// Returns whether all posted requests of the flows have completed.
     pub(super) fn are_empty(&self) -> bool {
         self.all.iter().flatten().all(|flow| flow.queue.is_empty())
     }
 }
 
-/// The flow label of datagrams between two queue pairs. (Of connections, devices make one of the
-/// numbers of their two pairs in this way; of datagrams some make a source port of the label, and
-/// the same one for all without.)
+/// The flow label of datagrams between two queue pairs. (For connections devices derive the label
+/// from the two queue pair numbers in this way; for datagrams some derive the source port from the
+/// label, and use one fixed port without it.)
 pub(super) fn flow_of(from: u32, to: u32) -> u32 {
     let product = u64::from(from) * u64::from(to);
     let folded = product ^ product >> 20;

@@ -1,52 +1,52 @@
-//! Greetings: messages between rails with connections, by datagrams, until a connection is there
-//! when it rests, and when it is over.
+//! Handshake messages between rails with connections, sent as datagrams: to set a connection up, to
+//! evict it and to end it.
 //!
 //! ```text
-//!  0 u32 magic                  4 u8  what is said (Say)     5 u8  kind of rail
-//!  6 u8  length of the address  7 u8  largest packet on the way (an exponent)
-//!  8     the sender's address   32 u32 its queue pair        36 u32 its first packet's number
-//! 40 u64 its name of the link   48 u64 the other's name of it, 0: not known
+//!  0 u32 magic                  4 u8  type (Say)             5 u8  kind of rail
+//!  6 u8  length of the address  7 u8  path MTU of the sender's port (an exponent)
+//!  8     the sender's address   32 u32 its queue pair        36 u32 its first PSN
+//! 40 u64 its name of the link   48 u64 the receiver's name of the link, 0: unknown
 //! ```
 
 use super::addr::VerbsAddr;
 use crate::sys::verbs::QueueType;
 use marline_wire::{RailAddr, RailKind};
 
-/// Bytes of a greeting.
+/// Bytes of a handshake message.
 pub(super) const GREETING_LEN: usize = 56;
-/// Where the address begins, and where it ends at the latest.
+/// Offset of the address, and its maximum length.
 const ADDR_AT: usize = 8;
 const ADDR_MAX: usize = 24;
-/// The version is the last byte.
+/// The lowest byte is the version.
 const MAGIC: u32 = 0x4d52_5602;
 
-/// The word of a greeting.
+/// The type of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Say {
-    /// "This is my end of the link: which is yours?"
+    /// "This is my end of the link; which is yours?"
     Ask = 1,
     /// "This is mine, and I receive from yours."
     Answer = 2,
     /// "I receive from yours, too."
     Ready = 3,
-    /// "My end of the link is no more."
+    /// "My end of the link no longer exists."
     Over = 4,
-    /// "I send nothing more on this connection, of which all has arrived: let us close it. The link
+    /// "Close this connection: I send nothing more on it and all that I sent has arrived. The link
     /// stays."
     Rest = 5,
-    /// "I have closed it, and nothing of mine was under way."
+    /// "I have closed the connection, with nothing of mine in flight."
     Rested = 6,
 }
 
-/// One greeting.
+/// One handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) say: Say,
     pub(super) kind: QueueType,
     /// The sender's address.
     pub(super) from: VerbsAddr,
-    /// Its end of the link.
+    /// The sender's end of the link.
     pub(super) end: End,
     /// The receiver's name of the link, as far as the sender knows it.
     pub(super) to: u64,
@@ -55,18 +55,18 @@ pub(super) struct Greeting {
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// Its owner's name of the link: a later one is greater.
+    /// The owner's name of the link; later names are greater.
     pub(super) name: u64,
-    /// Its queue pair.
+    /// The queue pair number.
     pub(super) number: u32,
-    /// The number of the first packet that it sends.
+    /// The PSN of the first packet that this end sends.
     pub(super) psn: u32,
-    /// Largest packet that its port takes, as verbs say it.
+    /// Largest packet of its port, as `ibv_mtu`.
     pub(super) mtu: u8,
 }
 
 impl Greeting {
-    /// As bytes.
+    /// Encodes the message.
     pub(super) fn encode(&self) -> [u8; GREETING_LEN] {
         let mut out = [0; GREETING_LEN];
         let addr = self.from.rail(self.kind);
@@ -83,7 +83,7 @@ impl Greeting {
         out
     }
 
-    /// Reads a greeting; `None`: it is none.
+    /// Reads a message; `None` if it is malformed.
     pub(super) fn read(bytes: &[u8]) -> Option<Greeting> {
         let bytes: &[u8; GREETING_LEN] = bytes.try_into().ok()?;
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));

@@ -1,8 +1,8 @@
-//! Groups by multicast of datagrams, over RoCE version 2. A rail that joins one attaches its pair
-//! of datagrams to the group's GID, which stands for an IP address, and joins that address as well:
-//! the switches, and a device that is the kernel's own, go by it.
+//! Multicast groups of datagrams over RoCE version 2. A rail that joins a group attaches its
+//! datagram queue pair to the group's GID, which represents an IP address, and joins that IP
+//! address on the host: switches and software devices (Soft-RoCE) forward by it.
 //!
-//! Datagrams come back to whoever sent them, and are thrown away there.
+//! Adapters loop group datagrams back to the sender, which drops them.
 
 use super::addr::Node;
 use super::shared::{Shared, ROUTE_LEN};
@@ -13,26 +13,26 @@ use marline_wire::{RailAddr, RailKind};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The number that stands for the pairs of all members.
+/// The destination queue pair number of multicast datagrams.
 const ALL_MEMBERS: u32 = 0xff_ffff;
-/// Members share a subnet: no router has to pass a packet on.
+/// Members share a subnet: no router forwards the packets.
 const HOPS: u8 = 1;
-/// Where source and destination stand in the route before a datagram: of IPv4 its last 20 bytes
-/// are the packet's head, of IPv6 all.
+/// Offsets of source and destination in the 40-byte GRH: for IPv4 its last 20 bytes are the IP
+/// header, for IPv6 all of it.
 const SOURCE_V4: usize = 32;
 const TARGET_V4: usize = 36;
 const SOURCE_V6: usize = 8;
 const TARGET_V6: usize = 24;
 
-/// The address of a group for verbs rails: a number drawn from `id`, of which each network makes
-/// the GID that it needs.
+/// The address of a group for verbs rails: a random number derived from `id`, from which each
+/// network derives the GID.
 pub(crate) fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
     let verbs = matches!(kind, RailKind::Rc | RailKind::Uc | RailKind::Ud);
     let drawn = (id ^ (id >> 32)) as u32;
     verbs.then(|| RailAddr::new(kind, &drawn.to_le_bytes()))
 }
 
-/// The IP address of a group in a port's network; `None`: it is not of IP.
+/// The IP address of a group in a port's network; `None` for InfiniBand.
 pub(super) fn ip_of(node: &Node, drawn: u32) -> Option<IpAddr> {
     match node {
         Node::V4 { .. } => Some(group_ip(false, drawn)),
@@ -41,7 +41,7 @@ pub(super) fn ip_of(node: &Node, drawn: u32) -> Option<IpAddr> {
     }
 }
 
-/// The GID that stands for an IP address.
+/// The GID that represents an IP address.
 fn gid_of(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -49,8 +49,8 @@ fn gid_of(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A datagram that came is one that the pair itself has sent to a group. `bytes` begin with its
-/// route.
+/// Returns whether this queue pair itself sent a received group datagram. `bytes` begin with the
+/// GRH.
 #[inline]
 pub(super) fn is_own(shared: &Shared, completion: &Completion, bytes: &[u8]) -> bool {
     completion.src_qp == shared.datagrams.number()
@@ -60,7 +60,7 @@ pub(super) fn is_own(shared: &Shared, completion: &Completion, bytes: &[u8]) -> 
             .is_some_and(|route| is_from(&shared.port.node, route))
 }
 
-/// A route leads from a port to a group.
+/// Returns whether a GRH is from `node` to a multicast address.
 fn is_from(node: &Node, route: &[u8; ROUTE_LEN]) -> bool {
     match node {
         Node::V4 { ip, .. } => {
@@ -71,7 +71,7 @@ fn is_from(node: &Node, route: &[u8; ROUTE_LEN]) -> bool {
     }
 }
 
-/// The membership of a pair in the group of a GID.
+/// A queue pair's membership in the group of a GID.
 struct Member {
     gid: [u8; 16],
     shared: Arc<Shared>,
@@ -94,19 +94,19 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Of a device that is gone; what comes later names no group of ours.
+        // An error means that the device is gone; later datagrams name no group of ours.
         let _ = self.shared.datagrams.detach(&self.gid);
     }
 }
 
-/// A group that the rail is in.
+/// A group that the rail has joined.
 pub(super) struct OwnGroup {
-    /// Shared by those that were given one address.
+    /// Shared by groups with the same address.
     member: Arc<Member>,
     handle: AddressHandle,
 }
 
-/// The groups of a rail, by their numbers.
+/// The groups of a rail by number.
 pub(super) type OwnGroups = Vec<Option<OwnGroup>>;
 
 impl OwnGroup {
@@ -126,27 +126,28 @@ impl OwnGroup {
         Ok(OwnGroup { member, handle })
     }
 
-    /// Makes the way to the members anew, by the port's GID as it is now; the way so far, which
-    /// requests that are posted may still name.
+    /// Replaces the address handle after the port's GID index changed; returns the old handle,
+    /// which outstanding requests may still use.
     #[cold]
     pub(super) fn renew(&mut self) -> Result<AddressHandle, Errno> {
         let new = handle(&self.member.shared, self.member.gid)?;
         Ok(std::mem::replace(&mut self.handle, new))
     }
 
-    /// The way to the members, and the number of their pairs.
+    /// The address handle of the group and the destination queue pair number.
     #[inline]
     pub(super) fn to(&self) -> (&AddressHandle, u32) {
         (&self.handle, ALL_MEMBERS)
     }
 
-    /// Leaves it. Requests that are posted may still name the handle.
+    /// Leaves the group; returns the handle, which outstanding requests may still use.
     pub(super) fn leave(self) -> AddressHandle {
         self.handle
     }
 }
 
-/// The way to a group. The card's address follows from the group's: this asks nobody.
+/// The address handle of a group. The multicast MAC address follows from the GID, so no resolution
+/// is needed.
 fn handle(shared: &Arc<Shared>, gid: [u8; 16]) -> Result<AddressHandle, Errno> {
     let path = Path {
         port: shared.port.number,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn own_datagrams_are_told_by_their_route() {
+    fn own_datagrams_are_identified_by_their_grh() {
         let mut v4 = [0; ROUTE_LEN];
         v4[SOURCE_V4..].copy_from_slice(&[10, 1, 2, 3, 239, 192, 0, 1]);
         assert!(is_from(&V4, &v4) && !is_from(&GID, &v4));

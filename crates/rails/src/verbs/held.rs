@@ -1,24 +1,24 @@
-//! Packets and writes that wait on a link for its connection.
+//! Packets and writes that a link holds until it has a connection.
 
 use crate::sys::gather;
 use crate::Write;
 use std::collections::VecDeque;
 
-/// Bytes that are held for one link at most: more than grants and credits let be under way to one
-/// peer, so that a peer which does not answer holds up no other.
+/// Maximum of bytes held for one link: more than grants and credits allow in flight to one peer, so
+/// that an unresponsive peer does not delay others.
 const HELD_MAX: usize = 8 << 20;
-/// The same of all links together.
+/// Maximum of bytes held for all links.
 const HELD_ALL_MAX: usize = 64 << 20;
 
-/// One thing that waits.
+/// A held send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
     /// A batch of packets of `segment` bytes each.
     Packets { bytes: Box<[u8]>, segment: usize },
-    /// A write and the packet that tells of it. The memory that it was to read may have another
-    /// content by then, so this has a copy.
+    /// A write and its notification. The bytes are a copy, since the source memory may change
+    /// before the write leaves.
     Write {
-        /// The peer's key, and the place in the memory under it.
+        /// The peer's key, and the offset under it.
         key: u64,
         offset: u64,
         bytes: Box<[u8]>,
@@ -49,7 +49,7 @@ impl Waiting {
     }
 }
 
-/// All that waits on one link, in order.
+/// The held sends of one link, in order.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     waiting: VecDeque<Waiting>,
@@ -57,34 +57,34 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// True if nothing waits.
+    /// Returns whether nothing is held.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// True if there is no room for more, where all links hold so many bytes.
+    /// Returns whether there is no more room while all links together hold `all` bytes.
     pub(super) fn is_full(&self, all: usize) -> bool {
         self.bytes >= HELD_MAX || all >= HELD_ALL_MAX
     }
 
-    /// Bytes of ours that wait.
+    /// Bytes of our memory that are held.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// One thing more.
+    /// Adds a send.
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.bytes += waiting.len();
         self.waiting.push_back(waiting);
     }
 
-    /// The first thing.
+    /// The oldest send.
     pub(super) fn first(&self) -> Option<&Waiting> {
         self.waiting.front()
     }
 
-    /// The first thing is not held any more.
+    /// Removes the oldest send.
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let first = self.waiting.pop_front()?;
         self.bytes -= first.len();
@@ -98,7 +98,7 @@ mod tests {
     use crate::Piece;
 
     #[test]
-    fn what_waits_leaves_in_its_order_as_it_was() {
+    fn held_sends_keep_order_and_content() {
         let bytes = [1u8; 100];
         let pieces = [Piece {
             base: bytes.as_ptr(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_held() {
+    fn held_bytes_are_bounded() {
         let mut held = Held::default();
         held.push(Waiting::packets(&vec![0; HELD_MAX - 1], 100));
         assert!(!held.is_full(0) && held.is_full(HELD_ALL_MAX));

@@ -1,20 +1,19 @@
-//! Immediates of unreliable connections: by them the receiver knows which writes are whole.
+//! Immediates of unreliable connections, by which the receiver knows which writes are complete.
 //!
-//! A device gives a write's immediate to the receiver after all of the write has landed, and not at
-//! all if any part of it was lost. So each write has one, and the packet that tells of the writes
-//! has one that says how many there are to be. A packet whose writes are not all there is dropped:
-//! it counts as lost, and what it tells of is sent again.
+//! A device delivers a write's immediate after the whole write has landed, and never if a part was
+//! lost. So each write has an immediate, and the write notification has one with the number of
+//! writes. A notification with a missing write is dropped: it counts as lost and is retransmitted.
 //!
 //! ```text
-//!   bits 8-31  number of the call, of the rail that writes
-//!   bits 0-7   of a write: which of them; of the packet that tells of them: how many
+//!   bits 8-31  number of the call, by the writing rail
+//!   bits 0-7   of a write: its index in the call; of the notification: the number of writes
 //! ```
 
 use std::collections::HashMap;
 
-/// Bits that tell writes of a call apart.
+/// Bits that distinguish the writes of a call.
 const WRITE_BITS: u32 = 8;
-/// Most writes of a call.
+/// Maximum of writes per call.
 pub const WRITES_MAX: usize = 127;
 
 /// The immediate of one write of a call.
@@ -23,7 +22,7 @@ pub fn of_write(call: u32, which: usize) -> u32 {
     call << WRITE_BITS | which as u32
 }
 
-/// The immediate of the packet that tells of `writes` writes.
+/// The immediate of a notification of `writes` writes.
 pub fn of_packet(call: u32, writes: usize) -> u32 {
     debug_assert!(writes <= WRITES_MAX);
     call << WRITE_BITS | writes as u32
@@ -34,13 +33,13 @@ fn parts(immediate: u32) -> (u32, u32) {
     (immediate >> WRITE_BITS, immediate & low)
 }
 
-/// Writes that have landed and were not told of: of each queue pair the call, and a bit for each
-/// (a network may say a packet twice).
+/// Writes that landed and await their notification: for each queue pair the call and a bit per
+/// write, since the network may duplicate packets.
 #[derive(Debug, Default)]
 pub struct Landed(HashMap<u32, (u32, u128)>);
 
 impl Landed {
-    /// A write has landed on a queue pair.
+    /// Records a write that landed on a queue pair.
     pub fn write(&mut self, pair: u32, immediate: u32) {
         let (call, which) = parts(immediate);
         let bit = 1u128.checked_shl(which).unwrap_or(0);
@@ -51,11 +50,11 @@ impl Landed {
         }
     }
 
-    /// A packet that tells of writes has come on a queue pair: returns whether they all landed.
+    /// Handles a notification on a queue pair: returns whether all of its writes landed.
     pub fn packet(&mut self, pair: u32, immediate: u32) -> bool {
         let (call, writes) = parts(immediate);
         let all = 1u128.checked_shl(writes).map_or(0, |bit| bit - 1);
-        // What is left of an earlier connection under this number must not count for the next.
+        // Removal also discards the state of an earlier connection with the same queue pair number.
         writes > 0 && self.0.remove(&pair) == Some((call, all))
     }
 }
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_believed_when_all_its_writes_landed() {
+    fn a_notification_counts_if_all_its_writes_landed() {
         let mut landed = Landed::default();
         landed.write(7, of_write(3, 0));
         landed.write(7, of_write(3, 1));

@@ -1,19 +1,19 @@
-//! The links of a rail: of datagrams, a handle for each peer's address; of connections, a queue
-//! pair as well, and how both ends come to know the other's.
+//! The links of a verbs rail. A datagram link is an address handle of the peer; a connected link
+//! also has a queue pair, and a handshake exchanges the ends of both sides.
 //!
 //! ```text
-//!   connect, or the peer asks            handle              Answer: Ready is said
+//!   connect, or the peer asks            handle              Answer: send Ready
 //!          Resolving --------------------------------> Asking ------------------> Up
 //!                         (datagrams: Up)                 | the peer asks: Answer  ^
 //!                                                         +-----> Answering -------+
 //!                                                                       Ready, or Answer
 //! ```
 //!
-//! Asks and answers are said again until they are heard, and a link whose peer does not answer goes
-//! down. When both ends ask at once, both answer, and it is one link. Names of links grow, so that
-//! what is said late of an earlier link is told from a peer that begins anew.
+//! `Ask` and `Answer` are repeated until they are answered; a link whose peer does not answer goes
+//! down. If both ends ask at the same time, both answer and the result is one link. Link names only
+//! grow, so that a late message of an earlier link is distinguished from a peer that starts over.
 //!
-//! Where there are too many connections, those that were sent on least lately rest ([`rest`]).
+//! If there are too many connections, the least recently used are evicted ([`rest`]).
 
 mod events;
 mod flows;
@@ -37,30 +37,30 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Connections at once: what each may have posted fits into the queue of completions.
+/// Maximum of connections: the outstanding requests of all fit into the completion queue.
 const CONNECTIONS_MAX: usize = 200;
-/// Connections beyond which some rest, if no setting says how many.
+/// Default number of connections beyond which idle eviction begins.
 const CONNECTIONS: usize = 150;
-/// A greeting is said again after so long, and so often, until it is heard.
+/// Interval and maximum count of repetitions of an unanswered handshake message.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
-/// Routers on the way to a peer, and one more.
+/// Hop limit of packets to a peer.
 const HOPS: u8 = 64;
-/// A connection that was made so lately is not made anew because it is silent.
+/// A connection younger than this is not renewed for silence.
 const YOUNG: Duration = Duration::from_millis(100);
 
-/// How far a link is.
+/// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Resolving,
-    /// It wants a connection, for which there is no room.
+    /// Waits for room for a connection.
     Wanting,
     Asking,
     Answering,
     Up,
-    /// Its connection is about to be closed: nothing more is sent on it.
+    /// The connection is about to be closed: nothing more is sent on it.
     Parting,
-    /// It has no connection until it is sent on, or the peer asks.
+    /// No connection until the next send or the peer's `Ask` (evicted, or sending as datagrams).
     Resting,
     Down,
 }
@@ -69,29 +69,29 @@ enum State {
 struct Link {
     name: u64,
     state: State,
-    /// Somebody has connected; else only the peer has asked.
+    /// The local side has called `connect`; `false` if only the peer has asked.
     wanted: bool,
     handle: Option<AddressHandle>,
     others: Handles,
     connection: Option<Connection>,
-    /// Our end, of the connection that is there or was there last.
+    /// Our end of the present or last connection.
     own: Option<End>,
     /// The peer's end.
     peer: Option<End>,
-    /// Ends of the peer with names up to this one are no more.
+    /// Ends of the peer with names up to this one no longer exist.
     past: u64,
-    /// It was up: what is sent on it now is held until it is again.
+    /// The link was up once: sends without a connection are held until it has one again.
     begun: bool,
     /// The peer wants the connection closed.
     leaving: bool,
     held: Held,
-    /// When it was sent on last, by the clock of [`VerbsLinks`].
+    /// Value of `VerbsLinks::clock` at the last send.
     used: u64,
-    /// Packets that left as datagrams since it has no connection.
+    /// Packets sent as datagrams since the link has had no connection.
     datagrams: u32,
     tries: u32,
     again: Instant,
-    /// When it was begun, or came up.
+    /// When the link was begun or came up.
     since: Instant,
 }
 
@@ -138,31 +138,31 @@ pub(super) struct VerbsLinks {
     last_name: u64,
     voice: Voice,
     flows: Flows,
-    /// Handles of links that were closed, which requests that are posted may still name.
+    /// Handles of closed links, which outstanding requests may still use.
     closed: Vec<AddressHandle>,
     pub(super) events: VecDeque<RailEvent>,
-    /// Things that are not read any more.
+    /// Buffers and writes that the device no longer reads.
     pub(super) over: Vec<Read>,
-    /// The next time at which something is said again.
+    /// The next time at which a repetition or another check is due.
     again: Option<Instant>,
-    /// Silence of a peer that breaks no reliable connection.
+    /// Silence of a peer in ms that must not break a reliable connection.
     patience_ms: u32,
-    /// Connections beyond which some rest.
+    /// Number of connections beyond which idle eviction begins.
     connections_max: usize,
-    /// Links send as datagrams while they have no connection, and get one after so many packets; 0:
-    /// they do not.
+    /// Packets that a link without a connection sends as datagrams before it gets one; 0: links
+    /// always have connections.
     pub(super) datagrams_first: u32,
     /// Links whose connections are about to be closed.
     parting: Vec<LinkId>,
-    /// Links on which something is held.
+    /// Links that hold packets or writes for want of a connection.
     pub(super) holding: Vec<LinkId>,
-    /// Bytes of ours that are held, of all links.
+    /// Bytes of our memory held on all links.
     held_bytes: usize,
-    /// Counts what is sent.
+    /// Counts sends.
     clock: u64,
-    /// Things that requests read, so far.
+    /// Buffers, writes and reads posted so far.
     pub(super) given: u64,
-    /// The first of those that are not read any more since this was taken.
+    /// The lowest post count of those that completed since this value was taken.
     pub(super) done: u64,
 }
 
@@ -204,7 +204,7 @@ impl VerbsLinks {
         })
     }
 
-    /// The link to a rail: one more user of it.
+    /// Adds a user to the link to a rail; makes the link if there is none.
     pub(super) fn connect(&mut self, to: VerbsAddr) -> Connected {
         let link = match self.table.find(&to) {
             Some(_) => self.table.connect(to, || unreachable!("it was found")),
@@ -221,7 +221,7 @@ impl VerbsLinks {
         Connected { link, up }
     }
 
-    /// A new link without users.
+    /// Makes a link without users.
     fn begin(&mut self, to: VerbsAddr) -> LinkId {
         self.last_name += 1;
         let name = self.last_name;
@@ -234,12 +234,12 @@ impl VerbsLinks {
         link
     }
 
-    /// Requests that a connection's queue holds.
+    /// Depth of a connection's send queue in requests.
     pub(super) fn depth(&self) -> usize {
         CONNECTION_SENDS.min(self.shared.port.device.queue_max) as usize
     }
 
-    /// One user less.
+    /// Removes a user of a link.
     pub(super) fn close(&mut self, link: LinkId) {
         let Some(key) = self.table.key(link) else {
             return;
@@ -250,7 +250,7 @@ impl VerbsLinks {
         }
     }
 
-    /// A link is no more: says so, and frees what it reads.
+    /// Ends a link: tells the peer, and frees the buffers that the link's requests read.
     fn end(&mut self, to: VerbsAddr, mut row: Link) {
         if row.state != State::Down && row.peer.is_some() {
             self.voice.say(Say::Over, &row.saying(&to));
@@ -269,8 +269,8 @@ impl VerbsLinks {
     }
 
     fn end_pair(&mut self, pair: QueuePair, mut queue: SendQueue) {
-        // It reads nothing after this; a pair that cannot be reset is destroyed, which does as
-        // much.
+        // A reset queue pair reads nothing; one that cannot be reset is destroyed below, which has
+        // the same effect.
         let _ = pair.reset();
         queue.reset();
         drop(pair);
@@ -280,24 +280,24 @@ impl VerbsLinks {
         }
     }
 
-    /// The pair of datagrams, and what is posted to it.
+    /// The datagram queue pair and its send queue.
     pub(super) fn datagrams(&mut self) -> (&QueuePair, &mut SendQueue) {
         (&self.shared.datagrams, &mut self.voice.queue)
     }
 
-    /// A handle of no link goes, once nothing is posted that may name it.
+    /// Destroys a handle of no link as soon as no outstanding request can use it.
     pub(super) fn retire(&mut self, handle: AddressHandle) {
         self.closed.push(handle);
     }
 
-    /// Handles go that were closed, once nothing is posted that may name them.
+    /// Destroys the handles of closed links as soon as no outstanding request can use them.
     pub(super) fn tidy(&mut self) {
         if !self.closed.is_empty() && self.voice.queue.is_empty() && self.flows.are_empty() {
             self.closed.clear();
         }
     }
 
-    /// The queues that a link sends by; `None`: it carries nothing now.
+    /// The queues by which a link sends; `None` if it cannot send at present.
     #[inline]
     pub(super) fn lane(&mut self, link: LinkId) -> Option<Lane<'_>> {
         let number = self.table.key(link)?.number;
@@ -330,7 +330,7 @@ impl VerbsLinks {
         })
     }
 
-    /// A completion of something that was sent has come; whether a pair of datagrams failed.
+    /// Handles a send completion; returns whether the datagram queue pair failed.
     #[inline]
     pub(super) fn completed(&mut self, completion: &Completion) -> bool {
         let number = completion.qp_num;
@@ -345,11 +345,11 @@ impl VerbsLinks {
             (None, true) => &mut self.voice.queue,
             (None, false) => match self.flows.queue(number) {
                 Some(queue) => queue,
-                None => return false, // of a pair that is no more
+                None => return false, // of a destroyed queue pair
             },
         };
         let known = queue.completed(completion.wr_id);
-        // (What a completion in error frees has failed, or was flushed.)
+        // A read freed by an error completion has failed or was flushed.
         while let Some((number, read)) = queue.free() {
             self.done = self.done.min(number);
             match read {
@@ -369,7 +369,7 @@ impl VerbsLinks {
         failed && link.is_none()
     }
 
-    /// The pair of datagrams has begun a new life.
+    /// The datagram queue pair was reset.
     pub(super) fn renewed(&mut self) {
         self.end_flows();
         self.voice.queue.reset();
@@ -379,7 +379,7 @@ impl VerbsLinks {
         }
     }
 
-    /// A link's connection takes nothing; `false`: it has none of its own.
+    /// Takes a link with a failing connection down; `false` if the link has no connection.
     #[cold]
     pub(super) fn failed_link(&mut self, link: LinkId, errno: Errno) -> bool {
         let row = self.table.get(link);
@@ -390,7 +390,7 @@ impl VerbsLinks {
         connected
     }
 
-    /// A connection has failed.
+    /// Takes the link of a failed connection down.
     #[cold]
     pub(super) fn failed(&mut self, number: u32, status: i32) {
         if let Some(&link) = self.by_number.get(&number) {
@@ -398,8 +398,7 @@ impl VerbsLinks {
         }
     }
 
-    /// A link's connection ends, since the peer seems to take nothing; `false`: it is young, or has
-    /// none.
+    /// Ends a link's connection whose packets seem to get lost; `false` if it is young or absent.
     #[cold]
     pub(super) fn renew(&mut self, link: LinkId) -> bool {
         let old = |row: &&Link| row.state == State::Up && row.since.elapsed() >= YOUNG;
@@ -410,7 +409,7 @@ impl VerbsLinks {
         renewed
     }
 
-    /// All connections that read something end.
+    /// Ends all connections with outstanding reads of memory.
     pub(super) fn drain(&mut self) {
         let busy = |(link, _, row): (LinkId, &VerbsAddr, &Link)| {
             let waits = row.connection.as_ref().is_some_and(|c| c.queue.waits());
@@ -422,7 +421,7 @@ impl VerbsLinks {
         }
     }
 
-    /// A link is down for good.
+    /// Takes a link down for good.
     fn down(&mut self, link: LinkId, why: DownReason) {
         let Some(to) = self.table.key(link) else {
             return;
@@ -466,7 +465,7 @@ impl VerbsLinks {
         self.make_room(0);
     }
 
-    /// The way to a peer was found, or not.
+    /// Handles the result of an address resolution.
     #[cold]
     pub(super) fn resolved(&mut self, name: WayName, found: Result<AddressHandle, Errno>) {
         let (name, flow) = name;
@@ -488,20 +487,20 @@ impl VerbsLinks {
             Err(errno) => return self.down(link, DownReason::Broken(errno)),
         }
         if self.shared.connections.is_none() {
-            return self.up(link); // of datagrams
+            return self.up(link); // a datagram link
         }
         let asked = row.peer.take();
         if self.datagrams_first > 0 {
             self.carry_datagrams(link);
             if asked.is_none() {
-                return; // until it has sent much
+                return; // until it has sent enough packets
             }
         }
         self.dial(link, asked);
     }
 
-    /// Makes a queue pair for a link that has none, and begins to join it to the peer's, which has
-    /// asked, or is asked. Without room for one the link waits.
+    /// Makes a queue pair for a link without one and begins the handshake: answers the peer's
+    /// `Ask`, or asks. Without room for a queue pair the link waits.
     fn dial(&mut self, link: LinkId, asked: Option<End>) {
         self.make_room(1);
         if self.by_number.len() >= CONNECTIONS_MAX {
@@ -514,7 +513,7 @@ impl VerbsLinks {
         }
     }
 
-    /// Makes the link's queue pair, under a name that is greater than any before.
+    /// Makes the link's queue pair, with a name greater than any before.
     fn make(&mut self, link: LinkId) -> Result<(), Errno> {
         let connections = self.shared.connections.clone().ok_or(libc::ENOTCONN)?;
         self.last_name += 1;
@@ -530,7 +529,7 @@ impl VerbsLinks {
         Ok(())
     }
 
-    /// The link waits for an answer to what it says.
+    /// Sends a handshake message and sets a state in which the link waits for the answer.
     fn set(&mut self, link: LinkId, state: State, say: Say) {
         let (Some(to), Some(row)) = (self.table.key(link), self.table.get_mut(link)) else {
             return;
@@ -543,7 +542,7 @@ impl VerbsLinks {
         self.say_on(link, &to, say);
     }
 
-    /// Joins the link to the peer's end; `false`: it cannot be, and is down.
+    /// Connects the link to the peer's end; `false` if that failed and the link is down.
     fn join(&mut self, link: LinkId, end: End) -> bool {
         let Some(to) = self.table.key(link) else {
             return false;

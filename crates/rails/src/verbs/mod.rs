@@ -1,11 +1,11 @@
-//! The verbs rails: a port of an InfiniBand or RoCE device, by libibverbs.
+//! Verbs rails: a port of an InfiniBand or RoCE device, through libibverbs.
 //!
-//! A rail has a queue pair of datagrams, which its address names, memory that packets are built in
-//! and memory that they land in, both registered once. Buffers that were sent are free when their
-//! completion has come. The ways to peers are found by a thread of their own ([`resolver`]).
+//! A rail has a datagram queue pair, which its address names, and registered memory for packets to
+//! send and receive. Send buffers are free after their completion. A separate thread makes the
+//! address handles of peers ([`resolver`]).
 //!
-//! Nothing here is reliable: the protocol above sends again what is lost, as it does over UDP.
-//! `docs/verbs.md` says what of this relies on the device.
+//! The rail assumes no reliability: the protocol above retransmits, as over UDP. `docs/verbs.md`
+//! says which parts rely on the device.
 
 mod addr;
 mod buffers;
@@ -46,7 +46,7 @@ pub struct VerbsRail {
     rx: VerbsRx,
 }
 
-/// How a rail of a kind that is named in settings transports.
+/// The transport of a kind as named in settings.
 fn transport(kind: &str) -> Option<QueueType> {
     match kind {
         "rc" => Some(QueueType::Rc),
@@ -57,8 +57,8 @@ fn transport(kind: &str) -> Option<QueueType> {
 }
 
 impl VerbsRail {
-    /// Opens the rail number `at` on a port that [`choose`] gave, of a kind by its name in settings
-    /// (rc, uc, ud); the error says what to do. The first one has the port's groups.
+    /// Opens rail number `at` on a port that [`choose`] returned, of a kind by its name in settings
+    /// (rc, uc, ud); the error says what to do. Rail 0 serves the port's groups.
     pub(crate) fn open(
         kind: &str,
         port: &str,

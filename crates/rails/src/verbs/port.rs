@@ -1,4 +1,4 @@
-//! Which ports there are, and by which of its identities a port is used.
+//! The ports of verbs devices, and the identity (GID or LID) by which a rail uses a port.
 
 use super::addr::Node;
 use crate::sys::verbs::{device_names, PortAttr, VerbsDevice};
@@ -15,18 +15,18 @@ pub(super) struct Port {
     name: String,
     pub(super) number: u8,
     pub(super) attr: PortAttr,
-    /// Its GID's place in the port's table: another one, when the GID was gone and came back.
+    /// The GID's index in the port's table; changes if the GID disappeared and returned.
     gid_index: AtomicU8,
     pub(super) gid: [u8; 16],
     pub(super) node: Node,
-    /// The GID is one of RoCE version 2.
+    /// The GID is of RoCE version 2.
     version_2: bool,
-    /// The network interface that its groups are joined on, by IP; `None`: it has none, as on
-    /// InfiniBand and RoCE version 1.
+    /// The network interface on which IP multicast groups are joined; `None` on InfiniBand and RoCE
+    /// version 1.
     pub(super) groups_on: Option<String>,
 }
 
-/// A port that there is, by the name that means it alone.
+/// A port that exists, with its unambiguous name.
 struct Found {
     name: String,
     device_name: String,
@@ -57,12 +57,12 @@ impl Found {
         identity(&self.device, &self.device_name, self.number, &self.attr)
     }
 
-    /// It carries packets, and has an address.
+    /// Returns whether the port is active and has an address.
     fn is_usable(&self) -> bool {
         self.attr.active() && self.identity().is_ok()
     }
 
-    /// A user's name means it alone.
+    /// Returns whether a name in settings denotes exactly this port.
     fn is(&self, name: &str) -> bool {
         let port = |port: &str| port.parse() == Ok(self.number);
         let with_port = name.split_once(':');
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// Its state in short, for people.
+    /// A short state for people.
     fn state(&self) -> String {
         match (self.attr.active(), self.identity()) {
             (true, Err(why)) => format!("{} up, but {why}", self.name),
@@ -85,7 +85,7 @@ impl Found {
         }
     }
 
-    /// All of it, for people.
+    /// A full description for people.
     fn describe(&self) -> String {
         let (name, device, attr) = (&self.name, &self.device, &self.attr);
         let (mtu, mbit) = (attr.mtu(), attr.bytes_per_s() / 125_000);
@@ -132,9 +132,9 @@ fn listed(ports: &[Found]) -> String {
     }
 }
 
-/// The ports that some names mean, `DEVICE:PORT`, or `DEVICE` for those of it that are usable;
-/// without names all that are. A port that is meant alone need not be usable yet. The errors are
-/// texts for people.
+/// The ports that the names denote: `DEVICE:PORT`, or `DEVICE` for its usable ports; without names,
+/// all usable ports. A port that is named alone need not be usable yet. Errors are texts for
+/// people.
 pub(crate) fn choose(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     let devices = device_names().map_err(|why| format!("verbs cannot be used: {why}"))?;
     let (mut ports, mut shut) = (Vec::new(), Vec::new());
@@ -186,12 +186,12 @@ fn no_usable(of: &str, ports: &[Found]) -> String {
     format!("no port of {of} carries packets ({})", listed(ports))
 }
 
-/// The device of a port's name.
+/// The device in a port's name.
 fn device_of(name: &str) -> &str {
     name.split_once(':').map_or(name, |(device, _)| device)
 }
 
-/// The ports of verbs devices there are, described for people; the error says why there are none.
+/// Describes all ports of verbs devices for people; the error says why there are none.
 pub fn verbs_ports() -> Result<Vec<String>, String> {
     let mut ports = Vec::new();
     for name in device_names()? {
@@ -206,7 +206,7 @@ pub fn verbs_ports() -> Result<Vec<String>, String> {
     }
 }
 
-/// Why a port that [`choose`] gave would not carry now, for people.
+/// The reason, for people, why a port that [`choose`] returned cannot carry packets at present.
 pub(crate) fn complaint(name: &str) -> Option<String> {
     match Port::open(name) {
         Ok(port) if port.attr.active() => None,
@@ -215,19 +215,19 @@ pub(crate) fn complaint(name: &str) -> Option<String> {
     }
 }
 
-/// The identity of a port, beside the one that it had.
+/// The identity of a port compared with its identity at opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Itself {
-    /// It is what it was.
+    /// Unchanged.
     AsBefore,
-    /// Its GID is at another place in the port's table.
+    /// The GID has another index in the port's table.
     Moved,
-    /// It is another one, or has none.
+    /// The identity changed or disappeared.
     Gone,
 }
 
 impl Port {
-    /// Opens the port of a name that [`choose`] gave; the error says what to do.
+    /// Opens a port by a name that [`choose`] returned; the error says what to do.
     pub(super) fn open(name: &str) -> Result<Port, String> {
         let (name, number) = match name.split_once(':') {
             Some((device, port)) => (device.to_owned(), port.parse().unwrap_or(0)),
@@ -255,12 +255,12 @@ impl Port {
         })
     }
 
-    /// The place of its GID in the port's table.
+    /// The GID's index in the port's table.
     pub(super) fn gid_index(&self) -> u8 {
         self.gid_index.load(Relaxed)
     }
 
-    /// Looks whether the port is still the one that its address names.
+    /// Compares the port's identity with the one in its address.
     pub(super) fn look(&self) -> Itself {
         let (device, number) = (&self.device, self.number);
         if let Node::Lid { prefix, lid, pkey } = self.node {
@@ -274,8 +274,8 @@ impl Port {
                 false => Itself::Gone,
             };
         }
-        // The kernel keeps the place of a GID that is gone as long as something names it, so that
-        // one that comes back has another.
+        // The kernel keeps the table entry of a removed GID while a handle or queue pair uses it,
+        // so a GID that returns gets another index.
         let is_it = |index: &u8| {
             device.gid(number, *index) == Some(self.gid)
                 && is_version_2(&self.name, number, *index) == self.version_2
@@ -295,7 +295,7 @@ impl Port {
 
 type Identity = (u8, [u8; 16], Node);
 
-/// The identity of a port; the error says what it lacks.
+/// The identity of a port; the error says what is missing.
 fn identity(
     device: &VerbsDevice,
     name: &str,
@@ -308,7 +308,7 @@ fn identity(
     }
 }
 
-/// The identity of a port of InfiniBand: its LID.
+/// The identity of an InfiniBand port: its LID.
 fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identity, String> {
     let gid = device.gid(port, 0).ok_or("the port has no GID")?;
     let pkey = device.pkey(port, 0).ok_or("the port has no P_Key")?;
@@ -327,8 +327,8 @@ fn infiniband(device: &VerbsDevice, port: u8, attr: &PortAttr) -> Result<Identit
     Ok((0, gid, node))
 }
 
-/// The best GID of a port of RoCE: version 2 before 1, as routers and load balancing know it, and
-/// IPv4 first, as its subnet is known.
+/// The best GID of a RoCE port: version 2 before 1, because routers and ECMP handle it, and IPv4
+/// first, because its subnet is known.
 fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<Identity, String> {
     let mut best: Option<(u8, u8, [u8; 16])> = None;
     for index in 0..table_len(attr) {
@@ -351,7 +351,7 @@ fn roce(device: &VerbsDevice, name: &str, port: u8, attr: &PortAttr) -> Result<I
     Ok((index, gid, node))
 }
 
-/// Places in a port's table of GIDs, as far as they are looked at.
+/// The number of GID table entries that are examined.
 fn table_len(attr: &PortAttr) -> u8 {
     u8::try_from(attr.gid_tbl_len).unwrap_or(u8::MAX)
 }
@@ -365,7 +365,7 @@ fn rank(gid: &[u8; 16], version_2: bool) -> u8 {
     address + if version_2 { 0 } else { 4 }
 }
 
-/// An entry is of RoCE version 2, as far as the kernel says so.
+/// Returns whether the kernel reports the entry as RoCE version 2.
 fn is_version_2(device: &str, port: u8, index: u8) -> bool {
     let path = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/types/{index}");
     std::fs::read_to_string(path).is_ok_and(|kind| kind.trim() == "RoCE v2")
@@ -378,7 +378,7 @@ fn interface_of(device: &str, port: u8, index: u8) -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Bits of the subnet of a local address; 32 when no interface has it.
+/// Prefix length of a local address; 32 if no interface has the address.
 fn prefix_len(ip: Ipv4Addr) -> u8 {
     let all = interfaces().unwrap_or_default();
     let mut addresses = all.iter().flat_map(|interface| &interface.addrs);

@@ -1,5 +1,5 @@
-//! Finds the ways to peers, on a thread of its own: over Ethernet the kernel asks for the address
-//! of a card and waits up to a second for an answer that a dead host does not give.
+//! Makes address handles of peers on a separate thread: over Ethernet the kernel resolves the MAC
+//! address and waits up to a second for the answer of a host that may be dead.
 
 use super::shared::{Notice, Shared, WayName};
 use crate::sys::verbs::{AddressHandle, Path};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A question: the name that the answer bears, and the path.
+/// A request: the name to return with the answer, and the path.
 type Question = (WayName, Path);
 
-/// The thread, begun when it is first asked.
+/// The thread, started at the first request.
 pub(super) struct Resolver {
     shared: Arc<Shared>,
     thread: Option<(Sender<Question>, JoinHandle<()>)>,
@@ -22,7 +22,7 @@ impl Resolver {
         Resolver { shared, thread }
     }
 
-    /// Finds the way to a peer; a notice with this name tells of it.
+    /// Requests the address handle of a peer; a notice with this name brings the result.
     pub(super) fn ask(&mut self, name: WayName, path: Path) {
         if self.thread.is_none() {
             self.begin();
@@ -32,7 +32,7 @@ impl Resolver {
             .as_ref()
             .map(|(sender, _)| sender.send((name, path)));
         if !matches!(asked, Some(Ok(()))) {
-            answer(&self.shared, name, &path); // without a thread: here
+            answer(&self.shared, name, &path); // no thread: resolve here
         }
     }
 
@@ -58,7 +58,7 @@ impl Drop for Resolver {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            // Its code may be unloaded after this.
+            // The library may be unloaded after this.
             let _ = thread.join();
         }
     }

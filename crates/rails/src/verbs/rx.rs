@@ -10,29 +10,28 @@ use marline_wire::RailAddr;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 
-/// Completions that are taken at once.
+/// Completions per poll.
 const COMPLETIONS: usize = 32;
-/// Slots that are free before they are posted: each post costs the bell of a device, or a system
-/// call.
+/// Free slots before a post: each post costs a doorbell or a system call.
 const POST_MIN: usize = 16;
-/// Once in so many looks where nothing is expected, the device is asked for events: a system call.
+/// Polls for rare packets per check for asynchronous device events, which is a system call.
 const EVENTS_EVERY: u32 = 64;
-/// Slots begin at multiples of this.
+/// Alignment of slots in bytes.
 const ALIGN: usize = 64;
-/// Bits of a name that are the slot's; the others are the life of the pair of datagrams.
+/// Bits of a name (`wr_id`) for the slot; the others hold the life of the datagram queue pair.
 const SLOT_BITS: u32 = 32;
-/// In place of a life: the slot is of the connections'.
+/// Instead of a life: the slot belongs to the connections' receive queue.
 const CONNECTED: u64 = u32::MAX as u64;
 
 /// Receiving half of a [`super::VerbsRail`].
 pub struct VerbsRx {
-    // What is posted goes before its memory.
+    // Drop order: posted receives before their memory.
     receives: Receives,
-    /// Those of connections.
+    /// Receives of connections.
     connected: Option<Receives>,
-    /// Connections break with the first thing that fails.
+    /// The connections are reliable and break at the first error.
     reliable: bool,
-    /// Writes on unreliable ones.
+    /// Landed writes on unreliable connections.
     landed: Landed,
     shared: Arc<Shared>,
     life: u32,
@@ -73,7 +72,7 @@ impl VerbsRx {
         Ok(rx)
     }
 
-    /// Posts the slots of connections that are ours.
+    /// Posts the free receive slots of connections.
     fn post_connected(&mut self) -> Result<(), i32> {
         match (&mut self.connected, &self.shared.connections) {
             (Some(receives), Some(connections)) => {
@@ -84,7 +83,7 @@ impl VerbsRx {
         }
     }
 
-    /// Posts the slots that are ours.
+    /// Posts the free receive slots of datagrams.
     fn post(&mut self) -> Result<(), i32> {
         let _posting = self.shared.posting();
         let life = self.shared.life.load(Acquire);
@@ -110,7 +109,7 @@ impl VerbsRx {
                 life if life == u64::from(self.life) => {
                     count += self.take_datagram(&completion, sink);
                 }
-                _ => {} // its slot is posted anew
+                _ => {} // its slot is posted again
             }
         }
         let renewed = self.life != self.shared.life.load(Acquire);
@@ -119,7 +118,7 @@ impl VerbsRx {
         }
         let connected = self.connected.as_ref();
         if connected.is_some_and(|slots| slots.idle() >= POST_MIN) {
-            let _ = self.post_connected(); // tried again with the next packet
+            let _ = self.post_connected(); // retried with the next packet
         }
         count
     }
@@ -131,7 +130,7 @@ impl VerbsRx {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
         if completion.status != 0 {
-            // The slot stays with the pair, until the pair begins a new life.
+            // The slot stays posted until the queue pair begins a new life.
             self.shared.note(Notice::Failed(self.life));
             return 0;
         }
@@ -168,7 +167,7 @@ impl VerbsRx {
             return 0;
         };
         let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
-        // The bytes of a write are elsewhere.
+        // A write's bytes are in its destination, not in the slot.
         let beside = failed || completion.is_of_write();
         let len = if beside {
             0
@@ -192,7 +191,7 @@ impl VerbsRx {
             false => hand(bytes, sink),
         };
         receives.give_back(slot);
-        // An unreliable connection goes on after a packet of which a part is missing.
+        // An unreliable connection survives a packet with a missing part.
         let broken = failed && (self.reliable || completion.status == Completion::FLUSHED);
         if broken {
             self.shared
@@ -201,7 +200,7 @@ impl VerbsRx {
         count
     }
 
-    /// Takes what the device tells of by itself.
+    /// Takes asynchronous events of the device.
     fn events(&mut self) {
         while let Some((event, name)) = self.shared.port.device.event() {
             self.shared.note(Notice::Event(event, name));
@@ -209,7 +208,7 @@ impl VerbsRx {
     }
 }
 
-/// Hands a packet on.
+/// Hands a packet to `sink`.
 #[inline]
 fn hand(bytes: &[u8], sink: &mut dyn FnMut(Received<'_>)) -> usize {
     sink(Received {

@@ -1,9 +1,9 @@
-//! One send queue: how much room it has, and what its completions free.
+//! Accounting of one send queue: its room, and the memory that its completions free.
 //!
-//! Only some requests have a completion: the last one that reads a buffer, and else one now and
-//! then. A queue works in order, so each completion speaks for all requests before it. The name of
-//! a request is how many were posted up to it, under the life of its queue pair, since completions
-//! of an earlier life may still come.
+//! Only some requests are signalled: the last one that reads a buffer, and otherwise one now and
+//! then. A queue completes in order, so a completion covers all earlier requests. A request's name
+//! (`wr_id`) is the count of requests posted so far, tagged with the life of the queue pair, since
+//! completions of an earlier life may still arrive.
 
 use crate::tx_buf::BufId;
 use std::collections::VecDeque;
@@ -11,16 +11,16 @@ use std::collections::VecDeque;
 /// Bits of a name that count requests.
 const COUNT_BITS: u32 = 48;
 
-/// Something that a request reads.
+/// Memory that a request reads or, for `Peer`, fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Read {
-    /// A buffer of ours.
+    /// A buffer of the rail.
     Buffer(BufId),
-    /// Memory of a user, by the name of the write.
+    /// Application memory, by the write's token.
     Write(u64),
-    /// A copy of such memory, by a number.
+    /// A copy of application memory, by a number.
     Copy(u64),
-    /// Memory of the peer, by the name of the read.
+    /// Peer memory, by the read's token.
     Peer(u64),
 }
 
@@ -28,19 +28,19 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct SendQueue {
     depth: u64,
-    /// Requests of which one has a completion at least.
+    /// At least one of this many requests is signalled.
     tell_after: u64,
     life: u16,
     posted: u64,
     done: u64,
-    /// The last request that will have a completion.
+    /// The last signalled request.
     told: u64,
-    /// Things that requests read: the request, and how many were given before.
+    /// Memory in use: the request that uses it, and the rail's post count before it.
     reads: VecDeque<(u64, u64, Read)>,
 }
 
 impl SendQueue {
-    /// An empty queue with room for so many requests, in a life of its pair.
+    /// An empty queue of this depth, in a life of its queue pair.
     pub(super) fn new(depth: u32, life: u16) -> SendQueue {
         SendQueue {
             depth: depth.into(),
@@ -53,8 +53,8 @@ impl SendQueue {
         }
     }
 
-    /// The last request of each chain has a completion: the queue is known to be empty soon after
-    /// the last chain of all.
+    /// Signals the last request of each chain, so that the queue is known to be empty soon after
+    /// the last chain.
     pub(super) fn telling_each(self) -> SendQueue {
         SendQueue {
             tell_after: 1,
@@ -62,44 +62,44 @@ impl SendQueue {
         }
     }
 
-    /// Requests that there is room for.
+    /// Number of requests that can be posted.
     #[inline]
     pub(super) fn room(&self) -> usize {
         (self.depth - (self.posted - self.done)) as usize
     }
 
-    /// All that was posted is over, as far as completions tell.
+    /// Returns whether completions have covered all requests.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.posted == self.done
     }
 
-    /// Completions are to come.
+    /// Returns whether a completion is outstanding.
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.told > self.done
     }
 
-    /// The last request has a completion, or has had it.
+    /// Returns whether the last request is signalled.
     pub(super) fn is_told(&self) -> bool {
         self.told == self.posted
     }
 
-    /// The name of the last of `count` requests that are posted next.
+    /// The name of the last of the next `count` requests.
     #[inline]
     pub(super) fn name(&self, count: usize) -> u64 {
         u64::from(self.life) << COUNT_BITS | (self.posted + count as u64)
     }
 
-    /// The last of `count` requests wants a completion although it frees nothing: else the queue
-    /// would fill without any.
+    /// Returns whether the last of the next `count` requests must be signalled although it frees
+    /// nothing; otherwise the queue would fill up without completions.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
         self.posted + count as u64 - self.told >= self.tell_after
     }
 
-    /// Notes that `count` requests were posted, which read `reads`; the last of them has a
-    /// completion, or not. The rail had given its device `before` things.
+    /// Records `count` posted requests that use `reads`; `told` if the last one is signalled.
+    /// `before` is the rail's post count so far.
     #[inline]
     pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read], before: u64) {
         self.posted += count as u64;
@@ -111,7 +111,7 @@ impl SendQueue {
             .extend((before..).zip(reads).map(|(n, read)| (at, n, *read)));
     }
 
-    /// A completion has come; `false`: of no request that was posted in this life.
+    /// Handles a completion; `false` if its request was not posted in this life.
     #[inline]
     pub(super) fn completed(&mut self, name: u64) -> bool {
         let count = name & ((1 << COUNT_BITS) - 1);
@@ -123,7 +123,7 @@ impl SendQueue {
         known
     }
 
-    /// The next thing that is not read any more, and how many the rail had given before it.
+    /// The next memory that is no longer in use, and the rail's post count before it.
     #[inline]
     pub(super) fn free(&mut self) -> Option<(u64, Read)> {
         let (at, number, read) = *self.reads.front()?;
@@ -133,8 +133,8 @@ impl SendQueue {
         })
     }
 
-    /// The queue pair was reset, and reads nothing of what was posted: [`Self::free`] gives all of
-    /// it.
+    /// Records the reset of the queue pair, which ends all requests: [`Self::free`] then returns
+    /// all memory.
     pub(super) fn reset(&mut self) {
         self.life = self.life.wrapping_add(1);
         self.done = self.posted;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completion_speaks_for_all_before_it() {
+    fn a_completion_covers_all_earlier_requests() {
         let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
         queue.posted(2, true, &[read(0)], 7);

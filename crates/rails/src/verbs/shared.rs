@@ -1,4 +1,4 @@
-//! The state that both halves share: the port, its queues, and news for the sending half.
+//! The state that both halves share: the port, its queues, and notices for the sending half.
 
 use super::addr::VerbsAddr;
 use super::greeting::Greeting;
@@ -13,70 +13,70 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The Q_Key of all datagrams: whoever sends without it is not heard. (The highest bit is clear, as
-/// such keys are for the kernel alone.)
+/// The Q_Key of all datagrams: adapters drop datagrams without it. (Its highest bit is clear, since
+/// Q_Keys with that bit are reserved for privileged users.)
 pub(super) const QKEY: u32 = 0x4d41_524c;
-/// Bytes before each datagram that comes: room for its global route.
+/// Bytes before each received datagram: room for the GRH.
 pub(super) const ROUTE_LEN: usize = 40;
-/// Sends that may be posted: several of the largest batches.
+/// Depth of the datagram send queue: several of the largest batches.
 pub(super) const SENDS: u32 = 1024;
-/// Other flows of datagrams.
+/// Number of additional datagram flows (ECMP).
 pub(super) const FLOWS: usize = 3;
-/// Sends that may be posted to the pair of one.
+/// Depth of the send queue of one flow.
 pub(super) const FLOW_SENDS: u32 = 128;
-/// Datagrams that may wait to be received.
+/// Depth of the receive queue for datagrams.
 pub(super) const RECEIVES: u32 = 2048;
-/// The same, where they are greetings and packets of groups.
+/// Depth of the receive queue for datagrams if those are only handshakes and multicast.
 pub(super) const GREETING_SLOTS: u32 = 256;
-/// Bytes of a datagram that its request holds itself, if the device can: a lone short message.
+/// Bytes of an inline datagram, if the device supports it: a single short message.
 const INLINE: u32 = 256;
 
-/// Bytes for packets that may wait to be received from connections.
+/// Bytes of receive buffers for connections.
 const CONNECTED_BYTES: usize = 8 << 20;
-/// Receives for them at most: immediates take one, too.
+/// Maximum of receives for connections; an immediate consumes one, too.
 const CONNECTED_RECEIVES: u32 = 2048;
-/// Largest packet of a reliable connection: each that waits to be received takes as much.
+/// Largest packet of a reliable connection: each receive buffer has this size.
 const CONNECTED_MAX: usize = 16 * 1024;
-/// Largest packet of an unreliable one, unless the MTU is larger.
+/// Largest packet of an unreliable connection, unless the MTU is larger.
 const UNRELIABLE_MAX: usize = 8 * 1024;
-/// Completions of sends that may wait: of all connections when all fail at once.
+/// Depth of the send completion queue: all connections may fail at once.
 const SEND_COMPLETIONS: u32 = 32_000;
 
 /// Settings of verbs rails.
 #[derive(Clone, Debug, Default)]
 pub struct VerbsConfig {
-    /// Connections of a rail beyond which those that were sent on least lately rest; 0: 150.
+    /// Connections of a rail beyond which idle eviction begins; 0: 150.
     pub connections_max: usize,
-    /// Packets that leave on a link as datagrams before it gets a connection; 0: it has one from
-    /// the start.
+    /// Packets that a link sends as datagrams before it gets a connection; 0: a link has a
+    /// connection from the start.
     pub datagrams_first: u32,
-    /// Silence that breaks no reliable connection; 0: half a second breaks it.
+    /// Silence in ms that must not break a reliable connection; with 0 half a second breaks it.
     pub patience_ms: u32,
-    /// Copies what it writes into registered buffers first, instead of registering it.
+    /// Writes leave from registered bounce buffers instead of registered application memory.
     pub staged: bool,
 }
 
-/// The name of a link, and the flow, if another one is meant.
+/// The name of a link, and the index of an additional flow.
 pub(super) type WayName = (u64, Option<usize>);
 
-/// News for the sending half.
+/// Notices for the sending half.
 pub(super) enum Notice {
-    /// The device tells of something by itself, which has a name.
+    /// An asynchronous event of the device, and its name.
     Event(VerbsEvent, &'static str),
-    /// The pair of datagrams has failed, in this life of it.
+    /// The datagram queue pair failed in this life (see [`Shared::life`]).
     Failed(u32),
-    /// A connection has failed: its queue pair, and the status of the completion.
+    /// A connection failed: its queue pair number and the completion's status.
     Broken(u32, i32),
-    /// A peer says something of a link.
+    /// A peer sent a handshake message.
     Heard(Greeting),
-    /// The way to a peer was found, or not, by the name that was given with the question.
+    /// The result of an address resolution, by the name given in the request.
     Resolved(WayName, Result<AddressHandle, Errno>),
 }
 
-/// Queues that the connections of a rail share.
+/// Queues that all connections of a rail share.
 pub(super) struct Connections {
     pub(super) receives: Arc<ReceiveQueue>,
-    /// Receives in it, and the bytes of each: the largest packet.
+    /// Number of receives, and bytes of each: the largest packet.
     pub(super) slots: usize,
     pub(super) slot_len: usize,
 }
@@ -85,7 +85,7 @@ impl Connections {
     fn new(domain: &Arc<Domain>, port: &Port, kind: QueueType) -> Result<Connections, Errno> {
         let slot_len = match kind {
             QueueType::Rc => CONNECTED_MAX,
-            // All of a packet is lost with any of its parts, so these are fewer.
+            // A packet is lost if any of its parts is, so its length is smaller.
             QueueType::Uc | QueueType::Ud => UNRELIABLE_MAX.max(port.attr.mtu()),
         };
         let slots = ((CONNECTED_BYTES / slot_len) as u32).min(CONNECTED_RECEIVES);
@@ -97,30 +97,30 @@ impl Connections {
     }
 }
 
-/// The state of both halves.
+/// The state that both halves share.
 pub(super) struct Shared {
-    /// The pair of datagrams. It goes before what it is made of.
+    /// The datagram queue pair; dropped before the objects it uses.
     pub(super) datagrams: QueuePair,
-    /// `None`: the rail is one of datagrams.
+    /// `None`: the rail has no connections.
     pub(super) connections: Option<Arc<Connections>>,
     pub(super) send_queue: Arc<CompletionQueue>,
     pub(super) receive_queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
     pub(super) domain: Arc<Domain>,
     pub(super) port: Port,
-    /// The descriptors that the receiving half sleeps on.
+    /// The descriptors on which the receiving half sleeps.
     pub(super) epoll: Epoll,
-    /// Which life of the pair of datagrams it is: each reset begins one.
+    /// Counts the lives of the datagram queue pair: each reset begins one.
     pub(super) life: AtomicU32,
-    /// Held while receives are posted, and while a new life begins.
+    /// Held while receives are posted and while a new life begins.
     posting: Mutex<()>,
-    /// Wakes the receiving half: the near end is written to, the far end is in the set.
+    /// Wakes the receiving half: the near end is written, the far end is in `epoll`.
     wake: (UnixDatagram, UnixDatagram),
     notices: Mutex<Vec<Notice>>,
     noted: AtomicBool,
 }
 
-/// The step that failed, and how.
+/// The step that failed, and its errno.
 pub(super) type Failure = (&'static str, Errno);
 
 impl Shared {
@@ -182,7 +182,7 @@ impl Shared {
         })
     }
 
-    /// Where the rail is reached.
+    /// The rail's address.
     pub(super) fn address(&self) -> VerbsAddr {
         VerbsAddr {
             node: self.port.node,
@@ -190,13 +190,13 @@ impl Shared {
         }
     }
 
-    /// For as long as receives are posted.
+    /// The lock to hold while receives are posted.
     pub(super) fn posting(&self) -> MutexGuard<'_, ()> {
         lock(&self.posting)
     }
 
-    /// Begins a new life of the pair of datagrams: nothing that was posted is read or written any
-    /// more when this returns.
+    /// Resets the datagram queue pair and begins a new life of it: after the return no previously
+    /// posted request reads or writes memory.
     #[cold]
     pub(super) fn renew(&self) -> Result<(), Errno> {
         let _posting = self.posting();
@@ -212,20 +212,20 @@ impl Shared {
         self.noted.store(true, Release);
     }
 
-    /// The same, for whoever sleeps.
+    /// Adds a notice, and wakes a sleeping receiving half.
     #[cold]
     pub(super) fn note_and_wake(&self, notice: Notice) {
         self.note(notice);
         let _ = self.wake.0.send(&[0]); // full: it is awake soon
     }
 
-    /// Takes what woke the receiving half.
+    /// Consumes the wake-ups of the receiving half.
     pub(super) fn awake(&self) {
         let mut byte = [0];
         while self.wake.1.recv(&mut byte).is_ok() {}
     }
 
-    /// News, if there are any.
+    /// The pending notices, if there are any.
     #[inline]
     pub(super) fn take_notices(&self) -> Option<Vec<Notice>> {
         (self.noted.load(Acquire)).then(|| self.take_all())

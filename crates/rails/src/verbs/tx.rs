@@ -27,13 +27,13 @@ use marline_wire::{RailAddr, RailWrites};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Buffers that packets are built in, or that the device reads.
+/// Number of buffers for packets, lent or in flight.
 const BUFFERS: u32 = 16;
-/// Most packets in one send, and most requests that are posted at once.
+/// Most packets in one send, and most requests in one post.
 const BATCH_MAX: usize = 64;
-/// A rail sends nothing in parts after so many connections were silent.
+/// Silent connections after which the rail sends nothing longer than one MTU.
 const SILENCES_MAX: u32 = 2;
-/// Completions that are taken at once.
+/// Completions per poll.
 const COMPLETIONS: usize = 32;
 
 const _: () = assert!(BATCH_MAX <= CONNECTION_SENDS as usize && PIECES_MAX < BATCH_MAX);
@@ -41,7 +41,7 @@ const _: () = assert!(CONNECTION_SENDS as usize <= immediate::WRITES_MAX + 1);
 
 /// Sending half of a [`super::VerbsRail`].
 pub struct VerbsTx {
-    // In this order: what is posted goes before the memory that it reads.
+    // Drop order: queue pairs before the memory that their requests read.
     links: VerbsLinks,
     groups: OwnGroups,
     buffers: SendBuffers,
@@ -51,26 +51,26 @@ pub struct VerbsTx {
     chain: Sends,
     /// Writes leave from bounce buffers.
     staged: bool,
-    /// Connections that were made anew because they were silent.
+    /// Connections that were renewed because of silence.
     silences: u32,
-    /// The port carries packets, as far as was said.
+    /// The port state as last reported.
     up: bool,
-    /// The device is unusable for good.
+    /// The device failed fatally.
     dead: bool,
 }
 
-/// The fate of a chain of requests.
+/// The outcome of posting a chain of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Posted {
-    /// The device has them, and reads what they name.
+    /// Posted; the device reads the memory named by the requests.
     Taken,
     /// The link is not up.
     Lost,
-    /// The link has no connection now, and holds what is sent.
+    /// The link has no connection at present and holds sends.
     Waits,
     /// There is no room.
     NoRoom,
-    /// The queue pair takes nothing.
+    /// The queue pair rejects requests.
     Failed(Errno),
 }
 
@@ -107,12 +107,12 @@ fn post(
         Ok(()) => (count, told),
         Err((0, libc::ENOMEM | libc::EAGAIN)) => return Posted::NoRoom,
         Err((0, errno)) => return Posted::Failed(errno),
-        // A read of which a part is missing must not be taken for whole.
+        // An RDMA read with a missing part must not count as complete.
         Err((posted, errno)) if matches!(reads, [Read::Peer(_)]) => {
             queue.posted(posted, false, &[], 0);
             return Posted::Failed(errno);
         }
-        // The rest is lost; what these read is freed by a later completion.
+        // The unposted rest is lost; a later completion frees its memory.
         Err((posted, _)) => (posted, false),
     };
     queue.posted(posted, told, reads, given);
@@ -147,7 +147,7 @@ impl VerbsTx {
         Ok(tx)
     }
 
-    /// Largest packet.
+    /// Largest packet in bytes.
     fn packet_max(&self) -> usize {
         let mtu = self.shared.port.attr.mtu();
         match &self.shared.connections {
@@ -157,13 +157,14 @@ impl VerbsTx {
         }
     }
 
-    /// Nothing leaves in more than one part. (A peer that is not scheduled is silent, too.)
+    /// Returns whether all packets and writes are limited to one MTU. (A descheduled peer is
+    /// silent, too.)
     #[inline]
     fn cuts(&self) -> bool {
         self.silences >= SILENCES_MAX
     }
 
-    /// A packet is longer than what is sent in one part.
+    /// `TooBig` if a packet exceeds one MTU while that limit applies.
     #[inline]
     fn too_big(&self, len: usize) -> Option<SendOutcome> {
         if !self.cuts() {
@@ -173,7 +174,7 @@ impl VerbsTx {
         (len > mtu).then_some(SendOutcome::TooBig(mtu))
     }
 
-    /// Takes completions of what was sent, and frees what it read.
+    /// Polls send completions and frees the memory of completed requests.
     fn reap(&mut self) {
         let mut completions = [Completion::default(); COMPLETIONS];
         let mut failed = false;
@@ -194,7 +195,7 @@ impl VerbsTx {
         }
     }
 
-    /// Frees what is not read any more.
+    /// Releases the memory that completed requests used.
     #[inline]
     fn free(&mut self) {
         while let Some(read) = self.links.over.pop() {
@@ -211,7 +212,7 @@ impl VerbsTx {
         self.links.tidy();
     }
 
-    /// Begins a new life of the pair of datagrams, which reads nothing of what was posted.
+    /// Resets the datagram queue pair; requests posted before then read no memory.
     #[cold]
     fn renew(&mut self) {
         match self.shared.renew() {
@@ -230,7 +231,7 @@ impl VerbsTx {
         self.links.events.push_back(RailEvent::Fault(fault));
     }
 
-    /// Posts requests, after a look for room if there is none.
+    /// Posts requests; polls completions first if there is no room.
     #[inline]
     fn post(
         &mut self,
@@ -260,7 +261,7 @@ impl VerbsTx {
         match self.links.failed_link(link, errno) {
             true => {
                 self.free();
-                Posted::Lost // with its connection
+                Posted::Lost // the connection ended
             }
             false => {
                 self.renew();
@@ -269,7 +270,7 @@ impl VerbsTx {
         }
     }
 
-    /// Sends one packet whose bytes the request itself holds.
+    /// Sends one inline packet.
     #[inline]
     fn send_inline(&mut self, link: LinkId, address: u64, len: usize) -> Posted {
         let request = Request {
@@ -303,7 +304,7 @@ impl VerbsTx {
         }
     }
 
-    /// Sends a copy of a batch, if the link has a connection.
+    /// Copies a batch and sends it, if the link has a connection.
     fn send_now(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Posted {
         if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
             return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
@@ -320,7 +321,8 @@ impl VerbsTx {
         posted
     }
 
-    /// The fate of a lent buffer: the borrower's (`Busy`), the device's (`read`), or free.
+    /// The outcome of sending a lent buffer: it stays lent (`Busy`), is in flight (`read`), or
+    /// free.
     #[inline]
     fn gave(
         &mut self,
@@ -354,7 +356,7 @@ impl VerbsTx {
         held
     }
 
-    /// Holds something for a link without a connection.
+    /// Holds a send for a link without a connection.
     #[cold]
     fn hold(&mut self, link: LinkId, waiting: impl FnOnce() -> Waiting) -> SendOutcome {
         let held = self.links.hold(link, waiting);
@@ -365,7 +367,7 @@ impl VerbsTx {
         }
     }
 
-    /// Sends what links held that have connections now.
+    /// Sends held packets and writes of links that have connections again.
     #[cold]
     fn send_held(&mut self) {
         for link in std::mem::take(&mut self.links.holding) {
@@ -382,7 +384,7 @@ impl VerbsTx {
                     };
                     match posted {
                         Posted::NoRoom | Posted::Waits => break,
-                        // A write that was lost is over.
+                        // A lost write counts as complete.
                         Posted::Taken | Posted::Lost | Posted::Failed(_) => held.pop(),
                     };
                 }
@@ -396,7 +398,7 @@ impl VerbsTx {
         self.free();
     }
 
-    /// Sends a lent buffer, which then is the borrower's (`Busy`), the device's, or free.
+    /// Sends a lent buffer, which then stays lent (`Busy`), is in flight, or free.
     fn send_lent(&mut self, link: LinkId, buffer: BufId, len: usize, segment: usize) -> Posted {
         let count = len.div_ceil(segment.max(1)).max(1);
         if count > BATCH_MAX {
@@ -558,7 +560,7 @@ impl Links for VerbsTx {
     fn works(&mut self, _: LinkId) {}
     fn silent(&mut self, _: LinkId) {}
 
-    /// Some devices take nothing on an unreliable connection that lost a part of a message.
+    /// Some devices stop delivering on an unreliable connection after losing a part of a message.
     fn reroute(&mut self, link: LinkId) -> bool {
         let renewed = self.kind == QueueType::Uc && self.links.renew(link);
         self.silences += u32::from(renewed);

@@ -1,4 +1,4 @@
-//! Says greetings, by the pair of datagrams.
+//! Sends handshake messages by the datagram queue pair.
 
 use super::addr::VerbsAddr;
 use super::connection::Connection;
@@ -9,10 +9,10 @@ use crate::sys::verbs::{AddressHandle, Operation, QueueType, Region, Sends};
 use crate::sys::Errno;
 use std::sync::Arc;
 
-/// Greetings whose bytes the device may still read.
+/// Handshake messages whose bytes the device may still read.
 const GREETINGS: usize = 256;
 
-/// One end's part of what is said of a link.
+/// The sender's state of a link for a handshake message.
 pub(super) struct Saying<'a> {
     pub(super) to: VerbsAddr,
     pub(super) handle: Option<&'a AddressHandle>,
@@ -22,13 +22,13 @@ pub(super) struct Saying<'a> {
     pub(super) peer: Option<&'a End>,
 }
 
-/// Says greetings.
+/// Sends handshake messages.
 pub(super) struct Voice {
     chain: Sends,
     greetings: Region,
     next: usize,
     kind: QueueType,
-    /// Requests that are posted to the pair of datagrams, by whomever.
+    /// The send queue of the datagram queue pair, shared with all other datagrams.
     pub(super) queue: SendQueue,
     shared: Arc<Shared>,
 }
@@ -45,7 +45,7 @@ impl Voice {
         })
     }
 
-    /// Says something once; it may be lost.
+    /// Sends a message once; it may be lost.
     pub(super) fn say(&mut self, say: Say, saying: &Saying<'_>) {
         let (Some(handle), Some(own)) = (saying.handle, saying.own) else {
             return;
@@ -74,8 +74,8 @@ impl Voice {
         }
     }
 
-    /// Posts a request to a connection whose completion says that all before it is over, unless
-    /// one is to come that does. It brings the peer a packet of no bytes.
+    /// Posts an empty signalled request on a connection, whose completion covers all earlier
+    /// requests, unless such a completion is outstanding. The peer receives a packet of no bytes.
     pub(super) fn finish(&mut self, connection: &mut Connection) {
         let queue = &mut connection.queue;
         if queue.is_told() || queue.room() == 0 {

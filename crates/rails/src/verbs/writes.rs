@@ -1,4 +1,4 @@
-//! Memory of users: what peers write into, and what writes of ours read.
+//! Application memory: destinations of peers' writes and sources of our writes.
 
 use super::send_queue::Read;
 use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
@@ -8,47 +8,47 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Pieces that a write reads where they are; of more, a copy is read.
+/// Maximum of pieces that a write reads in place; a write of more reads a copy.
 pub(super) const PIECES_MAX: usize = 16;
-/// Bytes of a read's pieces, at least; there are as many as of a write at most.
+/// Minimum bytes of a part of an RDMA read; a read has at most `PIECES_MAX` parts.
 const PULL_MIN: usize = 65_536;
 /// Bytes of a bounce buffer: the longest write that the protocol makes.
 const BOUNCE_LEN: usize = 65_536;
-/// Bounce buffers that are kept while nothing reads them.
+/// Unused bounce buffers that are retained.
 const BOUNCES_KEPT: usize = 16;
-/// Bounce buffers that there are from the beginning, for when no more memory may be registered:
-/// writes that are under way then.
+/// Bounce buffers allocated in advance, for writes when no more memory can be registered: the
+/// number of such writes in flight.
 const BOUNCES_MIN: usize = 4;
-/// Bytes of a buffer that peers write a message into, and how many there are: 16 MiB in all.
+/// Bytes of a staging buffer, and the number of them: 16 MiB in all.
 const STAGE_LEN: usize = 1 << 20;
 /// See above.
 const STAGES_MAX: usize = 16;
-/// Bits of a key that are the device's.
+/// Bits of a key that hold the device's rkey.
 const RKEY_BITS: u32 = 32;
-/// Bits above them: the place within a page at which the memory begins.
+/// Bits above them: the offset of the memory within its page.
 const START_BITS: u32 = 12;
 
-/// The memory that one write reads, open to the device until this is dropped.
+/// The source memory of one write, registered until this is dropped.
 #[derive(Default)]
 pub(super) struct Source {
     _pieces: Vec<KeyedMemory>,
     copied: Option<Region>,
-    /// Why the memory itself could not be registered.
+    /// The errno if the memory itself could not be registered.
     refused: Option<Errno>,
 }
 
-/// Requests of one write, in order.
+/// The requests of one write, in order.
 pub(super) type Requests = Vec<(Request, Operation)>;
 
-/// The memory that a write reads, and its requests.
+/// The source memory of a write, and its requests.
 pub(super) type Opened = (Source, Requests);
 
-/// Where the addresses of memory under a key begin.
+/// The start address of the memory under a key.
 fn start_of(key: u64) -> u64 {
     key >> RKEY_BITS & ((1 << START_BITS) - 1)
 }
 
-/// Where a write to a place under a key goes.
+/// The RDMA write operation for an offset under a key.
 fn place(key: u64, offset: u64) -> Operation {
     Operation::Write {
         address: start_of(key) + offset,
@@ -57,30 +57,30 @@ fn place(key: u64, offset: u64) -> Operation {
     }
 }
 
-/// Memory of users.
+/// Registered application memory and its substitutes.
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
     offered: HashMap<u64, KeyedMemory>,
-    /// Memory that our own writes read, in pieces.
+    /// Source memory of our own writes, in pieces.
     lent: HashMap<u64, Vec<KeyedMemory>>,
-    /// Buffers that messages are written into, by their keys, and those that none is.
+    /// Staging buffers in use, by key, and unused ones.
     staged: HashMap<u64, Region>,
     stages: Vec<Region>,
     sources: HashMap<Read, Source>,
-    /// Registered buffers that nothing reads now.
+    /// Unused bounce buffers.
     bounces: Vec<Region>,
-    /// Events of memory of users, to be told.
+    /// Pending events.
     events: Vec<RailEvent>,
-    /// Copies so far.
+    /// Copies made so far.
     copies: u64,
-    /// Keys so far: none is given twice.
+    /// Keys issued so far: keys are unique.
     count: u64,
-    /// Calls with immediates so far, from where the clock stood.
+    /// Number of writes with immediates so far, starting from the clock.
     call: u32,
 }
 
 impl Writes {
-    /// With bounce buffers, if the rail writes at all.
+    /// Allocates bounce buffers if the rail writes at all.
     pub(super) fn new(domain: &Arc<Domain>, writes: bool) -> Result<Writes, Errno> {
         let bounces =
             (0..BOUNCES_MIN * usize::from(writes)).map(|_| Region::new(domain, BOUNCE_LEN));
@@ -100,7 +100,7 @@ impl Writes {
         })
     }
 
-    /// Notes that memory of users was registered, or was not.
+    /// Records the result of a registration as an event.
     fn taken(&mut self, registered: Result<KeyedMemory, Errno>) -> Option<KeyedMemory> {
         self.events.push(match registered {
             Ok(_) => RailEvent::Registered,
@@ -109,13 +109,13 @@ impl Writes {
         registered.ok()
     }
 
-    /// Takes what is to be told.
+    /// Takes the pending events.
     pub(super) fn events(&mut self) -> impl Iterator<Item = RailEvent> + '_ {
         self.events.drain(..)
     }
 
-    /// Opens memory to our own writes: the key for these, under which there is nothing if it cannot
-    /// be registered.
+    /// Registers the source memory of later writes and returns their key. If registration fails,
+    /// the key names nothing.
     pub(super) fn lend(&mut self, domain: &Arc<Domain>, pieces: &[Piece]) -> u64 {
         let open =
             |piece: &Piece| self.taken(KeyedMemory::to_be_read(domain, piece.base, piece.len));
@@ -128,14 +128,14 @@ impl Writes {
         key
     }
 
-    /// The device's key of a piece that lies in memory which is open under a key.
+    /// The lkey of a piece within memory registered under `source`.
     fn lent(&self, source: Option<u64>, piece: &Piece) -> Option<u32> {
         let mut lent = self.lent.get(&source?)?.iter();
         let around = lent.find(|memory| memory.holds(piece.base as u64, piece.len));
         around.map(KeyedMemory::lkey)
     }
 
-    /// Opens memory to writes: the key for peers.
+    /// Registers memory for peers' writes: the key for peers.
     pub(super) fn register(
         &mut self,
         domain: &Arc<Domain>,
@@ -148,7 +148,7 @@ impl Writes {
         Some(key)
     }
 
-    /// Opens memory to reads: the key for peers.
+    /// Registers memory for peers' reads: the key for peers.
     pub(super) fn offer(
         &mut self,
         domain: &Arc<Domain>,
@@ -161,7 +161,7 @@ impl Writes {
         Some(key)
     }
 
-    /// Opens a buffer to writes of a message: the key for peers.
+    /// Takes a staging buffer for the write of a message: the key for peers.
     pub(super) fn stage(&mut self, domain: &Arc<Domain>, len: usize) -> Option<u64> {
         if len > STAGE_LEN || self.staged.len() >= STAGES_MAX {
             return None;
@@ -175,7 +175,7 @@ impl Writes {
         Some(key)
     }
 
-    /// Bytes that were written into such a buffer.
+    /// Bytes of a staging buffer.
     pub(super) fn staged_bytes(&self, key: u64, offset: u64, len: usize) -> Option<&[u8]> {
         let region = self.staged.get(&key)?;
         let fits = offset <= region.len() as u64 && len as u64 <= region.len() as u64 - offset;
@@ -188,7 +188,7 @@ impl Writes {
         place << RKEY_BITS | u64::from(rkey)
     }
 
-    /// Nothing lands in a user's memory under a key, or is read, after this.
+    /// Ends a registration: afterwards no peer writes or reads memory under the key.
     pub(super) fn deregister(&mut self, key: u64) {
         self.registered.remove(&key);
         self.offered.remove(&key);
@@ -196,7 +196,7 @@ impl Writes {
         self.stages.extend(self.staged.remove(&key));
     }
 
-    /// The requests of a read into registered memory; none if it is not.
+    /// The requests of an RDMA read into registered memory; empty if it is not registered.
     pub(super) fn pull(&self, read: &crate::Read) -> Requests {
         let Some(memory) = self.registered.get(&read.into) else {
             return Requests::new();
@@ -222,15 +222,15 @@ impl Writes {
         (0..read.len).step_by(piece).map(request).collect()
     }
 
-    /// The number of a call that writes with immediates: none is given again soon.
+    /// The number of a call for its immediates; reused only after a wraparound of the counter.
     pub(super) fn next_call(&mut self) -> u32 {
         self.call = self.call.wrapping_add(1);
         self.call
     }
 
-    /// Opens the memory that a write reads to the device, and gives its requests: its own, or a
-    /// copy if that is wanted or the memory cannot be registered. `None`: there is no room for a
-    /// copy, until another write is over.
+    /// Registers the source memory of a write and makes its requests. With `copied`, or if
+    /// registration fails, the source is a copy in a bounce buffer. `None` if no bounce buffer is
+    /// free until another write ends.
     pub(super) fn open(
         &mut self,
         domain: &Arc<Domain>,
@@ -263,7 +263,7 @@ impl Writes {
         }))
     }
 
-    /// The same of the memory itself.
+    /// As `open`, without a copy.
     fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());
@@ -294,28 +294,28 @@ impl Writes {
         Ok((source, requests))
     }
 
-    /// The number of a write that reads a copy.
+    /// The number of the next write that reads a copy.
     pub(super) fn next_copy(&mut self) -> u64 {
         self.copies += 1;
         self.copies
     }
 
-    /// A write was posted: it reads this until it is over. Only now it counts if that is a copy,
-    /// since a write without room is tried again and again.
+    /// Records a posted write, which reads `source` until it completes. A failed registration is
+    /// counted here and not in `open`, since a write without room is retried.
     pub(super) fn posted(&mut self, read: Read, source: Source) {
         self.events
             .extend(source.refused.map(RailEvent::Unregistered));
         self.sources.insert(read, source);
     }
 
-    /// A write is over.
+    /// Releases the source of a completed write.
     pub(super) fn over(&mut self, read: Read) {
         if let Some(source) = self.sources.remove(&read) {
             self.unused(source);
         }
     }
 
-    /// Nothing reads this: a bounce buffer is kept.
+    /// Releases a source; retains its bounce buffer.
     pub(super) fn unused(&mut self, source: Source) {
         let bounce = source.copied.filter(|copy| copy.len() == BOUNCE_LEN);
         self.bounces

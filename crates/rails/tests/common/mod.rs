@@ -1,5 +1,5 @@
-//! Network namespaces and small helpers for tests. Each test has a thread of its own, and a
-//! thread may live in a network namespace of its own, which ends with the test.
+//! Network namespaces and helpers for tests. Each test runs in its own thread, which may be in its
+//! own network namespace that ends with the test.
 
 #![allow(dead_code)]
 
@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Instant;
 
-/// Sending by address, as one who has connected before.
+/// Sending by address, connecting first.
 pub trait SendTo {
     fn send_to(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
 }
@@ -30,7 +30,7 @@ impl<T: RailTx> SendTo for T {
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Makes one and moves the calling thread into it.
+    /// Makes a namespace and moves the calling thread into it.
     pub fn enter_new() -> Namespace {
         // SAFETY: unshare takes no pointers; it concerns the calling thread only.
         let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
@@ -44,20 +44,20 @@ impl Namespace {
         namespace
     }
 
-    /// Moves the calling thread into it.
+    /// Moves the calling thread into the namespace.
     pub fn enter(&self) {
         // SAFETY: setns takes no pointers; it concerns the calling thread only.
         let rc = unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) };
         assert!(rc == 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, arguments: &str) {
         self.enter();
         ip(arguments);
     }
 
-    /// A path that names it to other processes.
+    /// A path that identifies the namespace to other processes.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -97,7 +97,7 @@ pub fn join(a: &Namespace, b: &Namespace, name: &str, net: u8) {
     }
 }
 
-/// The kernel finds out about a veth's carrier a little later, and IPv6 routes follow it.
+/// Waits for carrier: the kernel notices a veth's carrier late, and IPv6 routes follow it.
 pub fn wait_for_carrier(name: &str) {
     let choice = choose_interfaces(&[name.to_owned()]).unwrap();
     let mut watch = InterfaceWatch::open(&choice).unwrap();
@@ -113,8 +113,8 @@ pub fn open(name: &str, config: &UdpConfig) -> (UdpTx, UdpRx) {
     UdpRail::open(&choice[0], config).unwrap().split()
 }
 
-/// Opens a rail at a port that was given up. (A process that another test has just started holds
-/// the socket until it is another program.)
+/// Opens a rail at a port that was released. (A child process that another test has just forked
+/// holds the socket until it executes another program.)
 pub fn open_again(name: &str, config: &UdpConfig) -> (UdpTx, UdpRx) {
     let choice = choose_interfaces(&[name.to_owned()]).unwrap();
     let start = Instant::now();
@@ -132,7 +132,7 @@ pub fn open_default(name: &str) -> (UdpTx, UdpRx) {
     open(name, &UdpConfig::default())
 }
 
-/// Receives until `count` datagrams came; a lost one fails the test instead of hanging it.
+/// Receives until `count` datagrams arrived; a lost one fails the test instead of hanging it.
 pub fn receive(rx: &mut UdpRx, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
     let start = Instant::now();
@@ -150,7 +150,7 @@ pub fn receive(rx: &mut UdpRx, count: usize) -> Vec<Vec<u8>> {
     got
 }
 
-/// A small generator, so that a failure repeats.
+/// A small generator with repeatable results.
 pub struct Random(pub u64);
 
 impl Random {
@@ -169,7 +169,7 @@ impl Random {
     }
 }
 
-/// Sleeps until the descriptor is readable; the kernel tells of a link within a second.
+/// Sleeps until the descriptor is readable; the kernel reports link changes within a second.
 pub fn wait_readable(fd: i32) {
     let mut wait = libc::pollfd {
         fd,

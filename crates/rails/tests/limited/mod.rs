@@ -1,17 +1,17 @@
-//! Memory that is registered for writes, and when no more may be locked (`ulimit -l`).
+//! Registration of memory for writes, also at the limit of locked memory (`ulimit -l`).
 
 use super::{link, wait, whole, End};
 use marline_rails::{Piece, RailEvent, RemoteRead, RemoteWrite, SendOutcome, VerbsConfig, Write};
 use std::process::Command;
 
-/// Set where the process has no right to lock what it likes.
+/// Set in the process without the right to exceed the limit.
 const BOUND: &str = "MARLINE_TEST_BOUND";
-/// Bytes of a write, and writes.
+/// Bytes of a write, and number of writes.
 const LEN: usize = 60_000;
 /// See above.
 const WRITES: usize = 24;
 
-/// Has a limit on locked memory, in bytes, from now on.
+/// Sets a limit on locked memory, in bytes.
 fn limit(bytes: &str) {
     let pid = std::process::id().to_string();
     let bytes = format!("--memlock={bytes}:unlimited");
@@ -21,7 +21,7 @@ fn limit(bytes: &str) {
     assert!(set.unwrap().success());
 }
 
-/// Bytes that are locked for devices.
+/// Bytes locked for devices.
 fn locked() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
@@ -29,8 +29,8 @@ fn locked() -> u64 {
     kb.parse::<u64>().unwrap() << 10
 }
 
-/// Memory that was opened before is registered once for all writes of it, and not at all by a rail
-/// that stages. What is not open is registered for each.
+/// Memory opened in advance is registered once for all of its writes, and not at all on a rail with
+/// bounce buffers. Other memory is registered for each write.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn memory_of_many_writes_is_registered_once() {
@@ -79,9 +79,8 @@ fn memory_of_many_writes_is_registered_once() {
     }
 }
 
-/// All is copied that is written: as much at once as there are buffers for, the rest when there is
-/// room. Nothing can be opened to peers, which is told;
-/// with a higher limit it can.
+/// All writes use copies: as many at once as there are bounce buffers, the rest later. Memory
+/// cannot be opened to peers, which is reported; with a higher limit it can.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]
 fn what_cannot_be_registered_is_copied() {
@@ -131,7 +130,7 @@ fn what_cannot_be_registered_is_copied() {
         assert_eq!(count(&a, |e| matches!(e, RailEvent::LinkDown(..))), 0);
         assert!(busy > 0, "{kind}: there was room for all");
         let told = |a: &End| count(a, |e| *e == RailEvent::Unregistered(libc::ENOMEM));
-        // Each is told of once, however often it was tried.
+        // Each failure is reported once, regardless of retries.
         let once = (WRITES - 2..=WRITES).contains(&told(&a));
         assert!(once, "{kind}: {} of {WRITES}", told(&a));
 

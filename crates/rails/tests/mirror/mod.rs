@@ -1,4 +1,4 @@
-//! A rail in memory, for faulty rails to stand on: in the tests here, and in the fuzz targets.
+//! An in-memory rail under faulty rails, for these tests and the fuzz targets.
 
 use marline_rails::{
     no_groups, no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty,
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A mirror with the faults of `script`, and the clock that it goes by: it stands until somebody
-/// adds to it.
+/// A mirror with the faults of `script`, and its clock, which only advances when the caller adds to
+/// it.
 pub fn faulty(
     script: &FaultScript,
     now_ns: u64,
@@ -25,7 +25,7 @@ pub fn faulty(
 
 type Queue = Arc<Mutex<VecDeque<(Vec<u8>, usize)>>>;
 
-/// A rail that gives back what is sent to it, batch by batch.
+/// A rail that returns each sent batch.
 pub struct Mirror {
     queue: Queue,
     buffers: PlainBuffers,

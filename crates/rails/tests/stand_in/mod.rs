@@ -1,10 +1,10 @@
-//! Runs a test with a stand-in for libibverbs (`verbs.c`), which is loaded where the library is:
-//! the test runs again in a process of its own, whose loader finds the stand-in first.
+//! Runs a test with a stand-in for libibverbs (`verbs.c`): the test is repeated in a separate
+//! process whose loader finds the stand-in first.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The folder of what the stand-in reads.
+/// Variable with the folder of the files that the stand-in reads.
 const FOLDER: &str = "STAND_IN";
 
 /// The stand-in's devices, as a test sees them.
@@ -13,8 +13,8 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// Runs the test of this name, in a process where devices have these ports (`verbs.c` says
-    /// how), and gives nothing; in that process, the stand-in.
+    /// Runs the test of this name in a process whose devices have these ports (format: see
+    /// `verbs.c`), and returns `None`; in that process, returns the stand-in.
     pub fn enter(name: &str, ports: &[&str]) -> Option<StandIn> {
         if let Some(folder) = std::env::var_os(FOLDER) {
             let folder = PathBuf::from(folder);
@@ -44,20 +44,20 @@ impl StandIn {
         std::fs::remove_dir_all(&stand_in.folder).unwrap();
         let test = test.unwrap();
         let [said, wrong] = [test.stdout, test.stderr].map(|text| String::from_utf8(text).unwrap());
-        // A name that is no test's would do nothing, and well.
+        // A wrong test name would run no test and succeed.
         let ran = test.status.success() && said.contains("1 passed");
         assert!(ran, "{said}{wrong}");
         None
     }
 
-    /// Devices have these ports from now on.
+    /// Sets the devices' ports.
     pub fn has(&self, ports: &[&str]) {
         let new = self.folder.join("new");
         std::fs::write(&new, ports.join("\n")).unwrap();
         std::fs::rename(new, self.folder.join("ports")).unwrap();
     }
 
-    /// Devices tell of an event, by its number in verbs, at a port or a queue pair.
+    /// Makes the devices report an event, by its number in verbs, for a port or queue pair.
     pub fn tells(&self, event: u32, which: u32) {
         let events = self.folder.join("events");
         let before = std::fs::read_to_string(&events).unwrap_or_default();

@@ -1,12 +1,12 @@
-/* A stand-in for libibverbs: devices as a file says, for what no emulated device has (two ports,
- * InfiniBand, events of every kind). What is sent lands at once in whatever pair of this process it
- * is for; nothing is written or read remotely.
+/* A stand-in for libibverbs with devices described by a file, for features that no emulated device
+ * has (two ports, InfiniBand, all events). Sends land at once in the destination queue pair, which
+ * must be of this process; remote reads and writes do nothing.
  *
- * The folder STAND_IN has two files. `ports`, read at each question, has a line for each port:
+ * The folder STAND_IN has two files. `ports`, read at each query, has a line for each port:
  *     DEVICE PORT STATE LAYER LID PKEY INDEX GID
- * (numbers as of verbs, PKEY and GID in hexadecimal digits; a GID of zeros is none; a device whose
- * STATE is 0 does not open; no file: no verbs). `events` grows by lines `TYPE WHICH`, which all
- * open devices hear of: WHICH is a port, or the number of a pair. */
+ * (numbers as in verbs; PKEY and GID in hexadecimal digits; a GID of zeros means none; a device
+ * whose STATE is 0 cannot be opened; without the file there are no verbs). `events` grows by lines
+ * `TYPE WHICH`, which all open devices report: WHICH is a port or a queue pair number. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -25,7 +25,7 @@ enum { DEVICES = 8, PAIRS = 256, DEPTH = 8192, GIDS = 8 };
 
 struct open_device {
     struct ibv_context verbs;
-    long heard; /* bytes of `events` */
+    long heard; /* bytes read of `events` */
     struct ibv_cq *cq;
     struct ibv_srq *srq;
     int broken;
@@ -49,7 +49,7 @@ struct pair {
     struct receives *receives;
     uint32_t peer;
     uint8_t port;
-    int failed; /* in error: nothing leaves or lands, and no completion says so */
+    int failed; /* in error: no sends, no receives and no completions */
 };
 
 struct port {
@@ -70,7 +70,7 @@ static FILE *file(const char *name)
     return fopen(path, "re");
 }
 
-/* Calls `f` with each port until it says so. */
+/* Calls `f` with each port until it returns nonzero. */
 static int each_port(int (*f)(const struct port *, void *), void *with)
 {
     struct port p;
@@ -188,7 +188,7 @@ static struct pair *pair_of(uint32_t number)
     return number < PAIRS ? pairs[number] : NULL;
 }
 
-/* What is sent lands. */
+/* Delivers a send. */
 static void land(struct pair *from, struct pair *to, const struct ibv_send_wr *wr)
 {
     struct receives *slots = to->receives;
@@ -229,7 +229,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
         errno = EACCES;
         return NULL;
     }
-    FILE *events = file("events"); /* earlier ones are none of this one's */
+    FILE *events = file("events"); /* earlier events are skipped */
     if (events) {
         fseek(events, 0, SEEK_END);
         open->heard = ftell(events);
@@ -302,7 +302,7 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
     return 0;
 }
 
-/* The event of a line, if it is of this open device. */
+/* Fills in the event of a line, if it concerns this open device. */
 static int is_of(struct open_device *open, unsigned type, unsigned which,
     struct ibv_async_event *event)
 {
@@ -463,7 +463,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     return 0;
 }
 
-/* By a GID that is in the table now. */
+/* Requires a GID that is in the table at present. */
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct port p = ask(pd->context, attr->port_num).found;

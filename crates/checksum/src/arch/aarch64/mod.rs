@@ -1,4 +1,4 @@
-//! AArch64 kernels. Every function here needs CPU features that `dispatch` has looked for.
+//! AArch64 kernels. Every function requires CPU features that `dispatch` has checked.
 
 pub(crate) mod neon;
 pub(crate) mod xxh3;

@@ -22,7 +22,7 @@ impl Vector for uint8x16_t {
         unsafe { vst1q_u8(to, self) }
     }
 
-    /// There is no store past the caches; STNP is a hint for pairs, which few processors heed.
+    /// A plain store: STNP is only a hint for pairs, which few processors honour.
     #[inline]
     #[target_feature(enable = "neon,aes,crc")]
     unsafe fn stream(self, to: *mut u8) {
@@ -72,7 +72,7 @@ impl Vector for uint8x16_t {
         vreinterpretq_u8_p128(product)
     }
 
-    /// AESE adds its key first, so it gets none, and ours comes last.
+    /// AESE adds its key first, so it gets zero, and the key is added last.
     #[inline]
     #[target_feature(enable = "neon,aes,crc")]
     unsafe fn round(self, key: uint8x16_t) -> uint8x16_t {

@@ -4,7 +4,7 @@ use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::store::Store;
 use std::arch::aarch64::*;
 
-/// Takes `count` stripes in; `stripe` is the first one's number in its block.
+/// Adds `count` stripes; `stripe` is the first one's index in its block.
 ///
 /// # Safety
 /// The CPU has NEON. `src` is readable for `count` stripes; if `S` stores, `dst` is writable for
@@ -26,7 +26,7 @@ pub(crate) unsafe fn stripes<S: Store>(
         for (part, v) in v.iter_mut().enumerate() {
             *v = vld1q_u64(p.add(2 * part));
         }
-        // Not through the reference: it would go to memory and back for each stripe.
+        // A local copy: through the reference it would be stored and reloaded for each stripe.
         let mut at = *stripe;
         for i in 0..count {
             for (part, v) in v.iter_mut().enumerate() {
@@ -66,7 +66,7 @@ unsafe fn key_at(secret: &[u8; 192], at: usize) -> uint64x2_t {
     unsafe { vreinterpretq_u64_u8(vld1q_u8(secret.as_ptr().add(at))) }
 }
 
-/// 64-bit by 32-bit multiplication in two halves, as NEON lacks the whole.
+/// 64-bit by 32-bit multiplication in two halves, as NEON has no 64-bit one.
 #[inline]
 #[target_feature(enable = "neon")]
 fn scramble(v: uint64x2_t, key: uint64x2_t) -> uint64x2_t {

@@ -6,7 +6,7 @@ use crate::lanes::aes::{Lanes, GROUP, KEYS};
 use crate::store::Store;
 use std::arch::x86_64::*;
 
-/// Adds whole groups, four registers of four lanes.
+/// Adds whole groups, in four registers of four lanes.
 ///
 /// # Safety
 /// The CPU has the features named; `len` is a multiple of [`GROUP`]; `src` is readable for `len`
@@ -28,7 +28,7 @@ pub(crate) unsafe fn wide<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const
     }
 }
 
-/// Start to end without a state in memory: whole groups, the padded last one, the joining.
+/// The sum without a state in memory: whole groups, the padded last one, the joining.
 ///
 /// # Safety
 /// As [`wide`], for any `len`; and the other features named.
@@ -93,7 +93,7 @@ fn join_wide(acc: [__m512i; 4], len: u64) -> u64 {
         _mm256_castsi256_si128(half),
         _mm256_extracti128_si256::<1>(half),
     );
-    // SAFETY: the features are there.
+    // SAFETY: the features are present.
     unsafe { reduce(_mm_ternarylogic_epi64::<0x96>(low, high, length(len))) }
 }
 
@@ -107,7 +107,7 @@ fn round_all<const N: usize>(mut acc: [__m512i; 4], blocks: [__m512i; N]) -> [__
     acc
 }
 
-/// A block, or the part of it that `mask` says with zeros for the rest.
+/// A block, or the part selected by `mask`, padded with zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn part<S: Store>(dst: *mut u8, src: *const u8, at: usize, mask: u64) -> __m512i {

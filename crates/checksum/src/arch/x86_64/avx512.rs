@@ -1,7 +1,7 @@
 //! CRC folding with 512-bit carry-less multiplication: 256 bytes per iteration.
 //!
-//! One loop serves summing, copying with plain stores and copying with streaming stores, chosen
-//! at compile time by [`Store`], so the fused forms load each byte exactly once.
+//! One loop serves summing, copying with plain stores and copying with streaming stores, chosen at
+//! compile time by [`Store`], so the fused forms load each byte exactly once.
 
 use super::copy::{beside, blocks, take, LINES, PAGE, PAGES};
 use crate::arch::fold128::reduce;
@@ -9,10 +9,10 @@ use crate::crc::{update_bytes, Poly};
 use crate::store::Store;
 use std::arch::x86_64::*;
 
-/// From here on aligning the stores gains more than it costs.
+/// Minimum length for which aligning the stores gains more than it costs.
 const ALIGN_MIN_BYTES: usize = 1536;
 
-/// `iota[i] = i`: turned into a rotation by adding the distance.
+/// `iota[i] = i`: becomes a rotation by adding the distance.
 static IOTA: [u8; 64] = {
     let mut t = [0; 64];
     let mut i = 0;
@@ -23,7 +23,7 @@ static IOTA: [u8; 64] = {
     t
 };
 
-/// Adds `len` bytes at `src` to `state`, and stores them at `dst` as `S` says.
+/// Adds `len` bytes at `src` to `state` and stores them at `dst` according to `S`.
 ///
 /// # Safety
 /// The CPU has the features named. `src` is readable for `len` bytes; if `S` stores, `dst` is
@@ -45,7 +45,7 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
         let first = _mm512_zextsi128_si512(_mm_cvtsi64_si128(state as i64));
         let astray = dst as usize % 64;
         let (acc, done) = if S::STORE && !S::STREAM && len >= ALIGN_MIN_BYTES && astray != 0 {
-            // One block and the few bytes that bring `dst` to whole lines, then as ever.
+            // One block and the few bytes that align `dst` to a line; then the usual loop.
             let head = 128 - astray;
             let acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
             let acc = tail::<P, S>(acc, src, dst, head, 64);
@@ -73,7 +73,8 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
 
 /// The main loop and its remaining whole blocks: four accumulators, merged at the end.
 ///
-/// 512 bytes per turn, as the counting instructions compete with the multiplications for a port.
+/// 512 bytes per iteration, as the loop-counter instructions compete with the multiplications for a
+/// port.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 unsafe fn quads<P: Poly, S: Store>(
@@ -82,7 +83,7 @@ unsafe fn quads<P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> (__m512i, usize) {
-    // SAFETY: `len` is at least 256 and every block taken ends at or before it.
+    // SAFETY: `len` is at least 256 and every block ends at or before it.
     unsafe {
         let k = pair(P::FOLD_2048);
         let mut acc = blocks::<S, 4>(src, dst, 0);
@@ -101,7 +102,7 @@ unsafe fn quads<P: Poly, S: Store>(
             done += 256;
         }
         let [mut a, mut b, mut c, mut d] = acc;
-        // The window of four rolls over what is left: each fold is independent of the others.
+        // The four accumulators rotate over the remaining blocks: the folds are independent.
         while len - done >= 64 {
             let next = fold(a, k, take::<S>(src, dst, done));
             (a, b, c, d) = (b, c, d, next);
@@ -115,7 +116,7 @@ unsafe fn quads<P: Poly, S: Store>(
     }
 }
 
-/// Whole blocks from `done` on, one after the other.
+/// Whole blocks from `done` on, one at a time.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 unsafe fn singles<P: Poly, S: Store>(
@@ -134,8 +135,8 @@ unsafe fn singles<P: Poly, S: Store>(
     (acc, done)
 }
 
-/// Pages side by side from byte 64 on, behind the first block that is in `acc`: an accumulator for
-/// each page, brought together behind the last one.
+/// Pages side by side from byte 64 on, after the first block, which is in `acc`: an accumulator per
+/// page, merged after the last page.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 unsafe fn pages<P: Poly, S: Store>(
@@ -178,7 +179,7 @@ unsafe fn short<P: Poly, S: Store>(state: u64, src: *const u8, dst: *mut u8, len
             _mm512_mask_storeu_epi8(dst.cast(), mask, v);
         }
         if len < 8 {
-            // The state reaches beyond the data: from a register copy, as `src` may be gone on.
+            // The state is longer than the data; uses the register, as `src` may have changed.
             let word = _mm_cvtsi128_si64(_mm512_castsi512_si128(v)) as u64;
             return update_bytes::<P>(state, &word.to_le_bytes()[..len]);
         }
@@ -187,8 +188,8 @@ unsafe fn short<P: Poly, S: Store>(state: u64, src: *const u8, dst: *mut u8, len
     }
 }
 
-/// The last 1..=63 bytes: the accumulator moves up and the tail fills the gap, and what was
-/// pushed out is folded over one block.
+/// The last 1..=63 bytes: the accumulator is shifted by the tail's length, the tail fills the gap,
+/// and the bytes shifted out are folded over one block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq")]
 unsafe fn tail<P: Poly, S: Store>(
@@ -202,7 +203,7 @@ unsafe fn tail<P: Poly, S: Store>(
     let mask = !0u64 << (64 - count);
     let turned = rotate(acc, count);
     let out = _mm512_maskz_mov_epi8(mask, turned);
-    // SAFETY: only the last `count` bytes of the 64 that end at `len` are touched.
+    // SAFETY: only the last `count` bytes of the 64 that end at `len` are accessed.
     let rest = unsafe {
         let rest =
             _mm512_mask_loadu_epi8(turned, mask, src.wrapping_add(len).wrapping_sub(64).cast());
@@ -223,14 +224,14 @@ fn rotate(v: __m512i, count: usize) -> __m512i {
     _mm512_permutexvar_epi8(_mm512_add_epi8(iota, _mm512_set1_epi8(count as i8)), v)
 }
 
-/// Both constants in each lane.
+/// Both constants in every lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pair(k: [u64; 2]) -> __m512i {
     _mm512_broadcast_i32x4(_mm_set_epi64x(k[1] as i64, k[0] as i64))
 }
 
-/// Moves the lanes of `acc` on by the distance of `k` and adds `next`.
+/// Advances the lanes of `acc` by the distance of `k` and adds `next`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn fold(acc: __m512i, k: __m512i, next: __m512i) -> __m512i {
@@ -253,7 +254,7 @@ fn fold_all<const N: usize>(
     acc
 }
 
-/// The CRC register of what one accumulator holds.
+/// The CRC register of one accumulator.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,vpclmulqdq,pclmulqdq,sse4.1")]
 fn finish<P: Poly>(acc: __m512i) -> u64 {
@@ -270,6 +271,6 @@ fn finish<P: Poly>(acc: __m512i) -> u64 {
         _mm256_castsi256_si128(half),
         _mm256_extracti128_si256::<1>(half),
     );
-    // SAFETY: the features are there.
+    // SAFETY: the features are present.
     unsafe { reduce::<__m128i, P>(one) }
 }

@@ -4,22 +4,21 @@ use crate::store::Store;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// The distance by which the source is prefetched ahead of the loads when streaming, and the
-/// destination's lines are claimed ahead of the stores.
+/// Prefetch distance in bytes: of the source when streaming, and of destination lines to be
+/// written.
 const AHEAD_BYTES: usize = 1024;
 
-/// Bytes of a page, of which streaming copies take [`PAGES`] side by side.
+/// Bytes of a page; streaming copies process [`PAGES`] side by side.
 pub(super) const PAGE: usize = 4096;
-/// Pages that a streaming copy takes side by side. Memory serves several of its rows at once, but
-/// not one row as fast. (glibc's memcpy does that as well, from three quarters of the last cache
-/// on.)
+/// Pages that a streaming copy processes side by side. DRAM serves several rows in parallel faster
+/// than one row. (glibc's memcpy does the same from three quarters of the last-level cache on.)
 pub(super) const PAGES: usize = 4;
 
 /// Copies the same [`LINES`] of each of [`PAGES`] pages from `at` on, and prefetches those of the
-/// next pages. Returns the lines that were loaded, by page.
+/// next pages. Returns the loaded lines, by page.
 ///
-/// All loads come first, as in [`blocks`]: the pages' lines have the same low 12 bits, and where
-/// the destination has them, too, each page's loads would wait for the stores of the one before.
+/// All loads come first, as in [`blocks`]: the pages' lines have the same low 12 address bits, and
+/// if the destination has them too, each page's loads would wait for the previous page's stores.
 ///
 /// # Safety
 /// As [`blocks`] for each page.
@@ -44,13 +43,13 @@ pub(super) unsafe fn beside<S: Store>(
     }
 }
 
-/// Blocks of 64 bytes that [`beside`] takes of each page at a time.
+/// Blocks of 64 bytes that [`beside`] processes of each page at a time.
 pub(super) const LINES: usize = 4;
 
-/// Loads `N` blocks of 64 bytes, then stores them as `S` says.
+/// Loads `N` blocks of 64 bytes, then stores them according to `S`.
 ///
-/// All loads come first: a load that follows a store to an address with the same low 12 bits waits
-/// for it, as where the destination is shortly after the source, modulo a page.
+/// All loads come first: a load waits for an earlier store to an address with the same low 12 bits
+/// (4K aliasing), which happens if the destination is shortly after the source modulo a page.
 ///
 /// # Safety
 /// The CPU has AVX-512F. The blocks are readable at `src + at` and, if `S` stores, writable at
@@ -82,7 +81,7 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
     }
 }
 
-/// One block, not prefetched.
+/// One block without prefetching.
 ///
 /// # Safety
 /// As [`blocks`].
@@ -110,8 +109,8 @@ unsafe fn put<S: Store>(dst: *mut u8, v: __m512i) {
     }
 }
 
-/// Copies with 512-bit stores as `S` says: whole blocks, and with plain stores the rest as well;
-/// returns the bytes done.
+/// Copies with 512-bit stores according to `S`: whole blocks, and with plain stores the rest as
+/// well; returns the number of bytes copied.
 ///
 /// # Safety
 /// The CPU has AVX-512F and BW. `src` readable and `dst` writable for `len` bytes, not
@@ -149,7 +148,8 @@ pub(crate) unsafe fn wide<S: Store>(dst: *mut u8, src: *const u8, len: usize) ->
     len
 }
 
-/// Copies whole 64-byte blocks with streaming stores that every x86-64 has; returns the bytes done.
+/// Copies whole 64-byte blocks with the streaming stores of every x86-64 processor; returns the
+/// number of bytes copied.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping; `dst` is 64-byte aligned.

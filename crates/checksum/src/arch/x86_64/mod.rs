@@ -1,4 +1,4 @@
-//! x86-64 kernels. Every function here needs CPU features that `dispatch` has looked for.
+//! x86-64 kernels. Every function requires CPU features that `dispatch` has checked.
 
 pub(crate) mod aes;
 pub(crate) mod avx512;

@@ -1,8 +1,8 @@
 //! The kernels of `crate::nh` with 512-bit carry-less multiplication: four lanes per register.
 //!
-//! Copies that gain by it bring the destination to whole cache lines first (streams must). Blocks
-//! then begin within a register, whose products are divided between the block that ends there and
-//! the one that begins.
+//! Copies that gain from it align the destination to cache lines first (streaming requires it).
+//! Blocks then begin within a register, whose products are split between the ending and the
+//! beginning block.
 
 use super::copy::{blocks as lines, take};
 use crate::arch::fold128::reduce;
@@ -15,8 +15,8 @@ use std::arch::x86_64::*;
 
 /// Bytes of a register, and of a cache line.
 const LINE: usize = 64;
-/// Copies of this length and more are aligned where many lines are stored at a time, as those of
-/// CRCs are from a similar length on. Where two lines are stored at a time, aligning only costs
+/// Copies of at least this length are aligned if many lines are stored at a time, as for CRCs from
+/// a similar length on. If two lines are stored at a time, aligning only costs
 /// (docs/design/checksums.md).
 const ALIGN_MIN_BYTES: usize = 2 * BLOCK;
 
@@ -37,7 +37,7 @@ impl Multiply<__m128i> for Quad {
         all(unsafe { open::<S>(_mm512_zextsi128_si512(sum), lane, dst, src, len) })
     }
 
-    /// All four lanes of the register are moved on and in the end added: they have the same weight.
+    /// Advances all four lanes of the register and adds them at the end: they have the same weight.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
     unsafe fn blocks<S: Store>(sum: __m128i, dst: *mut u8, src: *const u8, len: usize) -> __m128i {
@@ -46,7 +46,8 @@ impl Multiply<__m128i> for Quad {
     }
 }
 
-/// Adds the products of `len` bytes of a block from its lane `lane` on; zeros fill the last lane.
+/// Adds the products of `len` bytes of a block, beginning with its lane `lane`; zeros pad the last
+/// lane.
 ///
 /// # Safety
 /// As [`lanes`], for any `len` that the block has.
@@ -59,9 +60,9 @@ unsafe fn open<S: Store>(
     src: *const u8,
     len: usize,
 ) -> __m512i {
-    // SAFETY: what is taken ends at or before `len`; there are constants for each of these lanes
-    // and, behind the last one, for a register more. Nothing here is aligned, and so nothing is
-    // streamed.
+    // SAFETY: accesses end at or before `len`; there are constants for each of these lanes and,
+    // after the last one, for a further register. The destination is not aligned here, so nothing
+    // is streamed.
     unsafe {
         if S::STREAM {
             return open::<Cached>(sums, lane, dst, src, len);
@@ -80,10 +81,10 @@ unsafe fn open<S: Store>(
     }
 }
 
-/// Adds whole blocks to those before, if there are any.
+/// Adds whole blocks to the earlier ones, if any.
 ///
 /// # Safety
-/// As [`lanes`]; `len` is a multiple of a block, and not 0 if there are none before.
+/// As [`lanes`]; `len` is a multiple of a block, and not 0 without earlier blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,vpclmulqdq")]
 unsafe fn closed<S: Store>(
@@ -93,10 +94,10 @@ unsafe fn closed<S: Store>(
     len: usize,
 ) -> __m512i {
     let head = head::<S>(dst, len);
-    // Of the register in which a block ends: the words that are the block's.
+    // The words of a register that belong to the block that ends in it.
     let ending = !0u8 >> (head / 8);
     let mut open = _mm512_setzero_si512();
-    // SAFETY: `head` is within the first block and of whole lanes, as the rest is; every line ends
+    // SAFETY: `head` is within the first block and in whole lanes, as the rest is; every line ends
     // at or before `len`.
     unsafe {
         let keys = KEYS.0.as_ptr().cast::<u8>();
@@ -126,8 +127,8 @@ unsafe fn closed<S: Store>(
     sums.unwrap_or(open)
 }
 
-/// Bytes before the first whole line of the destination, if stores are to be aligned and lanes
-/// allow it (where it streams they do: the callers' contract).
+/// Bytes before the first whole line of the destination, if stores shall be aligned and lanes allow
+/// it (for streaming they do, by the callers' contract).
 #[inline]
 fn head<S: Store>(dst: *mut u8, len: usize) -> usize {
     let astray = dst as usize % LINE;
@@ -138,11 +139,11 @@ fn head<S: Store>(dst: *mut u8, len: usize) -> usize {
     }
 }
 
-/// A block's worth of lines: the sum of all products but the last line's, and those.
+/// The lines of a block: the sum of all products but those of the last line, and those.
 ///
 /// # Safety
-/// The CPU has the features named; a block is readable at `src + at` and, if `S` stores, writable
-/// at `dst + at`, which is aligned to lines if `S` streams; `keys` as many.
+/// The CPU has the features named; a block is readable at `src + at` and at `keys` and, if `S`
+/// stores, writable at `dst + at`, which is aligned to lines if `S` streams.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 unsafe fn block<S: Store>(
@@ -184,7 +185,7 @@ unsafe fn block_by<S: Store, const N: usize>(
             let lines = lines::<S, N>(src, dst, at + part);
             for (i, &[v, w]) in lines.as_chunks::<2>().0.iter().enumerate() {
                 let v = products(v, keys.add(2 * LINE * i));
-                // Of the register before, so that the last one stays out.
+                // The previous register's, so that the last one is excluded.
                 sum = _mm512_ternarylogic_epi64::<0x96>(sum, last, v);
                 last = products(w, keys.add(2 * LINE * i + LINE));
             }
@@ -205,7 +206,7 @@ unsafe fn products(v: __m512i, keys: *const u8) -> __m512i {
     _mm512_clmulepi64_epi128::<0x01>(v, v)
 }
 
-/// The products of `len` bytes, less than a line; zeros fill the last lane.
+/// The products of `len` bytes, less than a line; zeros pad the last lane.
 ///
 /// # Safety
 /// The CPU has the features named. `len` bytes are readable at `src + at` and, if `S` stores,
@@ -232,7 +233,7 @@ unsafe fn part<S: Store>(
     }
 }
 
-/// Moves each lane of `sums`, if there are any, on by a block and adds `next`.
+/// Advances each lane of `sums`, if any, by a block and adds `next`.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn after(sums: Option<__m512i>, next: __m512i) -> __m512i {
@@ -259,8 +260,8 @@ fn all(v: __m512i) -> __m128i {
     _mm_xor_si128(low, high)
 }
 
-/// Calls a function for `S`, or, where that copies with plain stores, for the maker's way to copy
-/// so many bytes.
+/// Calls a function for `S`, or, for a copy with plain stores, for the processor maker's preferred
+/// stores at this length.
 macro_rules! in_its_way {
     ($S:ident, $len:expr, $function:ident($($argument:expr),*)) => {
         if !$S::STORE || $S::STREAM {
@@ -292,7 +293,7 @@ pub(crate) unsafe fn lanes<S: Store>(
     unsafe { in_its_way!(S, len, lanes_by(products, dst, src, len)) }
 }
 
-/// The remainder of all of it.
+/// The remainder of all bytes.
 ///
 /// # Safety
 /// As [`lanes`], for any `len`.
@@ -302,7 +303,7 @@ pub(crate) unsafe fn whole<S: Store>(dst: *mut u8, src: *const u8, len: usize) -
     unsafe { in_its_way!(S, len, whole_by(dst, src, len)) }
 }
 
-/// [`lanes`] in one way.
+/// [`lanes`] for one kind of stores.
 ///
 /// # Safety
 /// As [`lanes`].
@@ -312,7 +313,7 @@ unsafe fn lanes_by<S: Store>(products: &mut Products, dst: *mut u8, src: *const 
     unsafe { nh128::lanes::<__m128i, Quad, S>(products, dst, src, len) }
 }
 
-/// [`whole`] in one way: what there is never leaves its registers.
+/// [`whole`] for one kind of stores; the state never leaves registers.
 ///
 /// # Safety
 /// As [`lanes`], for any `len`.

@@ -1,11 +1,11 @@
-//! Every way to store, also those of another maker's processor, against the portable kernel.
+//! All kinds of stores, including those for another maker's processor, against the portable kernel.
 
 use super::*;
 use crate::arch::soft;
 use crate::store::{Far, Streaming, Sum};
 use crate::{tier, Tier};
 
-/// Lengths around whatever is taken by itself: bytes, lanes, lines, blocks.
+/// Lengths around each unit: bytes, lanes, lines, blocks.
 fn lengths() -> impl Iterator<Item = usize> {
     let blocks = [2 * BLOCK, 3 * BLOCK, 4 * BLOCK];
     (0..1200).chain(
@@ -20,13 +20,13 @@ fn noise(len: usize) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
-/// The right sum of the first `len` bytes.
+/// The expected sum of `bytes`.
 fn expected(bytes: &[u8]) -> u64 {
     // SAFETY: a slice is readable, and `Sum` stores nothing.
     unsafe { soft::nh_whole::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
 }
 
-/// Room for a copy between bytes that nobody may touch.
+/// Room for a copy between guard bytes.
 struct Room(Vec<u8>);
 
 impl Room {
@@ -37,12 +37,13 @@ impl Room {
         Room(vec![Room::UNTOUCHED; len + 2 * Room::AROUND])
     }
 
-    /// Where a copy to `astray` bytes behind the start of a line begins.
+    /// The start of a copy `astray` bytes after the start of a line.
     fn start(&self, astray: usize) -> usize {
         self.0.as_ptr().align_offset(LINE) + astray
     }
 
-    /// True if the copy is there and nothing else was touched; resets all bytes afterwards.
+    /// Returns whether the copy is complete and the guard bytes are intact; resets all bytes
+    /// afterwards.
     fn holds(&mut self, start: usize, bytes: &[u8]) -> bool {
         let (before, rest) = self.0.split_at_mut(start);
         let (copy, after) = rest.split_at_mut(bytes.len());
@@ -53,12 +54,12 @@ impl Room {
     }
 }
 
-/// All of it in one call, and in two with the first `first` lanes by themselves.
+/// The sum in one call, and in two with the first `first` lanes separate.
 unsafe fn both_ways<S: Store>(dst: *mut u8, bytes: &[u8], first: usize) -> [u64; 2] {
     let (src, len) = (bytes.as_ptr(), bytes.len());
     let whole_lanes = len - len % LANE;
     let first = (first * LANE).min(whole_lanes);
-    // SAFETY: the callers', who have room at `dst` for all of them if `S` stores.
+    // SAFETY: the callers' contract: room at `dst` for all bytes if `S` stores.
     unsafe {
         let whole = whole_by::<S>(dst, src, len);
         let mut products = Products::default();
@@ -71,7 +72,7 @@ unsafe fn both_ways<S: Store>(dst: *mut u8, bytes: &[u8], first: usize) -> [u64;
     }
 }
 
-/// Sums and copies of all lengths, to wherever a line stands.
+/// Sums and copies of all lengths, at several offsets from a line.
 fn check<S: Store>() {
     let all = noise(6000);
     for len in lengths() {
@@ -80,11 +81,11 @@ fn check<S: Store>() {
         let mut room = Room::new(len);
         for astray in [0, 16, 32, 48, 1, 8, 15, 63] {
             if S::STREAM && astray % LANE != 0 {
-                continue; // not within the contract
+                continue; // outside the contract
             }
             let start = room.start(astray);
-            // SAFETY: `len` bytes and more fit behind `start`, which is below `AROUND`; the test
-            // asked for the CPU's features.
+            // SAFETY: at least `len` bytes fit after `start`, which is below `AROUND`; the test
+            // checked the CPU's features.
             let got = unsafe { both_ways::<S>(room.0[start..].as_mut_ptr(), bytes, astray % 5) };
             assert_eq!(got, [want; 2], "{len} {astray}");
             assert!(!S::STORE || room.holds(start, bytes), "{len} {astray}");

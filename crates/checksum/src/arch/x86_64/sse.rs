@@ -4,10 +4,11 @@ use crate::arch::kernels::kernels;
 use crate::arch::vector::Vector;
 use std::arch::x86_64::*;
 
-// No function asks for more than it uses: the 512-bit kernels, which lack the rest, call some of
-// these, and a function that asks for more features than its caller has is never inlined.
+// Each function enables only the features it uses: the 512-bit kernels, which do not enable the
+// others, call some of these, and a function is never inlined into a caller with fewer features.
 impl Vector for __m128i {
-    // A product takes four to seven cycles and one starts per cycle: four keep the port busy.
+    // A product has a latency of four to seven cycles at one start per cycle: four keep the port
+    // busy.
     const EIGHT: bool = false;
 
     #[inline]

@@ -22,7 +22,7 @@ pub(crate) unsafe fn half<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const
     }
 }
 
-/// Start to end without a state in memory: whole groups, the padded last one, the joining.
+/// The sum without a state in memory: whole groups, the padded last one, the joining.
 ///
 /// # Safety
 /// As [`half`], for any `len`; and the other features named.
@@ -34,7 +34,7 @@ pub(crate) unsafe fn whole<S: Store>(
     src: *const u8,
     len: usize,
 ) -> u64 {
-    // SAFETY: `Lanes` is 256 bytes, aligned to 64; what is left is shorter than `last`.
+    // SAFETY: `Lanes` is 256 bytes, aligned to 64; the rest of the data is shorter than `last`.
     unsafe {
         let seed = _mm256_set1_epi64x(seed as i64);
         let mut acc = *start.0.as_ptr().cast::<Registers>();
@@ -104,6 +104,6 @@ fn join(acc: Registers, len: u64) -> u64 {
         _mm256_castsi256_si128(all),
         _mm256_extracti128_si256::<1>(all),
     );
-    // SAFETY: the features are there.
+    // SAFETY: the features are present.
     unsafe { reduce(_mm_xor_si128(_mm_xor_si128(low, high), length(len))) }
 }

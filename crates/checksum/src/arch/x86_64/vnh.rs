@@ -8,7 +8,7 @@ use crate::prefetch::{line_for_read, line_nearer};
 use crate::store::{Store, FAR_BYTES};
 use std::arch::x86_64::*;
 
-/// How far ahead of the loads the streaming loop prefetches.
+/// Prefetch distance in bytes of the streaming loop.
 const AHEAD_BYTES: usize = 1024;
 
 /// Two lanes per register.
@@ -24,7 +24,7 @@ impl Multiply<__m128i> for Double {
         src: *const u8,
         len: usize,
     ) -> __m128i {
-        // SAFETY: what is taken ends at or before `len`, and there are constants for each lane.
+        // SAFETY: accesses end at or before `len`, and each lane has a constant.
         unsafe {
             let keys = KEYS.0.as_ptr().add(2 * lane).cast::<u8>();
             let mut sums = _mm256_zextsi128_si256(sum);
@@ -53,7 +53,7 @@ impl Multiply<__m128i> for Double {
         }
     }
 
-    /// Both lanes of the register are moved on and in the end added: they have the same weight.
+    /// Advances both lanes of the register and adds them at the end: they have the same weight.
     #[inline]
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq")]
     unsafe fn blocks<S: Store>(sum: __m128i, dst: *mut u8, src: *const u8, len: usize) -> __m128i {
@@ -108,7 +108,7 @@ unsafe fn pair<S: Store>(
     unsafe {
         let v = _mm256_loadu_si256(src.add(at).cast());
         if S::STREAM {
-            // The destination is aligned to lanes only.
+            // The destination is only aligned to lanes.
             _mm_stream_si128(dst.add(at).cast(), _mm256_castsi256_si128(v));
             _mm_stream_si128(dst.add(at + LANE).cast(), _mm256_extracti128_si256::<1>(v));
         } else if S::STORE {
@@ -135,7 +135,7 @@ pub(crate) unsafe fn lanes<S: Store>(
     unsafe { nh128::lanes::<__m128i, Double, S>(products, dst, src, len) }
 }
 
-/// The remainder of all of it.
+/// The remainder of all bytes.
 ///
 /// # Safety
 /// As [`lanes`], for any `len`.

@@ -1,6 +1,6 @@
 //! CRC folding with 256-bit carry-less multiplication: 128 or 256 bytes per iteration. For
-//! processors that multiply so wide but lack AVX-512, or whose hypervisor hides it: AMD's Zen 3,
-//! Intel's from Alder Lake on.
+//! processors with VPCLMULQDQ that lack AVX-512, or whose hypervisor hides it: AMD's Zen 3, Intel's
+//! from Alder Lake on.
 
 use crate::arch::fold128;
 use crate::crc::Poly;
@@ -8,13 +8,13 @@ use crate::prefetch::line_nearer;
 use crate::store::{Store, FAR_BYTES};
 use std::arch::x86_64::*;
 
-/// Below this bringing four accumulators of two lanes together costs more than they gain.
+/// For shorter data, merging four accumulators of two lanes costs more than they gain.
 const WIDE_MIN_BYTES: usize = 256;
 
-/// How far ahead of the loads the streaming loop prefetches.
+/// Prefetch distance in bytes of the streaming loop.
 const AHEAD_BYTES: usize = 1024;
 
-/// Adds `len` bytes at `src` to `state`, and stores them at `dst` as `S` says.
+/// Adds `len` bytes at `src` to `state` and stores them at `dst` according to `S`.
 ///
 /// # Safety
 /// The CPU has the features named. `src` is readable for `len` bytes; if `S` stores, `dst` is
@@ -52,7 +52,7 @@ unsafe fn quads<P: Poly, S: Store>(
     dst: *mut u8,
     len: usize,
 ) -> (__m256i, usize) {
-    // SAFETY: `len` is at least 128 and every block taken ends at or before it.
+    // SAFETY: `len` is at least 128 and every block ends at or before it.
     unsafe {
         let k = constants(P::FOLD_1024);
         let mut acc = blocks::<S, 4>(src, dst, 0);
@@ -67,7 +67,7 @@ unsafe fn quads<P: Poly, S: Store>(
             done += 128;
         }
         let [mut a, mut b, mut c, mut d] = acc;
-        // The window of four rolls over what is left: each fold is independent of the others.
+        // The four accumulators rotate over the remaining blocks: the folds are independent.
         while len - done >= 32 {
             let [block] = blocks::<S, 1>(src, dst, done);
             (a, b, c, d) = (b, c, d, fold(a, k, block));
@@ -79,7 +79,7 @@ unsafe fn quads<P: Poly, S: Store>(
     }
 }
 
-/// Loads `N` blocks of 32 bytes, then stores them as `S` says. (First all loads: see the 512-bit
+/// Loads `N` blocks of 32 bytes, then stores them according to `S`. (Loads first: see the 512-bit
 /// kernels.)
 ///
 /// # Safety
@@ -117,14 +117,14 @@ unsafe fn blocks<S: Store, const N: usize>(
     }
 }
 
-/// Both constants in each lane.
+/// Both constants in every lane.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn constants(k: [u64; 2]) -> __m256i {
     _mm256_broadcastsi128_si256(_mm_set_epi64x(k[1] as i64, k[0] as i64))
 }
 
-/// Moves the lanes of `acc` on by the distance of `k` and adds `next`.
+/// Advances the lanes of `acc` by the distance of `k` and adds `next`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 pub(super) fn fold(acc: __m256i, k: __m256i, next: __m256i) -> __m256i {

@@ -4,7 +4,7 @@ use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::store::Store;
 use std::arch::x86_64::*;
 
-/// Takes `count` stripes in; `stripe` is the first one's number in its block.
+/// Adds `count` stripes; `stripe` is the first one's index in its block.
 ///
 /// # Safety
 /// The CPU has the features named. `src` is readable for `count` stripes; if `S` stores, `dst` is
@@ -22,12 +22,12 @@ pub(crate) unsafe fn wide<S: Store>(
     // 8 * 15 + 64 = 184 and from SCRAMBLE_AT on for 64 bytes, of 192.
     unsafe {
         let mut v = _mm512_loadu_si512(acc.as_ptr().cast());
-        // Not through the reference: it would go to memory and back for each stripe.
+        // A local copy: through the reference it would be stored and reloaded for each stripe.
         let mut at = *stripe;
         let mut done = 0;
         while done < count {
             let run = (STRIPES_PER_BLOCK - at).min(count - done);
-            // Two chains of additions that do not wait for each other.
+            // Two independent chains of additions.
             let mut swapped = _mm512_setzero_si512();
             for i in 0..run {
                 let offset = (done + i) * STRIPE;
@@ -56,7 +56,7 @@ pub(crate) unsafe fn wide<S: Store>(
     }
 }
 
-/// The same with two registers of 256 bits.
+/// As [`wide`], with two registers of 256 bits.
 ///
 /// # Safety
 /// As [`wide`].
@@ -73,7 +73,7 @@ pub(crate) unsafe fn half<S: Store>(
     unsafe {
         let p = acc.as_mut_ptr().cast::<__m256i>();
         let mut v = [_mm256_loadu_si256(p), _mm256_loadu_si256(p.add(1))];
-        // Not through the reference: it would go to memory and back for each stripe.
+        // A local copy: through the reference it would be stored and reloaded for each stripe.
         let mut at = *stripe;
         for i in 0..count {
             for (part, v) in v.iter_mut().enumerate() {
@@ -103,7 +103,7 @@ pub(crate) unsafe fn half<S: Store>(
     }
 }
 
-/// 64-bit by 32-bit multiplication in two halves, as AVX2 lacks the whole.
+/// 64-bit by 32-bit multiplication in two halves, as AVX2 has no 64-bit one.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn scramble(v: __m256i, key: __m256i) -> __m256i {

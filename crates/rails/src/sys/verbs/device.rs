@@ -8,56 +8,56 @@ use std::sync::Arc;
 
 /// The state of a port that carries packets.
 const ACTIVE: i32 = 4;
-/// States of one whose link is up, which waits for a subnet manager.
+/// States of a port whose link is up and which waits for a subnet manager.
 const INIT: i32 = 2;
 const ARMED: i32 = 3;
 
-/// Most reads that a connection has under way, each way. (What the peer's device answers at once is
-/// not asked: adapters have 16 or more.)
+/// Maximum of outstanding RDMA reads per connection, in each direction. (The peer's limit is not
+/// queried: adapters support 16 or more.)
 const READS_MAX: i32 = 8;
 
 /// An open device.
 pub(crate) struct VerbsDevice {
     pub(super) library: &'static Library,
     pub(super) context: *mut Context,
-    /// Most requests in a queue.
+    /// Maximum depth of a send or receive queue.
     pub(crate) queue_max: u32,
-    /// Reads of peers that a connection answers at once, and of ours that it makes.
+    /// Outstanding RDMA reads of a connection, as responder and as initiator.
     pub(crate) reads: (u8, u8),
-    /// Most receives in a shared queue; 0: it has none.
+    /// Maximum depth of a shared receive queue; 0: not supported.
     pub(crate) receives_max: u32,
-    /// Most completions in a queue.
+    /// Maximum depth of a completion queue.
     pub(crate) completions_max: u32,
-    /// Ports, counted from 1.
+    /// Number of ports; ports are counted from 1.
     pub(crate) ports: u8,
-    /// Version of the firmware, for people.
+    /// Firmware version, for people.
     pub(crate) firmware: String,
 }
 
-// SAFETY: the library's functions may be called by any thread at any time; the context is closed
-// once, by whoever holds it last.
+// SAFETY: the library's functions may be called by any thread at any time; the last holder closes
+// the context once.
 unsafe impl Send for VerbsDevice {}
 // SAFETY: see above.
 unsafe impl Sync for VerbsDevice {}
 
-/// A fact that the device told of by itself.
+/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VerbsEvent {
-    /// A port carries packets again.
+    /// A port is active again.
     PortUp(u8),
-    /// A port carries nothing.
+    /// A port is no longer active.
     PortDown(u8),
     /// A port's identifiers or GIDs may have changed.
     PortChanged(u8),
-    /// The device, or a queue that all queue pairs of ours share, is unusable for good.
+    /// The device, or a queue shared by all our queue pairs, failed fatally.
     Fatal,
-    /// A queue pair is in error, by its number; no completion need say so.
+    /// A queue pair is in the error state, by its number; an error completion need not follow.
     PairBroken(u32),
-    /// Nothing that changes anything here.
+    /// An event without consequences for the rail.
     Other,
 }
 
-/// Names of events by their numbers, as verbs have them behind `IBV_EVENT_`.
+/// Names of events by number, without the prefix `IBV_EVENT_`.
 const EVENTS: [&str; 20] = [
     "CQ_ERR",
     "QP_FATAL",
@@ -87,7 +87,7 @@ fn event_name(number: c_int) -> &'static str {
     known.copied().unwrap_or("an event that is not known")
 }
 
-/// Names of the devices there are, in the library's order; the error says why none can be used.
+/// Names of all devices in the library's order; the error says why none can be used.
 pub(crate) fn device_names() -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     with_devices(|_, name, _| {
@@ -97,7 +97,7 @@ pub(crate) fn device_names() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Calls `f` with each device until it gives something.
+/// Calls `f` with each device until it returns `Some`.
 fn with_devices<T>(
     mut f: impl FnMut(&'static Library, &str, *mut super::layout::Device) -> Option<T>,
 ) -> Result<Option<T>, String> {
@@ -117,26 +117,26 @@ fn with_devices<T>(
     }
     let mut found = None;
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the list has so many entries, and lives until it is freed below.
+        // SAFETY: the list has this many entries and lives until it is freed below.
         let device = unsafe { *list.add(at) };
-        // SAFETY: the device is one of the list; its name lives as long.
+        // SAFETY: the device is in the list; its name lives as long.
         let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) };
         found = f(library, &name.to_string_lossy(), device);
         if found.is_some() {
             break;
         }
     }
-    // SAFETY: made above, and freed once. Devices that were opened stay.
+    // SAFETY: made above and freed once. Open devices remain valid.
     unsafe { (library.free_device_list)(list) };
     Ok(found)
 }
 
 impl VerbsDevice {
-    /// Opens the device of this name; the error says why not.
+    /// Opens the device of this name; the error says why that failed.
     pub(crate) fn open(name: &str) -> Result<Arc<VerbsDevice>, String> {
         let opened = with_devices(|library, one, device| {
             (one == name).then(|| {
-                // SAFETY: the device is one of the list, which still is.
+                // SAFETY: the device is in the list, which still exists.
                 let context = unsafe { (library.open_device)(device) };
                 (library, context, errno())
             })
@@ -168,11 +168,11 @@ impl VerbsDevice {
         Ok(Arc::new(device))
     }
 
-    /// Asks for what it can do.
+    /// Queries the device's limits.
     fn ask(&mut self) -> Result<(), Errno> {
         // SAFETY: all of its fields are numbers.
         let mut attr: DeviceAttr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open, and the structure as long as the library's.
+        // SAFETY: the context is open, and the structure is as long as the library's.
         result(unsafe { (self.library.query_device)(self.context, &mut attr) })?;
         self.queue_max = attr.max_qp_wr.max(1) as u32;
         let reads = |most: i32| most.clamp(0, READS_MAX) as u8;
@@ -182,7 +182,8 @@ impl VerbsDevice {
         self.ports = attr.phys_port_cnt;
         let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);
         self.firmware = firmware.map(|c| *c as u8 as char).collect();
-        // Events are asked for now and then, and must not wait.
+        // Events are polled now and then, and the call must not block.
+        //
         // SAFETY: the descriptor is the open context's.
         super::unblocking(unsafe { (*self.context).async_fd })
     }
@@ -190,7 +191,7 @@ impl VerbsDevice {
     /// A port's state.
     pub(crate) fn port(&self, port: u8) -> Result<PortAttr, Errno> {
         let mut attr = PortAttr::default();
-        // SAFETY: the context is open; the structure is the newest one's length, of which the
+        // SAFETY: the context is open; the structure has the newest version's length, of which the
         // function fills the older part.
         result(unsafe { (self.library.query_port)(self.context, port, &mut attr) })?;
         Ok(attr)
@@ -206,7 +207,7 @@ impl VerbsDevice {
         bytes.try_into().ok()
     }
 
-    /// An entry of a port's table of partitions.
+    /// An entry of a port's P_Key table.
     pub(crate) fn pkey(&self, port: u8, index: u8) -> Option<u16> {
         let mut pkey = 0;
         let (context, index) = (self.context, c_int::from(index));
@@ -215,19 +216,20 @@ impl VerbsDevice {
         Some(u16::from_be(pkey))
     }
 
-    /// The descriptor that is readable when an event waits.
+    /// The descriptor that is readable when an asynchronous event waits.
     pub(crate) fn event_fd(&self) -> i32 {
         // SAFETY: the context is open.
         unsafe { (*self.context).async_fd }
     }
 
-    /// The next event and its name, without waiting. `docs/verbs.md` says why each is what it is.
+    /// The next asynchronous event and its name, without blocking. `docs/verbs.md` gives the reason
+    /// for each mapping.
     pub(crate) fn event(&self) -> Option<(VerbsEvent, &'static str)> {
         let mut event = AsyncEvent {
             element: 0,
             event_type: 0,
         };
-        // SAFETY: the context is open, its descriptor does not wait, and the event outlives the
+        // SAFETY: the context is open, its descriptor is non-blocking, and the event outlives the
         // call.
         if unsafe { (self.library.get_async_event)(self.context, &mut event) } != 0 {
             return None;
@@ -237,7 +239,7 @@ impl VerbsDevice {
             0 | 8 | 14 => VerbsEvent::Fatal,
             1..=3 | 16 => {
                 let pair = event.element as *const Qp;
-                // SAFETY: of these events the element is a queue pair, which is not destroyed
+                // SAFETY: the element of these events is a queue pair, which is not destroyed
                 // before the event is acknowledged.
                 VerbsEvent::PairBroken(unsafe { (*pair).qp_num })
             }
@@ -247,8 +249,8 @@ impl VerbsDevice {
             _ => VerbsEvent::Other,
         };
         let name = event_name(event.event_type);
-        // SAFETY: the event was got above, and is acknowledged once: else objects that it speaks of
-        // could not be destroyed.
+        // SAFETY: the event was read above and is acknowledged once; without that, the objects it
+        // names could not be destroyed.
         unsafe { (self.library.ack_async_event)(&mut event) };
         Some((what, name))
     }
@@ -256,28 +258,28 @@ impl VerbsDevice {
 
 impl Drop for VerbsDevice {
     fn drop(&mut self) {
-        // SAFETY: opened once; all that was made of it holds it, and is gone.
+        // SAFETY: opened once; all objects made from it hold a reference and are gone.
         unsafe { (self.library.close_device)(self.context) };
     }
 }
 
 impl PortAttr {
-    /// It carries packets.
+    /// Returns whether the port carries packets.
     pub(crate) fn active(&self) -> bool {
         self.state == ACTIVE
     }
 
-    /// Its link is up, and it waits for a subnet manager.
+    /// Returns whether the link is up and the port waits for a subnet manager.
     pub(crate) fn waits(&self) -> bool {
         matches!(self.state, INIT | ARMED)
     }
 
-    /// It is of Ethernet (RoCE), not of InfiniBand.
+    /// Returns whether the port is Ethernet (RoCE) and not InfiniBand.
     pub(crate) fn ethernet(&self) -> bool {
         self.link_layer == 2
     }
 
-    /// Largest datagram in bytes, without heads.
+    /// Largest datagram in bytes, without headers.
     pub(crate) fn mtu(&self) -> usize {
         128 << self.active_mtu.clamp(1, 5)
     }
@@ -306,7 +308,7 @@ impl PortAttr {
     }
 }
 
-/// Turns the result of a function that returns an error number, or -1 and sets `errno`.
+/// Converts the result of a function that returns an error number, or -1 and sets `errno`.
 pub(super) fn result(code: c_int) -> Result<(), Errno> {
     match code {
         0 => Ok(()),

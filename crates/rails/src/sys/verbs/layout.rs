@@ -1,18 +1,18 @@
-//! The structures of libibverbs that we read or write, as `infiniband/verbs.h` has them. Only the
-//! fields up to the last one of use are named where the library alone makes the structure.
+//! The structures of libibverbs that we read or write, as in `infiniband/verbs.h`. A structure that
+//! only the library allocates is declared up to the last field in use.
 //!
-//! The layout is the library's promise to programs (its version 1), so it does not change. The test
-//! at the end compares it with the header of the machine.
+//! The layout is the library's ABI (version 1), so it does not change. The test at the end compares
+//! it with the installed header.
 
 use libc::{c_char, c_int, c_void};
 
-/// A device, of which only the library knows more.
+/// A device, opaque.
 #[repr(C)]
 pub(super) struct Device {
     opaque: [u8; 0],
 }
 
-/// Functions of a device's driver that are called on the way of packets.
+/// The functions of a device's driver on the data path.
 #[repr(C)]
 pub(super) struct Ops {
     before: [*mut c_void; 11],
@@ -103,9 +103,9 @@ pub(super) struct Sge {
     pub(super) lkey: u32,
 }
 
-/// A send or a write that is posted. The destination's fields are a union in the header: of a
-/// write, `place` is the remote address and `first` the rkey; of a datagram, `place` is the address
-/// handle, `first` the remote queue pair and `second` the Q_Key.
+/// A posted send or RDMA operation. The destination's fields are a union in the header: for an RDMA
+/// operation, `place` is the remote address and `first` the rkey; for a datagram, `place` is the
+/// address handle, `first` the remote queue pair and `second` the Q_Key.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendRequest {
@@ -140,7 +140,7 @@ impl Default for SendRequest {
     }
 }
 
-/// A receive that is posted.
+/// A posted receive.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecvRequest {
@@ -150,30 +150,30 @@ pub(super) struct RecvRequest {
     pub(super) num_sge: c_int,
 }
 
-/// Flag of a completion with a global route before the bytes of the datagram.
+/// Flag of a completion whose datagram has a GRH before its bytes.
 const WITH_ROUTE: u32 = 1;
-/// Flag of a completion that has an immediate.
+/// Flag of a completion with an immediate.
 const WITH_IMMEDIATE: u32 = 1 << 1;
-/// Operation of a receive that a write with an immediate used.
+/// Opcode of a receive that was consumed by a write with an immediate.
 const WRITE_LANDED: i32 = 129;
 
 /// A completion (`ibv_wc`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Completion {
-    /// The name that the request was given.
+    /// The name of the request.
     pub(crate) wr_id: u64,
     /// 0: success.
     pub(crate) status: i32,
-    /// Meaningful only after success.
+    /// Valid only after success.
     pub(crate) opcode: i32,
     vendor_err: u32,
-    /// Bytes that were received, with the 40 of the GRH where the queue pair is of datagrams.
+    /// Received bytes, for datagrams including the 40 of the GRH.
     pub(crate) byte_len: u32,
     pub(super) imm_data: u32,
-    /// The queue pair that it is of.
+    /// The queue pair of the request.
     pub(crate) qp_num: u32,
-    /// Of datagrams: whose queue pair sent it.
+    /// Datagrams only: the sender's queue pair.
     pub(crate) src_qp: u32,
     pub(super) wc_flags: u32,
     pkey_index: u16,
@@ -183,20 +183,20 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// The status of a request that was given up with its queue pair.
+    /// The status of a request that was flushed with its queue pair.
     pub(crate) const FLUSHED: i32 = 5;
 
-    /// Of a receive: its immediate, if it has one.
+    /// The immediate of a receive, if it has one.
     pub(crate) fn immediate(&self) -> Option<u32> {
         (self.wc_flags & WITH_IMMEDIATE != 0).then_some(u32::from_be(self.imm_data))
     }
 
-    /// Of a datagram: its global route stands before it.
+    /// Returns whether a datagram has a GRH before its bytes.
     pub(crate) fn has_route(&self) -> bool {
         self.wc_flags & WITH_ROUTE != 0
     }
 
-    /// Of a receive that succeeded: it tells of a write that has landed, and took no bytes.
+    /// Returns whether a successful receive reports a landed write and holds no bytes itself.
     pub(crate) fn is_of_write(&self) -> bool {
         self.opcode == WRITE_LANDED
     }
@@ -206,7 +206,7 @@ impl Completion {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct AsyncEvent {
-    /// A pointer to the object, or the number of a port in its first bytes.
+    /// A pointer to the object, or a port number in its first bytes.
     pub(super) element: u64,
     pub(super) event_type: c_int,
 }
@@ -222,7 +222,7 @@ pub(super) struct QpCap {
     pub(super) max_inline_data: u32,
 }
 
-/// Properties that a queue pair is made with.
+/// Attributes with which a queue pair is created.
 #[repr(C)]
 pub(super) struct QpInitAttr {
     pub(super) qp_context: *mut c_void,
@@ -234,7 +234,7 @@ pub(super) struct QpInitAttr {
     pub(super) sq_sig_all: c_int,
 }
 
-/// Properties that a shared receive queue is made with.
+/// Attributes with which a shared receive queue is created.
 #[repr(C)]
 pub(super) struct SrqInitAttr {
     pub(super) srq_context: *mut c_void,
@@ -243,11 +243,11 @@ pub(super) struct SrqInitAttr {
     pub(super) srq_limit: u32,
 }
 
-/// Where packets go.
+/// The destination of packets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AhAttr {
-    /// Aligned to eight bytes, as the header's union of a GID is.
+    /// Aligned to eight bytes, as the header's union of a GID.
     pub(super) dgid: [u64; 2],
     pub(super) flow_label: u32,
     pub(super) sgid_index: u8,
@@ -261,7 +261,7 @@ pub(super) struct AhAttr {
     pub(super) port_num: u8,
 }
 
-/// Properties that a queue pair is changed to.
+/// Attributes to which a queue pair is modified.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QpAttr {
@@ -300,7 +300,7 @@ pub(crate) struct PortAttr {
     /// 4: active.
     pub(crate) state: i32,
     max_mtu: i32,
-    /// 1: 256 bytes, and twice as much for each more.
+    /// 1: 256 bytes; each further step doubles it.
     pub(crate) active_mtu: i32,
     /// GIDs in the port's table.
     pub(crate) gid_tbl_len: i32,
@@ -318,9 +318,9 @@ pub(crate) struct PortAttr {
     sm_sl: u8,
     subnet_timeout: u8,
     init_type_reply: u8,
-    /// Lanes: 1, 2, 4, 8 and 16 stand for 1, 4, 8, 12 and 2.
+    /// Number of lanes: 1, 2, 4, 8 and 16 mean 1, 4, 8, 12 and 2.
     pub(crate) active_width: u8,
-    /// Speed of a lane: 1, 2, 4, 8, 16, 32, 64 and 128 stand for 2.5, 5, 10, 10, 14, 25, 50 and 100
+    /// Speed of a lane: 1, 2, 4, 8, 16, 32, 64 and 128 mean 2.5, 5, 10, 10, 14, 25, 50 and 100
     /// Gbit/s.
     pub(crate) active_speed: u8,
     phys_state: u8,
@@ -376,7 +376,7 @@ mod tests {
         };
     }
 
-    /// Places of fields, by the header's names.
+    /// Offsets of fields, by the header's names.
     fn places() -> Vec<(&'static str, usize)> {
         at! {
             "ibv_context", Context { ops = "ops", async_fd = "async_fd" };

@@ -1,14 +1,14 @@
-//! libibverbs, loaded when it is first asked for.
+//! libibverbs, loaded at first use.
 
 use super::layout::*;
 use libc::{c_char, c_int, c_uint, c_void};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// The name by which the library is found; its version is that of the layout.
+/// The library's file name; its version is that of the layout.
 const NAME: &CStr = c"libibverbs.so.1";
 
-/// Declares the table of functions and how it is filled.
+/// Declares the table of functions and the code that fills it.
 macro_rules! functions {
     ($($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
         /// The functions of the library.
@@ -20,7 +20,7 @@ macro_rules! functions {
             /// Looks all functions up in the library behind `handle`.
             ///
             /// # Safety
-            /// The handle is of libibverbs, which is never unloaded.
+            /// `handle` is of libibverbs, which is never unloaded.
             unsafe fn look_up(handle: *mut c_void) -> Result<Library, String> {
                 Ok(Library {
                     $($name: {
@@ -78,7 +78,7 @@ functions! {
     detach_mcast: fn(*mut Qp, *const [u64; 2], u16) -> c_int;
 }
 
-/// The library; the error says why there is none.
+/// The library; the error says why it cannot be used.
 pub(super) fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(load).as_ref().map_err(String::as_str)
@@ -88,11 +88,11 @@ fn load() -> Result<Library, String> {
     // SAFETY: the name ends with a zero byte; the library's initialisers are harmless.
     let handle = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        // SAFETY: after a failed dlopen it is a text, or null.
+        // SAFETY: after a failed dlopen the result is a string or null.
         let text = unsafe { libc::dlerror() };
         return Err(match text.is_null() {
             true => "libibverbs.so.1 does not load".to_owned(),
-            // SAFETY: not null, and nothing has replaced it on this thread.
+            // SAFETY: not null, and no later call on this thread has replaced it.
             false => unsafe { CStr::from_ptr(text) }
                 .to_string_lossy()
                 .into_owned(),

@@ -6,16 +6,16 @@ use crate::sys::{errno, Errno};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The device may write into the memory for us.
+/// The local device may write the memory.
 const LOCAL_WRITE: i32 = 1;
-/// Peers may write into it.
+/// Peers may write it.
 const REMOTE_WRITE: i32 = 2;
 /// Peers may read it.
 const REMOTE_READ: i32 = 4;
-/// Offset within a page of any architecture, as verbs count addresses of memory.
+/// Mask of the offset within a page of 4 KiB, the smallest of any architecture.
 const PAGE_MASK: u64 = 0xfff;
 
-/// A protection domain: what is made in one works together.
+/// A protection domain: only objects of one domain can be used together.
 pub(crate) struct Domain {
     pub(super) device: Arc<VerbsDevice>,
     pub(super) pd: *mut Pd,
@@ -27,7 +27,7 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// A new one of a device.
+    /// Allocates a domain of a device.
     pub(crate) fn new(device: Arc<VerbsDevice>) -> Result<Arc<Domain>, Errno> {
         // SAFETY: the context is open.
         let pd = unsafe { (device.library.alloc_pd)(device.context) };
@@ -37,7 +37,7 @@ impl Domain {
         }
     }
 
-    /// Registers memory that the device may read, and write or let be written as `access` says.
+    /// Registers memory that the device may read, and write or open to peers according to `access`.
     fn register(
         &self,
         base: *mut u8,
@@ -46,8 +46,8 @@ impl Domain {
         access: i32,
     ) -> Result<*mut Mr, Errno> {
         let library = self.device.library;
-        // SAFETY: the domain is there. The device reads and writes nothing by this until it is told
-        // to, and whoever tells it says what it may.
+        // SAFETY: the domain exists. The registration alone causes no access; the code that posts
+        // requests states what the device may access.
         let mr = unsafe { (library.reg_mr_iova)(self.pd, base.cast(), len, iova, access) };
         match mr.is_null() {
             true => Err(errno()),
@@ -58,12 +58,12 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: allocated once; all that was made in it holds it, and is gone.
+        // SAFETY: allocated once; all objects made in it hold a reference and are gone.
         unsafe { (self.device.library.dealloc_pd)(self.pd) };
     }
 }
 
-/// Memory of ours that a device reads and writes.
+/// Memory of the rail that the device reads and writes.
 pub(crate) struct Region {
     domain: Arc<Domain>,
     mr: *mut Mr,
@@ -71,22 +71,22 @@ pub(crate) struct Region {
     len: usize,
 }
 
-// SAFETY: the memory is this value's alone, but for what the device is told to do with it.
+// SAFETY: the memory belongs to this value alone, except for what the device is asked to do.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// `len` bytes of zeros, registered.
+    /// Maps and registers `len` zeroed bytes.
     pub(crate) fn new(domain: &Arc<Domain>, len: usize) -> Result<Region, Errno> {
         Region::with(domain, len, |base| (base, LOCAL_WRITE))
     }
 
-    /// The same, that peers may write into, at addresses from 0.
+    /// As `new`, writable by peers at addresses from 0.
     pub(crate) fn to_be_written(domain: &Arc<Domain>, len: usize) -> Result<Region, Errno> {
         Region::with(domain, len, |_| (0, LOCAL_WRITE | REMOTE_WRITE))
     }
 
-    /// Registers a new mapping; `how`: its addresses for the device and what may be done there, by
-    /// its own.
+    /// Registers a new mapping. `how` converts its address to the address seen by the device and
+    /// the access flags.
     fn with(
         domain: &Arc<Domain>,
         len: usize,
@@ -94,7 +94,7 @@ impl Region {
     ) -> Result<Region, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
         let mapped = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED);
         let base = mapped.ok_or_else(errno)?;
@@ -107,78 +107,78 @@ impl Region {
                 len,
             }),
             Err(errno) => {
-                // SAFETY: mapped above, and used by nobody.
+                // SAFETY: mapped above and unused.
                 unsafe { libc::munmap(base.as_ptr().cast(), len) };
                 Err(errno)
             }
         }
     }
 
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The key by which the device finds it.
+    /// The key for the local device.
     #[inline]
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: registered until this is dropped.
         unsafe { (*self.mr).lkey }
     }
 
-    /// The key that peers name.
+    /// The key for peers.
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: registered until this is dropped.
         unsafe { (*self.mr).rkey }
     }
 
-    /// Bytes that peers wrote, by their word. One that writes again, late, changes no more than
-    /// what is read here, whose copy is summed.
+    /// Bytes that peers have written, by their statement. A late write can only change the bytes
+    /// returned here; the caller copies and sums them.
     pub(crate) fn written(&self, at: usize, len: usize) -> &[u8] {
         self.bytes(at, len)
     }
 
-    /// Address of a byte.
+    /// The address of a byte for the local device.
     #[inline]
     pub(super) fn address(&self, at: usize) -> u64 {
         debug_assert!(at < self.len);
         self.base.as_ptr() as u64 + at as u64
     }
 
-    /// Bytes that the device does not write now.
+    /// Bytes that the device is not writing.
     #[inline]
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: within the mapping, which was zeros at first; the caller knows that the device
-        // has done with these bytes.
+        // SAFETY: within the mapping, which started as zeros; the caller knows that the device is
+        // done with these bytes.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
-    /// Bytes that the device does not write now; it may read them.
+    /// Bytes that the device is not writing; it may read them.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: within the mapping, and nobody else has it; see `bytes`.
+        // SAFETY: within the mapping, and borrowed mutably here; see `bytes`.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered once. When it returns well the device has done with the memory.
+        // SAFETY: registered once. On success the device is done with the memory.
         let released = unsafe { (self.domain.device.library.dereg_mr)(self.mr) };
         if released == 0 {
-            // SAFETY: the mapping that this owns, of which no borrow is left.
+            // SAFETY: this value owns the mapping, of which no borrow is left.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }
     }
 }
 
-/// Memory of a user: one that the device reads for a write, or that peers write into.
+/// Registered application memory: the source of a write, or open to peers.
 pub(crate) struct KeyedMemory {
     domain: Arc<Domain>,
     mr: *mut Mr,
-    /// Where its addresses for the device begin: for peers, at its place within a page.
+    /// First address for the device; for peers, the offset within the page.
     start: u64,
     len: usize,
 }
@@ -187,18 +187,19 @@ pub(crate) struct KeyedMemory {
 unsafe impl Send for KeyedMemory {}
 
 impl KeyedMemory {
-    /// Opens memory to writes of peers. It has to stay valid until this is dropped.
+    /// Registers memory for peers' writes. The memory must stay valid until this is dropped.
     pub(crate) fn to_be_written(
         domain: &Arc<Domain>,
         base: *mut u8,
         len: usize,
     ) -> Result<KeyedMemory, Errno> {
-        // Peers know no addresses of ours.
+        // Peers do not learn our addresses.
         let start = base as u64 & PAGE_MASK;
         KeyedMemory::new(domain, base, len, start, LOCAL_WRITE | REMOTE_WRITE)
     }
 
-    /// Lets the device read memory. It has to stay valid until this is dropped.
+    /// Registers memory for reads by the local device. The memory must stay valid until this is
+    /// dropped.
     pub(crate) fn to_be_read(
         domain: &Arc<Domain>,
         base: *const u8,
@@ -207,7 +208,7 @@ impl KeyedMemory {
         KeyedMemory::new(domain, base.cast_mut(), len, base as u64, 0)
     }
 
-    /// Opens memory to reads of peers. It has to stay valid until this is dropped.
+    /// Registers memory for peers' reads. The memory must stay valid until this is dropped.
     pub(crate) fn to_be_offered(
         domain: &Arc<Domain>,
         base: *const u8,
@@ -232,24 +233,24 @@ impl KeyedMemory {
         })
     }
 
-    /// Returns whether these addresses for the device lie in it.
+    /// Returns whether the registration covers these addresses.
     pub(crate) fn holds(&self, address: u64, len: usize) -> bool {
         let from = address.checked_sub(self.start);
         from.is_some_and(|from| from + len as u64 <= self.len as u64)
     }
 
-    /// Where peers' addresses of it begin.
+    /// The first address for peers.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// The key that peers name.
+    /// The key for peers.
     pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: registered until this is dropped.
         unsafe { (*self.mr).rkey }
     }
 
-    /// The key by which the device finds it.
+    /// The key for the local device.
     pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: registered until this is dropped.
         unsafe { (*self.mr).lkey }
@@ -258,7 +259,7 @@ impl KeyedMemory {
 
 impl Drop for KeyedMemory {
     fn drop(&mut self) {
-        // SAFETY: registered once. When it returns the device has done with the memory.
+        // SAFETY: registered once. After the return the device is done with the memory.
         unsafe { (self.domain.device.library.dereg_mr)(self.mr) };
     }
 }

@@ -1,5 +1,5 @@
-//! Verbs: libibverbs by run-time loading, and its objects as Rust values that free themselves in
-//! the right order. Each object holds those that it is made of.
+//! Verbs: libibverbs loaded at run time, with its objects as Rust values. Each object holds
+//! references to the objects it was made from, so that they are freed in the right order.
 
 mod device;
 mod layout;
@@ -19,7 +19,7 @@ pub(crate) use requests::{Operation, PostTo, Receives, Request, Sends};
 
 use super::{check, Errno};
 
-/// Makes a descriptor of the library's answer at once.
+/// Makes a descriptor of the library non-blocking.
 fn unblocking(fd: i32) -> Result<(), Errno> {
     // SAFETY: fcntl with these commands takes no pointers.
     let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;

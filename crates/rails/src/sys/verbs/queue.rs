@@ -1,4 +1,4 @@
-//! Queues: of completions, of receives, and the pairs that packets go through.
+//! Completion queues, shared receive queues, queue pairs and address handles.
 
 use super::device::{result, VerbsDevice};
 use super::layout::{
@@ -16,7 +16,7 @@ const INIT: c_int = 1;
 const READY_TO_RECEIVE: c_int = 2;
 const READY: c_int = 3;
 
-/// Which attributes a change names.
+/// Attributes that a call of `ibv_modify_qp` sets.
 const STATE: c_int = 1;
 const ACCESS: c_int = 1 << 3;
 const PKEY: c_int = 1 << 4;
@@ -34,12 +34,12 @@ const SEND_PSN: c_int = 1 << 16;
 const READS_FOR_PEER: c_int = 1 << 17;
 const PEER: c_int = 1 << 20;
 
-/// Peers may write.
+/// Peers may write (`IBV_ACCESS_REMOTE_WRITE`).
 const REMOTE_WRITE: u32 = 2;
-/// Peers may read.
+/// Peers may read (`IBV_ACCESS_REMOTE_READ`).
 const REMOTE_READ: u32 = 4;
 
-/// Completions of several queues, by one descriptor.
+/// A completion channel: one descriptor for several completion queues.
 pub(crate) struct CompletionChannel {
     device: Arc<VerbsDevice>,
     channel: *mut Channel,
@@ -51,7 +51,7 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    /// A new one of a device.
+    /// Makes a channel of a device.
     pub(crate) fn new(device: &Arc<VerbsDevice>) -> Result<Arc<CompletionChannel>, Errno> {
         // SAFETY: the context is open.
         let channel = unsafe { (device.library.create_comp_channel)(device.context) };
@@ -66,19 +66,19 @@ impl CompletionChannel {
         Ok(Arc::new(channel))
     }
 
-    /// Readable when a queue that was armed has a completion, until [`Self::clear`].
+    /// A descriptor that is readable after an armed queue got a completion, until [`Self::clear`].
     pub(crate) fn fd(&self) -> i32 {
-        // SAFETY: the channel is there until this is dropped.
+        // SAFETY: the channel exists until this is dropped.
         unsafe { (*self.channel).fd }
     }
 
-    /// Takes all that the descriptor told of.
+    /// Consumes all events of the channel.
     pub(crate) fn clear(&self) {
         let (mut cq, mut name) = (null_mut(), null_mut());
         let library = self.device.library;
-        // SAFETY: the channel is there, and its descriptor does not wait.
+        // SAFETY: the channel exists, and its descriptor is non-blocking.
         while unsafe { (library.get_cq_event)(self.channel, &mut cq, &mut name) } == 0 {
-            // SAFETY: a queue that an event speaks of is not destroyed before it is acknowledged.
+            // SAFETY: a queue with an unacknowledged event is not destroyed.
             unsafe { (library.ack_cq_events)(cq, 1) };
         }
     }
@@ -86,12 +86,12 @@ impl CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: made once; its queues hold it, and are gone.
+        // SAFETY: created once; its queues hold a reference and are gone.
         unsafe { (self.device.library.destroy_comp_channel)(self.channel) };
     }
 }
 
-/// A queue of completions.
+/// A completion queue.
 pub(crate) struct CompletionQueue {
     channel: Arc<CompletionChannel>,
     cq: *mut Cq,
@@ -103,14 +103,14 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue with room for `depth` completions.
+    /// Makes a queue with room for `depth` completions, at most the device's maximum.
     pub(crate) fn new(
         channel: &Arc<CompletionChannel>,
         depth: u32,
     ) -> Result<Arc<CompletionQueue>, Errno> {
         let device = &channel.device;
         let depth = depth.min(device.completions_max) as c_int;
-        // SAFETY: context and channel are there.
+        // SAFETY: context and channel exist.
         let cq = unsafe {
             (device.library.create_cq)(device.context, depth, null_mut(), channel.channel, 0)
         };
@@ -123,32 +123,32 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes completions; how many. `Err`: the queue is broken.
+    /// Polls completions; returns their number. `Err`: the queue is broken.
     #[inline]
     pub(crate) fn poll(&self, completions: &mut [Completion]) -> Result<usize, Errno> {
         let (room, into) = (completions.len() as c_int, completions.as_mut_ptr());
-        // SAFETY: the queue is there, and there is room for so many.
+        // SAFETY: the queue exists, and `completions` has room for this many.
         let count = unsafe { ((*(*self.cq).context).ops.poll_cq)(self.cq, room, into) };
         let count = usize::try_from(count).map_err(|_| libc::EIO)?;
         Ok(count.min(completions.len()))
     }
 
-    /// Has the channel's descriptor tell of the next completion.
+    /// Arms the channel's descriptor for the next completion.
     pub(crate) fn arm(&self) {
-        // SAFETY: the queue is there.
+        // SAFETY: the queue exists.
         unsafe { ((*(*self.cq).context).ops.req_notify_cq)(self.cq, 0) };
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: made once; its queue pairs hold it, and are gone. Its events are acknowledged as
-        // soon as they are got.
+        // SAFETY: created once; its queue pairs hold a reference and are gone. Its events are
+        // acknowledged as soon as they are read.
         unsafe { (self.channel.device.library.destroy_cq)(self.cq) };
     }
 }
 
-/// Receives that the queue pairs of many peers share.
+/// A shared receive queue.
 pub(crate) struct ReceiveQueue {
     domain: Arc<Domain>,
     pub(super) srq: *mut Srq,
@@ -160,7 +160,7 @@ unsafe impl Send for ReceiveQueue {}
 unsafe impl Sync for ReceiveQueue {}
 
 impl ReceiveQueue {
-    /// A queue with room for `depth` receives.
+    /// Makes a queue with room for `depth` receives.
     pub(crate) fn new(domain: &Arc<Domain>, depth: u32) -> Result<Arc<ReceiveQueue>, Errno> {
         let mut attr = SrqInitAttr {
             srq_context: null_mut(),
@@ -168,7 +168,7 @@ impl ReceiveQueue {
             max_sge: 1,
             srq_limit: 0,
         };
-        // SAFETY: the domain is there, and the attributes outlive the call.
+        // SAFETY: the domain exists, and the attributes outlive the call.
         let srq = unsafe { (domain.device.library.create_srq)(domain.pd, &mut attr) };
         match srq.is_null() {
             true => Err(errno()),
@@ -182,12 +182,12 @@ impl ReceiveQueue {
 
 impl Drop for ReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: made once; its queue pairs hold it, and are gone.
+        // SAFETY: created once; its queue pairs hold a reference and are gone.
         unsafe { (self.domain.device.library.destroy_srq)(self.srq) };
     }
 }
 
-/// How a queue pair transports.
+/// The transport of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueType {
     /// Reliable connection.
@@ -201,32 +201,32 @@ pub(crate) enum QueueType {
 /// Sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueSizes {
-    /// Sends that may be posted.
+    /// Depth of the send queue.
     pub(crate) sends: u32,
-    /// Receives that may be posted, where it has a queue of its own.
+    /// Depth of the receive queue, unless it is shared.
     pub(crate) receives: u32,
-    /// Bytes of a send that the request itself may hold.
+    /// Bytes of an inline send.
     pub(crate) inline: u32,
 }
 
-/// Where packets go, and by which port.
+/// The destination of packets, and the local port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     /// Our port.
     pub(crate) port: u8,
-    /// Our GID's place in the port's table.
+    /// The index of our GID in the port's table.
     pub(crate) gid_index: u8,
-    /// Their GID; `None`: by LID alone.
+    /// The destination's GID; `None`: addressed by LID alone.
     pub(crate) gid: Option<[u8; 16]>,
-    /// Their LID; 0 over Ethernet.
+    /// The destination's LID; 0 over Ethernet.
     pub(crate) lid: u16,
-    /// Routers that may pass packets on, and one more.
+    /// Hop limit.
     pub(crate) hops: u8,
-    /// Tells routers which flow it is, as far as they look; 0: the device says it, if anyone.
+    /// Flow label, for ECMP; 0: the device chooses it, if it does.
     pub(crate) flow: u32,
 }
 
-/// Halves of a GID, as the header's union of it has them.
+/// The halves of a GID, as in the header's union.
 fn halves(gid: &[u8; 16]) -> [u64; 2] {
     let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| gid[at + i]));
     [half(0), half(8)]
@@ -250,7 +250,7 @@ impl Path {
     }
 }
 
-/// Where datagrams go.
+/// The destination of datagrams.
 pub(crate) struct AddressHandle {
     domain: Arc<Domain>,
     pub(super) ah: *mut Ah,
@@ -260,11 +260,11 @@ pub(crate) struct AddressHandle {
 unsafe impl Send for AddressHandle {}
 
 impl AddressHandle {
-    /// A handle for a path. Over Ethernet the kernel may have to ask for the address of a card, and
-    /// this waits for the answer.
+    /// Makes a handle for a path. Over Ethernet the kernel may have to resolve a MAC address, which
+    /// blocks.
     pub(crate) fn new(domain: &Arc<Domain>, path: &Path) -> Result<AddressHandle, Errno> {
         let mut attr = path.attr();
-        // SAFETY: the domain is there, and the attributes outlive the call.
+        // SAFETY: the domain exists, and the attributes outlive the call.
         let ah = unsafe { (domain.device.library.create_ah)(domain.pd, &mut attr) };
         match ah.is_null() {
             true => Err(errno()),
@@ -278,7 +278,7 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // SAFETY: made once. What was posted by it has been read.
+        // SAFETY: created once; all requests that used it have completed.
         unsafe { (self.domain.device.library.destroy_ah)(self.ah) };
     }
 }
@@ -286,15 +286,15 @@ impl Drop for AddressHandle {
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToPeer {
-    /// Where it is.
+    /// The path to it.
     pub(crate) path: Path,
-    /// Its queue pair.
+    /// Its queue pair number.
     pub(crate) number: u32,
-    /// The number of the first packet that it sends.
+    /// The PSN of the first packet that it sends.
     pub(crate) receive_psn: u32,
-    /// The number of the first packet that we send.
+    /// The PSN of the first packet that we send.
     pub(crate) send_psn: u32,
-    /// Largest packet on the way, as [`super::PortAttr::active_mtu`] says it.
+    /// Path MTU, encoded as [`super::PortAttr::active_mtu`].
     pub(crate) mtu: i32,
 }
 
@@ -303,9 +303,9 @@ pub(crate) struct QueuePair {
     domain: Arc<Domain>,
     pub(super) qp: *mut Qp,
     kind: QueueType,
-    /// Bytes of a send that the request itself may hold.
+    /// Bytes of an inline send.
     pub(crate) inline_max: usize,
-    // What it was made with, which has to outlive it.
+    // The objects it was made with, which must outlive it.
     _queues: [Arc<CompletionQueue>; 2],
     _shared: Option<Arc<ReceiveQueue>>,
 }
@@ -316,7 +316,8 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A new pair, which does nothing yet. `queues` are those of its sends and of its receives.
+    /// Makes a queue pair in the reset state. `queues` are the completion queues of sends and of
+    /// receives.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         kind: QueueType,
@@ -352,12 +353,12 @@ impl QueuePair {
                 },
                 sq_sig_all: 0,
             };
-            // SAFETY: domain and queues are there, and the attributes outlive the call.
+            // SAFETY: domain and queues exist, and the attributes outlive the call.
             let qp = unsafe { (device.library.create_qp)(domain.pd, &mut attr) };
             match (qp.is_null(), inline) {
                 (false, _) => break qp,
                 (true, 0) => return Err(errno()),
-                // Some devices refuse more than they have instead of giving less.
+                // Some devices refuse an excessive inline size instead of reducing it.
                 (true, _) => inline /= 2,
             }
         };
@@ -371,13 +372,13 @@ impl QueuePair {
         })
     }
 
-    /// Its number.
+    /// The queue pair number.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the pair is there until this is dropped.
+        // SAFETY: the queue pair exists until this is dropped.
         unsafe { (*self.qp).qp_num }
     }
 
-    /// Takes receives from now on.
+    /// Moves to the `INIT` state: receives may be posted.
     pub(crate) fn begin(&self, port: u8, pkey_index: u16, qkey: u32) -> Result<(), Errno> {
         let attr = QpAttr {
             qp_state: INIT,
@@ -397,7 +398,7 @@ impl QueuePair {
         self.change(attr, STATE | PKEY | PORT | last)
     }
 
-    /// Of datagrams: sends and receives from now on.
+    /// Of datagrams: moves to the state that sends and receives.
     pub(crate) fn ready(&self) -> Result<(), Errno> {
         let receiving = QpAttr {
             qp_state: READY_TO_RECEIVE,
@@ -411,7 +412,7 @@ impl QueuePair {
         self.change(sending, STATE | SEND_PSN)
     }
 
-    /// Of connections: receives from the peer from now on.
+    /// Of connections: moves to the state that receives from the peer.
     pub(crate) fn receive_from(&self, peer: &ToPeer, rnr_timer: u8) -> Result<(), Errno> {
         let attr = QpAttr {
             qp_state: READY_TO_RECEIVE,
@@ -430,8 +431,8 @@ impl QueuePair {
         self.change(attr, STATE | AV | PATH_MTU | PEER | RECV_PSN | reliable)
     }
 
-    /// Of connections: sends to the peer from now on. `timeout` (4.096 us times two to its power),
-    /// `retries` after it and `rnr_retries` for want of receives are of reliable ones alone.
+    /// Of connections: moves to the state that also sends to the peer. `timeout` (4.096 us times
+    /// two to this power), `retries` and `rnr_retries` apply only to reliable connections.
     pub(crate) fn send_to(
         &self,
         peer: &ToPeer,
@@ -455,8 +456,8 @@ impl QueuePair {
         self.change(attr, STATE | SEND_PSN | reliable)
     }
 
-    /// Gives up all that is posted, without completions: when this returns nothing of it is read or
-    /// written any more.
+    /// Drops all posted requests without completions: after the return none of their memory is read
+    /// or written.
     pub(crate) fn reset(&self) -> Result<(), Errno> {
         let attr = QpAttr {
             qp_state: RESET,
@@ -465,15 +466,16 @@ impl QueuePair {
         self.change(attr, STATE)
     }
 
-    /// Of datagrams: receives what is sent to the group of a GID, too. A pair leaves its groups
-    /// before it goes.
+    /// Of datagrams: also receives datagrams to the multicast group of a GID. The queue pair must
+    /// be detached before it is destroyed.
     pub(crate) fn attach(&self, gid: &[u8; 16]) -> Result<(), Errno> {
         let gid = halves(gid);
-        // SAFETY: the pair is there, and the GID outlives the call. Over Ethernet there is no LID.
+        // SAFETY: the queue pair exists, and the GID outlives the call. Over Ethernet there is no
+        // LID.
         result(unsafe { (self.domain.device.library.attach_mcast)(self.qp, &gid, 0) })
     }
 
-    /// Receives it no more.
+    /// Leaves a multicast group.
     pub(crate) fn detach(&self, gid: &[u8; 16]) -> Result<(), Errno> {
         let gid = halves(gid);
         // SAFETY: see `attach`.
@@ -481,15 +483,15 @@ impl QueuePair {
     }
 
     fn change(&self, mut attr: QpAttr, which: c_int) -> Result<(), Errno> {
-        // SAFETY: the pair is there, and the attributes outlive the call.
+        // SAFETY: the queue pair exists, and the attributes outlive the call.
         result(unsafe { (self.domain.device.library.modify_qp)(self.qp, &mut attr, which) })
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made once; its memory is known to the device by registrations, which outlive what
-        // the device does with them.
+        // SAFETY: created once; its memory is known to the device by registrations, which outlive
+        // the device's accesses.
         unsafe { (self.domain.device.library.destroy_qp)(self.qp) };
     }
 }

@@ -1,4 +1,4 @@
-//! Requests: chains of sends, and receives with their memory.
+//! Work requests: chains of sends, and receives with their memory.
 
 use super::layout::{RecvRequest, SendRequest, Sge};
 use super::memory::{Domain, Region};
@@ -13,24 +13,25 @@ const INLINE: u32 = 1 << 3;
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// To the next receive of the peer.
+    /// Send to the peer's next receive.
     Send,
-    /// The same, with an immediate.
+    /// Send with an immediate.
     SendWith(u32),
-    /// Into memory of the peer.
+    /// RDMA write into peer memory.
     Write {
-        /// Where it lands.
+        /// Remote address.
         address: u64,
-        /// Under which key.
+        /// Remote key.
         rkey: u32,
-        /// A receive of the peer is told it when all of the write has landed.
+        /// Consumes a receive of the peer, whose completion delivers the immediate after the whole
+        /// write has landed.
         immediate: Option<u32>,
     },
-    /// From memory of the peer.
+    /// RDMA read from peer memory.
     Read {
-        /// Where it lies.
+        /// Remote address.
         address: u64,
-        /// Under which key.
+        /// Remote key.
         rkey: u32,
     },
 }
@@ -38,32 +39,32 @@ pub(crate) enum Operation {
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Its name in its completion.
+    /// The name reported in its completion (`wr_id`).
     pub(crate) name: u64,
-    /// It has a completion when it succeeds, too.
+    /// The request generates a completion also on success.
     pub(crate) signalled: bool,
-    /// Its bytes are copied when it is posted.
+    /// The bytes are copied at the time of the post.
     pub(crate) inline: bool,
     /// The first byte.
     pub(crate) address: u64,
     /// Bytes.
     pub(crate) len: usize,
-    /// The key of the memory; of no matter when inline.
+    /// The key of the memory; ignored when inline.
     pub(crate) lkey: u32,
 }
 
-/// A chain of requests that is being built.
+/// A chain of requests under construction.
 pub(crate) struct Sends {
     requests: Box<[SendRequest]>,
     sges: Box<[Sge]>,
     len: usize,
 }
 
-// SAFETY: the pointers in it are made anew, into its own memory, before each use.
+// SAFETY: its pointers are set anew, to its own memory, before each use.
 unsafe impl Send for Sends {}
 
 impl Sends {
-    /// Room for a chain of `most` requests.
+    /// Allocates a chain of at most `most` requests.
     pub(crate) fn new(most: usize) -> Sends {
         Sends {
             requests: vec![SendRequest::default(); most].into_boxed_slice(),
@@ -72,7 +73,7 @@ impl Sends {
         }
     }
 
-    /// A request from registered memory.
+    /// A request that reads registered memory.
     #[inline]
     pub(crate) fn of_region(region: &Region, at: usize, len: usize) -> Request {
         Request {
@@ -119,7 +120,7 @@ impl Sends {
         row.second = qkey;
     }
 
-    /// Adds a request of a connection.
+    /// Adds a request for a connection.
     #[inline]
     pub(crate) fn add(&mut self, request: &Request, operation: Operation) {
         let row = self.push(request);
@@ -147,11 +148,11 @@ impl Sends {
         }
     }
 
-    /// Posts the chain by one call, and begins another. The error says how many of its requests
-    /// were posted before the one that was not.
+    /// Posts the chain by one call and starts a new one. The error contains the number of requests
+    /// posted before the failing one.
     ///
-    /// What the requests read stays in place, unchanged, until their completion has come, or their
-    /// queue pair was reset.
+    /// The memory that requests read must stay in place, unchanged, until their completion or the
+    /// reset of the queue pair.
     #[inline]
     pub(crate) fn post(&mut self, pair: &QueuePair) -> Result<(), (usize, Errno)> {
         let len = std::mem::take(&mut self.len);
@@ -167,8 +168,8 @@ impl Sends {
             }
         }
         let (first, mut bad) = (self.requests.as_mut_ptr(), null_mut());
-        // SAFETY: the pair is there. The chain's pointers are to its own rows, which outlive the
-        // call; the caller keeps what they name.
+        // SAFETY: the queue pair exists. The chain's pointers lead to its own rows, which outlive
+        // the call; the caller keeps the memory they name.
         let code = unsafe { ((*(*pair.qp).context).ops.post_send)(pair.qp, first, &mut bad) };
         if code == 0 {
             return Ok(());
@@ -179,25 +180,25 @@ impl Sends {
     }
 }
 
-/// Memory for packets that come, in slots of one length, each of which is posted, or ours.
+/// Receive buffers in slots of one length; each slot is posted or owned by the program.
 pub(crate) struct Receives {
     region: Region,
     slot_len: usize,
     posted: Box<[bool]>,
-    /// Slots that are to be posted.
+    /// Slots to be posted.
     ours: Vec<u32>,
     requests: Box<[RecvRequest]>,
     sges: Box<[Sge]>,
 }
 
-// SAFETY: the pointers in it are made anew, into its own memory, before each use.
+// SAFETY: its pointers are set anew, to its own memory, before each use.
 unsafe impl Send for Receives {}
 
-/// Receives that are posted by one call.
+/// Maximum of receives posted by one call.
 const CHAIN_MAX: usize = 64;
 
 impl Receives {
-    /// `slots` slots, all ours.
+    /// Allocates `slots` slots, none of them posted.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         slots: usize,
@@ -219,14 +220,14 @@ impl Receives {
         })
     }
 
-    /// Slots that are ours, and not to be read any more.
+    /// Number of unposted slots that hold no unread bytes.
     #[inline]
     pub(crate) fn idle(&self) -> usize {
         self.ours.len()
     }
 
-    /// A slot's completion has come: its first `len` bytes, until it is given back. `None`: no slot
-    /// of this number was posted, or it is shorter.
+    /// Takes a completed slot: its first `len` bytes, until it is given back. `None` if the slot
+    /// was not posted or is shorter.
     #[inline]
     pub(crate) fn take(&mut self, slot: u32, len: usize) -> Option<&[u8]> {
         let at = slot as usize;
@@ -241,14 +242,14 @@ impl Receives {
         Some(self.region.bytes(at * self.slot_len, len))
     }
 
-    /// A slot that was taken is not read any more.
+    /// Returns a taken slot for reposting.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32) {
         debug_assert!(!self.posted[slot as usize]);
         self.ours.push(slot);
     }
 
-    /// All slots are ours: their queue was reset or has failed.
+    /// Takes back all slots after their queue was reset or failed.
     pub(crate) fn take_all(&mut self) {
         for (at, posted) in self.posted.iter_mut().enumerate() {
             if std::mem::take(posted) {
@@ -257,8 +258,8 @@ impl Receives {
         }
     }
 
-    /// Posts what is ours to a queue pair, or to the queue that several share. A receive's name is
-    /// `name` and its slot's number.
+    /// Posts all free slots to a queue pair or shared receive queue. A receive's name is `name`
+    /// plus its slot number.
     pub(crate) fn post(&mut self, to: PostTo<'_>, name: u64) -> Result<(), Errno> {
         while !self.ours.is_empty() {
             self.post_chain(to, name)?;
@@ -285,8 +286,8 @@ impl Receives {
             }
         }
         let (first, mut bad) = (self.requests.as_mut_ptr(), null_mut());
-        // SAFETY: the queue is there. The chain's pointers are to our rows, which outlive the call,
-        // and the slots are in registered memory that nobody reads while they are posted.
+        // SAFETY: the queue exists. The chain's pointers lead to our rows, which outlive the call,
+        // and the slots lie in registered memory that is not read while they are posted.
         let code = unsafe {
             match to {
                 PostTo::Pair(pair) => {
@@ -302,7 +303,7 @@ impl Receives {
             0 => len,
             _ => ((bad as usize).saturating_sub(base) / size_of::<RecvRequest>()).min(len),
         };
-        // The chain's first ones were posted: they are taken out of the list, wherever they are.
+        // The head of the chain was posted: remove these slots from the list.
         for slot in self.ours.drain(from..from + posted) {
             self.posted[slot as usize] = true;
         }
@@ -313,11 +314,11 @@ impl Receives {
     }
 }
 
-/// Where receives are posted.
+/// The queue to which receives are posted.
 #[derive(Clone, Copy)]
 pub(crate) enum PostTo<'a> {
-    /// One pair's own queue.
+    /// The receive queue of one queue pair.
     Pair(&'a QueuePair),
-    /// The queue of several.
+    /// A shared receive queue.
     Shared(&'a ReceiveQueue),
 }

@@ -1,5 +1,4 @@
-//! Connections that are closed because there are too many, and connections that take the place of
-//! silent ones.
+//! Idle eviction of connections if there are too many, and replacement of silent connections.
 
 use super::{Connection, State, TcpLinks};
 use crate::link::{DownReason, LinkId};
@@ -9,26 +8,26 @@ use crate::tcp::output::send_frame;
 use crate::tcp::shared::{Name, Order};
 use crate::RailEvent;
 
-/// The longest segments of connections that take the place of silent ones, in turn (0: as the MTUs
-/// allow): a switch may drop what has become too long for it, which the kernel does not look for
-/// (`net.ipv4.tcp_mtu_probing` is 0). IPv6 passes packets of 1,280 bytes everywhere, IPv4 of 576.
+/// Maximum segment sizes of replacement connections, in turn (0: derived from the MTUs). A switch
+/// may silently drop packets that exceed its MTU, which the kernel does not detect by default
+/// (`net.ipv4.tcp_mtu_probing` is 0). IPv6 guarantees packets of 1,280 bytes, IPv4 of 576.
 const SEGMENTS_MAX: [u16; 3] = [0, 1_220, 536];
 
-/// Whose connection is closed.
+/// The connection to close.
 enum Idle {
     Link(LinkId),
     Stranger(Name),
 }
 
 impl TcpLinks {
-    /// Lets connections rest until `more` can be added, if there are some that can.
+    /// Evicts connections until `more` can be added, if any can be evicted.
     pub(super) fn make_room(&mut self, more: usize) {
         let open = |links: &TcpLinks| links.by_connection.len() + links.strangers.len();
         while open(self) + more > self.shared.connections_max && self.rest_one() {}
     }
 
-    /// Closes the connection that was sent on least lately, of those on which nothing waits.
-    /// Returns whether there was one.
+    /// Evicts the least recently used connection with an empty queue. Returns whether there was
+    /// one.
     #[cold]
     pub(super) fn rest_one(&mut self) -> bool {
         let links = self.table.iter().filter_map(|(id, _, link)| {
@@ -43,7 +42,7 @@ impl TcpLinks {
             Some((_, Idle::Link(link))) => return self.rest(link),
             Some((_, Idle::Stranger(name))) => {
                 if let Some(stranger) = self.strangers.remove(&name) {
-                    // Nothing was sent on it before. If there is no room for this either, then its
+                    // Nothing was sent on it before. If there is no room even for this frame, the
                     // other end sees the connection break.
                     let _ = send_frame(&stranger.stream, Kind::Rest, &[]);
                     stranger.stream.finish();
@@ -54,8 +53,8 @@ impl TcpLinks {
         true
     }
 
-    /// Tells the other end that nothing more is sent on a link's connection, and closes it. Returns
-    /// whether that was possible.
+    /// Announces to the other end that nothing more is sent on a link's connection, and closes it.
+    /// Returns whether that was possible.
     fn rest(&mut self, id: LinkId) -> bool {
         let link = self.table.get_mut(id);
         let Some(connection) = link.and_then(|link| link.connection.as_mut()) else {
@@ -73,7 +72,7 @@ impl TcpLinks {
         true
     }
 
-    /// The other end wants a connection closed, on which it sends no more.
+    /// The other end wants to close a connection and sends nothing more on it.
     pub(super) fn rested(&mut self, name: Name) {
         if let Some(stranger) = self.strangers.remove(&name) {
             return stranger.stream.finish();
@@ -92,7 +91,7 @@ impl TcpLinks {
         }
     }
 
-    /// Closes the connection of a link, on which nothing waits.
+    /// Closes the connection of a link with an empty queue.
     pub(super) fn part(&mut self, id: LinkId) {
         let Some(link) = self.table.get_mut(id) else {
             return;
@@ -109,7 +108,7 @@ impl TcpLinks {
         }
     }
 
-    /// Makes a connection for a link that rests and is sent on.
+    /// Reconnects an evicted link for a send.
     #[cold]
     pub(super) fn wake(&mut self, link: LinkId) {
         if let Some(to) = self.table.key(link) {
@@ -124,8 +123,8 @@ impl TcpLinks {
         }
     }
 
-    /// The rail is at another address: no connection goes on, neither ours nor those that peers
-    /// made to the old one. Links that rest are made from the new one when they are wanted.
+    /// After a move to another address: ends all connections, ours and those that peers made to the
+    /// old address. Evicted links reconnect from the new one on demand.
     #[cold]
     pub(in crate::tcp) fn part_from_all(&mut self) {
         for (name, stranger) in std::mem::take(&mut self.strangers) {
@@ -139,9 +138,9 @@ impl TcpLinks {
         }
     }
 
-    /// Tries another source port, and other segments, for a link that is silent, unless the network
-    /// has carried all that was sent: then it is the peer who is silent. Returns whether another
-    /// one is tried.
+    /// Tries another source port and other segment sizes for a silent link, unless the network has
+    /// carried everything that was sent: then the peer itself is silent. Returns whether a new
+    /// connection is tried.
     #[cold]
     pub(in crate::tcp) fn reroute(&mut self, id: LinkId) -> bool {
         let key = self.table.key(id);
@@ -178,7 +177,7 @@ impl TcpLinks {
                 self.by_connection.insert(next.name, id);
                 link.next = Some(next);
             }
-            // It went to rest to make room for this one.
+            // The link was evicted to make room for the new connection.
             State::Resting => self.set_connection(id, next, State::Waking),
             _ => {
                 self.shared.order(Order::Forget(next.name));
@@ -188,10 +187,10 @@ impl TcpLinks {
         true
     }
 
-    /// Both ends of a link may have connected at once, and each would send on its own connection:
-    /// what comes on one is then acknowledged by packets that carry nothing else
-    /// (docs/design/tcp.md). So the rail of the lower address asks the other one to send on this
-    /// link's connection, too, instead of on its own of this token.
+    /// If both ends of a link connected at the same time, each would send on its own connection,
+    /// and data on each would need separate TCP acks (docs/design/tcp.md). So the rail with the
+    /// lower address asks the other end to send on this link's connection instead of its own
+    /// connection of this token.
     pub(super) fn join(&mut self, id: LinkId, token: u64) {
         let lower = self
             .table
@@ -213,7 +212,8 @@ impl TcpLinks {
         }
     }
 
-    /// As [`TcpLinks::join`], if the peer has made a connection while this link's was being made.
+    /// As [`TcpLinks::join`], if the peer has connected while this link's connection was being
+    /// made.
     pub(super) fn join_newest(&mut self, id: LinkId) {
         let newest = self.table.key(id).and_then(|to| self.newest_stranger(&to));
         let stranger = newest.and_then(|name| self.strangers.get(&name));
@@ -222,8 +222,8 @@ impl TcpLinks {
         }
     }
 
-    /// The peer asks for its own connection to be sent on instead of ours of this token, which is
-    /// done if nothing waits on ours. Only who has read that one's greeting knows the token.
+    /// The peer asks us to send on its connection instead of ours of this token, which we do if our
+    /// queue is empty. Only the receiver of our handshake knows the token.
     pub(super) fn joined(&mut self, name: Name, token: u64) {
         let from = self.strangers.get(&name).map(|stranger| stranger.from);
         let Some(id) = from.and_then(|from| self.table.find(&from)) else {
@@ -240,7 +240,7 @@ impl TcpLinks {
         }
     }
 
-    /// Sends on a connection that the peer has made and sends on, and no more on our own.
+    /// Sends on a connection that the peer made and uses, instead of our own.
     fn take_over(&mut self, id: LinkId, connection: Connection) {
         let link = self.table.get_mut(id);
         if let Some(old) = link.and_then(|link| link.connection.as_mut()) {
@@ -249,19 +249,19 @@ impl TcpLinks {
         self.replace(id, connection);
     }
 
-    /// Whoever has made a connection sends no more on another one, of this token. Returns the link
-    /// that is to do the same.
+    /// The maker of a connection sends nothing more on another one, of this token. Returns the link
+    /// that shall do the same.
     pub(super) fn superseded(&mut self, from: &TcpAddr, token: u64) -> Option<LinkId> {
         let id = self.table.find(from).filter(|_| token != 0)?;
         let link = self.table.get_mut(id)?;
         let connection = link.connection.as_mut().filter(|c| c.token == token)?;
         connection.superseded = true;
-        // If another is being made from here as well, each end sends on its own.
+        // If we are also making another connection, each end sends on its own.
         (link.state == State::Up && link.next.is_none()).then_some(id)
     }
 
-    /// Sends on another connection from now on. What was under way on the old one may still arrive,
-    /// and what the old one had no room for is lost: the protocol sends it again.
+    /// Sends on another connection from now on. Data in flight on the old one may still arrive; its
+    /// queue is lost, and the protocol sends the data again.
     pub(super) fn replace(&mut self, id: LinkId, connection: Connection) {
         let Some(link) = self.table.get_mut(id) else {
             return;
@@ -278,8 +278,8 @@ impl TcpLinks {
         if old.superseded {
             return self.leave(old);
         }
-        // The other end closes it when it has heard of the new one. If it saw the end of this one
-        // before, it would take its link to be down.
+        // The other end closes it after it learns of the new one. If it saw the end of this one
+        // first, it would consider its link down.
         old.output.clear(&mut self.over);
         self.by_connection.remove(&old.name);
     }

@@ -1,8 +1,8 @@
-//! Both ends of a link connect at once.
+//! Both ends of a link connect at the same time.
 
 use super::*;
 
-/// Two rails, of which the first has the lower address.
+/// Two rails, the first of which has the lower address.
 fn lower_first() -> (Rail, Rail) {
     let (a, b) = (rail(), rail());
     match a.shared.local() < b.shared.local() {
@@ -11,7 +11,7 @@ fn lower_first() -> (Rail, Rail) {
     }
 }
 
-/// Sends until there is no room any more. How many packets that were.
+/// Sends until there is no room; returns the number of packets.
 fn fill(rail: &mut Rail, link: LinkId) -> usize {
     let mut sent = 0;
     while rail.links.send(link, &[7; 60_000], 60_000) == Sent::Taken {
@@ -21,8 +21,8 @@ fn fill(rail: &mut Rail, link: LinkId) -> usize {
     sent
 }
 
-/// Both ends dial, and `b`, which is up, has no room any more, so that it keeps its own connection
-/// when it is asked to give it up.
+/// Both ends connect, and `b`, which is up, has a full queue, so that it keeps its own connection
+/// when asked to give it up.
 fn two_connections(a: &mut Rail, b: &mut Rail) -> (LinkId, LinkId, usize) {
     let (ab, _) = a.connect(b);
     let (ba, _) = b.connect(a);
@@ -72,7 +72,7 @@ fn both_may_connect_at_once() {
 }
 
 #[test]
-fn who_has_begun_a_frame_keeps_its_own_connection() {
+fn a_rail_with_queued_data_keeps_its_own_connection() {
     let (mut a, mut b) = lower_first();
     let (ab, ba, sent) = two_connections(&mut a, &mut b);
     assert_ne!(a.links.token(ab), b.links.token(ba));
@@ -104,11 +104,11 @@ fn frame(kind: Kind, segment: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_joins_whose_token_is_not_known() {
+fn a_join_needs_the_token() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
     let token = a.links.token(link);
-    // A program on the peer's host says that it is the peer's rail.
+    // A program on the peer's host claims to be the peer's rail.
     let to = a.shared.local();
     let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
     let mut words = greeting(b.shared.local(), 0);

@@ -23,7 +23,7 @@ fn a_rail_moves_to_another_address_and_back() {
         a.links.close(link);
         b.links.close(back);
         (a.events, b.events) = (Vec::new(), Vec::new());
-        // The one that has moved connects: the other knows it by where it is now.
+        // The rail that moved connects, and the other identifies it by its new address.
         let from_there = linked(&mut b, &mut a);
         assert_eq!(b.links.send(from_there, &[last], 1), Sent::Taken);
         until(&mut a, &mut b, "a packet", |a, _| a.got == [[last]]);
@@ -34,7 +34,7 @@ fn a_rail_moves_to_another_address_and_back() {
         until(&mut a, &mut b, "the close", |a, b| {
             a.rx.open() + b.rx.open() == 0
         });
-        (link, back) = linked_both_ways(&mut a, &mut b); // and it listens there
+        (link, back) = linked_both_ways(&mut a, &mut b); // the rail listens there
         a.got.clear();
     }
     let there = b.shared.local();
@@ -42,7 +42,7 @@ fn a_rail_moves_to_another_address_and_back() {
 }
 
 #[test]
-fn a_rail_that_cannot_be_waited_for_elsewhere_stays_where_it_is() {
+fn a_rail_that_cannot_listen_elsewhere_stays() {
     let mut shared = Shared::open(Ipv4Addr::LOCALHOST.into(), 0, &TcpConfig::default()).unwrap();
     let null = std::fs::File::open("/dev/null").expect("a file");
     shared.epoll = Epoll::of(null.into());

@@ -1,4 +1,4 @@
-//! Links whose datagrams leave by another flow.
+//! Links whose datagrams leave by an additional flow (ECMP).
 
 use super::VerbsLinks;
 use crate::link::LinkId;
@@ -7,8 +7,8 @@ use crate::verbs::flows::flow_of;
 use crate::verbs::shared::FLOWS;
 
 impl VerbsLinks {
-    /// By this flow leaves what is sent next on the link: 0 is the rail's own pair, and numbers
-    /// beyond the last flow begin with it again.
+    /// Sets the flow of the next send on the link: 0 is the rail's own queue pair; higher numbers
+    /// wrap around.
     #[inline]
     pub(in crate::verbs) fn choose_flow(&mut self, link: LinkId, flow: u8) {
         self.flows.choose_none();
@@ -18,7 +18,8 @@ impl VerbsLinks {
         }
     }
 
-    /// Its handle for the link is asked for, the first time.
+    /// Selects an additional flow and, at its first use on this link, asks for the flow's address
+    /// handle.
     #[cold]
     fn choose_other(&mut self, link: LinkId, flow: usize) {
         let chosen = self.flows.choose(&self.shared, flow);
@@ -39,13 +40,13 @@ impl VerbsLinks {
         self.resolver.ask((name, Some(flow)), path);
     }
 
-    /// A pair of this number sends datagrams.
+    /// Returns whether the queue pair of this number sends datagrams.
     #[cold]
     pub(in crate::verbs) fn is_of_datagrams(&mut self, number: u32) -> bool {
         number == self.shared.datagrams.number() || self.flows.queue(number).is_some()
     }
 
-    /// The pairs of other flows go, which read nothing after that.
+    /// Ends the queue pairs of additional flows, which then read no memory.
     #[cold]
     pub(super) fn end_flows(&mut self) {
         for (pair, queue) in self.flows.take() {

@@ -1,4 +1,4 @@
-//! Greetings of the ends of a link, and their consequences.
+//! The handshake of a link's ends.
 
 use super::{Link, State, VerbsLinks, CONNECTIONS_MAX, TRIES_MAX};
 use crate::link::{DownReason, LinkId};
@@ -7,14 +7,14 @@ use crate::verbs::greeting::{End, Greeting, Say};
 use std::time::Instant;
 
 impl VerbsLinks {
-    /// The peer has asked: it hears which end is ours.
+    /// Answers a peer's `Ask` with our end.
     pub(super) fn accept(&mut self, link: LinkId, end: End) {
         if self.join(link, end) {
             self.set(link, State::Answering, Say::Answer);
         }
     }
 
-    /// A peer has said something.
+    /// Handles a handshake message.
     #[cold]
     pub(in crate::verbs) fn heard(&mut self, greeting: &Greeting) {
         if greeting.kind != self.kind || self.shared.connections.is_none() {
@@ -40,17 +40,17 @@ impl VerbsLinks {
             return;
         };
         match (row.peer, row.state) {
-            _ if end.name <= row.past => {} // said long ago
+            _ if end.name <= row.past => {} // an old message
             (Some(peer), _) if end.name < peer.name => {}
             (_, State::Resolving) => row.peer = Some(end),
             (Some(peer), State::Answering | State::Up | State::Parting) if peer == end => {
                 self.say_on(link, &greeting.from, Say::Answer);
             }
             (_, State::Resting | State::Wanting) => self.dial(link, Some(end)),
-            // It has closed the connection, as it was asked to, and wants another one.
+            // The peer closed the connection as requested and wants another one.
             (Some(_), State::Parting) if row.tries > 0 => self.close_and_accept(link, end),
             (Some(_), _) => {
-                // The peer begins anew.
+                // The peer starts over.
                 self.down(link, DownReason::Closed);
                 let link = self.begin(greeting.from);
                 if let Some(row) = self.table.get_mut(link) {
@@ -95,7 +95,7 @@ impl VerbsLinks {
         }
     }
 
-    /// Says again what was not answered.
+    /// Repeats unanswered handshake messages.
     #[inline]
     pub(in crate::verbs) fn tick(&mut self) {
         if !self.parting.is_empty() {
@@ -131,7 +131,7 @@ impl VerbsLinks {
         self.make_room(0);
     }
 
-    /// Says something of a link.
+    /// Sends a handshake message on a link.
     pub(super) fn say_on(&mut self, link: LinkId, to: &VerbsAddr, say: Say) {
         if let Some(row) = self.table.get(link) {
             self.voice.say(say, &row.saying(to));

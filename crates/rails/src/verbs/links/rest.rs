@@ -1,17 +1,17 @@
-//! Connections that rest, because there are too many of them.
+//! Idle eviction of connections, if there are too many.
 //!
 //! ```text
-//!   Up -- another one wants room --> Parting -- nothing of ours is under way: Rest is said -+
-//!    |                                                          Rested is heard             |
-//!    +-- Rest is heard --> Parting -- nothing of ours is under way: Rested is said --+      |
+//!   Up -- another one needs room --> Parting -- nothing of ours is in flight: send Rest ----+
+//!    |                                                           Rested arrives            |
+//!    +-- Rest arrives --> Parting -- nothing of ours is in flight: send Rested -----+      |
 //!                                                                                    v      v
-//!   Up <-- Answer, Ready -- Asking, Answering <-- something is sent, or Ask is heard -- Resting
+//!   Up <-- Answer, Ready -- Asking, Answering <-- a send, or Ask arrives --------- Resting
 //! ```
 //!
-//! Nothing is lost by that: neither end closes before all that it has posted is over, and all that
-//! the other one has posted came before its last word. The user of a link knows nothing of it: what
-//! is sent while there is no connection is held. The bound is soft, as a connection that is wanted
-//! is made at once; only if there are as many as the rail can have, links wait for one.
+//! Eviction loses nothing: an end closes only after all of its own requests have completed and all
+//! requests of the other end have completed, as the other's last message states. The link's user
+//! does not notice: sends without a connection are held. The bound is soft, since a requested
+//! connection is made at once; links wait only at the maximum of the rail.
 
 use super::{Link, State, VerbsLinks, AGAIN};
 use crate::link::LinkId;
@@ -20,14 +20,14 @@ use crate::verbs::held::{Held, Waiting};
 use crate::RailEvent;
 use std::time::{Duration, Instant};
 
-/// A connection that was made so lately stays: what it was made for may not have left yet.
+/// A younger connection is not evicted: the packets it was made for may not have left yet.
 const AGE_MIN: Duration = AGAIN;
-/// Rest is said again after 20 ms, and then more and more seldom, up to 32 times that.
+/// `Rest` is repeated after 20 ms, with exponential backoff up to 32 times that.
 const DOUBLINGS_MAX: u32 = 5;
 
 impl VerbsLinks {
-    /// Lets connections rest until `more` can be added, if there are some that can. Those that
-    /// cannot now are looked at again.
+    /// Evicts connections until `more` can be added, if any can be evicted. Schedules another look
+    /// if none can at present.
     pub(in crate::verbs) fn make_room(&mut self, more: usize) {
         let open = |links: &VerbsLinks| links.by_number.len().saturating_sub(links.parting.len());
         while open(self) + more > self.connections_max {
@@ -37,12 +37,12 @@ impl VerbsLinks {
         }
     }
 
-    /// Something is said again, or looked at, then at the latest.
+    /// Schedules the next tick for this time at the latest.
     pub(super) fn look_again(&mut self, at: Instant) {
         self.again = Some(self.again.map_or(at, |again| again.min(at)));
     }
 
-    /// Begins to close the connection that was sent on least lately; `false`: there is none.
+    /// Begins to evict the least recently used connection; `false` if there is none to evict.
     #[cold]
     fn rest_one(&mut self) -> bool {
         let up = |row: &Link| {
@@ -57,9 +57,8 @@ impl VerbsLinks {
         true
     }
 
-    /// Sends nothing more on a link's connection. If it is the peer who wants it closed, then what
-    /// is held leaves before: a peer that closes each connection as soon as it is there would
-    /// otherwise let nothing through.
+    /// Stops sending on a link's connection. If the peer requested the eviction, held sends leave
+    /// first: a peer that evicts each connection at once would otherwise starve the link.
     fn begin_parting(&mut self, link: LinkId, leaving: bool) {
         if let Some(row) = self.table.get_mut(link) {
             if row.held.is_empty() {
@@ -72,7 +71,7 @@ impl VerbsLinks {
         }
     }
 
-    /// The peer wants a link's connection closed.
+    /// Handles the peer's request to evict a connection.
     #[cold]
     pub(super) fn asked_to_rest(&mut self, greeting: &Greeting) {
         let Some(link) = self.table.find(&greeting.from) else {
@@ -89,14 +88,14 @@ impl VerbsLinks {
             State::Resting => self.say_on(link, &greeting.from, Say::Rested),
             State::Up => self.begin_parting(link, true),
             State::Answering => {
-                self.up(link); // the peer's word for that was lost
+                self.up(link); // the peer's Ready was lost
                 self.begin_parting(link, true);
             }
             State::Resolving | State::Wanting | State::Asking | State::Down => {}
         }
     }
 
-    /// Takes the next step on links whose connections are about to be closed.
+    /// Advances the eviction of all links in `Parting`.
     #[cold]
     pub(super) fn step_parting(&mut self) {
         let now = Instant::now();
@@ -140,7 +139,7 @@ impl VerbsLinks {
             .retain(|link| table.get(*link).is_some_and(parts));
     }
 
-    /// Closes the connection of a link of which nothing is under way.
+    /// Closes the connection of a link with nothing in flight.
     pub(super) fn part(&mut self, link: LinkId) {
         let Some(row) = self.table.get_mut(link) else {
             return;
@@ -157,7 +156,8 @@ impl VerbsLinks {
         }
     }
 
-    /// The peer has closed the connection of a link that was to rest, and wants another one.
+    /// Closes an evicted connection that the peer has already closed, and accepts the peer's next
+    /// one.
     pub(super) fn close_and_accept(&mut self, link: LinkId, end: End) {
         self.part(link);
         match self.table.get(link).map(|row| row.state) {
@@ -167,7 +167,7 @@ impl VerbsLinks {
         }
     }
 
-    /// The link waits until there is room for its connection.
+    /// Makes the link wait for room for its connection.
     pub(super) fn want(&mut self, link: LinkId) {
         if let Some(row) = self.table.get_mut(link) {
             row.state = State::Wanting;
@@ -178,7 +178,7 @@ impl VerbsLinks {
         }
     }
 
-    /// Forgets a link that only the peer wanted, and that rests; `false`: there is none.
+    /// Deletes an evicted link that only the peer wanted; `false` if there is none.
     #[cold]
     pub(super) fn forget_stranger(&mut self) -> bool {
         let rests = |row: &Link| !row.wanted && row.state == State::Resting;
@@ -192,7 +192,7 @@ impl VerbsLinks {
         true
     }
 
-    /// A link without a connection carries packets as datagrams.
+    /// Lets a link without a connection send datagrams.
     pub(super) fn carry_datagrams(&mut self, link: LinkId) {
         if let Some(row) = self.table.get_mut(link) {
             (row.state, row.datagrams) = (State::Resting, 0);
@@ -202,7 +202,7 @@ impl VerbsLinks {
         }
     }
 
-    /// Packets left on a link, which gets a connection if these were many datagrams.
+    /// Counts packets sent on a link, which gets a connection after enough datagrams.
     #[inline]
     pub(in crate::verbs) fn sent(&mut self, link: LinkId, count: usize) {
         if self.datagrams_first > 0 {
@@ -221,20 +221,21 @@ impl VerbsLinks {
         }
     }
 
-    /// True for a link that can write now: by a connection of its own.
+    /// Returns whether a link can write now, by its own connection.
     pub(in crate::verbs) fn writes(&self, link: LinkId) -> bool {
         let able =
             |row: &Link| row.state == State::Up && row.connection.is_some() && row.held.is_empty();
         self.table.get(link).is_some_and(able)
     }
 
-    /// True for a link that was up, and has no connection now or something that waits for it.
+    /// Returns whether a link was up, so that sends are held if it has no connection or holds
+    /// others.
     pub(in crate::verbs) fn holds(&self, link: LinkId) -> bool {
         self.table.get(link).is_some_and(|row| row.begun)
     }
 
-    /// Keeps something until a link that holds has a connection, which is made if it rests;
-    /// `false`: there is no room.
+    /// Holds a send until the link has a connection, which is made on demand; `false` if there is
+    /// no room.
     #[cold]
     pub(in crate::verbs) fn hold(
         &mut self,
@@ -261,7 +262,7 @@ impl VerbsLinks {
         true
     }
 
-    /// Takes what is held on a link, if it can leave now. It comes back by [`Self::hold_again`].
+    /// Takes the held sends of a link that can send; [`Self::hold_again`] returns the rest.
     pub(in crate::verbs) fn take_held(&mut self, link: LinkId) -> Option<Held> {
         let row = self
             .table
@@ -272,7 +273,7 @@ impl VerbsLinks {
         Some(held)
     }
 
-    /// Holds again what could not leave.
+    /// Returns held sends that could not leave.
     pub(in crate::verbs) fn hold_again(&mut self, link: LinkId, held: Held) {
         if let Some(row) = self.table.get_mut(link).filter(|row| row.begun) {
             self.held_bytes += held.bytes();
@@ -280,7 +281,7 @@ impl VerbsLinks {
         }
     }
 
-    /// True for a link on which something is held.
+    /// Returns whether the link holds sends.
     pub(in crate::verbs) fn has_held(&self, link: LinkId) -> bool {
         let row = self.table.get(link);
         row.is_some_and(|row| !row.held.is_empty())

@@ -1,4 +1,4 @@
-//! Consequences of what the device tells of by itself.
+//! Handling of asynchronous device events.
 
 use super::{Notice, VerbsTx};
 use crate::sys::verbs::VerbsEvent;
@@ -34,7 +34,7 @@ impl VerbsTx {
         }
     }
 
-    /// The port may be up, and may be another than its address says.
+    /// Re-reads the port's state and identity.
     fn look_at_port(&mut self) {
         let port = &self.shared.port;
         let now = port.device.port(port.number);
@@ -56,8 +56,8 @@ impl VerbsTx {
         }
     }
 
-    /// Links end: they name the old place of the GID, work no more, and keep the kernel from
-    /// giving the place away.
+    /// Ends all links: their handles name the GID's old table entry, no longer work, and keep the
+    /// kernel from freeing the entry.
     fn end_links(&mut self) {
         self.links.end_all(libc::EADDRNOTAVAIL);
         self.free();

@@ -1,4 +1,4 @@
-//! Sends to groups.
+//! Sends to multicast groups.
 
 use super::{VerbsTx, BATCH_MAX};
 use crate::sys::Errno;
@@ -12,11 +12,11 @@ use crate::{
 };
 use marline_wire::RailAddr;
 
-/// Groups that one rail is in at most.
+/// Maximum of groups per rail.
 const JOINED_MAX: usize = 64;
 
 impl VerbsTx {
-    /// Packets to groups are datagrams, whatever the rail is.
+    /// Group packets are datagrams on every kind of verbs rail.
     pub(super) fn group_bounds(&self) -> GroupBounds {
         let slots = match self.shared.connections {
             Some(_) if self.links.datagrams_first == 0 => GREETING_SLOTS,
@@ -29,7 +29,8 @@ impl VerbsTx {
         }
     }
 
-    /// Ways to groups are made anew. (One that cannot be loses what is sent to it.)
+    /// Replaces the address handles of groups. A group whose handle cannot be made loses its
+    /// packets.
     #[cold]
     pub(super) fn renew_groups(&mut self) {
         let old = self.groups.iter_mut().flatten();
@@ -37,7 +38,7 @@ impl VerbsTx {
         old.into_iter().for_each(|handle| self.links.retire(handle));
     }
 
-    /// Posts packets that lie in a lent buffer.
+    /// Posts packets in a lent buffer.
     fn post_to_group(
         &mut self,
         at: usize,
@@ -64,7 +65,7 @@ impl VerbsTx {
             Ok(()) => (count, true),
             Err((0, libc::ENOMEM | libc::EAGAIN)) => return SendOutcome::Busy,
             Err((0, errno)) => return SendOutcome::Fault(RailFault::Down(errno)),
-            // The rest is lost; a later completion frees the buffer.
+            // The unposted rest is lost; a later completion frees the buffer.
             Err((posted, _)) => (posted, false),
         };
         queue.posted(posted, told, &[Read::Buffer(buffer)], given);
@@ -114,7 +115,7 @@ impl Groups for VerbsTx {
         let too_long = segment.min(bytes.len()) > self.shared.port.attr.mtu();
         let count = bytes.len().div_ceil(segment);
         if bytes.is_empty() || too_long || count > BATCH_MAX || bytes.len() > BUFFER_LEN {
-            return SendOutcome::Sent; // lost, as what is too long for a path is
+            return SendOutcome::Sent; // lost, like a packet that exceeds the PMTU
         }
         if self.links.datagrams().1.room() < count {
             self.reap();

@@ -1,4 +1,4 @@
-//! Reads of the memory of peers.
+//! RDMA reads of peer memory.
 
 use super::{Posted, VerbsTx};
 use crate::sys::verbs::QueueType;
@@ -28,7 +28,7 @@ impl RemoteRead for VerbsTx {
         let marks = [Mark::Peer(read.token)];
         match self.post(link, requests.len(), &marks, |_, at| requests[at]) {
             Posted::Taken => SendOutcome::Sent,
-            // With its connection: nothing of it lands.
+            // `Lost`: the connection ended, so no byte lands.
             Posted::Lost | Posted::NoRoom | Posted::Waits | Posted::Failed(_) => SendOutcome::Busy,
         }
     }

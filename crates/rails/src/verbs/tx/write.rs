@@ -1,4 +1,4 @@
-//! Writes into the memory of peers.
+//! RDMA writes into peer memory.
 
 use super::{outcome, Posted, VerbsTx};
 use crate::sys::verbs::{Operation, QueueType, Request};
@@ -8,11 +8,11 @@ use crate::verbs::send_queue::Read;
 use crate::{LinkId, Piece, RemoteWrite, SendOutcome, Staging, TxBuffers, Write};
 
 impl VerbsTx {
-    /// Gives the writes of a call their immediates, and cuts them first where they must have no
-    /// parts; how the packet is sent that tells of them.
+    /// Assigns immediates to the writes of a call, first cutting writes to the MTU if required;
+    /// returns the operation that sends the write notification.
     fn mark(&mut self, requests: &mut Vec<(Request, Operation)>) -> Operation {
         if self.kind != QueueType::Uc {
-            return Operation::Send; // in order, it says that all before it has landed
+            return Operation::Send; // ordered: its arrival implies that all earlier writes landed
         }
         if self.cuts() {
             let mtu = self.shared.port.attr.mtu();
@@ -27,12 +27,13 @@ impl VerbsTx {
         Operation::SendWith(immediate::of_packet(call, requests.len()))
     }
 
-    /// Tells of memory that was registered, or could not be.
+    /// Queues events of memory registrations.
     pub(super) fn tell_registered(&mut self) {
         self.links.events.extend(self.writes.events());
     }
 
-    /// Writes, if the link has a connection; what is lost is over. `copied`: from a copy.
+    /// Writes if the link has a connection; a lost write counts as complete. `copied`: from a
+    /// bounce buffer.
     pub(super) fn write_now(
         &mut self,
         link: LinkId,
@@ -61,7 +62,8 @@ impl VerbsTx {
                 return Posted::NoRoom;
             }
             Err(errno) => {
-                // Without its memory nothing of the link may go on: the packet would lie.
+                // The link must not continue: a later notification would cover a write that never
+                // left.
                 self.buffers.free(buffer);
                 self.links.failed_link(link, errno);
                 self.links.over.push(read);
@@ -95,7 +97,7 @@ impl VerbsTx {
         posted
     }
 
-    /// Writes what a link held.
+    /// Posts a write that a link held.
     pub(super) fn write_held(
         &mut self,
         link: LinkId,
@@ -119,8 +121,8 @@ impl VerbsTx {
     }
 }
 
-/// The same writes in parts of up to `len` bytes; longer ones, where these would be more than a
-/// queue of `depth` takes with the packet behind them.
+/// Cuts the writes into parts of up to `len` bytes, or larger parts if the queue of `depth` could
+/// not hold them all and the packet.
 fn cut(requests: &[(Request, Operation)], len: usize, depth: usize) -> Vec<(Request, Operation)> {
     let parts = |len: usize| -> usize { requests.iter().map(|r| r.0.len.div_ceil(len)).sum() };
     let mut len = len.max(1);
@@ -180,7 +182,7 @@ impl RemoteWrite for VerbsTx {
             Posted::Waits => {
                 let held = self.hold(link, || Waiting::write(write, packet));
                 if held == SendOutcome::Sent {
-                    self.links.over.push(read); // it was copied
+                    self.links.over.push(read); // the held write has a copy
                     self.free();
                 }
                 held
