@@ -4,16 +4,18 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
-use crate::config::choice::{parse_checksum, ChecksumChoice};
+use crate::config::choice::ChecksumChoice;
+use crate::config::experiments;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
 use crate::config::scheme::MulticastScheme;
+use crate::config::value::Value;
 use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
 pub use crate::config::document::document;
-pub use crate::config::unknown::unknown_in;
+pub use crate::config::unknown::{former_in, unknown_in};
 
 /// The beginning of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
@@ -39,17 +41,6 @@ impl RailChecksums {
         names.filter(|n| !rails.contains(n)).map(String::as_str)
     }
 }
-
-const SWITCH: &[(&str, bool)] = &[
-    ("on", true),
-    ("off", false),
-    ("1", true),
-    ("0", false),
-    ("yes", true),
-    ("no", false),
-    ("true", true),
-    ("false", false),
-];
 
 /// The kind of texts that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +112,7 @@ impl Kind {
         }
     }
 
-    fn number(&self, text: &str) -> Option<u64> {
+    pub(crate) fn number(&self, text: &str) -> Option<u64> {
         let (least, min, max) = match *self {
             Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
             Kind::BytesOrZero { min, max } => (0, min, max),
@@ -150,142 +141,6 @@ impl Kind {
     }
 }
 
-/// A type of a field of [`Settings`].
-trait Value: Sized {
-    fn from_text(text: &str, kind: &Kind) -> Option<Self>;
-    fn to_text(&self) -> String;
-}
-
-impl Value for Vec<String> {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        let parts = text.split(',').map(str::trim);
-        Some(parts.filter(|p| !p.is_empty()).map(str::to_owned).collect())
-    }
-    fn to_text(&self) -> String {
-        self.join(",")
-    }
-}
-
-impl Value for String {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        Some(text.to_owned())
-    }
-    fn to_text(&self) -> String {
-        self.clone()
-    }
-}
-
-macro_rules! value_by_name {
-    ($($type:ty, $choices:ident;)*) => { $(
-        impl Value for $type {
-            fn from_text(text: &str, _: &Kind) -> Option<Self> {
-                let row = $choices.iter().find(|(n, _)| n.eq_ignore_ascii_case(text));
-                row.map(|&(_, value)| value)
-            }
-            fn to_text(&self) -> String {
-                let row = $choices.iter().find(|(_, value)| value == self);
-                row.map_or_else(String::new, |(name, _)| (*name).to_owned())
-            }
-        }
-    )* };
-}
-
-value_by_name! {
-    bool, SWITCH;
-}
-
-impl Value for RailsPolicy {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        RailsPolicy::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name()
-    }
-}
-
-impl Value for MulticastScheme {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        MulticastScheme::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name().to_owned()
-    }
-}
-
-impl Value for PortRange {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        PortRange::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.text()
-    }
-}
-
-impl Value for Workers {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        Workers::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name()
-    }
-}
-
-impl Value for ChecksumChoice {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        ChecksumChoice::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name().to_owned()
-    }
-}
-
-impl Value for RailKinds {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        RailKinds::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.names()
-    }
-}
-
-impl Value for RailChecksums {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
-        let pair = |text: &str| {
-            let (rail, algorithm) = text.split_once('=')?;
-            let algorithm = parse_checksum(algorithm.trim())?;
-            let rail = rail.trim();
-            (!rail.is_empty()).then(|| (rail.to_owned(), algorithm))
-        };
-        pairs
-            .map(pair)
-            .collect::<Option<Vec<_>>>()
-            .map(RailChecksums)
-    }
-    fn to_text(&self) -> String {
-        let pairs = self
-            .0
-            .iter()
-            .map(|(rail, a)| format!("{rail}={}", a.name()));
-        pairs.collect::<Vec<_>>().join(",")
-    }
-}
-
-macro_rules! value_by_number {
-    ($($type:ty),*) => { $(
-        impl Value for $type {
-            fn from_text(text: &str, kind: &Kind) -> Option<Self> {
-                <$type>::try_from(kind.number(text)?).ok()
-            }
-            fn to_text(&self) -> String {
-                self.to_string()
-            }
-        }
-    )* };
-}
-
-value_by_number!(u16, u32, u64, usize);
-
 /// One row of the table of settings.
 pub struct Setting {
     /// Name without the `FI_MARLINE_` prefix, lower case (libfabric upper-cases it).
@@ -296,14 +151,19 @@ pub struct Setting {
     pub help: &'static str,
     /// The kind of texts that it takes.
     pub kind: Kind,
+    /// A key of `FI_MARLINE_TEST` instead of a variable of its own.
+    pub test: bool,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
 }
 
 impl Setting {
-    /// The environment variable.
+    /// The environment variable, with the key of one that is given by `FI_MARLINE_TEST`.
     pub fn variable(&self) -> String {
-        format!("{PREFIX}{}", self.name.to_ascii_uppercase())
+        match self.test {
+            true => format!("{PREFIX}TEST={}", self.name),
+            false => format!("{PREFIX}{}", self.name.to_ascii_uppercase()),
+        }
     }
 
     fn apply(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -319,7 +179,7 @@ impl Setting {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr $(, $test:ident)?;)*) => {
         /// Parsed settings of one engine.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Settings {
@@ -335,6 +195,7 @@ macro_rules! settings {
                 default: $default,
                 help: concat!($($doc),+).trim_ascii(),
                 kind: $kind,
+                test: !concat!("" $(, stringify!($test))?).is_empty(),
                 set: |settings, text, kind| match <$type>::from_text(text, kind) {
                     Some(value) => {
                         settings.$name = value;
@@ -377,7 +238,7 @@ settings! {
     shm: bool = "off", Kind::Switch;
     /// By shared memory, long messages are read out of the sender's memory, where the kernel allows
     /// it, by a peer that is slow to read the ring; off: all of them go through the ring.
-    one_copy: bool = "on", Kind::Switch;
+    one_copy: bool = "on", Kind::Switch, test;
     /// How the rails to a peer share the work: stripe (large messages over all rails),
     /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work
     /// where they reach, as in prefer=tcp).
@@ -393,7 +254,7 @@ settings! {
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
     /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
-    checksum_rails: RailChecksums = "", Kind::RailChecksums;
+    checksum_rails: RailChecksums = "", Kind::RailChecksums, test;
     /// Messages shorter than so many bytes travel without a payload checksum.
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
@@ -404,22 +265,22 @@ settings! {
     checksum_workers: Workers = "auto", Kind::Workers;
     /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
     /// without a payload checksum, so that both ways are seen in one process; 0: never.
-    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
+    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 }, test;
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
-    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
+    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 }, test;
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
     profile: String = "", Kind::Text;
-    /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
-    /// FI_ATOMIC).
-    rma: bool = "off", Kind::Switch;
+    /// Offer one-sided operations to applications that ask for them: remote memory access and
+    /// atomics (FI_RMA and FI_ATOMIC).
+    rma: bool = "on", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. off is for comparison only. All
     /// processes of a job need the same: peers that differ refuse each other at first contact.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: what is lost on one of them ends the job with
     /// an error, instead of being sent again. For comparison, and for networks that lose nothing.
-    native: RailKinds = "", Kind::RailKinds;
+    native: RailKinds = "", Kind::RailKinds, test;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
     /// set, what the profile says.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
@@ -443,14 +304,14 @@ settings! {
     /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
     /// one. `marline run` and `marline env` switch it on.
     any_source_fails: bool = "off", Kind::Switch;
-    /// Shortest repair timer, in microseconds: no retransmission by timer before.
-    repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
-    /// Longest repair timer, in milliseconds: where doubling stops while the peer is heard.
-    repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
+    /// Shortest probe timeout (PTO), in microseconds: no retransmission by timer before.
+    pto_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 }, test;
+    /// Longest probe timeout (PTO), in milliseconds: where doubling stops while the peer is heard.
+    pto_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 }, test;
     /// Microseconds that an ack which nobody waits for may wait for data to ride on.
-    ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
+    ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 }, test;
     /// Packets received on a path after which an ack leaves without waiting.
-    ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
+    ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 }, test;
     /// Bytes of eager messages that a peer may have under way to us unmatched, at first; a quarter
     /// of it from the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`. A
     /// peer that has half of it unread gets twice as much, up to a quarter of
@@ -474,7 +335,7 @@ settings! {
     /// Packets that leave for a peer as datagrams before it gets a connection of its own, on a rail
     /// of InfiniBand or RoCE (`rc:`, `uc:`), whose packets are of the MTU and may be lost then; so
     /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
-    verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
+    verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 }, test;
     /// Rails on each port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`): each has queue pairs of its
     /// own, which switches may send other ways, and memory as of a port of its own. The others of
     /// rc:mlx5_0 are called rc:mlx5_0/2 and so on.
@@ -482,18 +343,18 @@ settings! {
     /// Copy long messages into registered buffers, in chunks that grow by the profile's numbers,
     /// and write them into such of the receiver (up to 1 MiB and with sums), on rails of InfiniBand
     /// or RoCE (`rc:`, `uc:`), instead of registering the program's memory for each.
-    verbs_staged: bool = "off", Kind::Switch;
+    verbs_staged: bool = "off", Kind::Switch, test;
     /// Have receivers read long messages of up to 1 GiB from their senders' memory (RDMA read), on
     /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written; the same
     /// in all processes of a job.
     verbs_reads: bool = "off", Kind::Switch;
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
-    gso: bool = "on", Kind::Switch;
+    gso: bool = "on", Kind::Switch, test;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's
     /// without a copy on the way, where large sends arrive as they were sent.
-    direct: bool = "on", Kind::Switch;
+    direct: bool = "on", Kind::Switch, test;
     /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
-    gro: bool = "on", Kind::Switch;
+    gro: bool = "on", Kind::Switch, test;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Long sends of a burst leave from the program's memory and end when their bytes are delivered
@@ -501,12 +362,12 @@ settings! {
     /// free, as in MPI; for others a send that is to be delivered ends when it is.
     borrow: bool = "off", Kind::Switch;
     /// Sends of a burst that leave at once before later ones are collected into packets.
-    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
+    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 }, test;
     /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
     /// the number of ranks. All ranks of a communicator need the same: else it has no multicast.
-    multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
+    multicast_scheme: MulticastScheme = "usual", Kind::Scheme, test;
     /// Processes of one host share the sockets of multicast groups: one reads for all.
-    multicast_share: bool = "off", Kind::Switch;
+    multicast_share: bool = "off", Kind::Switch, test;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
@@ -514,6 +375,8 @@ settings! {
     /// At its end rank 0 (and a process whose rank is not known) writes to standard error what it
     /// sent over which rails, and what went wrong. `marline env` switches it on.
     summary: bool = "off", Kind::Switch;
+    /// Settings of experiments, as key=value pairs separated by commas, as in gso=off,ack_delay_us=0.
+    test: String = "", Kind::Text;
 }
 
 impl Settings {
@@ -521,8 +384,14 @@ impl Settings {
     /// Absent and empty mean the default.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
+        let tests = experiments::parse(&lookup("test").unwrap_or_default())?;
         for row in TABLE {
-            let text = lookup(row.name).unwrap_or_default();
+            let text = match tests.iter().find(|(name, _)| *name == row.name) {
+                Some((_, text)) => text.clone(),
+                None => lookup(row.name)
+                    .or_else(|| lookup(experiments::former(row.name)?))
+                    .unwrap_or_default(),
+            };
             let text = text.trim();
             if !text.is_empty() {
                 row.apply(&mut settings, text)?;
