@@ -172,10 +172,9 @@ def test_traffic_moves_away_from_a_corrupting_rail(wire_lab, stress, mpich, prov
 def test_switches_of_checksums(wire_lab, stress, mpich, provider):
     """Small fragments, no sums for small and for large messages, another sum on one rail."""
     env = {
-        "FI_MARLINE_FRAGMENT_MAX_BYTES": 896,
+        "FI_MARLINE_TEST": "fragment_max_bytes=896,checksum_rails=rail1=crc32c",
         "FI_MARLINE_CHECKSUM_MIN_BYTES": 512,
         "FI_MARLINE_CHECKSUM_MAX_BYTES": "256K",
-        "FI_MARLINE_CHECKSUM_RAILS": "rail1=crc32c",
     }
     result = wire_lab.run(mpich, long(stress, mpich, 1), provider=provider, env=env, timeout=60)
     assert_right(result)
@@ -184,7 +183,7 @@ def test_switches_of_checksums(wire_lab, stress, mpich, provider):
 def test_contrast_without_checksums_corrupt_bytes_arrive(wire_lab, stress, mpich, provider):
     """A rail whose sums are switched off delivers what the network makes of the data."""
     wire_lab.fault(0, "corrupt=0.02")
-    env = {"FI_MARLINE_CHECKSUM_RAILS": "rail0=none", "FI_MARLINE_RAILS": "rail0"}
+    env = {"FI_MARLINE_TEST": "checksum_rails=rail0=none", "FI_MARLINE_RAILS": "rail0"}
     program = long(stress, mpich, 8)
     result = wire_lab.run(mpich, program, provider=provider, env=env, timeout=60)
     assert wire_lab.hits("corrupt") > 0

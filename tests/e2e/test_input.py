@@ -50,7 +50,7 @@ BAD_SETTINGS = {
     "no-such-kind": ("FI_MARLINE_RAILS", "tpc:rail0", "there is no kind of rails tpc; there are udp, tcp, "),
     "checksum": ("FI_MARLINE_CHECKSUM", "md4", "(?i)checksum"),
     "reliability": ("FI_MARLINE_RELIABILITY", "perhaps", "(?i)reliability"),
-    "contradiction": ("FI_MARLINE_REPAIR_FLOOR_US", "20000", "REPAIR_CAP_MS=10 .the default"),
+    "contradiction": ("FI_MARLINE_TEST", "pto_floor_us=20000", "pto_cap_ms=10 .the default"),
 }
 
 

@@ -46,7 +46,7 @@ def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path
     """Same bytes whether the kernel puts them in place or not; on these cables nothing is torn."""
     if provider != "marline":
         return
-    env = {"FI_MARLINE_DIRECT": direct, "FI_MARLINE_STATS_DIR": tmp_path}
+    env = {"FI_MARLINE_TEST": f"direct={direct}", "FI_MARLINE_STATS_DIR": tmp_path}
     assert_stress_ok(lab.run(mpi, stress(mpi, "--seed", 5), env=env, timeout=90))
     counted = labs.counters(tmp_path)
     assert (counted["written"] > 100) == (direct == "on"), counted
@@ -58,7 +58,7 @@ def test_ranks_that_differ_in_direct_writes(lab, stress, mpich, provider, tmp_pa
     if provider != "marline":
         return
     script = tmp_path / "differ"
-    script.write_text("#!/bin/sh\n[ $PMI_RANK = 0 ] && export FI_MARLINE_DIRECT=off\nexec \"$@\"\n")
+    script.write_text("#!/bin/sh\n[ $PMI_RANK = 0 ] && export FI_MARLINE_TEST=direct=off\nexec \"$@\"\n")
     script.chmod(0o755)
     env = {"FI_MARLINE_STATS_DIR": tmp_path / "stats"}
     (tmp_path / "stats").mkdir()

@@ -332,7 +332,7 @@ def test_a_broadcast_leaves_its_root_once_however_many_hosts_there_are(four, mpi
 def test_one_rank_of_a_host_reads_for_the_others(four, mpich, share, tmp_path):
     """Whichever looks first: what it reads is in a ring that they share."""
     result = run(four, mpich, "--plain", "--count", 400, "--max-size", 3000, n=2 * HOSTS,
-                 env={"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_MULTICAST_SHARE": share})
+                 env={"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_TEST": f"multicast_share={share}"})
     assert_right(result)
     told = labs.counters(tmp_path)
     if share == "off":
@@ -343,7 +343,7 @@ def test_one_rank_of_a_host_reads_for_the_others(four, mpich, share, tmp_path):
 
 
 def test_all_kinds_of_broadcasts_with_several_ranks_on_each_host(four, mpi):
-    shared = {"FI_MARLINE_MULTICAST_SHARE": "on"}
+    shared = {"FI_MARLINE_TEST": "multicast_share=on"}
     assert_right(run(four, mpi, "--count", 80, n=2 * HOSTS, env=shared))
 
 
@@ -538,7 +538,7 @@ SCHEMES = ["original", "basic", "window", "co-root2", "aggregate10", "nack", "na
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_brings_the_right_bytes(four, mpich, scheme):
     four.fault(0, "drop=0.5%")
-    result = run(four, mpich, "--count", 15, env={"FI_MARLINE_MULTICAST_SCHEME": scheme})
+    result = run(four, mpich, "--count", 15, env={"FI_MARLINE_TEST": f"multicast_scheme={scheme}"})
     assert_right(result)
 
 
@@ -551,7 +551,7 @@ def survivors(mpi):
 
 def assert_ended(four, mpi, dying, scheme="usual", kind="bcast"):
     words, env = survivors(mpi)
-    env |= {"FI_MARLINE_PEER_TIMEOUT_MS": 2000, "FI_MARLINE_MULTICAST_SCHEME": scheme}
+    env |= {"FI_MARLINE_PEER_TIMEOUT_MS": 2000, "FI_MARLINE_TEST": f"multicast_scheme={scheme}"}
     program = [*words, mpi.program("deadpeer"), kind, dying]
     result = four.run(mpi, program, n=HOSTS, env=env, options=["--multicast"], timeout=120)
     assert not result.timed_out, result.tail()

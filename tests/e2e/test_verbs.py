@@ -39,7 +39,7 @@ def line(rails, mpi, words, native=False, ranks=2, limit=JOB_S, **env):
     reliability in software."""
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
     words = shlex.join(str(word) for word in [*marline, "-n", ranks, *words])
-    env |= {"FI_MARLINE_RAILS": rails} | ({"FI_MARLINE_NATIVE": rails.split(":")[0]} if native else {})
+    env |= {"FI_MARLINE_RAILS": rails} | ({"FI_MARLINE_TEST": f"native={rails.split(':')[0]}"} if native else {})
     env = " ".join(f"{name}={value}" for name, value in env.items())
     return f"{env} timeout {limit} {words} || exit 1"
 
@@ -228,7 +228,7 @@ def test_packets_cross_wires_between_guests():
     native rails, which wait longer.)"""
     size = ("--iterations", 1, "--max-size", 32768)
     lines = [wired_job(kind, "stress", *size) for kind in ("ud", "rc", "uc")]
-    lines.append(f"export FI_MARLINE_NATIVE=rc; {wired_job('rc', 'stress', *size)}")
+    lines.append(f"export FI_MARLINE_TEST=native=rc; {wired_job('rc', 'stress', *size)}")
     said = in_guest(*lines, options=["--wired", "--cpus", "1", "--memory", "2G"])
     assert said.count("RAILS ") == len(lines), said
     rails = (f"{kind}:rxe{at}" for kind in ("ud", "rc", "uc") for at in (0, 1))
@@ -241,7 +241,7 @@ def test_links_begin_with_datagrams():
     lines = [job(f"{kind}:rxe0", MPICH, "stress", *size) for kind in ("rc", "uc")]
     pages = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
-    said = in_guest("export FI_MARLINE_VERBS_DATAGRAMS=100", pages, *lines, shown)
+    said = in_guest("export FI_MARLINE_TEST=verbs_datagrams=100", pages, *lines, shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")
     # A link that was up by datagrams, and got a connection then: at both ends, of both jobs.
     woken = re.findall(r"woken[ :=]+(\d+)", said)
@@ -265,7 +265,7 @@ def test_long_messages_are_staged():
     """Writes leave from registered buffers, in chunks that grow, and land in such, and neither from
     nor in users' memory."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
-    pages = "export FI_MARLINE_VERBS_STAGED=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
+    pages = "export FI_MARLINE_TEST=verbs_staged=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
     said = in_guest(pages, *(job(kind, MPICH, "stress", *size) for kind in ("rc", "uc")), shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")

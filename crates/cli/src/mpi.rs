@@ -345,7 +345,6 @@ fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
     let keyless = no_shm && kind == Kind::Intel;
     let one_sided = |atomics| {
         [
-            prefer("FI_MARLINE_RMA", "on"),
             prefer(ONE_SIDED, if keyless { "0" } else { "1" }),
             prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", atomics),
         ]
@@ -374,7 +373,6 @@ fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
             // Windows: without it their bytes go by btl/tcp, past Marline (docs/design/mpi.md).
             vars.push(prefer(BTL, "ofi,sm,self"));
-            vars.push(prefer("FI_MARLINE_RMA", "on"));
             vars
         }
         Kind::OpenMpi4 => {
@@ -400,7 +398,6 @@ fn for_own_matching(no_shm: bool) -> Vec<Var> {
         must("OMPI_MCA_opal_common_ofi_provider_include", "marline"),
         // Messages as well as remote memory.
         must("OMPI_MCA_btl_ofi_mode", "2"),
-        prefer("FI_MARLINE_RMA", "on"),
     ]
 }
 

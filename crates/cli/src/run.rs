@@ -17,13 +17,13 @@ Variables that are set for the job (those with a * only if you have not set them
               but with --no-multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS
               MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
-              FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
+              MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
   Intel MPI   I_MPI_OFI_PROVIDER MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
-              FI_MARLINE_RMA*, with --no-shm I_MPI_FABRICS
+              with --no-shm I_MPI_FABRICS
   Open MPI    OMPI_MCA_pml OMPI_MCA_mtl OMPI_MCA_mtl_ofi_provider_include OMPI_MCA_btl*
               OMPI_MCA_opal_common_ofi_provider_include (5) OMPI_MCA_osc* (4.1)
-              FI_MARLINE_RMA* (5) PRTE_MCA_prte_launch_agent* (5)
+              PRTE_MCA_prte_launch_agent* (5)
               OMPI_MCA_mpi_yield_when_idle* LD_PRELOAD (before yours)
 
 Variables that are read:

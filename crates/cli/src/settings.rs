@@ -9,6 +9,9 @@ pub fn check(variables: &[(String, String)]) -> Result<(), String> {
     if !unknown.is_empty() {
         return Err(unknown.join("\nmarline: "));
     }
+    for notice in settings::former_in(variables.iter().map(|(name, _)| name)) {
+        eprintln!("marline: {notice}");
+    }
     let lookup = |name: &str| {
         let full = format!("{PREFIX}{}", name.to_ascii_uppercase());
         let found = variables.iter().find(|(n, _)| *n == full);

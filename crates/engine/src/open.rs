@@ -50,7 +50,7 @@ impl Shared<Process> {
         };
         fds.extend(interfaces.as_ref().map(InterfaceWatch::fd));
         for rail in settings.checksum_rails.unknown(&names) {
-            let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
+            let text = format!("FI_MARLINE_TEST=checksum_rails: {rail} is no rail of this process");
             (log.0)(LogLevel::Warn, &text);
         }
         let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
@@ -276,8 +276,8 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         any_source_fails: s.any_source_fails,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
         rail_timeout_ns: s.rail_timeout_ms() * 1_000_000,
-        repair_floor_ns: s.repair_floor_us * 1_000,
-        repair_cap_ns: s.repair_cap_ms * 1_000_000,
+        repair_floor_ns: s.pto_floor_us * 1_000,
+        repair_cap_ns: s.pto_cap_ms * 1_000_000,
         ack_delay_ns: s.ack_delay_us * 1_000,
         ack_every: s.ack_every_packets,
         policy: s.policy.of_node(),

@@ -1,13 +1,23 @@
 //! Settings `FI_MARLINE_*`: the engine's table, through libfabric's parameter calls.
 
 use crate::{host, log};
-use marline_engine::settings::{unknown_in, Setting, Settings, TABLE};
+use marline_engine::settings::{former_in, unknown_in, Setting, Settings, PREFIX, TABLE};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes libfabric know every setting.
 pub(crate) fn define_all() {
-    for row in TABLE {
+    for row in TABLE.iter().filter(|row| !row.test) {
         host::param_define(row.name, &help(row));
+    }
+}
+
+/// The text of a setting, by the name that its row has. libfabric knows no former names and no keys
+/// of experiments.
+fn value_of(name: &str) -> Option<String> {
+    let row = TABLE.iter().find(|row| row.name == name);
+    match row.is_some_and(|row| !row.test) {
+        true => host::param_get(name),
+        false => std::env::var(format!("{PREFIX}{}", name.to_ascii_uppercase())).ok(),
     }
 }
 
@@ -32,33 +42,37 @@ pub(crate) fn warn_once() {
         return;
     }
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for complaint in unknown_in(names) {
+    let names: Vec<_> = names.collect();
+    for notice in former_in(&names) {
+        log::warn(&notice);
+    }
+    for complaint in unknown_in(&names) {
         log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
     }
-    if let Err(why) = Settings::from_lookup(host::param_get) {
+    if let Err(why) = Settings::from_lookup(value_of) {
         log::warn(&format!("settings: {why}"));
     }
 }
 
 /// The user's settings. The error is a text for people.
 pub(crate) fn lookup() -> Result<Settings, String> {
-    Settings::from_lookup(host::param_get)
+    Settings::from_lookup(value_of)
 }
 
 /// Returns whether sends may borrow the application's memory.
 pub(crate) fn borrows() -> bool {
-    Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.borrow)
+    Settings::from_lookup(value_of).is_ok_and(|settings| settings.borrow)
 }
 
 /// Returns whether remote memory is offered to applications. (What cannot be read is told of when a
 /// domain opens.)
 pub(crate) fn offers_remote() -> bool {
-    Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.rma)
+    Settings::from_lookup(value_of).is_ok_and(|settings| settings.rma)
 }
 
 /// Bytes of an address of an application that did not ask for text.
 pub(crate) fn address_bytes() -> usize {
-    Settings::from_lookup(host::param_get)
+    Settings::from_lookup(value_of)
         .unwrap_or_default()
         .address_bytes
 }

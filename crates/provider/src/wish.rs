@@ -260,7 +260,7 @@ fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     }
     let lacking = wished & !(offered | ON_DEMAND);
     if lacking != 0 && lacking & !REMOTE_CAPS == 0 {
-        return Err("remote memory or atomics, which FI_MARLINE_RMA=on offers");
+        return Err("remote memory or atomics, as FI_MARLINE_RMA=off says");
     }
     if lacking != 0 {
         // FI_HMEM above all: granted, Open MPI would hand us GPU pointers.

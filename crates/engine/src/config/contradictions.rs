@@ -18,15 +18,15 @@ const ORDERS: &[Order] = &[
         why: "no message would travel with a checksum (FI_MARLINE_CHECKSUM=none says that)",
     },
     Order {
-        low: "repair_floor_us",
-        high: "repair_cap_ms",
-        is_kept: |s| s.repair_floor_us <= s.repair_cap_ms.saturating_mul(1_000),
-        why: "the shortest repair timer would be longer than the longest",
+        low: "pto_floor_us",
+        high: "pto_cap_ms",
+        is_kept: |s| s.pto_floor_us <= s.pto_cap_ms.saturating_mul(1_000),
+        why: "the shortest probe timeout would be longer than the longest",
     },
     Order {
-        low: "repair_floor_us",
+        low: "pto_floor_us",
         high: "peer_timeout_ms",
-        is_kept: |s| s.repair_floor_us < s.peer_timeout_ms.saturating_mul(1_000),
+        is_kept: |s| s.pto_floor_us < s.peer_timeout_ms.saturating_mul(1_000),
         why: "a peer would count as dead before anything lost is sent again",
     },
     Order {
@@ -91,21 +91,23 @@ mod tests {
     fn settings_that_contradict_each_other_are_refused_and_both_are_named() {
         for (low, high) in [
             (("checksum_min_bytes", "8192"), ("checksum_max_bytes", "4K")),
-            (("repair_floor_us", "20000"), ("repair_cap_ms", "10")),
+            (("pto_floor_us", "20000"), ("pto_cap_ms", "10")),
             (("tick_ms", "100"), ("peer_timeout_ms", "100")),
             (("credit_bytes_per_peer", "2M"), ("unexpected_bytes", "1M")),
         ] {
             let error = read(&[low, high]).unwrap_err();
             for (name, _) in [low, high] {
-                let variable = format!("FI_MARLINE_{}=", name.to_ascii_uppercase());
-                assert!(error.contains(&variable), "{error}");
+                assert!(
+                    error.to_lowercase().contains(&format!("{name}=")),
+                    "{error}"
+                );
             }
             assert!(!error.contains("default"), "{error}");
             assert!(read(&[high]).is_ok(), "{high:?}");
         }
         let late = [
-            ("repair_floor_us", "60000"),
-            ("repair_cap_ms", "100"),
+            ("pto_floor_us", "60000"),
+            ("pto_cap_ms", "100"),
             ("peer_timeout_ms", "50"),
         ];
         assert!(read(&late).unwrap_err().contains("PEER_TIMEOUT_MS=50"));
@@ -124,8 +126,11 @@ mod tests {
 
     #[test]
     fn a_default_that_contradicts_is_called_one() {
-        let error = read(&[("repair_floor_us", "1000000")]).unwrap_err();
-        assert!(error.contains("REPAIR_CAP_MS=10 (the default)"), "{error}");
+        let error = read(&[("pto_floor_us", "1000000")]).unwrap_err();
+        assert!(
+            error.contains("FI_MARLINE_TEST=pto_cap_ms=10 (the default)"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -133,7 +138,7 @@ mod tests {
         for given in [
             [("checksum_min_bytes", "4K"), ("checksum_max_bytes", "4096")],
             [("checksum_min_bytes", "4K"), ("checksum_max_bytes", "0")],
-            [("repair_floor_us", "10000"), ("repair_cap_ms", "10")],
+            [("pto_floor_us", "10000"), ("pto_cap_ms", "10")],
             [("credit_bytes_per_peer", "1M"), ("unexpected_bytes", "1M")],
         ] {
             assert!(read(&given).is_ok(), "{given:?}");

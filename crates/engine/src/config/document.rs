@@ -1,7 +1,7 @@
 //! The text of `docs/settings.md`: the table of settings, and a section on settings that both sides
 //! must share.
 
-use crate::config::settings::TABLE;
+use crate::config::settings::{Setting, TABLE};
 
 /// Section on settings that two processes must share, and on those that may differ.
 const SHARED: &str = "
@@ -11,20 +11,33 @@ Two settings must be the same in all processes, and are compared at first contac
 
 - `FI_MARLINE_RELIABILITY`: each side refuses the other, which names both values; operations that
   name the peer end with an error.
-- `FI_MARLINE_MULTICAST_SCHEME`: a communicator whose members differ has no multicast; its
+- `multicast_scheme`: a communicator whose members differ has no multicast; its
   broadcasts go from rank to rank, and the log names both values.
 
 `FI_MARLINE_RAILS`, `FI_MARLINE_SHM` and `FI_MARLINE_VERBS_PATHS` may differ as long as some rail of
 one side reaches one of the other; if none does, the peer is refused with the lists of both.
 
 Some settings are agreed on, or their value travels with what it applies to: the checksum
-(`FI_MARLINE_CHECKSUM`; `_RAILS`, `_MIN_BYTES`, `_MAX_BYTES` and `_SLICES_MS` by each packet), the
+(`FI_MARLINE_CHECKSUM`; `_MIN_BYTES` and `_MAX_BYTES` by each packet, as `checksum_rails` and `checksum_slices_ms` of
+experiments), the
 size of packets (`FI_MARLINE_MTU`, by the rail's address), credit
-(`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`FI_MARLINE_NATIVE`,
-by each packet), direct writes (`FI_MARLINE_DIRECT`, by the rail's address), reads of long
+(`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`native`,
+by each packet), direct writes (`direct`, by the rail's address), reads of long
 messages (`FI_MARLINE_VERBS_READS`: used where both sides have it on). `FI_MARLINE_RMA` opens
 memory of its own process alone: a peer without it has no keys to give.
 All other settings concern their own process.
+";
+
+/// The head of the second table.
+const EXPERIMENTS: &str = "
+## Experiments
+
+Keys of `FI_MARLINE_TEST`, for comparisons and measurements: `FI_MARLINE_TEST=gso=off,gro=off`. Jobs
+need none of them. The variables that they were before (`FI_MARLINE_GSO`) are read by this version
+still, with a notice.
+
+| key | default | allowed | meaning |
+|---|---|---|---|
 ";
 
 /// The text of `docs/settings.md`.
@@ -38,13 +51,26 @@ pub fn document() -> String {
          `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
          | variable | default | allowed | meaning |\n|---|---|---|---|\n",
     );
-    for row in TABLE {
-        let default = match row.default {
-            "" => "(empty)".to_owned(),
-            text => format!("`{text}`"),
-        };
-        let (variable, allowed, help) = (row.variable(), row.kind.allowed(), row.help);
-        out += &format!("| `{variable}` | {default} | {allowed} | {help} |\n");
+    for row in TABLE.iter().filter(|row| !row.test) {
+        out += &line(row);
+    }
+    out += EXPERIMENTS;
+    for row in TABLE.iter().filter(|row| row.test) {
+        out += &line(row);
     }
     out + SHARED
+}
+
+/// The line of a setting in its table.
+fn line(row: &Setting) -> String {
+    let default = match row.default {
+        "" => "(empty)".to_owned(),
+        text => format!("`{text}`"),
+    };
+    let name = match row.test {
+        true => row.name.to_owned(),
+        false => row.variable(),
+    };
+    let (allowed, help) = (row.kind.allowed(), row.help);
+    format!("| `{name}` | {default} | {allowed} | {help} |\n")
 }

@@ -3,10 +3,12 @@
 pub mod choice;
 mod contradictions;
 mod document;
+pub(crate) mod experiments;
 pub mod policy;
 pub mod ports;
 pub mod profile;
 pub mod scheme;
 pub mod settings;
 mod unknown;
+mod value;
 pub mod workers;

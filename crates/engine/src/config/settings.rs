@@ -4,16 +4,18 @@
 //! Settings are read once, when an engine opens. Error texts name the setting, the given value and
 //! the allowed values.
 
-use crate::config::choice::{parse_checksum, ChecksumChoice};
+use crate::config::choice::ChecksumChoice;
+use crate::config::experiments;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
 use crate::config::scheme::MulticastScheme;
+use crate::config::value::Value;
 use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
 pub use crate::config::document::document;
-pub use crate::config::unknown::unknown_in;
+pub use crate::config::unknown::{former_in, unknown_in};
 
 /// Prefix of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
@@ -39,17 +41,6 @@ impl RailChecksums {
         names.filter(|n| !rails.contains(n)).map(String::as_str)
     }
 }
-
-const SWITCH: &[(&str, bool)] = &[
-    ("on", true),
-    ("off", false),
-    ("1", true),
-    ("0", false),
-    ("yes", true),
-    ("no", false),
-    ("true", true),
-    ("false", false),
-];
 
 /// The syntax of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +112,7 @@ impl Kind {
         }
     }
 
-    fn number(&self, text: &str) -> Option<u64> {
+    pub(crate) fn number(&self, text: &str) -> Option<u64> {
         let (least, min, max) = match *self {
             Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
             Kind::BytesOrZero { min, max } => (0, min, max),
@@ -150,142 +141,6 @@ impl Kind {
     }
 }
 
-/// A type of a field of [`Settings`].
-trait Value: Sized {
-    fn from_text(text: &str, kind: &Kind) -> Option<Self>;
-    fn to_text(&self) -> String;
-}
-
-impl Value for Vec<String> {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        let parts = text.split(',').map(str::trim);
-        Some(parts.filter(|p| !p.is_empty()).map(str::to_owned).collect())
-    }
-    fn to_text(&self) -> String {
-        self.join(",")
-    }
-}
-
-impl Value for String {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        Some(text.to_owned())
-    }
-    fn to_text(&self) -> String {
-        self.clone()
-    }
-}
-
-macro_rules! value_by_name {
-    ($($type:ty, $choices:ident;)*) => { $(
-        impl Value for $type {
-            fn from_text(text: &str, _: &Kind) -> Option<Self> {
-                let row = $choices.iter().find(|(n, _)| n.eq_ignore_ascii_case(text));
-                row.map(|&(_, value)| value)
-            }
-            fn to_text(&self) -> String {
-                let row = $choices.iter().find(|(_, value)| value == self);
-                row.map_or_else(String::new, |(name, _)| (*name).to_owned())
-            }
-        }
-    )* };
-}
-
-value_by_name! {
-    bool, SWITCH;
-}
-
-impl Value for RailsPolicy {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        RailsPolicy::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name()
-    }
-}
-
-impl Value for MulticastScheme {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        MulticastScheme::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name().to_owned()
-    }
-}
-
-impl Value for PortRange {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        PortRange::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.text()
-    }
-}
-
-impl Value for Workers {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        Workers::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name()
-    }
-}
-
-impl Value for ChecksumChoice {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        ChecksumChoice::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.name().to_owned()
-    }
-}
-
-impl Value for RailKinds {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        RailKinds::parse(text)
-    }
-    fn to_text(&self) -> String {
-        self.names()
-    }
-}
-
-impl Value for RailChecksums {
-    fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
-        let pair = |text: &str| {
-            let (rail, algorithm) = text.split_once('=')?;
-            let algorithm = parse_checksum(algorithm.trim())?;
-            let rail = rail.trim();
-            (!rail.is_empty()).then(|| (rail.to_owned(), algorithm))
-        };
-        pairs
-            .map(pair)
-            .collect::<Option<Vec<_>>>()
-            .map(RailChecksums)
-    }
-    fn to_text(&self) -> String {
-        let pairs = self
-            .0
-            .iter()
-            .map(|(rail, a)| format!("{rail}={}", a.name()));
-        pairs.collect::<Vec<_>>().join(",")
-    }
-}
-
-macro_rules! value_by_number {
-    ($($type:ty),*) => { $(
-        impl Value for $type {
-            fn from_text(text: &str, kind: &Kind) -> Option<Self> {
-                <$type>::try_from(kind.number(text)?).ok()
-            }
-            fn to_text(&self) -> String {
-                self.to_string()
-            }
-        }
-    )* };
-}
-
-value_by_number!(u16, u32, u64, usize);
-
 /// One row of the table of settings.
 pub struct Setting {
     /// Name without the `FI_MARLINE_` prefix, lower case (libfabric upper-cases it).
@@ -296,14 +151,19 @@ pub struct Setting {
     pub help: &'static str,
     /// Syntax of its value.
     pub kind: Kind,
+    /// A key of `FI_MARLINE_TEST` instead of a variable of its own.
+    pub test: bool,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
 }
 
 impl Setting {
-    /// Name of the environment variable.
+    /// The environment variable, with the key of one that is given by `FI_MARLINE_TEST`.
     pub fn variable(&self) -> String {
-        format!("{PREFIX}{}", self.name.to_ascii_uppercase())
+        match self.test {
+            true => format!("{PREFIX}TEST={}", self.name),
+            false => format!("{PREFIX}{}", self.name.to_ascii_uppercase()),
+        }
     }
 
     fn apply(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
@@ -319,7 +179,7 @@ impl Setting {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr $(, $test:ident)?;)*) => {
         /// Parsed settings of one engine.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Settings {
@@ -335,6 +195,7 @@ macro_rules! settings {
                 default: $default,
                 help: concat!($($doc),+).trim_ascii(),
                 kind: $kind,
+                test: !concat!("" $(, stringify!($test))?).is_empty(),
                 set: |settings, text, kind| match <$type>::from_text(text, kind) {
                     Some(value) => {
                         settings.$name = value;
@@ -378,7 +239,7 @@ settings! {
     shm: bool = "off", Kind::Switch;
     /// In shared memory, a peer that reads the ring slowly reads long messages from the sender's
     /// memory instead, where the kernel allows it; off: all messages go through the ring.
-    one_copy: bool = "on", Kind::Switch;
+    one_copy: bool = "on", Kind::Switch, test;
     /// Use of several rails to a peer: stripe (large messages over all rails), active-standby (one
     /// rail carries, the others are standby) or prefer=KIND (rails of that kind carry where they
     /// reach the peer, as in prefer=tcp).
@@ -394,7 +255,7 @@ settings! {
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; if peers differ, the more trusted is used.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
     /// Rails with a different checksum, as in eth0=none,eth1=crc32c; empty: none.
-    checksum_rails: RailChecksums = "", Kind::RailChecksums;
+    checksum_rails: RailChecksums = "", Kind::RailChecksums, test;
     /// Messages shorter than this many bytes have no payload checksum.
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than this many bytes have no payload checksum; 0: no limit.
@@ -405,22 +266,22 @@ settings! {
     checksum_workers: Workers = "auto", Kind::Workers;
     /// For measurements: milliseconds per slice of CLOCK_MONOTONIC, every second of which is
     /// without payload checksums, so that one process measures both; 0: none.
-    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
+    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 }, test;
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
-    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
+    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 }, test;
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: that of `marline tune`; none: no profile.
     profile: String = "", Kind::Text;
-    /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
-    /// FI_ATOMIC).
-    rma: bool = "off", Kind::Switch;
+    /// Offer one-sided operations to applications that ask for them: remote memory access and
+    /// atomics (FI_RMA and FI_ATOMIC).
+    rma: bool = "on", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. Off is for comparison only. All
     /// processes of a job need the same value: peers that differ refuse each other at once.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: a lost packet there ends the job with an error
     /// instead of being retransmitted. For comparison, and for networks that lose no packets.
-    native: RailKinds = "", Kind::RailKinds;
+    native: RailKinds = "", Kind::RailKinds, test;
     /// Longest eager message in bytes; longer messages use rendezvous. The default is the profile's
     /// value, if there is a profile.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
@@ -444,14 +305,14 @@ settings! {
     /// The death of a peer also ends tagged receives from any source: those that are posted, or
     /// else the next one. `marline run` and `marline env` switch this on.
     any_source_fails: bool = "off", Kind::Switch;
-    /// Shortest retransmission timer (PTO) in microseconds.
-    repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
-    /// Longest retransmission timer (PTO) in milliseconds while the peer is heard.
-    repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
+    /// Shortest probe timeout (PTO), in microseconds: no retransmission by timer before.
+    pto_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 }, test;
+    /// Longest probe timeout (PTO), in milliseconds: where doubling stops while the peer is heard.
+    pto_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 }, test;
     /// Microseconds for which an ack that the peer does not wait for may wait for data.
-    ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
+    ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 }, test;
     /// Packets received on a path after which an ack leaves immediately.
-    ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
+    ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 }, test;
     /// Initial credit per peer: bytes of eager messages in flight to this process without a
     /// matching receive. New peers get a quarter of it once the sum for all peers would reach half
     /// of `FI_MARLINE_UNEXPECTED_BYTES`. A peer with half of its credit unread gets twice as much,
@@ -475,7 +336,7 @@ settings! {
     /// Packets sent to a peer as datagrams before it gets a connection, on an InfiniBand or RoCE
     /// rail (`rc:`, `uc:`). Such packets have the length of the MTU and may be lost, but peers with
     /// little traffic need no queue pair. 0: connect at once.
-    verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
+    verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 }, test;
     /// Rails per port of InfiniBand or RoCE (`rc:`, `uc:`, `ud:`). Each has queue pairs, which
     /// switches may route differently, and memory of its own, like a port. Further rails of
     /// rc:mlx5_0 are named rc:mlx5_0/2 and so on.
@@ -484,18 +345,18 @@ settings! {
     /// and write them into registered buffers of the receiver (up to 1 MiB, with checksums), on
     /// InfiniBand or RoCE rails (`rc:`, `uc:`), instead of registering the program's memory for
     /// each message.
-    verbs_staged: bool = "off", Kind::Switch;
+    verbs_staged: bool = "off", Kind::Switch, test;
     /// Let receivers read long messages of up to 1 GiB from their senders' memory (RDMA read) on
     /// reliable connections of InfiniBand or RoCE (`rc:`), instead of having them written. The same
     /// in all processes of a job.
     verbs_reads: bool = "off", Kind::Switch;
     /// Let the kernel or the card segment large sends into packets (UDP GSO), where supported.
-    gso: bool = "on", Kind::Switch;
+    gso: bool = "on", Kind::Switch, test;
     /// Let the kernel copy long messages from the sender's memory directly into the receiver's,
     /// where large sends arrive in one piece.
-    direct: bool = "on", Kind::Switch;
+    direct: bool = "on", Kind::Switch, test;
     /// Let the kernel join received packets into batches (UDP GRO), where supported.
-    gro: bool = "on", Kind::Switch;
+    gro: bool = "on", Kind::Switch, test;
     /// Longest datagram in bytes of UDP payload; 0: discovered per path.
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Long sends of a burst leave from the program's memory and end when their bytes are delivered
@@ -503,13 +364,13 @@ settings! {
     /// as in MPI; a send with FI_DELIVERY_COMPLETE still ends at its delivery.
     borrow: bool = "off", Kind::Switch;
     /// Sends of a burst that leave immediately before later ones are coalesced into packets.
-    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
+    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 }, test;
     /// Scheme of acknowledgement and repair for multicast broadcasts, for comparison; usual depends
     /// on the number of ranks. All ranks of a communicator need the same value: otherwise it has no
     /// multicast.
-    multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
+    multicast_scheme: MulticastScheme = "usual", Kind::Scheme, test;
     /// Processes of one host share the sockets of multicast groups: one process reads for all.
-    multicast_share: bool = "off", Kind::Switch;
+    multicast_share: bool = "off", Kind::Switch, test;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory for statistics pages; empty or missing: /dev/shm, with removal at close.
@@ -517,6 +378,8 @@ settings! {
     /// At its end rank 0 (and a process of unknown rank) prints its traffic per rail and all
     /// problems on standard error. `marline env` switches this on.
     summary: bool = "off", Kind::Switch;
+    /// Settings of experiments, as key=value pairs separated by commas, as in gso=off,ack_delay_us=0.
+    test: String = "", Kind::Text;
 }
 
 impl Settings {
@@ -524,8 +387,14 @@ impl Settings {
     /// mean the default. The error is a text for the user about the first value not allowed.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
+        let tests = experiments::parse(&lookup("test").unwrap_or_default())?;
         for row in TABLE {
-            let text = lookup(row.name).unwrap_or_default();
+            let text = match tests.iter().find(|(name, _)| *name == row.name) {
+                Some((_, text)) => text.clone(),
+                None => lookup(row.name)
+                    .or_else(|| lookup(experiments::former(row.name)?))
+                    .unwrap_or_default(),
+            };
             let text = text.trim();
             if !text.is_empty() {
                 row.apply(&mut settings, text)?;

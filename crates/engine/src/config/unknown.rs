@@ -1,5 +1,6 @@
 //! Detects unknown settings and suggests similar names.
 
+use crate::config::experiments::by_former_variable;
 use crate::config::settings::{Setting, PREFIX, TABLE};
 
 /// Complaints about names with our prefix that are no settings, each with the most similar setting.
@@ -10,7 +11,8 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
         let Some(key) = name.strip_prefix(PREFIX) else {
             continue;
         };
-        if TABLE.iter().any(|row| row.name.to_ascii_uppercase() == key) {
+        let known = |row: &Setting| !row.test && row.name.to_ascii_uppercase() == key;
+        if TABLE.iter().any(known) || by_former_variable(&key.to_ascii_lowercase()).is_some() {
             continue;
         }
         out.push(match nearest(key) {
@@ -24,12 +26,29 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
     out
 }
 
-/// The setting whose name is most similar to `key`, if at most a third of the letters differ (or
-/// two letters are swapped).
+/// Notices about variables that are keys of `FI_MARLINE_TEST` now, and are read still.
+pub fn former_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
+    let mut out = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let key = name.strip_prefix(PREFIX).map(str::to_ascii_lowercase);
+        if let Some(row) = key.and_then(|key| by_former_variable(&key)) {
+            let now = row.variable();
+            out.push(format!(
+                "{name} is {now}=... now, and will not be read by the next version"
+            ));
+        }
+    }
+    out
+}
+
+/// The row whose name differs least from `key`, unless it differs by more than a third (or by
+/// more than two letters swapped).
 fn nearest(key: &str) -> Option<&'static Setting> {
     let key = key.to_ascii_lowercase();
     let (row, distance) = TABLE
         .iter()
+        .filter(|row| !row.test)
         .map(|row| (row, edits(&key, row.name)))
         .min_by_key(|&(_, distance)| distance)?;
     (distance <= (row.name.len() / 3).max(2)).then_some(row)

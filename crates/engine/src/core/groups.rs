@@ -147,7 +147,7 @@ impl<S: System> Core<S> {
             format!("{scheme} at member {member} ({})", show_address(address))
         });
         let text = format!(
-            "no multicast: FI_MARLINE_MULTICAST_SCHEME={a}, but {b}: set it the same on all hosts"
+            "no multicast: FI_MARLINE_TEST=multicast_scheme={a}, but {b}: set it the same on all hosts"
         );
         self.say(LogLevel::Warn, &text);
         GroupError::NoNetwork
