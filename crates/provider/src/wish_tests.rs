@@ -1,8 +1,8 @@
-//! The hints that the four MPIs give, as they were recorded, and wishes that must be refused.
+//! Recorded hints of the four MPIs, and hints that must be refused.
 
 use super::*;
 
-/// MPICH's and Intel MPI's second question: the caps of the first reply.
+/// The second query of MPICH and Intel MPI, with the capabilities of the first reply.
 fn mpich() -> Wish {
     let order = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
     Wish {
@@ -244,8 +244,8 @@ fn remote_memory_is_offered_where_the_settings_say_so() {
     assert!(!refused(FI_RMA | 1 << 62).contains("FI_MARLINE_RMA"));
 }
 
-/// Open MPI's btl/ofi asks for addresses and our keys, and brings the domain of mtl/ofi, which has
-/// offsets and its own.
+/// Open MPI's btl/ofi requests virtual addresses and provider keys, and passes the domain of
+/// mtl/ofi, which has offsets and caller's keys.
 #[test]
 fn a_domain_that_is_open_keeps_its_way_to_register() {
     const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
