@@ -36,8 +36,8 @@ pub(crate) fn text(from: *const u8, room: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Reads within one page. Where the kernel refuses the call (a filter of system calls), the
-/// caller's word is all there is, but for an address of which no process has memory.
+/// Reads within one page. If a system call filter forbids the kernel's read, addresses in the first
+/// page are refused and all others are trusted.
 fn read_piece(from: *const u8, to: &mut [u8]) -> Option<()> {
     let iovec = |base: *mut u8| libc::iovec {
         iov_base: base.cast(),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_no_memory() {
+    fn unreadable_memory_is_none() {
         let pages = Pages::new();
         let end = pages.0.wrapping_add(PIECE);
         // SAFETY: the last bytes of the first page.

@@ -195,7 +195,7 @@ mod tests {
 
     /// The progress thread panics while the application waits.
     #[test]
-    fn whoever_waits_gets_an_error_after_a_panic_of_the_progress_thread() {
+    fn waits_fail_after_a_panic_of_the_progress_thread() {
         let mut domain = domain();
         let engine = domain.shared.engine.clone();
         // SAFETY: objects of this domain, used as the libfabric headers say, and closed at the end.

@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn open(
             log::warn("fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not");
             return Err(Errno::INVAL);
         }
-        // SAFETY: checked for null; the fields read have the same offsets in every version.
+        // SAFETY: checked for null; these structs have the same size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
             let caps = if (*info).caps == 0 {

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_addresses_without_asking_anybody() {
+    fn numeric_addresses_need_no_resolver() {
         let v4 = addresses(c"127.0.0.1", Some(c"7471"), true).unwrap();
         assert_eq!(v4, ["127.0.0.1:7471".parse().unwrap()]);
         let v6 = addresses(c"::1", None, true).unwrap();
