@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_rise_and_have_what_is_asked_for() {
+    fn sizes_rise_and_contain_the_required_ones() {
         for quick in [false, true] {
             let sizes = sizes(quick);
             assert!(sizes.windows(2).all(|w| w[0] < w[1]), "{sizes:?}");

@@ -129,8 +129,8 @@ pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     }
 }
 
-/// Whether a domain and its objects are usable. They are not after a panic, nor in a forked child,
-/// where a nonexistent thread may hold a lock.
+/// Records whether a domain and its objects are usable. They are not after a panic, nor in a forked
+/// child, where a nonexistent thread may hold a lock.
 #[derive(Debug)]
 pub(crate) struct Health(AtomicBool, Generation);
 

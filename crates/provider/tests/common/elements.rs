@@ -55,7 +55,7 @@ pub const OPS: [(&str, u8, &[Kind]); 20] = [
     ("diff", 2, &[Plain, Fetch]),
 ];
 
-/// Whether fi_atomic(3) defines an operation for a type.
+/// Returns whether fi_atomic(3) defines an operation for a type.
 pub fn is_defined(datatype: usize, op: &str) -> bool {
     let name = TYPES[datatype].0;
     let bitwise = ["bor", "band", "bxor", "mswap"].contains(&op);
