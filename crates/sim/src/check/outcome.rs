@@ -11,7 +11,7 @@ pub struct Outcome {
     pub seed: u64,
     /// Hash of all events.
     pub hash: u64,
-    /// Broken promise, with the report.
+    /// The report of a violated invariant.
     pub failure: Option<String>,
     /// Counters of the network.
     pub net: NetStats,
@@ -21,14 +21,14 @@ pub struct Outcome {
     pub moments: u64,
     /// Messages sent.
     pub messages: u64,
-    /// Operations that an endpoint posted in one round and had open at once, at most.
+    /// Most operations of one endpoint and round that were open at once.
     pub open_max: u64,
     /// Virtual time of the last operation's end.
     pub worked_ns: u64,
     /// Virtual time in ns from the start of the first fault to the end of the last operation that
     /// was open at that time.
     pub recovery_ns: u64,
-    /// Conversations of all nodes at the end, and bytes of their state.
+    /// Connections (`Conn`) of all nodes at the end; `peer_bytes`: bytes of their state.
     pub peers: u64,
     /// See `peers`.
     pub peer_bytes: u64,
