@@ -101,7 +101,7 @@ pub use collectives::{CollectivesV1, GroupV1};
 /// The interface for Marline's other libraries in the same process, found with `dlsym`.
 #[repr(C)]
 pub struct MarlineApiV1 {
-    /// 1. Incompatible changes get a new symbol.
+    /// Always 1: incompatible changes get a new symbol.
     pub version: u32,
     /// Bytes of this table.
     pub size: u32,
