@@ -58,7 +58,7 @@ def test_tcp_shares_the_dead_switch_of_udp(lab, stress, mpich, tmp_path, first):
     assert found["rail1"]["packets_out"] > 100, job.result.tail()
 
 
-def test_what_stands_in_shares_the_dead_switch(lab, stress, mpi, tmp_path):
+def test_a_standby_rail_shares_the_dead_switch(lab, stress, mpi, tmp_path):
     """One switch goes down; then the other rail passes no UDP. One of the standby TCP rails is on
     the dead switch. Then the last rail goes down, and only the first switch comes back."""
     with stressed(lab, stress, mpi, tmp_path) as job:

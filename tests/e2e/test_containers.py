@@ -65,7 +65,7 @@ def test_the_summary_by_a_directory_that_containers_see(lab, contained, stress, 
         assert result.rails()["shm"]["packets_out"] > 0, result.tail()
 
 
-def test_rank_0_says_what_it_sent(lab, contained, stress, mpich):
+def test_rank_0_prints_a_summary(lab, contained, stress, mpich):
     result = lab.run(mpich, contained(stress(mpich, *RING)), env={"FI_MARLINE_SUMMARY": "on"})
     assert result.ok and result.find("^Marline: rank 0 sent "), result.tail()
 

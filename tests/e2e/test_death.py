@@ -76,7 +76,7 @@ def test_a_killed_rank_is_told_by_evidence(lab, openmpi, provider, rails):
 
 
 @pytest.mark.parametrize("carries", ["udp", "tcp"])
-def test_with_default_rails_a_killed_rank_is_told_by_evidence(lab, mpich, provider, carries):
+def test_with_default_rails_a_killed_rank_is_reported_by_evidence(lab, mpich, provider, carries):
     """TCP stands by for UDP and is probed as well, or carried the job, as UDP was filtered."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")

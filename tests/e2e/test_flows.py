@@ -46,7 +46,7 @@ def forgets(lab, job):
 
 
 @pytest.mark.parametrize("rails", MIXED)
-def test_a_firewall_forgets_what_passes_it(lab, stress, mpi, rails):
+def test_a_firewall_forgets_connections_and_flows(lab, stress, mpi, rails):
     """Twice: the second time the new flows of the first."""
     with under_way(lab, stress, mpi, "marline", env={"FI_MARLINE_RAILS": rails}) as job:
         for _ in range(2):
@@ -56,7 +56,7 @@ def test_a_firewall_forgets_what_passes_it(lab, stress, mpi, rails):
     assert not job.result.find("is dead"), job.result.tail()
 
 
-def test_two_connections_whose_segments_have_become_too_long(wire_lab, stress, mpi):
+def test_segments_that_become_too_long_on_both_rails(wire_lab, stress, mpi):
     """The MTU of the switches of both rails falls silently: new connections use shorter
     segments."""
     env = {"FI_MARLINE_RAILS": "tcp:rail0,tcp:rail1"}

@@ -69,7 +69,7 @@ def test_bad_settings_are_refused_by_name(lab, stress, mpich, provider, case):
     ("FI_MARLINE_RIALS", "eth0", "did you mean FI_MARLINE_RAILS"),
     ("FI_MARLINE_TICK_MS", "often", "FI_MARLINE_TICK_MS=.*cannot be used"),
 ])
-def test_whoever_only_looks_around_is_told_of_bad_settings(provider, name, value, told):
+def test_fi_info_warns_of_bad_settings(provider, name, value, told):
     """`fi_info`, by which users check a host's setup."""
     if provider != "marline":
         return

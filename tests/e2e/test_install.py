@@ -29,7 +29,7 @@ def said(*words, **env):
     return done.stdout
 
 
-def test_what_is_installed_works_and_goes_again(stress, mpich, tmp_path):
+def test_installed_files_work_and_are_removed(stress, mpich, tmp_path):
     """Installed below a packager's DESTDIR and moved to its place afterwards, beside another
     file."""
     stage, place = tmp_path / "stage", tmp_path / "place"

@@ -52,7 +52,7 @@ def asks_in_vain(lab, number):
 
 
 @pytest.mark.parametrize("rails", ["udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1"])
-def test_a_host_that_asks_in_vain_is_told_by_its_silent_peers(slow_lab, stress, mpich, rails):
+def test_a_failed_neighbour_request_ends_by_announcements(slow_lab, stress, mpich, rails):
     lab = slow_lab
     with under_way(lab, stress, mpich, "marline", env={"FI_MARLINE_RAILS": rails}) as job:
         for number in (0, 1):

@@ -40,7 +40,7 @@ def test_both_links_are_down_for_long_and_come_back(lab, stress, mpich, provider
 
 
 @pytest.mark.parametrize("rails", ["", "tcp:rail0,tcp:rail1", "udp:rail0,udp:rail1"])
-def test_a_silent_outage_is_waited_for_and_told(lab, stress, mpich, provider, tmp_path, rails):
+def test_a_silent_outage_is_waited_for_and_reported(lab, stress, mpich, provider, tmp_path, rails):
     """No carrier change reveals it: all links carry nothing for 13 s."""
     if provider != "marline":
         pytest.skip("it is about what Marline tells")
@@ -56,7 +56,7 @@ def test_a_silent_outage_is_waited_for_and_told(lab, stress, mpich, provider, tm
     assert "waits for rank" in labs.events(tmp_path), labs.events(tmp_path)
 
 
-def test_a_host_without_power_is_told_when_the_setting_says_so(lab, stress, mpich, provider):
+def test_a_host_without_power_is_reported_after_the_set_timeout(lab, stress, mpich, provider):
     """Silence without lasting evidence: with the setting of jobs that can act on it."""
     if provider != "marline":
         pytest.skip("it is about Marline's setting")
@@ -107,7 +107,7 @@ def test_a_firewall_refuses_everything_for_three_seconds(lab, stress, mpich, pro
     assert not job.result.find("is dead"), job.result.tail()
 
 
-def test_a_firewall_that_refuses_for_long_is_told_as_what_it_is(lab, stress, mpich, provider):
+def test_a_firewall_that_refuses_for_long_is_reported_as_refusals(lab, stress, mpich, provider):
     """Ten seconds of refused packets mean a death, and the report states only the evidence."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")

@@ -78,7 +78,7 @@ def test_connections_have_their_ports_in_the_range(lab, wall, stress, mpich):
     assert packets["tcp"] > 0 and packets["stopped"] == 0, f"{packets}\n{result.tail()}"
 
 
-def test_groups_have_theirs(mpich):
+def test_groups_have_ports_in_the_range(mpich):
     """Broadcasts by multicast on four hosts."""
     with labs.Lab(f"ports{os.getpid()}", hosts=4) as lab, walls(lab) as counted:
         program = [mpich.program("bcast")]

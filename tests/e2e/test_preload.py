@@ -110,7 +110,7 @@ def test_nothing_else_is_in_the_way():
     assert set(names) == {"sched_yield", "marline_poll"} | received | begun | started
 
 
-def test_what_is_preloaded_is_said(mpi):
+def test_preloads_are_printed(mpi):
     """Before the user's preloads; the library for long broadcasts after them; nothing if not
     wanted."""
     def said(mpi, *options, **more):

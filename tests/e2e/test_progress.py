@@ -29,7 +29,7 @@ def test_contrast_tcp_waits_for_the_computing_receiver(lab, mpich, tmp_path):
     assert not told, result.tail()
 
 
-def test_sender_repairs_loss_while_it_computes(wire_lab, mpi, provider, tmp_path):
+def test_a_computing_sender_retransmits(wire_lab, mpi, provider, tmp_path):
     for rail in (0, 1):
         wire_lab.fault(rail, "drop=5%")
     told, result = computing(wire_lab, mpi, tmp_path, "sender", 1 << 20, provider=provider)

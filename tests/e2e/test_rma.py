@@ -43,7 +43,7 @@ def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
 
 
 @pytest.mark.parametrize("name", MPICHS)
-def test_they_are_used_without_a_setting(lab, name, tmp_path):
+def test_one_sided_operations_are_used_by_default(lab, name, tmp_path):
     """This many long gets at once fail in MPICH if they use messages."""
     env, mpi = {"FI_MARLINE_STATS_DIR": tmp_path}, labs.MPIS[name]
     run(lab, mpi, "marline", "--gets", 64, env=env, n=2)

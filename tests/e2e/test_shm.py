@@ -52,7 +52,7 @@ def test_shared_memory_alone(stress, mpi):
     assert result.rails().keys() == {"shm"}, result.tail()
 
 
-def test_the_switch_adds_it_to_all_interfaces(stress, mpich):
+def test_the_option_adds_shared_memory_to_all_interfaces(stress, mpich):
     result = run(mpich, stress(mpich, *SHORT), 2, SHM="on")
     rails = result.rails()
     assert len(rails) > 1 and rails["shm"]["packets_out"] > 0, result.tail()

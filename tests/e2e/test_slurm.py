@@ -48,7 +48,7 @@ def script(slurm, program):
 MEET = "/bin/sh -c ': >$1/begun-$2; until [ -e $1/begun-$3 ]; do /bin/sleep 0.1; done; shift 3; exec \"$@\"' sh"
 
 
-def test_steps_side_by_side_that_inherit_nothing(slurm, stress, mpich):
+def test_concurrent_steps_that_inherit_no_environment(slurm, stress, mpich):
     """Two concurrent steps of a batch job, each with its own summary in the job's output, with
     `--export=NONE` for the job and its steps. A step beside them has none of Marline's
     variables."""

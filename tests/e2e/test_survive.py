@@ -31,7 +31,7 @@ def test_ranks_go_on_without_one_that_was_killed(lab, openmpi, provider, tmp_pat
 
 
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
-def test_so_they_do_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fault):
+def test_ranks_go_on_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fault):
     if provider != "marline":
         pytest.skip("TCP takes what is damaged for data")
     lab.fault(0, fault)

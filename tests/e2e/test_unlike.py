@@ -40,7 +40,7 @@ def test_reliability_on_one_side_is_refused_on_both(lab, stress, mpi, tmp_path, 
     assert result.find(r"Marline: PEER REFUSED: "), result.tail()
 
 
-def test_no_common_kind_of_rail_is_told_at_once(lab, stress, mpi, tmp_path):
+def test_no_common_kind_of_rail_is_reported_at_once(lab, stress, mpi, tmp_path):
     script = unlike(tmp_path, "FI_MARLINE_RAILS", "udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1")
     result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
     assert result.find(r"no common kind of rail: here (udp|tcp) [0-9.:]+, "

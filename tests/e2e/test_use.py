@@ -90,7 +90,7 @@ def test_a_healthy_run_in_a_few_lines(lab, stress, mpi):
 
 
 @pytest.mark.parametrize("full", ["/dev/shm", "/dev/shm and /tmp", "the directory that is set"])
-def test_no_room_for_statistics_is_told(stress, openmpi, tmp_path, full):
+def test_no_room_for_statistics_is_reported(stress, openmpi, tmp_path, full):
     """File systems without room, in the job's own mount namespace: the job runs, and is not
     reported as having used another transport."""
     env = {"FI_MARLINE_STATS_DIR": tmp_path} if full.startswith("the") else {"TMPDIR": "/tmp"}
@@ -111,7 +111,7 @@ def test_no_room_for_statistics_is_told(stress, openmpi, tmp_path, full):
 
 
 @pytest.mark.parametrize("setting", ["CHECKSUM=none", "RELIABILITY=off"])
-def test_what_is_switched_off_is_the_verdict(lab, stress, mpich, setting):
+def test_disabled_protection_is_the_verdict(lab, stress, mpich, setting):
     name, value = setting.split("=")
     result = lab.run(mpich, stress(mpich, *RING), env={f"FI_MARLINE_{name}": value})
     assert verdict(result).startswith(f"Marline: UNPROTECTED: FI_MARLINE_{setting}"), result.tail()

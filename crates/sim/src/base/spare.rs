@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buffer_given_back_last_comes_first_and_is_empty() {
+    fn the_last_returned_buffer_is_reused_first_and_empty() {
         give(copy(&[1; 100]));
         let last = copy(&[2; 50]);
         let at = last.as_ptr();

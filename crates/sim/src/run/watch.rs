@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_in_the_file_at_once_and_only_once() {
+    fn a_failure_is_appended_to_the_file_once_and_at_once() {
         let path = std::env::temp_dir().join(format!("marline-watch-{}", std::process::id()));
         let mut report = Report::default();
         let hunt = Hunt::default();

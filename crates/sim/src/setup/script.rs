@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_summed() {
+    fn faults_with_damage_enable_sums() {
         let mut setup = Setup::plain(1, 2, 2);
         setup.node.summed = (100, 70_000);
         setup.follow(&parse("1ms 2ms 0:0 down", 2, 2).unwrap());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_line() {
+    fn parse_errors_name_their_line() {
         for (line, why) in [
             ("5ms", "write FROM TO TARGET FAULT"),
             ("5ms 4ms 0:0 down", "ends before it begins"),

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_do_what_their_names_say() {
+    fn atomic_operations_have_their_defined_results() {
         let on = |datatype: u8, op: u8, here: &[u8], operand: &[u8]| {
             after((datatype, op), here, operand, &[])
         };

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_what_they_are_taken_for_and_go_back_to_their_own_size() {
+    fn blocks_fit_requests_and_return_to_their_size_class() {
         for bytes in (1..5_000).chain((5_000..9_000_000).step_by(997)) {
             let (class, whole) = size_class(bytes);
             assert!(
