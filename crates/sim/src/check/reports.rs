@@ -90,8 +90,7 @@ impl World {
         }
         if due.last {
             let mut buffer = std::mem::take(&mut op.buffer);
-            // Received data was checked above; other buffers were only read, or their operations
-            // failed.
+            // Received data was checked above; other buffers were only read, or failed.
             if due.content.is_none() {
                 buffer.check(buffer.len())?;
                 buffer.poison(0, SCRAP);
@@ -491,9 +490,8 @@ impl World {
         }
     }
 
-    /// After each turn: memory is within its bounds (more in `bounds`), and every awaited peer has
-    /// a liveness probe in progress or scheduled. (The latter only in small clusters, as it
-    /// examines all peers.)
+    /// Checks after each turn that memory is within its bounds (more in `bounds`), and, in small
+    /// clusters, that a liveness probe of every awaited peer is in progress or scheduled.
     pub(crate) fn check_bounds(&mut self, e: u32) {
         self.check_kept(e);
         let small = self.eps.len() <= ASKED_MAX;
