@@ -113,8 +113,8 @@ def test_a_killed_rank_is_told_by_evidence(openmpi, rails):
 
 @dataclasses.dataclass
 class Counts:
-    """Counters of both ranks of a job: messages longer than control messages, their bytes, bytes
-    written past packets, packets, their bytes, and reads of the peer's memory."""
+    """Counters of both ranks of a job: messages of the test's length, payload bytes, bytes written
+    past packets, packets, their bytes, and reads of the peer's memory."""
 
     messages: int
     payload: int

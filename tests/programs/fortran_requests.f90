@@ -33,7 +33,7 @@ program fortran_requests
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
     call MPI_Comm_dup(MPI_COMM_WORLD, comm, error)
-    ! A waiting broadcast tells all ranks the form of the others.
+    ! In a blocking broadcast first, all ranks agree how later ones are sent.
     count = 10
     call fill(0, 1)
     call MPI_Bcast(numbers, count, MPI_INTEGER, root(1), comm, error)

@@ -9,8 +9,8 @@ use marline_rails::{
 /// Arguments of `doctor`.
 #[derive(clap::Args)]
 pub struct DoctorArgs {
-    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld);
-    /// which ports that are says FI_MARLINE_PORTS.
+    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld),
+    /// for the ports in FI_MARLINE_PORTS.
     #[arg(long)]
     firewall: bool,
 }

@@ -51,15 +51,15 @@ pub struct RunArgs {
 /// Options of everything that starts or prepares a job.
 #[derive(Default, clap::Args)]
 pub struct Common {
-    /// Say what is set and run.
+    /// Print the variables that are set and the command that is run.
     #[arg(short, long)]
     pub verbose: bool,
     /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
     #[arg(long)]
     pub no_shm: bool,
-    /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
-    /// are threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses
-    /// data with gaps, and MPI_Alltoallw of Open MPI 4.1 sends wrong data).
+    /// Preload nothing (MPICH is then slower, as it yields before it delivers a message, and so are
+    /// threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses data
+    /// with gaps, and MPI_Alltoallw of Open MPI 4.1 sends wrong data).
     #[arg(long)]
     pub no_preload: bool,
     /// Do collective calls by multicast, or only these, from the first broadcast on
@@ -68,8 +68,8 @@ pub struct Common {
           default_missing_values = preload::CALLS, value_parser = preload::CALLS,
           overrides_with = "no_multicast")]
     pub multicast: Option<Vec<String>>,
-    /// Do not. Without either, broadcasts of 16 KiB and more go by multicast after the hundredth
-    /// of a communicator of 4 to 64 ranks with a host each.
+    /// Do no calls by multicast. Without either option, broadcasts of 16 KiB and more go by multicast
+    /// after the hundredth on a communicator of 4 to 64 ranks with a host each.
     #[arg(long)]
     pub no_multicast: bool,
     /// Directory with libmarline-fi.so.

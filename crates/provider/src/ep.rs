@@ -58,8 +58,7 @@ unsafe impl Object for Ep {
     };
 }
 
-/// Closes the endpoint after its sends are acked. Errors are ignored: Open MPI treats an error of
-/// `fi_close` as fatal.
+/// Closes the endpoint after its sends are acked. No error is returned, as Open MPI would report it.
 impl Drop for Ep {
     fn drop(&mut self) {
         trace!("{:?} close", self.id);

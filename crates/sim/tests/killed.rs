@@ -23,7 +23,7 @@ fn run(seed: u64, after_us: u64) -> Outcome {
 /// No process listens under the name of its rail, which is never reused: the death is reported at
 /// once, even if the dead process had acknowledged nothing.
 #[test]
-fn whoever_is_killed_inside_a_host_is_told_at_once() {
+fn a_process_killed_on_the_same_host_is_reported_at_once() {
     let (mut told, mut late) = (0, Vec::new());
     for seed in 0..40 {
         for after_us in [1, 3, 10, 20, 30, 50, 100, 300] {

@@ -17,7 +17,7 @@ pub struct SimArgs {
     seeds: Range<u64>,
     /// Kinds of faults: swarm (any), calm (none), loss, rails, peers, verbs (of
     /// InfiniBand) or native (the same, some without software reliability); or group: broadcasts to
-    /// groups by multicast, with any fault of theirs.
+    /// groups by multicast, with all their faults.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
     /// Hosts of every cluster; 0: each seed draws its own number.
@@ -30,26 +30,26 @@ pub struct SimArgs {
     /// --hosts and --rails.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Shrink what fails and show the last events of each endpoint.
+    /// Shrink failing setups and show the last events of each endpoint.
     #[arg(long)]
     trace: bool,
-    /// Stop after so many failures (default: 1, and with --failures none).
+    /// Stop after this number of failures (default: 1; with --failures, do not stop).
     #[arg(long, value_name = "FAILURES")]
     stop: Option<usize>,
     /// Append each failure to this file, with the line that replays it.
     #[arg(long, value_name = "FILE")]
     failures: Option<PathBuf>,
-    /// Say so often how far the run is (0: never).
+    /// Print the progress at this interval (0: never).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     progress: u64,
-    /// Packets that each seed sends at least: it has more rounds of work and faults until it did.
+    /// Least packets per seed: rounds of work and faults are added until they are sent.
     #[arg(long, value_name = "PACKETS", default_value_t = 0)]
     min_packets: u64,
     /// Threads; the report is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = jobs)]
     jobs: usize,
-    /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
-    /// endpoints; with the profile group, how broadcasts by multicast do.
+    /// Instead of seeds: print how the cost of a tree broadcast and an all-to-all grows from `--hosts`
+    /// up to this number of endpoints; with the profile group, of broadcasts by multicast.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
     scale: Option<usize>,
 }
