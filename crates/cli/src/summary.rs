@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// How the end of a run is told.
+/// Options of the summary of a run.
 #[derive(clap::Args, Default)]
 pub struct SummaryArgs {
     /// Leave with status 125 if the program ended well and sent nothing over Marline.

@@ -148,7 +148,7 @@ unsafe extern "C" fn card(card: *mut u8) -> isize {
 unsafe extern "C" fn open(group: *const GroupV1) -> isize {
     guard_free(|| {
         let (shared, ep) = find()?;
-        // SAFETY: the caller's struct, with so many cards as it says.
+        // SAFETY: the caller's struct, with `members` descriptors.
         let (group, cards) = unsafe {
             let group = group.as_ref().ok_or(Errno::INVAL)?;
             let len = group.members as usize * GROUP_CARD_LEN;

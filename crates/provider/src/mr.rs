@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C" fn regv(
     if count == 0 || count > MR_IOV_LIMIT || iov.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: the domain is ours, and so many entries are there.
+    // SAFETY: the domain is ours, and `iov` has `count` entries.
     let (shared, iov) = unsafe {
         let iov = std::slice::from_raw_parts(iov, count);
         (domain::of(domain.cast()), iov)

@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn trywait(
             return Err(Errno::INVAL);
         }
         for i in 0..count {
-            // SAFETY: the application passes so many handles.
+            // SAFETY: the application passes `count` handles.
             if unsafe { has_news(*fids.add(i))? } {
                 return Err(Errno::AGAIN);
             }

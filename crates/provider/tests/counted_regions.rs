@@ -222,7 +222,7 @@ fn one_counter_for_reads_and_writes_counts_an_operation_once() {
     assert_eq!(value(all), 4, "counted before it is answered");
     // SAFETY: closed once.
     assert_eq!(unsafe { common::close(mr) }, 0);
-    // SAFETY: closed once, behind its region.
+    // SAFETY: closed once, after its region.
     assert_eq!(unsafe { common::close(all.cast()) }, 0);
     let regions = t.regions[1..].to_vec();
     Target { regions, ..t }.close();

@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    /// Unmatched messages on their way to `e`, and receives for any message.
+    /// Unmatched messages in flight to `e`, and receives for any message.
     fn to_come(&self, e: u32, tagged: bool) -> (u32, u32) {
         let ep = &self.eps[e as usize];
         let open = self.truth.to_come(e, tagged);
