@@ -19,7 +19,8 @@ def pytest_addoption(parser):
 
 
 def pytest_sessionstart(session):
-    """A missing prerequisite is an error, and says what installs it; nothing is skipped for it."""
+    """Reports missing prerequisites as errors, with the command that installs them, rather than as
+    skips."""
     need = {
         "the marline command": (labs.MARLINE, "make build"),
         "the test programs": (labs.PROGRAMS / "mpich" / "stress", "make programs"),
@@ -37,7 +38,7 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(autouse=True)
 def _turn(request, worker_id, tmp_path_factory):
-    """Where several tests run at once, those marked `alone` wait for the others, and keep them."""
+    """Runs a test marked `alone` while the other workers wait."""
     if worker_id == "master":
         yield
         return
@@ -56,7 +57,7 @@ _numbers = itertools.count()
 
 
 def _make(**how):
-    # The name carries the process so that two test runs can share a machine.
+    # The name contains the process number, so that two test runs can share a machine.
     return labs.Lab(f"t{os.getpid()}-{next(_numbers)}", **how)
 
 
@@ -82,7 +83,7 @@ def _wire_lab():
 
 @pytest.fixture
 def wire_lab(_wire_lab):
-    """As `lab`, without segmentation offload: faults meet single packets, as on a wire."""
+    """As `lab`, without segmentation offload: faults hit single packets, as on a wire."""
     _wire_lab.meet()
     yield _wire_lab
     _wire_lab.clear()
@@ -108,8 +109,8 @@ def openmpi4():
     return labs.MPIS["openmpi4"]
 
 
-# Open MPI's own matching (pml/ob1), which its TCP goes by, writes past the buffer of a truncated receive, in
-# 4.1.4 and 5.0.11.
+# Open MPI's own matching (pml/ob1), which its TCP uses, writes past the buffer of a truncated
+# receive in 4.1.4 and 5.0.11.
 ALL_BUT_TRUNCATE = "ring,alltoall,collective,wildcard,probe,cancel,ssend,window,storm,random"
 
 

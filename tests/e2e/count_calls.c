@@ -1,5 +1,5 @@
-/* Preloaded into a process whose library calls the kernel by syscall(): counts what its sockets were
- * asked, and says so at the end on standard error:
+/* Preloaded into a process whose library calls the kernel by syscall(): counts socket calls, and
+ * prints the numbers at the end on standard error:
  *
  *   calls SENT READ
  *   pulls CALLS

@@ -1,5 +1,6 @@
-"""Guests with soft-RoCE devices (scripts/guest). One guest serves the tests of a process one after the
-other, since booting takes longer than most of their scripts; two guests joined by wires serve one."""
+"""Guests with soft-RoCE devices (scripts/guest). One guest runs all scripts of a test process in
+succession, as booting takes longer than most scripts; two guests joined by wires run a single
+script."""
 
 import atexit
 import itertools
@@ -12,17 +13,16 @@ import threading
 
 import lab as labs
 
-# A busy machine leaves little to a guest, in which a process may not run for seconds: limits are for
-# what hangs.
+# A busy host may not run a guest for seconds: timeouts are for hangs only.
 JOB_S, LONG_JOB_S, GUEST_S, BOOT_S = 300, 1500, 1800, 60
 PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": "20000"}
-# Files that scripts of the tests make outside of directories of their own.
+# Files that the tests' scripts create outside their own directories.
 LEFT = "/run/said /run/enough /tmp/said /tmp/enough"
 
 
 def in_guest(*lines, options=()):
-    """What a script prints that runs in a guest; it has to end with 0. `options` are those of
-    scripts/guest; with others than --far the script has a guest of its own."""
+    """Runs a script in a guest and returns its output; the script must exit with 0. `options` are
+    those of scripts/guest; options other than --far get a separate guest."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(labs.FOREIGN)}
     env["MARLINE_PROVIDER_DIR"] = str(labs.PROVIDER_DIR)
     env |= PATIENT | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -38,8 +38,8 @@ def in_guest(*lines, options=()):
 
 
 class Guest:
-    """A guest that takes jobs (scripts/guest --jobs). One that did not end a job in time is gone, and
-    the next job has another."""
+    """A guest that runs jobs (scripts/guest --jobs). A guest whose job times out is killed, and the
+    next job gets another."""
 
     _shared = None
     _marks = itertools.count()
@@ -84,7 +84,7 @@ class Guest:
         return said
 
     def _until(self, mark):
-        """The exit code of a job, and what it printed."""
+        """The exit code and the output of a job."""
         said = []
         while True:
             try:

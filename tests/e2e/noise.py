@@ -21,7 +21,8 @@ def random_noise(address, seconds, seed, ports):
     end, sent = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         data = bytearray(draw.randbytes(draw.choice(LENGTHS)))
-        # A small first byte is likelier to be a version that exists, so more of the parser runs.
+        # A small first byte is likelier to be an existing version, which reaches more of the
+        # parser.
         if data and draw.random() < 0.5:
             data[0] = draw.randrange(4)
         try:
@@ -51,7 +52,7 @@ def alter(draw, data):
         data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
     elif kind == 2 and data:
         data[draw.randrange(min(len(data), 48))] = draw.randrange(256)
-    return data  # kind 3: exactly as it was
+    return data  # kind 3: unchanged
 
 
 def replay(interface, seconds, seed):

@@ -1,4 +1,4 @@
-"""A real Slurm, Debian's, on the hosts of a lab: its daemons and munge, started and ended with it."""
+"""Debian's Slurm on the hosts of a lab: its daemons and munge, started and ended together."""
 
 import os
 import shlex
@@ -36,7 +36,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """Two nodes, eight processors each whatever the machine has."""
+    """Two nodes with eight processors each, whatever the machine has."""
 
     def __init__(self, lab, place):
         self.lab, self.place, self.daemons = lab, place, []
@@ -46,9 +46,9 @@ class Slurm:
         for folder in ("state", f"{name}-h0", f"{name}-h1", "pmix"):
             (place / folder).mkdir()
         (place / "slurm.conf").write_text(SETTINGS.format(place=place, name=name))
-        # The machine's groups are not its concern, and need not be mounted.
+        # Slurm need not use the machine's cgroups, which may not be mounted.
         (place / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        # Hosts of a lab have one /tmp, in which Slurm's PMIx servers would meet.
+        # Hosts of a lab share /tmp, where Slurm's PMIx servers would collide.
         (place / "mpi.conf").write_text(f"PMIxCliTmpDirBase={place}/pmix\n")
         key = place / "munge.key"
         key.write_bytes(os.urandom(1024))
@@ -70,7 +70,7 @@ class Slurm:
         return self
 
     def __exit__(self, *_):
-        # Steps are no children of the daemons.
+        # Steps are not children of the daemons.
         self.run("scancel", "--user=root")
         limit = time.monotonic() + 60
         while self.run("squeue", "--noheader").out.strip() and time.monotonic() < limit:
@@ -90,13 +90,14 @@ class Slurm:
         self.start(*self.on(host, *words))
 
     def run(self, *words, env=None, timeout=180):
-        """A command on the first host, where a user would be logged in."""
+        """Runs a command on the first host, as if by a user logged in there."""
         set = labs.clean_env({"SLURM_CONF": self.place / "slurm.conf", **(env or {})})
         words = [str(word) for word in self.on("h0", *words)]
         return labs.Running(words, set).wait(timeout)
 
     def batch(self, text, *options):
-        """A job script; its number and the file of its output, which holds standard error as well."""
+        """Submits a job script; returns its number and its output file, which includes standard
+        error."""
         script = self.place / "job.sh"
         script.write_text(f"#!/bin/bash\n{text}\n")
         result = self.run("sbatch", "--parsable", f"--chdir={self.place}", *options, script)
@@ -105,7 +106,7 @@ class Slurm:
         return number, self.place / f"slurm-{number}.out"
 
     def wait_until(self, number, *states, timeout=120):
-        """The state of a job, once it is one of these."""
+        """Waits until a job is in one of these states, and returns the state."""
         limit = time.monotonic() + timeout
         while (state := self.state(number)) not in states:
             assert time.monotonic() < limit, f"job {number}: {state}\n{self.logs()}"

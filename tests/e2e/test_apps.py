@@ -1,4 +1,4 @@
-"""Programs from Debian on Debian's Open MPI 4.1.4, as they are."""
+"""Unmodified programs from Debian with Debian's Open MPI 4.1.4."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_netpipe(lab, openmpi4, provider, tmp_path):
 
 
 def test_netpipe_checks_integrity(lab, openmpi4, provider, tmp_path):
-    """-i: NetPIPE checks the data itself, size by size, and says of each that it is right."""
+    """-i: NetPIPE checks the data of each size and reports the result."""
     program = ["/usr/bin/NPopenmpi", "-i", "-u", 1 << 18, "-n", 3, "-o", tmp_path / "np.out"]
     result = lab.run(openmpi4, program, provider=provider, timeout=90)
     assert result.ok, result.tail()

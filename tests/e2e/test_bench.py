@@ -44,10 +44,11 @@ def test_no_size_goes_unmeasured(tmp_path):
     distance = curves.kinds(samples)[0]
     for test in curves.CURVES:
         picture = ElementTree.parse(tmp_path / f"{test}.svg").getroot()
-        # A picture has one distance of cores: on a busy machine it may have changed between two samples.
+        # Pictures show one class of core distance: on a busy machine it may change between two
+        # samples.
         drawn = {s["contender"] for s in samples if s["test"] == test and s["class"] == distance}
         texts = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
         assert drawn and drawn <= texts, f"{test}: {drawn}"
     assert "2 threads a rank" in done.stdout
-    # (A size is left out of the table where its only samples saw the cores move.)
+    # (The table omits a size whose only samples saw the cores move.)
     assert "KiB" in done.stdout and f"over {PEER}" in done.stdout

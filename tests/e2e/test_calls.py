@@ -18,10 +18,10 @@ SOURCE = labs.ROOT / "tests" / "e2e" / "count_calls.c"
 ETHERNET = 1_472
 RAILS = 2
 
-# (bytes, calls that send, calls that receive something). 64 KiB and their heads are more than one
-# super-packet. From 128 KiB on a message has a request, a grant, and an ack of its end, and a direct
-# write is read in two calls, of which the first looks what it is. A tenth is left for what is done
-# once in a while.
+# (bytes, calls that send, calls that receive something). 64 KiB plus headers exceed one
+# super-packet. From 128 KiB on a message has a request, a grant, and an ack of its end, and a
+# direct write is read in two calls, of which the first peeks at its kind. A tenth is allowed for
+# occasional work.
 BUDGETS = [
     (1_024, 1, 1),
     (2_048, 1, 1),
@@ -39,7 +39,7 @@ BUDGETS = [
 
 @pytest.fixture(scope="module")
 def counter(tmp_path_factory):
-    """The library that counts."""
+    """Builds the counting library."""
     library = tmp_path_factory.mktemp("calls") / "count_calls.so"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
     return library
@@ -58,19 +58,19 @@ def calls(counter, messages, length, kind="message"):
 @pytest.mark.parametrize("length, sends, reads", BUDGETS)
 def test_a_message_takes_no_more_calls_than_its_packets_need(counter, length, sends, reads):
     assert EAGER.exists(), f"{EAGER} is missing: run `make eager`"
-    # Both have first contact, and the search for how large packets may be.
+    # Both counts include first contact and the probing of packet sizes.
     few, many = (calls(counter, n, length) for n in (128, 640))
     sent, received = ((b - a) / (640 - 128) for a, b in zip(few, many))
     assert sent <= 1.1 * sends, f"{sent:.2f} calls to send a message"
     assert received <= 1.1 * reads, f"{received:.2f} calls to receive a message"
-    # A count far below would be one of nothing.
+    # A count far too low would mean that nothing was counted.
     assert sent > sends / 2 and received > reads / 2
 
 
 @pytest.mark.parametrize("kind", ["write", "read", "add"])
 @pytest.mark.parametrize("length", [8, 1_024])
 def test_a_remote_operation_takes_a_packet_each_way(counter, kind, length):
-    """Acks ride with the next operation, and with its answer."""
+    """Acks are piggybacked on the next operation and on its answer."""
     few, many = (calls(counter, n, length, kind) for n in (256, 1_280))
     sent, received = ((b - a) / 512 for a, b in zip(few, many))
     assert 1.9 <= sent <= 2.2, f"{sent:.2f} calls to send an operation and its answer"

@@ -1,4 +1,4 @@
-"""Faults that follow one another: what takes over fails as well, and what failed first comes back."""
+"""Successive faults: the rail that takes over fails as well, and the first one comes back."""
 
 import contextlib
 import json
@@ -21,7 +21,8 @@ def only_marline(provider):
 
 @contextlib.contextmanager
 def stressed(lab, stress, mpi, folder, rails=None):
-    """A job under way, which is to be faulted; afterwards it goes on, and is right."""
+    """Starts a job for faults in its middle; afterwards the job continues and its results are
+    right."""
     env = {"FI_MARLINE_STATS_DIR": folder / "stats", **({"FI_MARLINE_RAILS": rails} if rails else {})}
     (folder / "stats").mkdir()
     with under_way(lab, stress, mpi, "marline", env=env) as job:
@@ -32,14 +33,14 @@ def stressed(lab, stress, mpi, folder, rails=None):
 
 
 def told(folder):
-    """Kinds of the events of a job, with the rail of each."""
+    """The kinds of a job's events, with the rail of each."""
     jobs = json.loads(events(folder / "stats", "--json"))["jobs"]
     return {(event["kind"], event["rail"]) for event in jobs[0]["events"]}
 
 
 @pytest.mark.parametrize("first", ["filtered first", "at once"])
 def test_tcp_shares_the_dead_switch_of_udp(lab, stress, mpich, tmp_path, first):
-    """What UDP carried goes to TCP on the same interface, whose switch is dead, too: a third rail
+    """UDP's traffic moves to TCP on the same interface, whose switch is down, too: a third rail
     carries it."""
     rails = "udp:rail0,tcp:rail0,udp:rail1"
     with stressed(lab, stress, mpich, tmp_path, rails) as job:
@@ -57,9 +58,9 @@ def test_tcp_shares_the_dead_switch_of_udp(lab, stress, mpich, tmp_path, first):
     assert found["rail1"]["packets_out"] > 100, job.result.tail()
 
 
-def test_what_stands_in_shares_the_dead_switch(lab, stress, mpi, tmp_path):
-    """One switch dies; then no UDP passes on the other rail. Of the TCP rails behind the two one has
-    the dead switch. Then the last one dies, and the first switch alone comes back."""
+def test_a_standby_rail_shares_the_dead_switch(lab, stress, mpi, tmp_path):
+    """One switch goes down; then the other rail passes no UDP. One of the standby TCP rails is on
+    the dead switch. Then the last rail goes down, and only the first switch comes back."""
     with stressed(lab, stress, mpi, tmp_path) as job:
         lab.fault(1, "blackhole")
         assert job.wait_for("rail rail1 to .* is lost", 30), job.output()
@@ -80,7 +81,8 @@ def test_what_stands_in_shares_the_dead_switch(lab, stress, mpi, tmp_path):
 
 
 def test_one_switch_of_both_rails_goes_and_comes_back(stress, mpi, tmp_path):
-    """No rail is left, and the links of the hosts stay up: the job waits, and nobody is dead."""
+    """No rail is left while the hosts' links stay up: the job waits, and no peer is declared
+    dead."""
     outage_s = 1.5
     with labs.Lab(f"t{os.getpid()}-switch") as lab:
         def switch(*words):
@@ -93,13 +95,13 @@ def test_one_switch_of_both_rails_goes_and_comes_back(stress, mpi, tmp_path):
             switch("br0", "down")
             lasts(job, outage_s)
             switch("br0", "up")
-    # It did stop. (A rank that waited for a processor goes on for a while with what has come.)
+    # The job did stop. (A descheduled rank may continue for a while with received data.)
     assert 1e3 * outage_s / 2 < longest_ms(job.result) < 1e3 * PEER_DEATH_S, job.result.tail()
     assert {("path-suspect", "rail0"), ("path-suspect", "rail1")} <= told(tmp_path), told(tmp_path)
 
 
 def resident_kib(job):
-    """The resident memory of each rank of a job, in KiB, by process."""
+    """The resident memory of each rank of a job in KiB, by process."""
     memory = {}
     for pid in job.descendants(r"/stress\b"):
         try:
@@ -114,8 +116,8 @@ def resident_kib(job):
 
 @pytest.mark.soak
 def test_a_thousand_flaps_of_an_all_to_all(lab, stress, mpich, tmp_path):
-    """Rails fail in turn and come back, a thousand times, below an all-to-all of eight ranks: right data,
-    nobody is taken for dead, and memory does not grow."""
+    """Rails fail in turn and come back a thousand times during an all-to-all of eight ranks: data
+    is right, no peer is declared dead, and memory does not grow."""
     flaps, bitten, memory, enough = 1_000, 0, [], tmp_path / "enough"
     program = stress(mpich, "--continue", 0, "--until", enough, "--phases", "alltoall",
                      "--max-size", 65_536, "--report", 5)
@@ -143,7 +145,8 @@ def test_a_thousand_flaps_of_an_all_to_all(lab, stress, mpich, tmp_path):
     assert len(early) >= 8 and early.keys() == late.keys()
     grown = {pid: late[pid] - early[pid] for pid in early}
     assert max(grown.values()) < 8 << 10, grown
-    # A link that goes down is announced, so that each time somebody leaves it; silence is not.
+    # The failure of a link is reported to its host, so that a path is left each time; silence is
+    # not.
     downs = flaps // 2
     assert labs.total(result.rails(), "failovers") >= downs, result.tail()
     assert bitten > 0.9 * (flaps - downs), bitten

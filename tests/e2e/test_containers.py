@@ -1,5 +1,5 @@
-"""Each rank in a container: its own processes, IPC and /dev/shm, no capability, a read-only root, and
-no process_vm_readv."""
+"""Each rank in a container: with its own processes, IPC and /dev/shm, without capabilities and
+process_vm_readv, and with a read-only root."""
 
 import os
 import shlex
@@ -11,14 +11,14 @@ import lab as labs
 
 pytestmark = pytest.mark.packages
 RING = ("--phases", "ring", "--iterations", 2, "--max-size", 300000)
-# Numbers of process_vm_readv and process_vm_writev.
+# System call numbers of process_vm_readv and process_vm_writev.
 REFUSED = {"x86_64": (310, 311), "aarch64": (270, 271)}[os.uname().machine]
 LOAD_NUMBER, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, EPERM = 0x7FFF0000, 0x00050001
 
 
 def seccomp():
-    """A filter: these two calls are not permitted (seccomp(2))."""
+    """A seccomp(2) filter that forbids these two calls."""
     lines = [(LOAD_NUMBER, 0, 0, 0), (JUMP_IF_EQUAL, 2, 0, REFUSED[0]), (JUMP_IF_EQUAL, 1, 0, REFUSED[1]),
              (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, EPERM)]
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
@@ -26,7 +26,7 @@ def seccomp():
 
 @pytest.fixture
 def contained(tmp_path):
-    """The words before a program that put it into a container, which sees one directory more."""
+    """The command prefix that runs a program in a container with one more visible directory."""
     (tmp_path / "filter").write_bytes(seccomp())
     (tmp_path / "seen").mkdir()
 
@@ -44,8 +44,8 @@ def contained(tmp_path):
     return words
 
 
-# Ranks of Intel MPI on one host want a common /dev/shm, whatever carries their messages, and those of
-# Open MPI their launcher's files in /tmp.
+# Ranks of Intel MPI on one host need a common /dev/shm over any provider, and ranks of Open MPI
+# their launcher's files in /tmp.
 @pytest.mark.parametrize("name, ranks, tmp", [
     ("mpich", 4, ("--tmpfs", "/tmp")),
     ("openmpi", 4, ("--bind", "/tmp", "/tmp")),
@@ -53,8 +53,8 @@ def contained(tmp_path):
 ])
 @pytest.mark.parametrize("shm", ["off", "on"])
 def test_the_summary_by_a_directory_that_containers_see(lab, contained, stress, name, ranks, tmp, shm):
-    """Ranks of a host reach each other by the network, or by shared memory in two copies; all bytes
-    are right, and the verdict."""
+    """Ranks of a host communicate by the network, or by shared memory with two copies; all bytes
+    are right, and so is the verdict."""
     mpi = labs.MPIS[name]
     env = {"FI_MARLINE_STATS_DIR": contained.seen, "FI_MARLINE_SHM": shm}
     program = contained(stress(mpi, *RING), tmp)
@@ -65,7 +65,7 @@ def test_the_summary_by_a_directory_that_containers_see(lab, contained, stress, 
         assert result.rails()["shm"]["packets_out"] > 0, result.tail()
 
 
-def test_rank_0_says_what_it_sent(lab, contained, stress, mpich):
+def test_rank_0_prints_a_summary(lab, contained, stress, mpich):
     result = lab.run(mpich, contained(stress(mpich, *RING)), env={"FI_MARLINE_SUMMARY": "on"})
     assert result.ok and result.find("^Marline: rank 0 sent "), result.tail()
 

@@ -1,7 +1,7 @@
-"""A peer killed with SIGKILL: everything ends, and the log says who died.
+"""A peer killed with SIGKILL: every operation ends, and the log names the dead peer.
 
-MPICH's and Intel's launchers kill the survivors themselves, so what these show is that nothing
-hangs. Open MPI can be told to let survivors live; there the program sees the error.
+MPICH's and Intel's launchers kill the survivors, so that these tests only show that nothing hangs.
+Open MPI can let survivors live; there the program gets the error.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from test_multicast import survivors
 from test_tcp import udp_filtered
 
-# What would go on without a death, and the limit of what waits for one.
+# Seconds that a job would run without a death, and the limit for waits for a death.
 FOREVER_S, LIMIT_S = 3600, 60
 
 
@@ -27,16 +27,16 @@ def test_killed_peer_ends_the_job(lab, stress, mpi, provider):
     result = job.wait(LIMIT_S)
     assert not result.timed_out, result.tail()
     assert result.code != 0
-    # The launcher may return while its last signal is still on its way.
+    # The launcher may return before its last signal is delivered.
     left = labs.wait_gone(ranks, LIMIT_S)
     assert not left, f"still running: {left}"
 
 
 @pytest.mark.parametrize("source", ["recv", "any"])
 def test_survivor_gets_the_error(lab, openmpi, provider, source):
-    """Open MPI with recoverable run-time options: the receive from the dead peer ends with an MPI
-    error, and the log names the peer. So does one from MPI_ANY_SOURCE, of a rank that waits for nothing
-    else (by default it would wait without end)."""
+    """Open MPI with recoverable run-time options: a receive from the dead peer ends with an MPI
+    error, and the log names the peer. The same holds for a receive from MPI_ANY_SOURCE by a rank
+    without other operations (which by default would wait forever)."""
     env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
            "FI_LOG_LEVEL": "warn"}
     if provider == "marline":
@@ -47,17 +47,17 @@ def test_survivor_gets_the_error(lab, openmpi, provider, source):
     assert result.find(r"(?i)peer.*(dead|lost|unreachable|silent)"), result.tail()
 
 
-# For silence nobody is dead within these tests: what tells of a death is evidence.
+# A timeout that no test reaches: only evidence reports a death.
 PATIENT = {"FI_MARLINE_PEER_TIMEOUT_MS": 120_000, "FI_LOG_LEVEL": "warn"}
 
 
-# What is known: the process ended; or its host refuses what is sent, and that lasted. (Connections
-# of a process that had not read all that was sent end by a reset, as a firewall's do.)
+# The evidence: the process ended, or its host refused packets for some time. (Connections of a
+# process with unread data end by a reset, like a firewall's.)
 KNOWN = "(?:its process is gone|its host refuses (?:packets|connections))"
 
 
 def told_by_evidence(lab, mpi, source, env):
-    """The survivor of a killed rank sees an error, which names the dead one and how that is known."""
+    """The survivor of a killed rank gets an error that names the dead rank and the evidence."""
     words, outlives = survivors(mpi)
     program = [*words, mpi.program("deadpeer"), source]
     result = lab.run(mpi, program, env={**PATIENT, **outlives, **env})
@@ -68,7 +68,7 @@ def told_by_evidence(lab, mpi, source, env):
 @pytest.mark.parametrize("rails", ["udp:rail0", "tcp:rail0", "tcp:rail0,tcp:rail1",
                                    "udp:rail0,tcp:rail0", "udp:rail0,tcp:rail1"])
 def test_a_killed_rank_is_told_by_evidence(lab, openmpi, provider, rails):
-    """The host of a killed process refuses what comes by rails of each kind, and by all of them where
+    """The host of a killed process refuses packets on rails of each kind, and on all of them if
     there are several."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
@@ -76,8 +76,8 @@ def test_a_killed_rank_is_told_by_evidence(lab, openmpi, provider, rails):
 
 
 @pytest.mark.parametrize("carries", ["udp", "tcp"])
-def test_with_default_rails_a_killed_rank_is_told_by_evidence(lab, mpich, provider, carries):
-    """TCP stands behind UDP and is asked as well, or carried the job, as UDP was filtered."""
+def test_with_default_rails_a_killed_rank_is_reported_by_evidence(lab, mpich, provider, carries):
+    """TCP stands by for UDP and is probed as well, or carried the job, as UDP was filtered."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
     filtered = udp_filtered(lab) if carries == "tcp" else contextlib.nullcontext()

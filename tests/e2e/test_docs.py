@@ -26,7 +26,7 @@ EXEC = "test_exec.py does the same"
 MINUTES = "many minutes"
 BATCH = "a batch system's; test_use.py::test_a_job_of_a_batch_system_has_a_summary does the same"
 
-# Lines that are not run, without what follows a #, and why.
+# Lines that are not run, without comments, and the reasons.
 EXCUSED = {
     (README, "make demo"): "minutes; it has a test of its own in its exit status",
     (README, "make test"): "this test is of it",
@@ -64,7 +64,7 @@ EXCUSED = {
 
 
 def blocks():
-    """(document, whether it is to be run, text) of every shell block."""
+    """(document, whether to run it, text) of every shell block."""
     for name in DOCUMENTS:
         for mark, text in BLOCK.findall((labs.ROOT / name).read_text()):
             yield name, bool(mark), text
@@ -79,14 +79,14 @@ def test_every_shell_line_is_run_or_excused():
 
 
 def plain_lines(name):
-    """Lines of a document's blocks without a language."""
+    """The lines of a document's blocks without a language."""
     text = re.sub(BLOCK, "", (labs.ROOT / name).read_text())
     found = re.findall(r"^ *```\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
     return [line.strip() for block in found for line in block.splitlines()]
 
 
 def test_plain_blocks_hold_no_commands():
-    """Grammar, in capitals, and output stand in blocks without a language; commands must not hide
+    """Grammar, in capitals, and output are in blocks without a language; commands must not hide
     there."""
     for name in DOCUMENTS:
         lines = plain_lines(name)
@@ -95,8 +95,8 @@ def test_plain_blocks_hold_no_commands():
 
 
 def simulations():
-    """The command lines of the page on the simulator, which two spaces or more part from what they
-    are for."""
+    """The command lines of the page on the simulator, separated by two spaces or more from their
+    description."""
     lines = plain_lines(SIMULATOR)
     return [re.split("  +", line)[0] for line in lines if line.startswith("marline ")]
 
@@ -107,7 +107,7 @@ def test_the_page_on_the_simulator_has_commands():
 
 @pytest.mark.parametrize("line", simulations())
 def test_simulations_of_the_page_run(line, tmp_path):
-    """Each with two of its seeds, or a cluster no larger than its first."""
+    """Each command runs with two of its seeds, or with a cluster no larger than its first."""
     line = re.sub(r"--seeds (\d+)\.\.\d+", lambda m: f"--seeds {m[1]}..{int(m[1]) + 2}", line)
     line = re.sub(r"--hosts (\d+) --scale \d+", r"--hosts \1 --scale \1", line)
     words = [labs.MARLINE, *line.split()[1:]]
@@ -127,7 +127,7 @@ def test_shown_commands_work(text, mpich):
         "MARLINE_LAB": name,
         "MARLINE_PROVIDER_DIR": labs.PROVIDER_DIR,
     })
-    # The MPIs may be elsewhere on this machine.
+    # The MPIs may be installed elsewhere on this machine.
     text = text.replace(" .mpi/", f" {labs.MPI_DIR}/")
     try:
         done = subprocess.run(
@@ -147,7 +147,8 @@ def test_help_explains_every_option(words):
     done = subprocess.run([labs.MARLINE, *words, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Usage: marline" in done.stdout
-    # An option whose line ends with its name explains nothing, nor does the line below it.
+    # An option whose line ends with its name has no explanation; neither does the line below
+    # explain it.
     lines = done.stdout.splitlines() + [""]
     for line, below in zip(lines, lines[1:]):
         bare = re.fullmatch(r" +(?:-\w, +)?--[\w-]+(?: <\w+>)?", line)
@@ -155,14 +156,14 @@ def test_help_explains_every_option(words):
 
 
 def test_records_are_judged_together():
-    """The line of CONTRIBUTING.md that judges two records as one."""
+    """The line in CONTRIBUTING.md that judges two records together."""
     lines = (labs.ROOT / "CONTRIBUTING.md").read_text().splitlines()
     [line] = [line.strip() for line in lines if "bench/run --read" in line]
     done = subprocess.run(line.split(), cwd=labs.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(r"marline / best peer \(.+\), 4 MiB GB/s: [\d.]+ \([\d.]+ to [\d.]+, \d+ rounds\)"
                      r"   target: at least 1\.1  .*reached", done.stdout), done.stdout
-    # Of another processor.
+    # A record from another processor.
     other = "bench/record/2026-11-27-1329-run.csv"
     done = subprocess.run([*line.split(), other], cwd=labs.ROOT, capture_output=True, text=True)
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""Events: the outage that the lab makes is the one that `marline run` and `marline events` name."""
+"""Events: `marline run` and `marline events` name the outage that the lab makes."""
 
 import json
 import re
@@ -17,8 +17,8 @@ def only_marline(provider):
 
 
 def job_with_fault(lab, stress, mpi, folder, target, *fault):
-    """A job in the middle of which a fault is there for a second; what was told while it was there,
-    and the job's result."""
+    """A job with a fault of a second in its middle; returns the reports during the fault, and the
+    job's result."""
     env = {"FI_MARLINE_STATS_DIR": folder}
     with under_way(lab, stress, mpi, "marline", 4, env=env) as job:
         lab.fault(target, *fault)
@@ -26,7 +26,7 @@ def job_with_fault(lab, stress, mpi, folder, target, *fault):
         while time.monotonic() < began + 1 or "is down" not in told:
             assert job.running(), job.output()
             assert time.monotonic() < began + 30, told
-            time.sleep(0.05)  # how long the outage lasts, not a wait for something
+            time.sleep(0.05)  # the duration of the outage, not a wait
             told = events(folder)
         lab.clear()
     assert_right(job.result)
@@ -38,13 +38,13 @@ LINE = r"^Marline:\s+rail1\s+%s\s+down\s+\d\d:\d\d:\d\d\s+to\s+\d\d:\d\d:\d\d,\s
 
 def test_a_link_that_goes_down_is_named_with_its_host(lab, stress, mpi, tmp_path):
     told, result = job_with_fault(lab, stress, mpi, tmp_path, "h1:1", "down")
-    # While it ran: the rail's own host says so.
+    # While the job runs, the rail's own host reports it.
     assert re.search(r" on \S*h1: rail rail1 is down: ", told), told
     assert result.find(LINE % r"on \S*h1"), result.tail()
     assert not result.find(r"^Marline: rail0 on "), result.tail()
-    # Said once at warning level, by the first process of the host.
+    # Reported once at warning level, by the first process of the host.
     assert len(re.findall(r"rail rail1 is lost", result.out)) <= 4, result.tail()
-    # And after it, in text and as JSON.
+    # And after the job, as text and JSON.
     assert re.search(r" on \S*h1: rail rail1 is up again", events(tmp_path)), events(tmp_path)
     jobs = json.loads(events(tmp_path, "--json"))["jobs"]
     assert len(jobs) == 1

@@ -1,4 +1,4 @@
-"""`marline exec -- PROGRAM`, started once per rank by a launcher that knows nothing of Marline."""
+"""`marline exec -- PROGRAM`, started once per rank by a launcher without knowledge of Marline."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def only_marline(provider):
 
 
 def carried(result):
-    """Rank 0 says once at its end what it sent over the rails."""
+    """Rank 0 prints once at its end the bytes sent on the rails."""
     assert result.ok, result.tail()
     assert result.out.count("Marline: rank 0 sent ") == 1, result.tail()
     rails = result.rails()
@@ -24,7 +24,7 @@ def carried(result):
 
 
 def test_ranks_of_any_launcher(lab, stress, mpi):
-    """On two hosts; the launcher has none of Marline's variables but the names of the rails."""
+    """On two hosts; of Marline's variables the launcher only has the names of the rails."""
     result = lab.run(mpi, [*EXEC, *stress(mpi, *RING)], provider="none", env=RAILS)
     assert result.find("^stress ok"), result.tail()
     carried(result)
@@ -37,7 +37,7 @@ def test_ranks_of_open_mpi_4(lab, stress, openmpi4):
 
 
 def test_a_script_by_the_mark_of_its_launcher(lab, stress, mpi, tmp_path):
-    """The shell that runs it is linked with no MPI."""
+    """The shell that runs the script is not linked with an MPI."""
     script = tmp_path / "job"
     script.write_text('#!/bin/sh\nexec "$@"\n')
     script.chmod(0o755)
@@ -58,7 +58,7 @@ assert data == bytes([1 - world.rank]) * 100000
 
 @pytest.mark.parametrize("name", ["mpich", "openmpi"])
 def test_python(lab, name):
-    """The interpreter is linked with no MPI; mpi4py loads one."""
+    """The interpreter is not linked with an MPI; mpi4py loads one."""
     mpi = labs.MPIS[name]
     python = labs.MPI_DIR / "tools" / "bin" / "python"
     words = ["env", f"MPI4PY_LIBMPI={mpi.library}", *EXEC, python, "-c", HELLO]
@@ -67,7 +67,7 @@ def test_python(lab, name):
 
 
 def test_within_marline_run(lab, stress, mpi):
-    """Nothing is set twice, and one summary is printed: that of the whole run."""
+    """No variable is set twice, and only the summary of the whole run is printed."""
     result = lab.run(mpi, [*EXEC, *stress(mpi, *RING)])
     assert result.ok and result.find("^stress ok"), result.tail()
     assert result.find("^\0?Marline: 2 processes sent"), result.tail()

@@ -1,5 +1,5 @@
-"""The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
-(right bytes, an end) and that the fault really happened (the lab's counters)."""
+"""The verifying stress test while the kernel breaks the network. Each test checks the user-visible
+result (right bytes, an end) and, by the lab's counters, that the fault occurred."""
 
 import contextlib
 import itertools
@@ -20,7 +20,7 @@ from lab import events, total
 from test_kernels import kernel
 
 REPORT = "^stress t="
-PEER_DEATH_S = 5  # that of jobs that can act on it; what others carry costs far less
+PEER_DEATH_S = 5  # for jobs that can act on it; other timeouts are longer
 
 
 def long(stress, mpi, seconds, *args):
@@ -32,7 +32,7 @@ def assert_right(result):
 
 
 def assert_counted(result, column, what):
-    """The provider saw it too, and says so in its summary per rail."""
+    """The provider noticed the fault and reports it in its summary per rail."""
     count = total(result.rails(), column)
     assert count, f"the summary counts no {what} (column `{column}`)\n{result.tail()}"
 
@@ -52,14 +52,15 @@ def test_drop_on_both_rails(wire_lab, stress, mpi, provider, percent):
 
 
 def test_a_fault_ordered_for_seconds_begins_and_ends_by_itself(lab):
-    """A user's ping: answered before, not during, and again after, with no command between."""
+    """A user's ping: answered before, not during, and again after the fault, without another
+    command."""
 
     def answered():
         return not lab.exec("h0", "ping", "-c1", "-W1", "10.100.0.2").returncode
 
     def ordered():
-        """When it begins and ends, and whether there was an answer before. On a machine that is too slow to
-        make it in time, as it says, or to ask before it begins, it is ordered again."""
+        """Orders the fault and returns its beginning and end, with a ping answered before. Repeats
+        the order if the machine was too slow to install it in time or to ping before it began."""
         while time.monotonic() < limit:
             try:
                 said = re.search(r"^from (\d+) until (\d+) ", lab.fault(0, "blackhole", "for=2s"))
@@ -84,7 +85,7 @@ def test_a_fault_ordered_for_seconds_begins_and_ends_by_itself(lab):
 
 
 def test_messages_to_oneself_need_no_rail(lab, stress, mpi, provider):
-    """Every datagram is lost: a rank that speaks to itself alone does not notice."""
+    """All datagrams are lost: a rank that only sends to itself is unaffected."""
     program = stress(mpi, "--iterations", 2, "--max-size", 2 << 20)
     env = {"FI_MARLINE_FAULTS": "drop=1"}
     assert_right(lab.run(mpi, program, n=1, provider=provider, env=env))
@@ -101,8 +102,8 @@ def test_corruption_is_repaired(wire_lab, stress, mpi, provider):
 
 @pytest.mark.parametrize("fault, counter", [("corrupt=3%", "written_wrong"), ("drop=1%", None)])
 def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault, counter):
-    """Whole super-packets are damaged or lost, their heads too: what they should have brought comes
-    in packets, and nobody is told of another version."""
+    """Whole super-packets, including their heads, are damaged or lost: packets resend their data,
+    and no peer is reported as another version."""
     for rail in (0, 1):
         lab.fault(rail, fault)
     env = {"FI_MARLINE_STATS_DIR": tmp_path}
@@ -119,8 +120,8 @@ def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault,
 
 
 def test_direct_writes_that_come_apart(lab, stress, mpich, provider, tmp_path):
-    """From the middle of a job on the network cuts super-packets: what is written then is lost, its
-    parts are nobody's packets, and the rest of the job goes by packets."""
+    """From the middle of a job on the network cuts super-packets: their writes are lost, the
+    fragments belong to no packet, and the rest of the job uses packets."""
     if provider != "marline":
         return
 
@@ -142,11 +143,11 @@ def test_direct_writes_that_come_apart(lab, stress, mpich, provider, tmp_path):
 
 
 def test_a_corrupting_rail_is_left_named_and_taken_back(wire_lab, stress, mpich, provider):
-    """The rail that small messages prefer damages one packet in twenty; later it is well again."""
+    """The rail that small messages prefer damages one packet in twenty, and recovers later."""
     wire_lab.fault(0, "corrupt=0.05")
 
     def clear():
-        time.sleep(2)  # the job's time on the rail that is left; nothing waits for it
+        time.sleep(2)  # the job's time on the remaining rail, not a wait
         clear.hits = wire_lab.hits("corrupt")
         wire_lab.clear()
 
@@ -170,7 +171,7 @@ def test_traffic_moves_away_from_a_corrupting_rail(wire_lab, stress, mpich, prov
 
 
 def test_switches_of_checksums(wire_lab, stress, mpich, provider):
-    """Small fragments, no sums for small and for large messages, another sum on one rail."""
+    """Small fragments, no sums for small or for large messages, another sum on one rail."""
     env = {
         "FI_MARLINE_TEST": "fragment_max_bytes=896,checksum_rails=rail1=crc32c",
         "FI_MARLINE_CHECKSUM_MIN_BYTES": 512,
@@ -181,7 +182,7 @@ def test_switches_of_checksums(wire_lab, stress, mpich, provider):
 
 
 def test_contrast_without_checksums_corrupt_bytes_arrive(wire_lab, stress, mpich, provider):
-    """A rail whose sums are switched off delivers what the network makes of the data."""
+    """A rail with sums disabled delivers damaged data."""
     wire_lab.fault(0, "corrupt=0.02")
     env = {"FI_MARLINE_TEST": "checksum_rails=rail0=none", "FI_MARLINE_RAILS": "rail0"}
     program = long(stress, mpich, 8)
@@ -191,7 +192,7 @@ def test_contrast_without_checksums_corrupt_bytes_arrive(wire_lab, stress, mpich
 
 
 def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
-    """The tests above can fail: over TCP the same program reads wrong bytes, or dies of them."""
+    """The tests above are able to fail: over TCP the same program gets wrong bytes, or crashes."""
     wire_lab.fault(0, "corrupt=0.005")
     result = wire_lab.run(mpich, long(stress, mpich, 10), provider="tcp", timeout=60)
     assert wire_lab.hits("corrupt") > 0
@@ -200,8 +201,9 @@ def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
 
 @contextlib.contextmanager
 def under_way(lab, stress, mpi, provider, seconds=0, **how):
-    """A stress run to whose network something is done here. It ends after the seconds, and not before it
-    has gone on for some reports afterwards (however slow the machine), or has failed: `job.result`."""
+    """A stress run with changes of the network in its middle. It ends after the given seconds, and
+    not before it has made progress for some reports afterwards (on any machine) or failed:
+    `job.result`."""
     how.setdefault("timeout", seconds + 60)
     timeout = how.pop("timeout")
     with tempfile.TemporaryDirectory() as folder:
@@ -220,13 +222,13 @@ def under_way(lab, stress, mpi, provider, seconds=0, **how):
 
 
 def goes_on(job, timeout=60):
-    """Whether it goes on for some reports."""
+    """Returns whether the job makes progress for some reports."""
     reports = len(re.findall(REPORT, job.output(), re.MULTILINE))
     return job.wait_for(REPORT, timeout, times=reports + 3)
 
 
 def lasts(job, seconds):
-    """How long an outage lasts, not a wait for something."""
+    """The duration of an outage, not a wait."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         assert job.running(), job.output()
@@ -234,14 +236,14 @@ def lasts(job, seconds):
 
 
 def bites(lab, job, fault):
-    """Until packets were lost by that fault."""
+    """Waits until the fault has dropped packets."""
     end = time.monotonic() + 30
     while not lab.hits(fault):
         assert job.running() and time.monotonic() < end, lab.status() + job.output()
 
 
 def run_with_fault(lab, stress, mpi, provider, seconds, change, **how):
-    """The result of such a run, in the middle of which `change` is called."""
+    """The result of such a run, during which `change` is called."""
     with under_way(lab, stress, mpi, provider, seconds, **how) as job:
         change()
     return job.result
@@ -269,7 +271,7 @@ def test_one_of_two_rails(lab, stress, mpi, provider, fault):
     assert_counted(result, "failovers", "failovers")
 
 
-# Rail 0 carries from host 1 to host 0 only, rail 1 the other way only.
+# Rail 0 carries only from host 1 to host 0, rail 1 only the other way.
 OPPOSITE = [("h0:0", "blackhole", "out"), ("h0:1", "blackhole", "in")]
 
 
@@ -289,8 +291,8 @@ NEIGHBOURS = "net.ipv4.neigh.{}."
 
 @pytest.fixture
 def forgetful_lab(lab):
-    """Hosts ask a neighbour for its address again after a second: by the rail that it is on, where
-    the answer may not come back."""
+    """Hosts repeat neighbour requests after a second, on the rail of the address, where the answer
+    may be lost."""
     forgets = {"base_reachable_time_ms": 500, "delay_first_probe_time": 1, "retrans_time_ms": 300}
     places = list(itertools.product(("h0", "h1"), ("rail0", "rail1"), forgets))
 
@@ -307,7 +309,7 @@ def forgetful_lab(lab):
 
 
 def test_each_rail_carries_one_direction_and_hosts_forget(forgetful_lab, stress, mpi, provider):
-    """Longer than hosts remember the addresses of their neighbours' cards."""
+    """Longer than hosts remember their neighbours' link addresses."""
     cut = lambda: opposite(forgetful_lab)
     result = run_with_fault(forgetful_lab, stress, mpi, provider, 9, cut)
     assert_right(result)
@@ -316,7 +318,7 @@ def test_each_rail_carries_one_direction_and_hosts_forget(forgetful_lab, stress,
 
 
 def test_each_rail_carries_one_direction(lab, stress, mpi, provider):
-    """Data one way and what is said of it the other way are on two rails."""
+    """Data and its acks use different rails."""
     result = run_with_fault(lab, stress, mpi, provider, 4, lambda: opposite(lab))
     assert_right(result)
     assert_both_bit(lab)
@@ -326,7 +328,7 @@ def test_each_rail_carries_one_direction(lab, stress, mpi, provider):
 
 @pytest.mark.parametrize("name", ["ft", "sort"])
 def test_kernels_where_each_rail_carries_one_direction(lab, mpi, provider, name):
-    """From the first packet on, between hosts that know each other's cards."""
+    """From the first packet on, between hosts that know each other's link addresses."""
     opposite(lab)
     result = lab.run(mpi, kernel(mpi, name), provider=provider, timeout=90)
     assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
@@ -334,7 +336,7 @@ def test_kernels_where_each_rail_carries_one_direction(lab, mpi, provider, name)
 
 
 def test_no_rail_carries_one_direction(lab, stress, mpi, provider):
-    """Nothing gets from host 0 to host 1: the job ends with an error, and soon."""
+    """Nothing passes from host 0 to host 1: the job soon ends with an error."""
     def change():
         for rail in (0, 1):
             lab.fault(f"h0:{rail}", "blackhole", "out")
@@ -351,14 +353,14 @@ def shrinks(folder):
 
 @pytest.mark.parametrize("rails", ["rail0,rail1", "rail0"])
 def test_large_packets_vanish_on_a_rail(wire_lab, stress, mpi, provider, tmp_path, rails):
-    """A switch's MTU falls below that of the hosts: one rail of two, or all there is."""
+    """A switch's MTU falls below the hosts': on one rail of two, or on all."""
     env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_STATS_DIR": tmp_path}
     change = lambda: wire_lab.fault(0, "mtu=1200")  # noqa: E731
     result = run_with_fault(wire_lab, stress, mpi, provider, 5, change, env=env)
     assert_right(result)
     assert wire_lab.hits("mtu") > 0
     assert not result.find("is dead"), result.tail()
-    # Losses that nobody told of, and no more than it takes to see that.
+    # Unreported losses, and no more than necessary to detect the black hole.
     assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
     if provider == "marline":
         assert shrinks(tmp_path) > 0
@@ -381,7 +383,7 @@ def test_large_packets_vanish_over_ipv6(stress, mpich, provider, tmp_path, rails
 
 @pytest.mark.parametrize("rails", ["tcp:rail0,tcp:rail1", "tcp:rail0"])
 def test_large_packets_vanish_on_a_tcp_rail(wire_lab, stress, mpich, provider, tmp_path, rails):
-    """The kernel does not look for that (net.ipv4.tcp_mtu_probing): it repeats them for ever."""
+    """The kernel does not probe for that (net.ipv4.tcp_mtu_probing): it retransmits forever."""
     if provider != "marline":
         pytest.skip("the MPI's own TCP hangs")
     change = lambda: wire_lab.fault(0, "mtu=1200")  # noqa: E731
@@ -421,7 +423,7 @@ def test_the_mtu_of_a_switch_falls(lab, stress, mpi, provider):
 
 
 def test_first_rail_cut_and_restored(lab, stress, mpi, provider):
-    """The rail that everybody's first address is on; afterwards it carries traffic again."""
+    """The rail of everybody's first address; after the cut it carries traffic again."""
     def change():
         lab.fault("0", "blackhole")
         time.sleep(1.5)
@@ -441,7 +443,7 @@ def test_contrast_tcp_stops_when_its_link_does(lab, stress, mpich):
 
 
 def flap(lab, seconds, period=1.0):
-    """Rail 1 down and up, each for `period`."""
+    """Rail 1 goes down and up, for `period` each."""
     end, count = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         lab.fault("1", "down")
@@ -467,8 +469,8 @@ TWO_MPIS = pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 
 @pytest.mark.parametrize("rail, kind", [(0, "mpich"), (1, "openmpi")])
 def test_a_queue_that_hangs(lab, stress, provider, rail, kind):
-    """One host's transmit queue of one rail takes nothing for longer than peers wait: what it
-    held leaves by the other rail, and nobody is taken for dead."""
+    """One host's transmit queue of one rail hangs for longer than the timeout for silent peers: its
+    data leaves by the other rail, and no peer is declared dead."""
     mpi = labs.MPIS[kind]
 
     def tc(action, *words):
@@ -483,14 +485,14 @@ def test_a_queue_that_hangs(lab, stress, provider, rail, kind):
     result = run_with_fault(lab, stress, mpi, provider, PEER_DEATH_S + 5, change)
     assert_right(result)
     assert_counted(result, "failovers", "failovers")
-    # What waits for the queue waits longer.
+    # A message that waited for the hung queue would take longer.
     assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
 
 
 @TWO_MPIS
 def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind):
-    """A firewall says of one rail that nobody listens, and the process is off its processor for
-    less long than peers wait. It lives."""
+    """A firewall answers for one rail as if no socket were there, while the process is stopped for
+    less than the timeout. The peer lives."""
     mpi = labs.MPIS[kind]
     patient = {"FI_MARLINE_PEER_TIMEOUT_MS": 20_000}
     with under_way(lab, stress, mpi, provider, env=patient) as job:
@@ -502,7 +504,7 @@ def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind
         walled = lab.exec("h1", "nft", "table ip wall { " + chain + "; }")
         assert walled.returncode == 0, walled.stderr
         os.kill(rank, signal.SIGSTOP)
-        time.sleep(PEER_DEATH_S - 1)  # how long it is stopped, not a wait for something
+        time.sleep(PEER_DEATH_S - 1)  # the duration of the stop, not a wait
         os.kill(rank, signal.SIGCONT)
         refused = lab.exec("h1", "nft", "list", "table", "ip", "wall").stdout
         assert lab.exec("h1", "nft", "delete", "table", "ip", "wall").returncode == 0
@@ -512,7 +514,7 @@ def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind
 
 @pytest.fixture
 def bridged_lab():
-    """Every host has an interface of the same address, as container software makes them."""
+    """Every host has an interface with the same address, as container software makes them."""
     with labs.Lab(f"b{os.getpid()}") as lab:
         for host in ("h0", "h1"):
             for words in ("link add docker0 type veth peer name inside0", "link set inside0 up",
@@ -525,11 +527,11 @@ def bridged_lab():
 @TWO_MPIS
 @pytest.mark.parametrize("rails", ["", "rail0,docker0", "docker0,rail0"])
 def test_a_bridge_of_the_same_address_on_every_host(bridged_lab, stress, provider, kind, rails):
-    """A packet for that address of the peer's comes back to its own host, which refuses it."""
+    """A packet to the peer's copy of that address returns to its own host, which refuses it."""
     mpi = labs.MPIS[kind]
-    env = {"FI_MARLINE_RAILS": rails}  # none: every usable one
+    env = {"FI_MARLINE_RAILS": rails}  # none: every usable rail
     for ranks in (2, 4):
-        # (MPICH's ranks of one host that share processors starve each other in its own memory.)
+        # (Ranks of MPICH that share processors starve each other in its own shared memory.)
         result = bridged_lab.run(mpi, stress(mpi), provider=provider, n=ranks, env=env, timeout=90,
                                  options=["--no-shm"])
         assert_right(result)
@@ -542,15 +544,15 @@ def test_both_rails_gone_for_two_seconds(lab, stress, mpi, provider):
         threads = [threading.Thread(target=lab.fault, args=(r, "blackhole")) for r in (0, 1)]
         for thread in threads:
             thread.start()
-            thread.join()  # the lab's own lock would make the second wait anyway
+            thread.join()  # the lab's own lock would serialise the commands anyway
         time.sleep(outage_s)
         assert lab.hits("blackhole") > 0
         lab.clear()
 
     result = run_with_fault(lab, stress, mpi, provider, 6, change)
     assert_right(result)
-    # It did stop, and went on well before the peers would have been declared dead. (A rank that waited
-    # for a processor goes on for a while with what has come.)
+    # The job did stop, and continued well before peers would have been declared dead. (A
+    # descheduled rank may continue for a while with received data.)
     assert 1e3 * outage_s / 2 < longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
 
 
@@ -581,7 +583,7 @@ def test_four_ranks_under_loss(wire_lab, stress, mpi, provider):
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_random_weather(wire_lab, stress, mpi, provider, seed):
-    """A minute of faults that come and go by a seeded script, one rail always left."""
+    """A minute of faults from a seeded script, always leaving one rail."""
     import random
 
     draw = random.Random(seed)

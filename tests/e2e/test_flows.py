@@ -1,5 +1,6 @@
-"""Connections and flows that became black holes, on all rails at once, while new ones pass: a firewall or an
-address translator that restarts forgets them, and a switch drops segments that have become too long for it."""
+"""Existing connections and flows become black holes on all rails at once, while new ones pass: a
+restarted firewall or address translator forgets them, or a switch drops segments that are now too
+long."""
 
 import re
 import time
@@ -15,12 +16,12 @@ def only_marline(provider):
         pytest.skip("it is about Marline's rails")
 
 
-# Other sockets than those that were forgotten carry what the job goes on with.
+# Sockets other than the forgotten ones carry the rest of the job.
 MIXED = ["tcp:rail0,tcp:rail1", "udp:rail0,udp:rail1", "udp:rail0,tcp:rail1"]
 
 
 def at_once(lab, *words):
-    """Makes a fault on both rails that begins in the same moment; which, in UNIX time."""
+    """Makes a fault on both rails that begins at the same time, and returns that UNIX time."""
     limit = time.monotonic() + 60
     while time.monotonic() < limit:
         orders = [lab.fault(rail, *words, "for=600s") for rail in (0, 1)]
@@ -31,8 +32,8 @@ def at_once(lab, *words):
 
 
 def forgets(lab, job):
-    """All that passes the rails is forgotten at once, and packets were lost by that on both. (It is ordered
-    again where a connection was made in between, which is none of those that are forgotten.)"""
+    """Everything on the rails is forgotten at once, and both rails lost packets by it. (Repeated if
+    a connection was made meanwhile, which is not among the forgotten ones.)"""
     before = [lab.hits(f"rail{rail} forget") for rail in (0, 1)]
     limit = time.monotonic() + 60
     while time.monotonic() < limit:
@@ -45,8 +46,8 @@ def forgets(lab, job):
 
 
 @pytest.mark.parametrize("rails", MIXED)
-def test_a_firewall_forgets_what_passes_it(lab, stress, mpi, rails):
-    """Twice: the second time what was new after the first."""
+def test_a_firewall_forgets_connections_and_flows(lab, stress, mpi, rails):
+    """Twice: the second time the new flows of the first."""
     with under_way(lab, stress, mpi, "marline", env={"FI_MARLINE_RAILS": rails}) as job:
         for _ in range(2):
             forgets(lab, job)
@@ -55,8 +56,8 @@ def test_a_firewall_forgets_what_passes_it(lab, stress, mpi, rails):
     assert not job.result.find("is dead"), job.result.tail()
 
 
-def test_two_connections_whose_segments_have_become_too_long(wire_lab, stress, mpi):
-    """A shorter MTU on the switches of both rails, of which nobody is told: other connections with shorter
+def test_segments_that_become_too_long_on_both_rails(wire_lab, stress, mpi):
+    """The MTU of the switches of both rails falls silently: new connections use shorter
     segments."""
     env = {"FI_MARLINE_RAILS": "tcp:rail0,tcp:rail1"}
     with under_way(wire_lab, stress, mpi, "marline", env=env) as job:

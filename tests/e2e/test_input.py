@@ -1,4 +1,5 @@
-"""Bad input: strangers at the ports, wrong settings, no such interface, several jobs at once."""
+"""Bad input: foreign packets at the ports, invalid settings, missing interfaces, concurrent
+jobs."""
 
 import os
 import re
@@ -31,7 +32,7 @@ def test_random_and_truncated_datagrams(lab, stress, mpi, provider):
 
 
 def test_replayed_and_altered_real_datagrams(lab, stress, mpi, provider):
-    """A neighbour on the network sends datagrams of this job again, with bytes changed."""
+    """A neighbour on the network replays datagrams of this job with changed bytes."""
     program = stress(mpi, "--continue", 5, "--max-size", 1 << 20, "--report", 0.3)
     job = lab.start(mpi, program, provider=provider)
     assert job.wait_for("^stress t=", 30), job.output()
@@ -68,8 +69,8 @@ def test_bad_settings_are_refused_by_name(lab, stress, mpich, provider, case):
     ("FI_MARLINE_RIALS", "eth0", "did you mean FI_MARLINE_RAILS"),
     ("FI_MARLINE_TICK_MS", "often", "FI_MARLINE_TICK_MS=.*cannot be used"),
 ])
-def test_whoever_only_looks_around_is_told_of_bad_settings(provider, name, value, told):
-    """`fi_info`, with which one looks whether a host is set up."""
+def test_fi_info_warns_of_bad_settings(provider, name, value, told):
+    """`fi_info`, by which users check a host's setup."""
     if provider != "marline":
         return
     env = labs.clean_env({"FI_PROVIDER_PATH": labs.PROVIDER_DIR, name: value})
@@ -98,7 +99,7 @@ def test_four_times_more_ranks_than_cores(lab, stress, mpi, provider):
 
 @pytest.fixture
 def busy():
-    """As many processes as there are cores that want nothing but the processor."""
+    """As many busy processes as there are cores."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
              for _ in range(os.cpu_count())]
     yield loops
@@ -109,9 +110,8 @@ def busy():
 
 @pytest.mark.alone
 def test_beside_busy_processes(lab, stress, mpi, provider, busy):
-    """Where a rank polls once in a slice of the scheduler, slow is not dead: neither a peer, nor a
-    rail, nor the last messages of a job. (Failovers: 70 in 13 s before every rail was read after an
-    absence, none or one since.)"""
+    """If a rank polls once per time slice, slow peers, rails and last messages must not be taken
+    for dead. (Few failovers: every rail is read after a poll gap.)"""
     program = stress(mpi, "--max-size", 4 << 20)
     for _ in range(3):
         result = lab.run(mpi, program, provider=provider, timeout=120)
@@ -130,8 +130,8 @@ def test_one_rail_only_and_ipv6(stress, mpich, provider):
 
 
 def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
-    """As on a cluster, where hosts share no /dev/shm: the job runs, and what the summary lacks is
-    said, and how to have it."""
+    """As on a cluster, where hosts share no /dev/shm: the job runs, and the summary reports what is
+    missing and how to get it."""
     if provider != "marline":
         return
     with labs.Lab(f"t{os.getpid()}-shm") as lab:
@@ -145,7 +145,7 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         result = lab.run(mpich, program, env=env)
         assert result.ok and result.find("^Marline: 2 processes"), result.tail()
         assert not result.find("left no statistics"), result.tail()
-        # While it runs, `marline stats` on that host shows what it counts there.
+        # During the job `marline stats` on that host shows its counters.
         job = lab.start(mpich, stress(mpich, "--continue", 8, "--report", 0.3))
         assert job.wait_for("^stress t=", 30), job.output()
         shown = lab.exec("h1", labs.MARLINE, "stats", "--raw")
@@ -160,7 +160,7 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
 
 
 def test_a_lab_without_a_switch(stress, mpich, provider):
-    """Two hosts joined by cables, for measurements; what needs a switch is refused."""
+    """Two hosts joined by cables, for measurements; options that need a switch are refused."""
     with labs.Lab(f"t{os.getpid()}-direct", options=["--direct"]) as lab:
         program = stress(mpich, "--phases", "ring", "--iterations", 2, "--max-size", 100000)
         result = lab.run(mpich, program, provider=provider)

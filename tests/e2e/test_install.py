@@ -1,4 +1,5 @@
-"""`make install` and `make uninstall`: what is installed works from where it is, and goes again."""
+"""`make install` and `make uninstall`: installed files work in their place, and are removed
+again."""
 
 import os
 import subprocess
@@ -28,8 +29,9 @@ def said(*words, **env):
     return done.stdout
 
 
-def test_what_is_installed_works_and_goes_again(stress, mpich, tmp_path):
-    """Below a directory that packagers name, moved to its place afterwards; with a neighbour."""
+def test_installed_files_work_and_are_removed(stress, mpich, tmp_path):
+    """Installed below a packager's DESTDIR and moved to its place afterwards, beside another
+    file."""
     stage, place = tmp_path / "stage", tmp_path / "place"
     (stage / "opt" / "bin").mkdir(parents=True)
     (stage / "opt" / "bin" / "neighbour").touch()
@@ -59,7 +61,7 @@ def test_the_shells_know_the_commands(tmp_path):
 
 
 def test_a_module_is_loaded_and_unloaded(tmp_path):
-    """The environment is as before (but for the list that Modules keeps itself)."""
+    """Unloading restores the environment (except Modules' own list)."""
     prefix = tmp_path / "opt"
     install("put", BUILT, "", prefix)
     script = f"""
@@ -77,7 +79,7 @@ def test_a_module_is_loaded_and_unloaded(tmp_path):
 
 
 def test_versions_are_named(lab, tmp_path):
-    """By the command, and by the provider where libfabric shows it."""
+    """By the command, and by the provider in libfabric's output."""
     version = said(labs.MARLINE, "--version").split(None, 1)[1].strip()
     env = [f"FI_PROVIDER_PATH={labs.PROVIDER_DIR}", "FI_LOG_LEVEL=info", "FI_LOG_PROV=marline"]
     shown = lab.exec("h0", "env", *env, "fi_info", "-p", "marline", "-v")

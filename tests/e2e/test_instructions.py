@@ -1,7 +1,7 @@
-"""The cost of a message in our own instructions (design section 7: counted, not timed).
+"""The cost of a message in Marline's instructions (design section 7: counted, not timed).
 
-Both ends of it, from the two calls that post it to the two completions, with all polls between.
-Valgrind has no AVX-512, so its count differs a little from that of a processor which has.
+Counts both ends, from the two calls that post a message to the two completions, with all polls
+between. Valgrind has no AVX-512, so that counts differ slightly from those on a processor with it.
 """
 
 import re
@@ -14,11 +14,11 @@ import lab as labs
 
 EAGER = labs.TARGET / "release" / "examples" / "eager"
 
-# What was counted, and for other compilers and processors a thirtieth more, or a tenth of what is
-# copied in long pieces, by ways that differ with the processor; docs/design/performance.md has the
-# counts and their reasons. A change that needs more says why there; one that needs less lowers it.
+# The counts plus a thirtieth for other compilers and processors, or a tenth of long copies, whose
+# methods depend on the processor; docs/design/performance.md has the counts and their reasons.
+# Changes that need more are explained there; changes that need less lower the budget.
 BUDGETS = [
-    # Bytes, window, messages that are counted, instructions of a message.
+    # Bytes, window, counted messages, instructions per message.
     (8, 1, 10_240, 13_240),
     (8, 64, 10_240, 4_530),
     (2_048, 1, 2_560, 15_400),
@@ -42,11 +42,11 @@ def instructions(messages, window, length, out):
 def test_messages_stay_within_their_budget(length, window, counted, budget, tmp_path):
     assert shutil.which("valgrind"), "valgrind is missing: run `make deps`"
     assert EAGER.exists(), f"{EAGER} is missing: run `make eager`"
-    # Both have the work that is done once (first contact, page faults).
+    # Both counts include one-time work (first contact, page faults).
     first = counted // 4 if length > 8 else 1_280
     both = (first, first + counted)
     few, many = (instructions(n, window, length, tmp_path / str(n)) for n in both)
     each = (many - few) / counted
     assert each <= budget, f"{each:.0f} instructions a message"
-    # A count far below would be one of nothing.
+    # A count far too low would mean that nothing was counted.
     assert each > budget / 4, f"{each:.0f} instructions a message"

@@ -1,8 +1,8 @@
-"""Kernels of the classes of the NAS benchmarks, each of which checks its own result."""
+"""Kernels like the NAS benchmarks, which verify their own results."""
 
 import pytest
 
-# Small: the test is of their messages, not of their speed (bench/apps).
+# Small sizes: the tests check messages, not speed (bench/apps).
 SIZES = {
     "sort": ["--size", 100000, "--iterations", 3],
     "cg": ["--size", 20000, "--iterations", 1],
@@ -24,7 +24,7 @@ def test_kernel(lab, mpi, provider, name):
 
 @pytest.fixture
 def corrupting_lab(wire_lab):
-    """Changes a byte of one packet in 20, on both rails, after everything that checks them."""
+    """Changes a byte of one packet in 20 on both rails, after all checks of the network."""
     for rail in ("0", "1"):
         wire_lab.fault(rail, "corrupt=5%")
     return wire_lab
@@ -40,8 +40,8 @@ def test_kernel_under_corruption(corrupting_lab, mpich, provider, name):
 
 @pytest.mark.parametrize("setting", ["CHECKSUM=none", "CHECKSUM_SLICES_MS=50"])
 def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
-    """Without checksums, be it half of the time, the same faults reach the program: its
-    verification is no decoration."""
+    """Without checksums, even if only for half of the time, the same faults reach the program,
+    whose verification must notice them."""
     name, _, value = setting.partition("=")
     env = {f"FI_MARLINE_{name}": value}
     program = [*kernel(mpich, "wave"), "--iterations", 6]
@@ -51,8 +51,8 @@ def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_iterations_by_slices(lab, mpich, name):
-    """The output that `bench/apps --within` reads: iterations that lie in a slice of the clock. (On a busy
-    machine one takes a second and more, in a slice of a minute there is one.)"""
+    """The output that `bench/apps --within` reads: iterations within a slice of the clock. (On a
+    busy machine an iteration takes seconds; in a slice of a minute there is at least one.)"""
     program = [*kernel(mpich, name), "--iterations", 10, "--slices", 60_000]
     result = lab.run(mpich, program)
     assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()

@@ -1,4 +1,5 @@
-"""Rails whose interfaces get other addresses in mid-run, as from DHCP, and their old ones back."""
+"""Rails whose interfaces change their addresses during a run, as by DHCP, and get the old ones
+back."""
 
 import os
 import time
@@ -16,7 +17,7 @@ def only_marline(provider):
         pytest.skip("it is about rails that follow")
 
 
-# Host, the end of its address, and the end of the one that takes its place.
+# Host, last byte of its address, and last byte of the replacement.
 MOVES = [("h1", 2, 77), ("h1", 77, 78), ("h0", 1, 79), ("h1", 78, 2), ("h0", 79, 1)]
 
 
@@ -31,7 +32,7 @@ def ip(lab, host, *words):
 
 
 def give(lab, host, last, dad=False):
-    """`dad`: only after the kernel has looked for others who have that address of IPv6."""
+    """`dad`: only after the kernel's duplicate address detection (IPv6)."""
     rest = ["/64", *([] if dad else ["nodad"])] if "--ipv6" in lab.options else ["/16"]
     ip(lab, host, "addr", "add", address(lab, last) + rest[0], *rest[1:])
 
@@ -47,7 +48,7 @@ def sent(lab, host):
 
 
 def carries(lab, job):
-    """Both ends send by the second rail from now on."""
+    """Waits until both ends send on the second rail."""
     limit = time.monotonic() + 30
     for host, before in [(host, sent(lab, host)) for host in ("h0", "h1")]:
         while sent(lab, host) < before + 50:
@@ -55,7 +56,7 @@ def carries(lab, job):
 
 
 def begin(lab, program, mpi, rails, folder):
-    """A job that goes on until there is a file `enough`."""
+    """A job that runs until the file `enough` exists."""
     env = {"FI_MARLINE_STATS_DIR": folder / "stats", "FI_MARLINE_RAILS": rails}
     (folder / "stats").mkdir()
     words = ["--continue", 0, "--until", folder / "enough", "--max-size", 1 << 20, "--report", 0.3]
@@ -63,7 +64,7 @@ def begin(lab, program, mpi, rails, folder):
 
 
 def follows(lab, program, mpi, rails, folder):
-    """A job whose second rail moves again and again on both hosts."""
+    """A job whose second rail moves repeatedly on both hosts."""
     job = begin(lab, program, mpi, rails, folder)
     assert job.wait_for("^stress t=", 30), job.output()
     try:
@@ -74,7 +75,7 @@ def follows(lab, program, mpi, rails, folder):
         (folder / "enough").touch()
         result = job.wait(90)
     finally:
-        for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
+        for host, last in (("h0", 1), ("h1", 2)):  # the lab is shared with other tests
             ip(lab, host, "addr", "flush", "scope", "global")
             give(lab, host, last)
     assert result.ok and result.find(r"^stress ok "), result.tail()
@@ -95,7 +96,7 @@ def test_tcp_rails_follow_their_addresses(lab, stress, mpich, tmp_path):
 
 
 def test_tcp_behind_udp_follows_its_address(lab, stress, mpich, tmp_path):
-    """No UDP passes, so that what stands behind it carries the job, and moves."""
+    """Without UDP the standby rail carries the job, and moves."""
     with udp_filtered(lab):
         follows(lab, stress, mpich, "rail0,rail1", tmp_path)
 
@@ -107,14 +108,14 @@ def test_a_rail_of_ipv6_follows_its_address(stress, mpich, kind, tmp_path):
 
 
 def comes_later(lab, program, mpi, rails, folder):
-    """A job whose second interfaces have no address at its start: they get one in mid-run."""
+    """A job whose second interfaces have no address at the start and get one during the run."""
     for host, last in (("h0", 1), ("h1", 2)):
         take(lab, host, last)
     try:
         job = begin(lab, program, mpi, rails, folder)
         assert job.wait_for("^stress t=", 30), job.output()
     finally:
-        for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
+        for host, last in (("h0", 1), ("h1", 2)):  # the lab is shared with other tests
             give(lab, host, last, dad=True)
     carries(lab, job)
     (folder / "enough").touch()
@@ -135,7 +136,7 @@ def test_a_rail_that_comes_later(lab, stress, mpi, kind, tmp_path):
 
 
 def test_tcp_behind_a_rail_that_comes_later(lab, stress, mpich, tmp_path):
-    """No UDP passes, so that what stands behind the rail that comes carries."""
+    """Without UDP the standby rail of the later rail carries."""
     with udp_filtered(lab):
         result = comes_later(lab, stress, mpich, "rail0,later:rail1", tmp_path)
     assert result.rails()["tcp:rail1"]["packets_out"] > 100, result.tail()
@@ -143,7 +144,7 @@ def test_tcp_behind_a_rail_that_comes_later(lab, stress, mpich, tmp_path):
 
 @pytest.mark.parametrize("kind", ["", "tcp:"])
 def test_a_rail_of_ipv6_that_comes_later(stress, mpich, kind, tmp_path):
-    """Among rails of IPv6 an address of IPv6 is waited for, and not that of the link."""
+    """An IPv6 rail waits for a global address, not for the link-local one."""
     with labs.Lab(f"t{os.getpid()}-later", options=["--ipv6"]) as lab:
         result = comes_later(lab, stress, mpich, f"rail0,{kind}later:rail1", tmp_path)
     assert result.rails()[f"{kind}rail1"]["packets_out"] > 100, result.tail()
@@ -151,7 +152,7 @@ def test_a_rail_of_ipv6_that_comes_later(stress, mpich, kind, tmp_path):
 
 @pytest.mark.parametrize("rails", ["later:", "later:rail*", "udp:rail0,later:10.101.0.0/16"])
 def test_any_interface_that_comes(lab, stress, mpich, rails, tmp_path):
-    """Nobody has named the second interface."""
+    """The second interface is not named in the settings."""
     result = comes_later(lab, stress, mpich, rails, tmp_path)
     assert result.rails()["rail1"]["packets_out"] > 100, result.tail()
     assert not result.find("^(tcp:)?later:"), result.tail()
@@ -163,7 +164,7 @@ def test_any_interface_that_comes_under_open_mpi(lab, stress, openmpi, tmp_path)
 
 
 def test_an_interface_that_does_not_come(lab, stress, mpich):
-    """It costs nothing but a word, and is no outage."""
+    """A missing interface causes only a message, and no outage."""
     env = {"FI_MARLINE_RAILS": "rail0,later:rail9"}
     result = lab.run(mpich, stress(mpich, "--iterations", 1), env=env)
     assert result.ok and result.find(r"^stress ok "), result.tail()

@@ -1,4 +1,4 @@
-"""Every MPI over a healthy network: our verifying programs, IMB-MPI1, mpi4py's own tests."""
+"""Every MPI over a healthy network: the verifying programs, IMB-MPI1, mpi4py's own tests."""
 
 import os
 import re
@@ -8,9 +8,8 @@ import pytest
 
 import lab as labs
 
-# IMB's binaries need the MPICH ABI, which Open MPI does not have; and Intel builds them without
-# the compile-time data check, so this shows that they run to the end. The bytes are checked by
-# stress and by mpi4py's tests.
+# IMB's binaries need the MPICH ABI, which Open MPI lacks, and Intel builds them without data
+# checks: they only show that every benchmark ends. stress and mpi4py's tests check data.
 IMB = labs.MPI_DIR / "impi-rt" / "bin" / "IMB-MPI1"
 IMB_TESTS = {
     "p2p": "PingPong PingPing Sendrecv Exchange Uniband Biband".split(),
@@ -36,14 +35,15 @@ def test_stress_seeds(lab, stress, mpi, provider, seed):
 
 
 def test_stress_within_and_between_hosts(lab, stress, mpi, provider):
-    """Four ranks on two hosts, with the MPI's shared memory off: several peers each."""
+    """Four ranks on two hosts without the MPI's shared memory: several peers each."""
     program = stress(mpi, "--max-size", 100000, "--iterations", 2, "--window", 500)
     assert_stress_ok(lab.run(mpi, program, n=4, provider=provider, options=["--no-shm"]))
 
 
 @pytest.mark.parametrize("direct", ["on", "off"])
 def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path, direct):
-    """Same bytes whether the kernel puts them in place or not; on these cables nothing is torn."""
+    """The same bytes whether the kernel places them or not; on these cables all fragments
+    arrive."""
     if provider != "marline":
         return
     env = {"FI_MARLINE_TEST": f"direct={direct}", "FI_MARLINE_STATS_DIR": tmp_path}
@@ -54,7 +54,7 @@ def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path
 
 
 def test_ranks_that_differ_in_direct_writes(lab, stress, mpich, provider, tmp_path):
-    """Each sends as the other can receive."""
+    """Each rank sends as its peer can receive."""
     if provider != "marline":
         return
     script = tmp_path / "differ"
@@ -72,7 +72,7 @@ def test_stress_openmpi4(lab, stress, openmpi4, provider):
 
 
 def test_marline_run(stress, mpi, provider):
-    """As a user types it, on this machine alone: a real mpiexec, with its own options."""
+    """As typed by a user, on this machine only: a real mpiexec with its own options."""
     if provider != "marline":
         return
     program = stress(mpi, "--phases", "ring", "--iterations", 2, "--max-size", 100000)
@@ -95,8 +95,8 @@ def test_threads(lab, mpi, provider):
 
 @pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "openmpi4"])
 def test_messages_that_a_probe_matched(lab, name, provider):
-    """Received in pieces. Open MPI's pml/cm does not do that over any provider: what `marline run`
-    preloads does."""
+    """Received into noncontiguous data. Open MPI's pml/cm does not support that over any provider;
+    the library preloaded by `marline run` does."""
     if provider != "marline":
         return
     mpi = labs.MPIS[name]
@@ -106,7 +106,8 @@ def test_messages_that_a_probe_matched(lab, name, provider):
 
 @pytest.mark.parametrize("name", ["mpich", "intel", "openmpi", "openmpi4"])
 def test_persistent_sends_of_blocks_of_arrays(lab, name, provider):
-    """Open MPI 4.1's pml/cm sends what is before them over any provider: what `marline run` preloads sends them."""
+    """Open MPI 4.1's pml/cm sends the bytes before such data over any provider; the preloaded
+    library sends the right ones."""
     if provider != "marline":
         return
     mpi = labs.MPIS[name]
@@ -135,7 +136,7 @@ def test_imb(lab, name, group, provider):
 
 
 def excluded(name):
-    """Lines `MPI|all PATTERN  # reason` of mpi4py_excluded.txt as arguments for its test runner."""
+    """Lines `MPI|all PATTERN  # reason` of mpi4py_excluded.txt as arguments for the test runner."""
     words = []
     for line in (labs.ROOT / "tests/e2e/mpi4py_excluded.txt").read_text().splitlines():
         rule, _, reason = line.partition("#")
@@ -149,10 +150,10 @@ def excluded(name):
 
 
 def mpi4py(lab, mpi, *words, **how):
-    """Runs those of mpi4py's tests that `words` choose; how many there were."""
+    """Runs the mpi4py tests that `words` select; returns their number."""
     source = max(p for p in MPI4PY.glob("mpi4py-*") if p.is_dir())
     python = labs.MPI_DIR / "tools" / "bin" / "python"
-    # Through `env`, because Open MPI's launcher passes on only what it is told to.
+    # Through `env`, as Open MPI's launcher only passes on variables that it is told to.
     program = ["env", f"MPI4PY_LIBMPI={mpi.library}", f"LD_LIBRARY_PATH={mpi.library.parent}",
                python, source / "test" / "main.py", "--no-numpy", *words, *excluded(mpi.name)]
     result = lab.run(mpi, program, **how)
@@ -162,7 +163,8 @@ def mpi4py(lab, mpi, *words, **how):
 
 
 def test_mpi4py(lab, mpi, provider):
-    # It takes minutes where others compute (docs/design/lab.md). An empty selection would pass as well.
+    # It takes minutes on a busy machine (docs/design/lab.md). An empty selection would pass as
+    # well.
     assert mpi4py(lab, mpi, provider=provider, timeout=900) > 1000
 
 

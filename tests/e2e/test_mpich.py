@@ -1,6 +1,6 @@
-"""MPICH's other protocols, which its variables choose: the same bytes by each of them. All but the
-usual one shake hands before they move data, and then receive, read or write it, in one or in pieces,
-as the data lies on both sides."""
+"""MPICH's other protocols, selected by its variables: each must deliver the same bytes. All but the
+default perform a handshake first, then receive, read or write the data, whole or in pieces,
+depending on its layout on both sides."""
 
 import pytest
 
@@ -17,7 +17,7 @@ SETTINGS = {
     "no-inject": {THRESHOLD: 16384, "MPIR_CVAR_CH4_OFI_ENABLE_INJECT": 0},
     "rma": {"MPIR_CVAR_CH4_OFI_ENABLE_RMA": 1, "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1},
 }
-# In these MPICH 5.0.2 never ends a receive from MPI_ANY_SOURCE, over its own TCP as well.
+# With these MPICH 5.0.2 never ends a receive from MPI_ANY_SOURCE, over its own TCP either.
 NAMED_ONLY = {
     "auto": {THRESHOLD: 16384, PROTOCOL: "auto"},
     "pipeline": {THRESHOLD: 16384, PROTOCOL: "pipeline"},
@@ -52,16 +52,16 @@ def test_stress(lab, stress, mpich, provider, chosen):
 
 @pytest.mark.parametrize("chosen", ["threshold-16384", "threshold-100000"])
 def test_answers_to_synchronous_sends(lab, mpich, provider, chosen):
-    """MPICH answers these in the order of their completions, and takes that for the order of the
-    messages (docs/design/libfabric.md)."""
+    """MPICH sends its answers in order of completions and takes that for the order of the messages
+    (docs/design/libfabric.md)."""
     result = lab.run(mpich, [mpich.program("answers")], env=SETTINGS[chosen], provider=provider)
     assert result.ok and result.find("^answers ok"), result.tail()
 
 
 @pytest.mark.parametrize("chosen", ["pipeline-small-chunks", "read", "write"])
 def test_on_a_rail_that_loses(wire_lab, mpich, provider, chosen):
-    """Messages and data that MPICH reports as matched, read or written are so although packets were
-    lost on the way."""
+    """Messages and data that MPICH reports as matched, read or written really are, although packets
+    were lost."""
     wire_lab.fault(0, "drop=2%")
     program = [mpich.program("layouts"), "--named"]
     result = wire_lab.run(mpich, program, env=NAMED_ONLY[chosen], provider=provider, timeout=120)
@@ -70,6 +70,6 @@ def test_on_a_rail_that_loses(wire_lab, mpich, provider, chosen):
 
 
 def test_layouts_on_all(lab, mpi, provider):
-    """The same program with what the other MPIs choose."""
+    """The same program with the other MPIs' default protocols."""
     result = lab.run(mpi, [mpi.program("layouts")], provider=provider)
     assert result.ok and result.find(OK), result.tail()

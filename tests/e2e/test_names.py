@@ -1,4 +1,4 @@
-"""The names that the preloaded libraries export: each takes the place of everybody's."""
+"""The names exported by the preloaded libraries, each of which interposes all other definitions."""
 
 import subprocess
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 import lab as labs
 
 COLLECTIVES, MESSAGES = "libmarline-collectives.so", "libmarline-mpi.so"
-# Names beside MPI's: libc's, and what the provider calls.
+# Names that are not MPI's: libc's, and those that the provider calls.
 OWN = {COLLECTIVES: set(), MESSAGES: {"sched_yield", "marline_poll"}}
-# Of libmpi_mpifh.so of Open MPI 5, which its wheel has not.
+# From libmpi_mpifh.so of Open MPI 5, which its wheel lacks.
 ELSEWHERE = {"ompi_bcast_init_f"}
 FUNCTIONS = {"allgather", "allreduce", "barrier", "bcast", "ibcast", "bcast_init", "start", "startall", "request_free",
              "comm_free", "comm_disconnect", "finalize"}
@@ -27,7 +27,7 @@ def ours(library):
 
 
 def served():
-    """All that the MPIs' own libraries export, with their Fortran bindings."""
+    """All names that the MPIs' own libraries export, with their Fortran bindings."""
     libraries = [mpi.library for mpi in labs.MPIS.values()]
     libraries.append(labs.MPIS["intel"].library.parent / "libmpifort.so.12")
     libraries.append(labs.MPIS["mpich"].library.parent / "libmpi_abi.so.1")

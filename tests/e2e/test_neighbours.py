@@ -1,5 +1,5 @@
-"""Hosts whose kernels have asked for their neighbours' addresses in vain, while their links were down. A kernel
-asks again after a second; here after a minute, so that nothing but their peers can tell them in time."""
+"""Hosts whose kernels sent neighbour requests in vain while their links were down. A kernel repeats
+a request after a second; here after a minute, so that only announcements by peers help in time."""
 
 import re
 import time
@@ -25,25 +25,26 @@ def retransmits(lab, host, after_ms):
 
 @pytest.fixture
 def slow_lab(lab):
-    """The second host asks once a minute, and questions for addresses that nobody has are counted there."""
+    """The second host repeats requests once a minute; requests for unused addresses are counted
+    there."""
     retransmits(lab, "h1", 60_000)
     rules = "table arp told { chain in { type filter hook input priority 0; arp daddr ip 192.0.2.0/24 counter; }; }"
     assert not lab.exec("h1", "nft", rules).returncode
     yield lab
     lab.exec("h1", "nft", "delete", "table", "arp", "told")
     retransmits(lab, "h1", 1_000)
-    for rail in RAILS:  # what waits for its minute would be in the way of others
+    for rail in RAILS:  # requests waiting for their minute would block others
         lab.exec("h1", "ip", "neigh", "flush", "dev", rail, "nud", "all")
 
 
 def neighbour(lab, number):
-    """The state of the second host's entry for the first, on a rail."""
+    """The state of the second host's neighbour entry for the first, on a rail."""
     shown = lab.exec("h1", "ip", "neigh", "show", f"10.{100 + number}.0.1", "dev", f"rail{number}").stdout
     return shown.split()[-1] if shown.strip() else "NONE"
 
 
 def asks_in_vain(lab, number):
-    """Until the entry waits for an answer, though there is no link."""
+    """Waits until the entry awaits an answer although the link is down."""
     limit = time.monotonic() + 30
     while neighbour(lab, number) != "INCOMPLETE":
         assert time.monotonic() < limit, lab.status()
@@ -51,7 +52,7 @@ def asks_in_vain(lab, number):
 
 
 @pytest.mark.parametrize("rails", ["udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1"])
-def test_a_host_that_asks_in_vain_is_told_by_its_silent_peers(slow_lab, stress, mpich, rails):
+def test_a_failed_neighbour_request_ends_by_announcements(slow_lab, stress, mpich, rails):
     lab = slow_lab
     with under_way(lab, stress, mpich, "marline", env={"FI_MARLINE_RAILS": rails}) as job:
         for number in (0, 1):

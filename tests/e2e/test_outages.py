@@ -1,5 +1,5 @@
-"""Outages of all links, and firewalls that refuse everything for a while: a live peer is never
-declared dead, what one waits for is told, and a dead one is told as soon as before."""
+"""Outages of all links, and firewalls that refuse everything temporarily: a live peer is never
+declared dead, the awaited peer is named, and a death is reported as soon as without outages."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ import lab as labs
 from test_faults import assert_right, lasts, under_way
 
 RAILS = (0, 1)
-# (What the launcher and its ranks have to say comes after what the outage took.)
+# (The launcher's and the ranks' final output comes after the outage.)
 LIMIT_S = 120
 
 
@@ -25,7 +25,7 @@ def of_rails(rails):
 
 @pytest.mark.parametrize("seconds", [7, 20])
 def test_both_links_are_down_for_long_and_come_back(lab, stress, mpich, provider, seconds):
-    """A switch that reboots. The MPI's own TCP goes on as well."""
+    """A switch that reboots. The MPI's own TCP survives that, too."""
     with under_way(lab, stress, mpich, provider, seconds + 4, timeout=LIMIT_S) as job:
         cut(lab, "down")
         lasts(job, seconds)
@@ -40,8 +40,8 @@ def test_both_links_are_down_for_long_and_come_back(lab, stress, mpich, provider
 
 
 @pytest.mark.parametrize("rails", ["", "tcp:rail0,tcp:rail1", "udp:rail0,udp:rail1"])
-def test_a_silent_outage_is_waited_for_and_told(lab, stress, mpich, provider, tmp_path, rails):
-    """Nobody hears of it by a carrier: all links carry nothing for 13 s."""
+def test_a_silent_outage_is_waited_for_and_reported(lab, stress, mpich, provider, tmp_path, rails):
+    """No carrier change reveals it: all links carry nothing for 13 s."""
     if provider != "marline":
         pytest.skip("it is about what Marline tells")
     env = {"FI_MARLINE_STATS_DIR": tmp_path, **of_rails(rails)}
@@ -50,14 +50,14 @@ def test_a_silent_outage_is_waited_for_and_told(lab, stress, mpich, provider, tm
         assert job.wait_for("^Marline: waiting 1[0-9] s for host .*silent on all rails", 60), job.output()
         cut(lab, "clear")
     assert_right(job.result)
-    # Each of the two hosts tells of the other, once in ten seconds.
+    # Each of the two hosts reports the other, once in ten seconds.
     lines = re.findall(r"^Marline: waiting 1\d s for host (\S+)", job.result.out, re.M)
     assert len(lines) == len(set(lines)) <= 2, job.result.tail()
     assert "waits for rank" in labs.events(tmp_path), labs.events(tmp_path)
 
 
-def test_a_host_without_power_is_told_when_the_setting_says_so(lab, stress, mpich, provider):
-    """Silence without evidence that stays: with the setting of jobs that can act on it."""
+def test_a_host_without_power_is_reported_after_the_set_timeout(lab, stress, mpich, provider):
+    """Silence without lasting evidence: with the setting of jobs that can act on it."""
     if provider != "marline":
         pytest.skip("it is about Marline's setting")
     env = {"FI_MARLINE_PEER_TIMEOUT_MS": 5000, "FI_LOG_LEVEL": "warn"}
@@ -67,15 +67,15 @@ def test_a_host_without_power_is_told_when_the_setting_says_so(lab, stress, mpic
     cut(lab, "blackhole")
     result = job.wait(LIMIT_S)
     assert not result.timed_out and result.code != 0, result.tail()
-    # (The last packets to be answered, and the last to be heard, may be apart.)
+    # (The last answered packets and the last received ones may differ in time.)
     silent = result.find(r"is dead: (?:silent on every rail|it is heard, .* on any rail,) for (\d+) ms")
     assert silent and int(silent[1]) >= 4000, result.tail()
 
 
 @contextlib.contextmanager
 def refused(lab, kind):
-    """Firewalls refuse what comes by rails, and count that: resets of host 1 end both directions of
-    a connection, and of datagrams each host refuses its own."""
+    """Firewalls refuse packets on rails, and count that: resets by host 1 end both directions of a
+    connection, and each host refuses datagrams to itself."""
     rule = {"tcp": "tcp counter reject with tcp reset", "udp": "udp counter reject"}[kind]
     hosts = {"tcp": ["h1"], "udp": ["h0", "h1"]}[kind]
     table = f'table inet wall {{ chain c {{ type filter hook input priority 0; iifname "rail*" ' \
@@ -96,7 +96,7 @@ def refused(lab, kind):
 @pytest.mark.parametrize("rails,kind", [("tcp:rail0,tcp:rail1", "tcp"), ("udp:rail0,udp:rail1", "udp"),
                                         ("", "udp")])
 def test_a_firewall_refuses_everything_for_three_seconds(lab, stress, mpich, provider, rails, kind):
-    """The end of a process looks like that, and lasts."""
+    """The end of a process looks the same, but lasts."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
     env = {"FI_LOG_LEVEL": "warn", **of_rails(rails)}
@@ -107,8 +107,8 @@ def test_a_firewall_refuses_everything_for_three_seconds(lab, stress, mpich, pro
     assert not job.result.find("is dead"), job.result.tail()
 
 
-def test_a_firewall_that_refuses_for_long_is_told_as_what_it_is(lab, stress, mpich, provider):
-    """Ten seconds of refused packets are a death, and no more is said than is known."""
+def test_a_firewall_that_refuses_for_long_is_reported_as_refusals(lab, stress, mpich, provider):
+    """Ten seconds of refused packets mean a death, and the report states only the evidence."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
     env = {"FI_MARLINE_RAILS": "udp:rail0,udp:rail1", "FI_LOG_LEVEL": "warn"}

@@ -1,7 +1,7 @@
-"""Packages, as installed where there is no compiler: deb, rpm, wheel and the tarball of sources.
+"""Packages, as installed on a machine without a compiler: deb, rpm, wheel and the source tarball.
 
-Wheels hold what `make portable` built (MARLINE_PORTABLE), the others here what is in MARLINE_BIN's
-directory."""
+Wheels contain the results of `make portable` (MARLINE_PORTABLE), the other packages those in the
+directory of MARLINE_BIN."""
 
 import os
 import re
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.packages
 BUILT = labs.MARLINE.parent
 PORTABLE = Path(os.environ.get(
     "MARLINE_PORTABLE", labs.TARGET / "portable" / f"{os.uname().machine}-unknown-linux-gnu" / "release"))
-# Tools that a user's machine has not.
+# Tools missing on users' machines.
 COMPILERS = ("cc", "gcc", "git", "cargo", "rustc")
 
 
 def run(*words, timeout=300, cwd=None, **env):
-    """What a command says, on both its outputs; an error if it fails. It has no variable of ours."""
+    """Runs a command without Marline's variables; returns both its outputs, raises if it fails."""
     clean = {n: v for n, v in labs.clean_env(env).items() if not n.startswith("MARLINE_")}
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=clean,
                           timeout=timeout, cwd=cwd)
@@ -43,7 +43,7 @@ def carried(said):
     assert "stress ok" in said and re.search("^Marline: 2 processes sent", said, re.M), said
 
 
-# An overlay over this machine's files: what is installed and removed there is so nowhere else.
+# An overlay over this machine's files, which confines installation and removal.
 APART = """
 set -e
 mount -t tmpfs none {work}
@@ -62,11 +62,11 @@ exec chroot {work}/root sh -c "$1"
 
 
 def test_deb(stress, mpich, tmp_path):
-    """Installed by apt, a job, purged: every file is as before."""
+    """Installed by apt, used for a job, purged: every file is as before."""
     work, out = tmp_path / "work", tmp_path / "out"
     work.mkdir()
     made = package("deb", out)
-    # Other processes' files are in the overlay as well; those of dpkg and apt are their own.
+    # Excludes directories that other processes change, and dpkg's and apt's own files.
     files = r"find /usr /etc /opt /var \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \
               -o -path /var/lib/apt -o -path /var/tmp \) -prune -o -print | sort"
     rm = "; ".join(f"rm -f /usr/bin/{name}" for name in COMPILERS)
@@ -93,11 +93,11 @@ def test_deb(stress, mpich, tmp_path):
 
 
 def test_rpm(stress, mpich, tmp_path):
-    """Into a root of its own: nothing but its files is there, and they go."""
+    """Installed into an empty root: only the package's files are there, and they are removed."""
     made, root = package("rpm", tmp_path), tmp_path / "root"
     rpm = ["rpm", "--root", root, "--define", "_dbpath /var/lib/rpm"]
     run(*rpm, "--initdb")
-    # The root has no glibc of its own.
+    # The root has no glibc.
     run(*rpm, "-i", "--nodeps", "--ignorearch", made)
     assert run(*rpm, "-V", "--nodeps", "marline") == ""
     carried(run(*job(root / "usr/bin/marline", f"{mpich.mpiexec}/bin/mpiexec", stress, mpich), FI_MARLINE_RAILS="lo"))
@@ -112,7 +112,7 @@ def pin(name):
 
 
 def test_wheel(stress, mpich, tmp_path):
-    """`pip install marline mpich` in a fresh environment, and a job of that MPICH."""
+    """`pip install marline mpich` in a fresh environment, and a job with that MPICH."""
     assert PORTABLE.is_dir(), f"{PORTABLE} is missing: run `make portable`"
     made = package("wheel", tmp_path, PORTABLE)
     run("/usr/bin/python3", "-m", "venv", tmp_path / "venv")
@@ -128,7 +128,7 @@ def test_wheel(stress, mpich, tmp_path):
 
 
 def test_the_portable_build_needs_an_old_glibc_alone(tmp_path):
-    """The wheel is what auditwheel calls it by its own look at the symbols."""
+    """auditwheel, by its own check of symbols, gives the wheel the same name."""
     assert PORTABLE.is_dir(), f"{PORTABLE} is missing: run `make portable`"
     made = package("wheel", tmp_path, PORTABLE)
     glibc = re.search(r"manylinux_2_(\d+)_", made.name)
@@ -143,12 +143,12 @@ def test_the_portable_build_needs_an_old_glibc_alone(tmp_path):
 
 
 def test_tarball_builds_offline(tmp_path):
-    """With an empty cargo home, and no git repository: what users get compiles, and the command says
-    its commit."""
+    """With an empty cargo home and without a git repository: everything in the packages compiles,
+    and the command reports its commit."""
     made = package("dist", tmp_path)
     run("tar", "-xf", made, "-C", tmp_path)
     [tree] = (p for p in tmp_path.iterdir() if p.is_dir())
-    # Rustup's own proxy finds the compiler by its home.
+    # Rustup's proxy finds the compiler by its home directory.
     home = os.environ.get("RUSTUP_HOME", Path.home() / ".rustup")
     env = {"CARGO_HOME": tmp_path / "home", "RUSTUP_HOME": home, "CARGO_TARGET_DIR": tmp_path / "target"}
     shipped = [f"-pmarline-{name}" for name in ("cli", "provider", "mpi-shim", "collectives")]

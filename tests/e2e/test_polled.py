@@ -1,5 +1,6 @@
-"""A reader that polls its window and stores there when it has seen the last word of a put: all of the
-put is there then, and nothing of it comes back, on rails of every kind, with and without faults."""
+"""A reader that polls its window and stores there after the last word of a put appeared: the whole
+put is visible then, and no byte of it returns later, on rails of every kind, with and without
+faults."""
 
 import lab as labs
 import pytest
@@ -69,7 +70,7 @@ def test_inside_a_host_where_shared_memory_fails(mpich, fault):
 
 @pytest.mark.parametrize("name", ["openmpi", "intel"])
 def test_under_other_mpis(lab, name):
-    """One rail loses, the other damages."""
+    """One rail loses packets, the other damages them."""
     lab.fault(0, "drop=2%")
     lab.fault(1, "corrupt=1%")
     mpi = labs.MPIS[name]

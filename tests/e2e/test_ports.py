@@ -1,4 +1,4 @@
-"""FI_MARLINE_PORTS behind firewalls that pass these ports alone."""
+"""FI_MARLINE_PORTS behind firewalls that pass only these ports."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import lab as labs
 
 RING = ("--phases", "ring", "--iterations", 2, "--max-size", 100000)
 RANGE = "20000-20015"
-# What arrives by the rails: to a port of the range, or back from a connection's listener there.
+# Traffic on the rails: to a port of the range, or back from a listening port in the range.
 WALL = f"""table inet wall {{
   chain arrives {{
     type filter hook input priority 0;
@@ -32,7 +32,7 @@ def only_marline(provider):
 
 @contextlib.contextmanager
 def walls(lab):
-    """A firewall on each host of a lab; what each of their rules has counted."""
+    """A firewall on each host of a lab; returns the counters of its rules."""
     hosts = [f"h{n}" for n in range(lab.hosts)]
 
     def counted():
@@ -58,7 +58,7 @@ def wall(lab):
 
 
 def test_many_processes_of_a_host_behind_firewalls(lab, wall, stress, mpi):
-    """Six ranks, three on a host, by UDP: nothing was sent to another port."""
+    """Six ranks, three per host, by UDP: no packet goes to another port."""
     result = lab.run(mpi, stress(mpi, *RING), n=6, env={"FI_MARLINE_PORTS": RANGE}, options=["--no-shm"])
     assert result.ok and result.find("^stress ok"), result.tail()
     packets = wall()
@@ -78,7 +78,7 @@ def test_connections_have_their_ports_in_the_range(lab, wall, stress, mpich):
     assert packets["tcp"] > 0 and packets["stopped"] == 0, f"{packets}\n{result.tail()}"
 
 
-def test_groups_have_theirs(mpich):
+def test_groups_have_ports_in_the_range(mpich):
     """Broadcasts by multicast on four hosts."""
     with labs.Lab(f"ports{os.getpid()}", hosts=4) as lab, walls(lab) as counted:
         program = [mpich.program("bcast")]
@@ -89,7 +89,7 @@ def test_groups_have_theirs(mpich):
 
 
 def test_a_range_that_is_too_small_is_named(lab, stress, mpich):
-    """One port for two ranks of each host."""
+    """One port for two ranks per host."""
     env = {"FI_MARLINE_PORTS": "20000-20000"}
     result = lab.run(mpich, stress(mpich, *RING), n=4, env=env, options=["--no-shm"])
     assert not result.ok, result.tail()

@@ -7,8 +7,7 @@ import pytest
 
 import lab as labs
 
-# Counts the yields that come by, and hands them on; or is the end of them, as if no other process ever
-# wanted the processor.
+# Counts yields and passes them on; or swallows them, as if no other process wanted the processor.
 COUNTER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +28,8 @@ __attribute__((destructor)) static void tell(void)
 
 @pytest.fixture(scope="module")
 def counters(tmp_path_factory):
-    """Of the yields that MPICH asks for, of those that reach the kernel, and of those that would."""
+    """Counters of yields requested by MPICH, of those that reach the kernel, and of those that
+    would."""
     folder = tmp_path_factory.mktemp("count")
     (folder / "count.c").write_text(COUNTER)
     libraries = []
@@ -41,7 +41,7 @@ def counters(tmp_path_factory):
 
 
 def yields(lab, mpi, program, preloaded, options=(), env=None):
-    """How many a job wants and does, and what the job said."""
+    """The numbers of yields requested and executed in a job, and its output."""
     env = {"LD_PRELOAD": ":".join(map(str, preloaded)), **(env or {})}
     result = lab.run(mpi, program, env=env, options=options)
     assert result.ok, result.tail()
@@ -55,16 +55,16 @@ def test_mpich_is_spared_the_yields_after_messages(lab, mpich, counters):
     program = [mpich.program("pingpong"), "--tests", "latency", "--samples", 1, "--seconds", 1]
     before, after, _ = yields(lab, mpich, program, [wanted, done], ["--no-preload"])
     assert before == after > 0, "without the library all happen"
-    # Where the user preloads Marline's library, its place in the list is the user's.
+    # If the user preloads Marline's library, the user decides its place in the list.
     before, after, result = yields(lab, mpich, program, [wanted, library(), done])
     half_us = float(result.find(r"^pingpong,latency,8,([\d.]+),")[1])
-    received = 1e6 / half_us  # by both ranks, in a second
+    received = 1e6 / half_us  # by both ranks, per second
     assert before - after > 0.8 * received, f"{before - after} spared, {received:.0f} received"
 
 
 def test_mpich_is_spared_yields_while_a_long_message_comes(lab, mpich, counters):
-    """Where nobody else seems to want the processor, as no yield is left out else: 1.0 for each write, 0.4 and more
-    with 30 processes for two processors, and 0.05 to 0.08 if it did not work."""
+    """No yield reaches another process here, so that yields are suppressed as well: about one per
+    write, and hardly any if suppression failed."""
     wanted, _, alone = counters
     program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
     before, after, result = yields(lab, mpich, program, [wanted, library(), alone])
@@ -73,7 +73,7 @@ def test_mpich_is_spared_yields_while_a_long_message_comes(lab, mpich, counters)
 
 
 def test_threads_yield_to_each_other(lab, mpich, counters):
-    """With MPI_THREAD_MULTIPLE a yield lets another thread have MPI's lock."""
+    """With MPI_THREAD_MULTIPLE a yield passes MPI's lock to another thread."""
     wanted, done, _ = counters
     program = [mpich.program("threads"), 2, 50]
     before, after, _ = yields(lab, mpich, program, [wanted, library(), done])
@@ -84,7 +84,8 @@ IDLE = "OMPI_MCA_mpi_yield_when_idle"
 
 
 def test_threads_of_open_mpi_yield_and_single_ones_do_not(lab, openmpi, counters):
-    """It waits in loops that yield only when it is told to. Alone, only the engine yields."""
+    """It waits in loops that only yield on request. Without other threads, only the engine
+    yields."""
     wanted, done, _ = counters
     preloaded = [wanted, library(), done]
     program = [openmpi.program("pingpong"), "--tests", "latency", "--samples", 1, "--seconds", 1]
@@ -100,7 +101,7 @@ def library():
 
 
 def test_nothing_else_is_in_the_way():
-    """Each name that a preloaded library exports takes the place of everybody's."""
+    """Each name that a preloaded library exports interposes all other definitions."""
     words = ["nm", "-D", "--defined-only", "-j", library()]
     names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     received = {f"{p}MPI_{name}" for p in ("", "P") for name in ("Mrecv", "Imrecv")}
@@ -109,8 +110,9 @@ def test_nothing_else_is_in_the_way():
     assert set(names) == {"sched_yield", "marline_poll"} | received | begun | started
 
 
-def test_what_is_preloaded_is_said(mpi):
-    """Before what the user preloads, what is for long broadcasts behind it; nothing if it is not wanted."""
+def test_preloads_are_printed(mpi):
+    """Before the user's preloads; the library for long broadcasts after them; nothing if not
+    wanted."""
     def said(mpi, *options, **more):
         words = [labs.MARLINE, "env", "--mpi", mpi.mpiexec, "--provider-dir", labs.PROVIDER_DIR]
         env = labs.clean_env({"LD_PRELOAD": "/u/mine.so", **more})

@@ -1,5 +1,5 @@
-"""One-sided operations through libfabric's own remote memory and atomics (FI_RMA, FI_ATOMIC): a
-verifying program of ours, and what becomes of it when packets are lost, damaged or cut off."""
+"""One-sided operations through libfabric's remote memory and atomics (FI_RMA, FI_ATOMIC): a
+verifying program, with and without packets that are lost, damaged or cut off."""
 
 import pytest
 
@@ -43,8 +43,8 @@ def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
 
 
 @pytest.mark.parametrize("name", MPICHS)
-def test_they_are_used_without_a_setting(lab, name, tmp_path):
-    """So many long gets at once end MPICH where they go over messages."""
+def test_one_sided_operations_are_used_by_default(lab, name, tmp_path):
+    """This many long gets at once fail in MPICH if they use messages."""
     env, mpi = {"FI_MARLINE_STATS_DIR": tmp_path}, labs.MPIS[name]
     run(lab, mpi, "marline", "--gets", 64, env=env, n=2)
     run(lab, mpi, "marline", "--seed", 5, env=env, n=2)
@@ -54,7 +54,8 @@ def test_they_are_used_without_a_setting(lab, name, tmp_path):
 
 @pytest.mark.parametrize("name", MPICHS)
 def test_short_operations_travel_together(lab, name, tmp_path):
-    """A write for each element of a strided target, then puts and accumulates of one element each."""
+    """A write for each element of a strided target, then puts and accumulates of single
+    elements."""
     mpi, elements = labs.MPIS[name], 3000
     env = {**ON, "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1, "FI_MARLINE_STATS_DIR": tmp_path}
     program = [mpi.program("strided"), "--elements", elements]
@@ -73,7 +74,7 @@ def test_threads_that_put_and_flush_in_turn(lab, mpich, provider):
 
 
 def test_windows_that_ranks_share_go_over_messages(lab, mpi, provider):
-    """Intel MPI has no keys of them, whatever provider it is that carries them."""
+    """Intel MPI lacks their keys, over any provider."""
     program = [mpi.program("strided"), "--shared"]
     result = lab.run(mpi, program, provider=provider, n=4, options=["--no-shm"], timeout=90)
     assert result.ok and result.find(r"^strided ok"), result.tail()
@@ -81,14 +82,15 @@ def test_windows_that_ranks_share_go_over_messages(lab, mpi, provider):
 
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
 def test_on_a_rail_that_loses_or_damages(lab, mpi, provider, fault):
-    """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""
+    """Counters that all ranks increment, compare-and-swap locks, and every byte are exact."""
     lab.fault(0, fault)
     run(lab, mpi, provider, "--seed", 3, "--rounds", 20, n=4, timeout=90)
     assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
 
 
 def test_windows_of_every_kind(lab, mpi, provider, tmp_path):
-    """Dynamic, shared, without memory; thresholds, scattered elements: one rail loses, the other damages."""
+    """Dynamic, shared and empty windows; thresholds, scattered elements; one rail loses packets,
+    the other damages them."""
     lab.fault(0, "drop=2%")
     lab.fault(1, "corrupt=1%")
     program = [mpi.program("windows"), "--rounds", 6, "--seed", 3]
@@ -101,9 +103,8 @@ def test_windows_of_every_kind(lab, mpi, provider, tmp_path):
         assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
 
 
-# What carries accumulates on long doubles: MPICH 5 makes messages of them, whatever a network offers; Open
-# MPI's osc/rdma gets and puts them, under locks that are atomics; Intel MPI leaves them to the network where its
-# atomics are switched on.
+# Transport of accumulates on long doubles: MPICH 5 always uses messages; Open MPI's osc/rdma uses
+# get and put under locks by atomics; Intel MPI uses the network if its atomics are enabled.
 WIDE = {
     "mpich": ({}, []),
     "openmpi": ({}, ["calls", "reads"]),
@@ -115,7 +116,7 @@ WIDE = {
 @pytest.mark.parametrize("fault", [None, "drop=2%"])
 @pytest.mark.parametrize("name", WIDE)
 def test_long_doubles_real_and_complex(lab, name, provider, tmp_path, fault):
-    """Sums, maxima and tickets come out exactly, to the last of their 64 bits."""
+    """Sums, maxima and tickets are exact, to the last of their 64 bits."""
     env, counted_by = WIDE[name]
     mpi = labs.MPIS[name.partition("-")[0]]
     if fault:
@@ -132,7 +133,7 @@ def test_long_doubles_real_and_complex(lab, name, provider, tmp_path, fault):
 
 
 def flap(lab, job):
-    """A rail goes down and returns until the job ends; its result."""
+    """A rail goes down and returns until the job ends; returns the job's result."""
     while job.running():
         lab.fault(0, "down")
         lab.clear()
@@ -146,13 +147,13 @@ def test_a_rail_goes_down_and_returns(lab, mpi, provider, tmp_path):
     assert provider != "marline" or labs.counters(tmp_path)["downs"] > 0, result.tail()
 
 
-# Intel MPI leaves increments to the network only where its atomics are switched on.
+# Intel MPI uses the network for increments only if its atomics are enabled.
 COUNTS = {"mpich": {}, "openmpi": {}, "intel": {}, "intel-atomics": {"MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1}}
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_counter_is_exact_after_failovers(lab, name, provider, tmp_path):
-    """Each value is handed out once, to one of four ranks, and the last is their number."""
+    """Each value is returned once, to one of four ranks, and the last equals their number."""
     mpi = labs.MPIS[name.partition("-")[0]]
     env = {**COUNTS[name], "FI_MARLINE_STATS_DIR": tmp_path}
     program = [mpi.program("rma"), "--increments", 500]
@@ -165,7 +166,7 @@ def test_a_counter_is_exact_after_failovers(lab, name, provider, tmp_path):
 
 
 def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path):
-    """libfabric leaves out what it takes for a card without a link."""
+    """libfabric drops rails that it considers NICs without a link."""
     lab.fault(0, "down")
     if provider == "marline":
         run(lab, mpich, provider, "--seed", 4, "--rounds", 3, env={**ON, "FI_MARLINE_STATS_DIR": tmp_path})
@@ -173,7 +174,8 @@ def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path)
 
 
 def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
-    """The thread serves it: rank 0 computes until the others have put, got, counted and said so."""
+    """The progress thread serves it: rank 0 computes until the others have put, got, counted and
+    noted so."""
     if provider == "marline":
         env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
         run(lab, mpich, provider, "--compute", 30_000, env=env)
@@ -182,7 +184,7 @@ def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
 
 @pytest.mark.parametrize("name", MPICHS)
 def test_imb_rma(lab, name, provider, tmp_path):
-    """Every benchmark of IMB-RMA runs to its end on a rail that loses; it is built without checks of its bytes."""
+    """Every benchmark of IMB-RMA ends on a lossy rail; it is built without data checks."""
     lab.fault(0, "drop=2%")
     mpi, lengths = labs.MPIS[name], tmp_path / "lengths"
     lengths.write_text("0\n8\n5000\n200000\n")
@@ -196,7 +198,7 @@ def test_imb_rma(lab, name, provider, tmp_path):
 
 
 def test_mpi4py_on_a_rail_that_loses(lab, mpi, provider):
-    """Some of its tests of windows; test_soak_mpi4py has all."""
+    """Some of its tests of windows; test_soak_mpi4py runs all."""
     lab.fault(0, "drop=2%")
     tests = ["testCompareAndSwap", "testStartComplete", "testFlush"]
     chosen = [word for test in tests for word in ("-k", f"TestRMAWorld.{test}")]

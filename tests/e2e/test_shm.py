@@ -1,5 +1,5 @@
-"""Ranks of one host by shared memory: alone, beside the network, without one copy, when the rail
-fails in the middle, and when a rank is killed; and what a message costs, counted."""
+"""Ranks of one host by shared memory: alone, beside the network, without single-copy reads, with a
+failing rail, and with a killed rank; and the counted cost of a message."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def only_marline(provider):
 
 
 def start(mpi, program, ranks=2, **settings):
-    """`marline run` on this machine alone."""
+    """`marline run` on this machine only."""
     command = [labs.MARLINE, "run", "-v", "--no-shm", "--provider-dir", labs.PROVIDER_DIR, "--"]
     command += [f"{mpi.mpiexec}/bin/mpiexec", "-n", ranks, *program]
     env = {f"FI_MARLINE_{name}": value for name, value in settings.items()}
@@ -41,7 +41,7 @@ def run(mpi, program, ranks=2, **settings):
 
 @pytest.mark.parametrize("one_copy", ["on", "off"])
 def test_shared_memory_carries_a_job(stress, mpi, one_copy):
-    """The network is used for the first contact alone."""
+    """The network is used for first contact only."""
     result = run(mpi, stress(mpi, *SHORT), 4, RAILS="lo,shm", ONE_COPY=one_copy)
     rails = result.rails()
     assert rails["shm"]["packets_out"] > 5 * rails["lo"]["packets_out"] > 0, result.tail()
@@ -52,7 +52,7 @@ def test_shared_memory_alone(stress, mpi):
     assert result.rails().keys() == {"shm"}, result.tail()
 
 
-def test_the_switch_adds_it_to_all_interfaces(stress, mpich):
+def test_the_option_adds_shared_memory_to_all_interfaces(stress, mpich):
     result = run(mpich, stress(mpich, *SHORT), 2, SHM="on")
     rails = result.rails()
     assert len(rails) > 1 and rails["shm"]["packets_out"] > 0, result.tail()
@@ -71,7 +71,7 @@ def test_each_host_has_its_own(lab, stress, mpi):
 
 
 def test_the_network_takes_over(stress, mpi):
-    """The rail of shared memory is silent from its 300th packet on, of the thousands that a rank
+    """The shared-memory rail falls silent after its 300th packet, of the thousands that a rank
     sends."""
     result = run(mpi, stress(mpi, "--iterations", 4, "--max-size", 1 << 20), 2, RAILS="lo,shm",
                  FAULTS="rail=1;tx:kill_after=300")
@@ -94,14 +94,14 @@ def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):
     result = job.wait(60)
     assert not result.timed_out and result.code != 0, result.tail()
     assert not labs.wait_gone(ranks, 60)
-    # Directories of statistics are other jobs': this one's is elsewhere.
+    # Statistics directories of other jobs are excluded: this job's is elsewhere.
     left = set(os.listdir("/dev/shm")) - before
     assert not [name for name in left if re.search("marline(?!-stats-)", name)], left
 
 
 @pytest.mark.parametrize("rails", ["shm", "lo,shm"])
 def test_a_killed_rank_is_told_by_evidence(openmpi, rails):
-    """Nobody listens by the name of the killed process's rail, nor at its ports."""
+    """No process listens under the name of the killed process's rail, nor at its ports."""
     env = {"PEER_TIMEOUT_MS": 120_000, "RAILS": rails}
     told = {"FI_LOG_LEVEL": "warn", "PRTE_MCA_state_base_recoverable": "1",
             "PRTE_MCA_state_base_continuous": "1"}
@@ -113,8 +113,8 @@ def test_a_killed_rank_is_told_by_evidence(openmpi, rails):
 
 @dataclasses.dataclass
 class Counts:
-    """What both ranks of a job have counted: messages that are longer than words, bytes of them, those
-    that were written past packets, packets, their bytes, and reads of the other's memory."""
+    """Counters of both ranks of a job: messages of the test's length, payload bytes, bytes written
+    past packets, packets, their bytes, and reads of the peer's memory."""
 
     messages: int
     payload: int
@@ -145,7 +145,7 @@ def counted(mpi, folder, program, length, rail="shm", **settings):
 @pytest.mark.parametrize("rail", ["shm", "tcp:lo"])
 @pytest.mark.parametrize("checksum", ["strong", "none"])
 def test_a_burst_is_written(mpi, tmp_path, checksum, rail):
-    """Of 64 messages in a row the first few go in packets, the others from memory to memory."""
+    """Of 64 successive messages the first few go in packets, the others from memory to memory."""
     counts = counted(mpi, tmp_path, ["--tests", "bw64k"], 65_536, rail, CHECKSUM=checksum)
     assert counts.messages > 64, counts
     assert counts.written > 0.7 * counts.messages, counts
@@ -153,8 +153,8 @@ def test_a_burst_is_written(mpi, tmp_path, checksum, rail):
 
 
 def test_without_sums_a_message_takes_no_more(mpich, tmp_path):
-    """As many writes as with sums. How many packets tell of them depends on who waits for whom: three
-    for each at most."""
+    """As many writes as with sums. The number of packets that report them depends on timing: at
+    most three each."""
     for length in (65_536, 262_144, 4 << 20):
         forms = []
         for checksum in ("strong", "none"):
@@ -168,5 +168,5 @@ def test_without_sums_a_message_takes_no_more(mpich, tmp_path):
         assert each(without) <= 1.2 * each(with_sums) + 0.5, (length, forms)
         if length > 65_536:
             assert without.packet_bytes < 0.02 * without.payload, (length, without)
-    # Pieces of one message that wait for their reader are read together.
+    # Pieces of one message that are available together are read together.
     assert without.reads < 0.75 * without.written, without

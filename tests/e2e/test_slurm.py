@@ -1,4 +1,4 @@
-"""`srun marline exec -- ./app` by a real Slurm, whose users set nothing and forget nothing."""
+"""`srun marline exec -- ./app` with a real Slurm, whose users need no settings."""
 
 import re
 
@@ -10,7 +10,7 @@ from test_exec import EXEC, carried
 
 pytestmark = pytest.mark.packages
 RING = ("--phases", "ring", "--iterations", 2, "--max-size", 100000)
-# As a module file or the site's profile would set.
+# As set by a module file or the site's profile.
 RAILS = {"FI_MARLINE_RAILS": "rail0,rail1"}
 ROOT = {f"{who}_ALLOW_RUN_AS_ROOT{word}": 1 for who in ("OMPI", "PRTE") for word in ("", "_CONFIRM")}
 
@@ -44,13 +44,14 @@ def script(slurm, program):
     return "srun --exact -N2 -n2 --mpi=pmi2 " + " ".join(map(str, words))
 
 
-# Before its program: until a rank of the other step has begun as well.
+# Before its program: waits until a rank of the other step has started.
 MEET = "/bin/sh -c ': >$1/begun-$2; until [ -e $1/begun-$3 ]; do /bin/sleep 0.1; done; shift 3; exec \"$@\"' sh"
 
 
-def test_steps_side_by_side_that_inherit_nothing(slurm, stress, mpich):
-    """Two steps of a batch job at once, each with its own summary in the job's output, with
-    `--export=NONE` for the job and for its steps. A step beside them has none of Marline's variables."""
+def test_concurrent_steps_that_inherit_no_environment(slurm, stress, mpich):
+    """Two concurrent steps of a batch job, each with its own summary in the job's output, with
+    `--export=NONE` for the job and its steps. A step beside them has none of Marline's
+    variables."""
     step = script(slurm, stress(mpich, *RING)).replace("srun", "srun --export=NONE")
     steps = [step.replace("/usr/bin/env", f"{MEET} {slurm.place} {pair} /usr/bin/env") for pair in ("a b", "b a")]
     text = f"{steps[0]} &\n{steps[1]} &\nwait\necho then\nsrun -N1 -n1 /usr/bin/env\n"
@@ -65,7 +66,7 @@ def test_steps_side_by_side_that_inherit_nothing(slurm, stress, mpich):
 
 
 def test_a_job_that_is_put_back_after_its_node_failed(slurm, stress, mpich):
-    """The first run is ended with its node; the second runs to its end, and says what it sent."""
+    """The first run ends with its node; the second completes and reports its traffic."""
     endless = script(slurm, stress(mpich, "--continue", 600, "--max-size", 100000, "--report", 0.3))
     text = f'if [ -z "$SLURM_RESTART_COUNT" ]; then {endless}; else {script(slurm, stress(mpich, *RING))}; fi'
     number, out = slurm.batch(text, "-N2", "-n2", "--requeue", "--open-mode=append")
@@ -75,9 +76,9 @@ def test_a_job_that_is_put_back_after_its_node_failed(slurm, stress, mpich):
         node = f"NodeName={slurm.lab.name}-h1"
         assert slurm.run("scontrol", "update", node, "State=DOWN", "Reason=test").ok
         slurm.wait_until(number, "PENDING")
-        # It may be back already: its daemon never ended, and says so.
+        # The node may be back already: its daemon kept running and reported that.
         slurm.run("scontrol", "update", node, "State=RESUME")
-        # Slurm lets a requeued job wait for two minutes before it starts again.
+        # Slurm delays a requeued job by two minutes.
         assert slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now").ok
         state = slurm.wait_until(number, "COMPLETED", "FAILED", "TIMEOUT", timeout=300)
     finally:

@@ -1,12 +1,12 @@
-"""Processes that a job starts while it runs (MPI_Comm_spawn), on hosts that a launcher reaches as by
-ssh: with none of the environment of its own."""
+"""Processes spawned by a running job (MPI_Comm_spawn), on hosts that a launcher reaches as by ssh,
+without its environment."""
 
 import pytest
 
 import lab as labs
 
 RANKS, CHILDREN = 2, 2
-# Room for all on each host, so that nobody waits for those of the first time to be gone.
+# Slots for all on each host, so that no process waits for the end of earlier ones.
 PER_HOST = 8
 
 

@@ -1,5 +1,6 @@
-"""Open MPI 5 that matches messages by itself, pml/ob1 over btl/ofi: as its user asks, and with ULFM
-(`mpiexec --with-ft ulfm`): a rank is killed, the others shrink the communicator and go on."""
+"""Open MPI 5 with its own matching, pml/ob1 over btl/ofi: by the user's request, and with ULFM
+(`mpiexec --with-ft ulfm`), where a rank is killed and the others shrink the communicator and
+continue."""
 
 import pytest
 
@@ -10,7 +11,7 @@ RANKS = 4
 
 
 def survive(lab, openmpi, provider, options=(), env=None, ask=("--with-ft", "ulfm")):
-    """The job's result; all ranks but one go on."""
+    """The job's result; all ranks but one continue."""
     program = [*ask, openmpi.program("ulfm"), 30]
     if provider != "marline":
         program[:0] = ["--mca", "coll", "^han"]
@@ -30,7 +31,7 @@ def test_ranks_go_on_without_one_that_was_killed(lab, openmpi, provider, tmp_pat
 
 
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
-def test_so_they_do_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fault):
+def test_ranks_go_on_on_a_rail_that_loses_or_damages(lab, openmpi, provider, fault):
     if provider != "marline":
         pytest.skip("TCP takes what is damaged for data")
     lab.fault(0, fault)
@@ -40,7 +41,7 @@ def test_so_they_do_on_a_rail_that_loses_or_damages(lab, openmpi, provider, faul
 
 @pytest.mark.parametrize("way", ["parameter", "file"])
 def test_other_ways_to_ask_for_it(lab, openmpi, provider, tmp_path, way):
-    """By Open MPI's parameter; the launcher is told to let the others live."""
+    """By Open MPI's parameter; the launcher is told to spare the others."""
     ask, env = ["--runtime-options", "recoverable,notifyerrors"], {}
     if way == "parameter":
         ask += ["--mca", "mpi_ft_enable", 1]
@@ -87,8 +88,8 @@ def test_windows_beside_messages_that_open_mpi_matches(lab, openmpi, provider, t
 @pytest.mark.parametrize("mode", ["returns", "handler", "any", "freed"])
 @pytest.mark.parametrize("options", [(), ("--multicast",)], ids=["default", "multicast"])
 def test_ranks_end_in_order_after_one_was_killed(lab, openmpi, provider, mode, options):
-    """Nothing that is preloaded calls a collective where a lost rank would be the program's error. (With a
-    host for each rank Open MPI's own MPI_Finalize waits for ever, over TCP as well.)"""
+    """No preloaded library calls a collective in which a lost rank would cause the program an
+    error. (With a host per rank Open MPI's own MPI_Finalize waits forever, over TCP, too.)"""
     if options and provider != "marline":
         pytest.skip("it is an option of Marline's")
     program = ["--with-ft", "ulfm", openmpi.program("ulfm_ends"), mode]

@@ -1,5 +1,5 @@
-"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass: also
-without that anyone has named them."""
+"""TCP rails: alone, beside UDP, with a link cut meanwhile, and where UDP is blocked, also without
+being named in the settings."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ def only_marline(provider):
 
 def run(lab, stress, mpi, rails, *args, ranks=2):
     env = {"FI_MARLINE_RAILS": rails}
-    # (MPICH's ranks of one host that share processors starve each other in its own memory.)
+    # (Ranks of MPICH that share processors starve each other in its own shared memory.)
     return lab.run(mpi, stress(mpi, "--max-size", 1 << 20, *args), n=ranks, env=env, timeout=120,
                    options=["--no-shm"])
 
@@ -37,7 +37,7 @@ def test_tcp_carries_a_job(lab, stress, mpi, rails):
 
 @pytest.mark.parametrize("rails", ["tcp:rail0,tcp:rail1", "rail0,tcp:rail1", "tcp:rail0,rail1"])
 def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
-    """The link of the second rail is cut for a second: what was on its way goes by the first."""
+    """The link of the second rail is cut for a second: data in flight moves to the first."""
     with under_way(lab, stress, mpich, "marline", 4, env={"FI_MARLINE_RAILS": rails}) as job:
         lab.fault("h1:1", "down")
         lasts(job, 1)
@@ -49,7 +49,7 @@ def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
 
 @contextlib.contextmanager
 def udp_filtered(lab, rails="rail*", hook="output", verdict="drop"):
-    """All UDP between the hosts, on these rails, is dropped (or what the verdict is), and counted."""
+    """Drops (or rejects, by `verdict`) and counts all UDP between the hosts on these rails."""
     of = "oifname" if hook == "output" else "iifname"
     rules = f"table inet filter_udp {{ chain c {{ type filter hook {hook} priority 0; " \
             f"{of} \"{rails}\" meta l4proto udp counter {verdict}; }}; }}"
@@ -66,7 +66,8 @@ def udp_filtered(lab, rails="rail*", hook="output", verdict="drop"):
 
 
 def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
-    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+    """A filter drops all UDP between the hosts: with TCP on the same links the job is
+    unaffected."""
     with udp_filtered(lab):
         result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
     assert_right(result)
@@ -74,7 +75,7 @@ def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
 
 
 def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
-    """Nobody has named TCP: it stands behind each rail."""
+    """TCP is not named in the settings: it stands by for each rail."""
     with udp_filtered(lab):
         result = lab.run(mpi, stress(mpi, "--max-size", 1 << 20, "--iterations", 1), timeout=120)
     assert_right(result)
@@ -83,7 +84,7 @@ def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
 
 
 def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
-    """And carries again when it passes again: the rails behind say nothing more then."""
+    """And UDP carries again when unblocked: the standby rails fall silent then."""
     with under_way(lab, stress, mpi, "marline", 4) as job, udp_filtered(lab):
         assert job.wait_for("stands in: no other carries", 30), job.output()
         assert goes_on(job), job.output()
@@ -98,8 +99,8 @@ def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
 
 @pytest.mark.parametrize("hook", ["input", "output"])
 def test_udp_that_is_rejected_in_mid_run_is_replaced_by_tcp(lab, stress, mpich, hook):
-    """A firewall on each host says that nobody has the ports: of the peer's host it is as its word,
-    of the own one it is not. Nobody is dead, as TCP passes."""
+    """Firewalls answer as if no socket had the ports: an answer from the peer's host counts as
+    evidence, one from the own host does not. No peer is dead, as TCP passes."""
     with contextlib.ExitStack() as to_the_end:
         with under_way(lab, stress, mpich, "marline", 2) as job:
             to_the_end.enter_context(udp_filtered(lab, hook=hook, verdict="reject"))
@@ -122,7 +123,7 @@ def test_the_preferred_kind_carries(lab, stress, mpich, tmp_path, kind):
            "FI_MARLINE_STATS_DIR": tmp_path}
     result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 1 << 20), env=env, timeout=120)
     assert_right(result)
-    # (Packets of TCP are larger, and first contact is made before its connection is there.)
+    # (TCP packets are larger, and first contact precedes its connection.)
     sent = {name: counted["wire_bytes_sent"] for name, counted in rail_counters(tmp_path).items()}
     preferred, other = sent["rail0"], sent["tcp:rail0"]
     if kind == "tcp":
@@ -141,8 +142,8 @@ def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path
 
 
 def test_unlike_rails_share_by_their_rates(lab, mpich, tmp_path):
-    """Of a rail of 400 Mbit/s and one of 100 the slower carries a part of long messages, a fifth
-    where nothing else takes the processors."""
+    """Of a rail of 400 Mbit/s and one of 100 the slower carries a part of long messages: a fifth on
+    an otherwise idle machine."""
     for rail, rate in enumerate((400, 100)):
         lab.fault(rail, f"rate={rate}mbit")
     program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
@@ -154,7 +155,7 @@ def test_unlike_rails_share_by_their_rates(lab, mpich, tmp_path):
 
 
 def rail_counters(folder):
-    """The counters of each rail of the job whose statistics lie there, by the rail's name."""
+    """The counters of each rail of a job with statistics in this directory, by the rail's name."""
     kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True, check=True)
     return {rail["name"]: rail["rail"] for rail in json.loads(kept.stdout)["jobs"][0]["rails"]}
 
@@ -164,12 +165,12 @@ def labs_total(rails):
 
 
 def without_what_was_seen(lab, stress, mpi, rail, kind, field, folder):
-    """A job of one rail, with none behind it, and the events of it. In its middle switches in the fabric drop
-    what has the source ports, or the flow labels, that are in use; the job goes on."""
+    """A job on one rail without standby rails, and its events. In its middle the switches drop the
+    source ports or flow labels in use; the job continues."""
     rails = rail if rail.startswith("tcp:") else f"udp:{rail}"
     env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_STATS_DIR": folder}
     what = "iifname \"rail*\" meta l4proto " + ("tcp" if rail.startswith("tcp:") else "udp")
-    # What was seen within the first moments is in the set, and what is in the set gets dropped.
+    # The set contains the flows seen within the first moments, and they are dropped.
     watch = f"table inet routes {{ set seen {{ {kind}; flags dynamic; size 64; }}; " \
             f"chain in {{ type filter hook input priority 0; {what} update @seen {{ {field} }}; }}; }}"
     drop = f"flush chain inet routes in; add rule inet routes in {what} {field} @seen counter drop"
@@ -195,7 +196,7 @@ def test_another_source_port_is_tried(lab, stress, mpich, rail, tmp_path):
     result, told = without_what_was_seen(lab, stress, mpich, rail, *of, tmp_path)
     assert result.find(rf"^{rail}: another source port was tried"), result.tail()
     tried = {(event["host"][-2:], event["rail"]) for event in told if event["kind"] == "path-rerouted"}
-    # Of a connection either end may be the first to make another one.
+    # Either end may be the first to replace a connection.
     either = {("h0", rail), *([("h1", rail)] if rail.startswith("tcp:") else [])}
     assert tried & either, told
     assert "is tried by another source port or connection" in events(tmp_path), events(tmp_path)
@@ -203,7 +204,7 @@ def test_another_source_port_is_tried(lab, stress, mpich, rail, tmp_path):
 
 @pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
 def test_another_flow_label_is_tried(stress, mpich, rail, tmp_path):
-    """The kernel makes the labels of ports, and of TCP changes them when it repeats something."""
+    """The kernel derives labels from ports, and TCP's labels change on retransmission."""
     of = ("typeof ip6 flowlabel", "ip6 flowlabel")
     with labs.Lab(f"t{os.getpid()}-label", options=["--ipv6"]) as lab:
         _, told = without_what_was_seen(lab, stress, mpich, rail, *of, tmp_path)
@@ -212,8 +213,8 @@ def test_another_flow_label_is_tried(stress, mpich, rail, tmp_path):
 
 
 def test_few_connections_serve_many_ranks(lab, stress, mpich):
-    """Each rank has fewer connections than peers: they are closed and made again, and links do not fall for
-    that. (One may, of a rank that a busy machine leaves no processor.)"""
+    """Each rank has fewer connections than peers: they are closed and re-established, and links
+    stay up. (One link of a starved rank may fail.)"""
     env = {"FI_MARLINE_RAILS": "tcp:rail0", "FI_MARLINE_TCP_CONNECTIONS": 2}
     program = stress(mpich, "--iterations", 1, "--max-size", 1 << 16)
     result = lab.run(mpich, program, n=6, env=env, timeout=120, options=["--no-shm"])

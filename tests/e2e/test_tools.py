@@ -1,5 +1,5 @@
-"""libfabric's own tools, which no MPI is in: what an administrator tries first. With `--provider tcp`
-those that move data run over libfabric's own TCP, and the others are skipped."""
+"""libfabric's own tools, without an MPI: an administrator's first test. With `--provider tcp` the
+tools that move data use libfabric's TCP, and the others are skipped."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 import lab as labs
 
-# libfabric's name for it.
+# libfabric's name for the provider.
 NAMES = {"marline": "marline", "tcp": "tcp;ofi_rxm"}
 SIZES = ["64", "256", "1k", "4k", "64k", "1m"]
 CONTROL_PORT = "47592"
@@ -20,7 +20,7 @@ def marline(provider):
 
 
 def command(lab, host, tmp_path, *words, **more):
-    """A tool on a host of the lab, and what it counts in a folder."""
+    """A tool on a host of the lab, with its counters in a directory."""
     env = {
         "FI_PROVIDER_PATH": labs.PROVIDER_DIR,
         "FI_MARLINE_RAILS": "rail*",
@@ -36,8 +36,8 @@ def listens(lab, host, port):
 
 
 def pingpong(lab, provider, tmp_path, *words):
-    """Client and server; they find each other by a TCP connection to the server's port. What Marline
-    counted."""
+    """Client and server, which find each other by a TCP connection to the server's port. Returns
+    Marline's counters."""
     words = ["fi_pingpong", "-p", NAMES[provider], "-e", "rdm", "-c", *words]
     server = labs.Running(*command(lab, "h0", tmp_path, *words))
     while server.running() and not listens(lab, "h0", CONTROL_PORT):
@@ -79,7 +79,7 @@ def test_fi_pingpong(lab, provider, tmp_path, kind):
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
 @pytest.mark.parametrize("kind", ["msg", "tagged"])
 def test_fi_pingpong_on_rails_that_lose_or_damage(wire_lab, provider, tmp_path, kind, fault):
-    """Every byte is looked at (`-c`)."""
+    """Every byte is checked (`-c`)."""
     if provider == "tcp" and fault.startswith("corrupt"):
         pytest.skip("TCP takes what is damaged for data")
     for rail in range(2):
@@ -90,6 +90,6 @@ def test_fi_pingpong_on_rails_that_lose_or_damage(wire_lab, provider, tmp_path, 
 
 
 def test_fi_pingpong_with_a_rail_down(lab, provider, tmp_path):
-    """The second: TCP would not begin without the first, which it is told the address of."""
+    """The second rail: TCP would not start without the first, whose address it is given."""
     lab.fault(1, "down")
     pingpong(lab, provider, tmp_path)

@@ -1,14 +1,15 @@
-"""Hosts whose settings differ where both must have the same, and hosts with no common kind of rail:
-each side gets an error at first contact, which names both values, and the job ends."""
+"""Hosts with different values of settings that must agree, and hosts without a common kind of rail:
+each side gets an error at first contact that names both values, and the job ends."""
 
 import pytest
 
-# What hangs would go on; a busy machine takes its time to start and to end a job.
+# A timeout for hangs; a busy machine takes time to start and end a job.
 LIMIT_S = 120
 
 
 def unlike(tmp_path, variable, first, others):
-    """A script that starts a program with one value of a setting at rank 0, another at all others."""
+    """A script that starts a program with one value of a setting on rank 0 and another on all
+    others."""
     script = tmp_path / "unlike"
     script.write_text("#!/bin/sh\n"
                       "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n"
@@ -33,18 +34,18 @@ def test_reliability_on_one_side_is_refused_on_both(lab, stress, mpi, tmp_path, 
     values = ("off", "on") if native_rank == 0 else ("on", "off")
     script = unlike(tmp_path, "FI_MARLINE_RELIABILITY", *values)
     result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
-    # The launcher may end the second rank before its line: the unit tests show both sides.
+    # The launcher may end the second rank before its report: unit tests show both sides.
     told = r"peer \w+ at [0-9.:]+ is refused: FI_MARLINE_RELIABILITY=(on here and off|off here and on) there"
     assert result.find(told), f"{told}\n{result.tail()}"
     assert result.find(r"Marline: PEER REFUSED: "), result.tail()
 
 
-def test_no_common_kind_of_rail_is_told_at_once(lab, stress, mpi, tmp_path):
+def test_no_common_kind_of_rail_is_reported_at_once(lab, stress, mpi, tmp_path):
     script = unlike(tmp_path, "FI_MARLINE_RAILS", "udp:rail0,udp:rail1", "tcp:rail0,tcp:rail1")
     result = refused(lab, mpi, [script, *stress(mpi)], tmp_path / "pages")
     assert result.find(r"no common kind of rail: here (udp|tcp) [0-9.:]+, "
                        r"(udp|tcp) [0-9.:]+, there (udp|tcp) "), result.tail()
-    # A rank that ends before it is known where its pages go is named by its address.
+    # A rank that ends before the location of its pages is known is named by its address.
     assert result.find(r"Marline: PEER REFUSED: "), result.tail()
     assert result.find(r"no\s+common\s+kind\s+of\s+rail:\s+(UDP|TCP)\s+over"), result.tail()
     assert not result.find(r"NOT USED|silent"), result.tail()

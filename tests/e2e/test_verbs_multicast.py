@@ -1,8 +1,8 @@
-"""MPI_Bcast by multicast on verbs rails, in a guest with soft-RoCE devices at both ends of two wires
-(scripts/guest --far).
+"""MPI_Bcast by multicast on verbs rails, in a guest with soft-RoCE devices at both ends of two
+wires (scripts/guest --far).
 
-A busy machine may not hear the probes of a communicator in time, which then goes point to point; so the
-tests count what all communicators of several jobs have sent by multicast.
+A busy machine may miss a communicator's probes, which then uses point to point; the tests therefore
+count the multicast packets of all communicators in several jobs.
 """
 
 import re
@@ -12,12 +12,12 @@ import lab as labs
 from guest import JOB_S, in_guest
 from test_verbs import MPICH, OPENMPI, assert_dropped, disturbed, only_marline  # noqa: F401
 
-# Packets that left for groups, and that came from them, since the guest began.
+# Packets sent to groups and received from them, since the guest's start.
 COUNTS = (
     "awk '/^IpExt/ { if (n++) for (i = 2; i <= NF; i++) v[k[i]] = $i; else split($0, k) } "
     'END { print "COUNTS", v["OutMcastPkts"], v["InMcastPkts"] }\' /proc/net/netstat'
 )
-# To groups alone: all is lost on the wires.
+# Packets to groups only: all are lost on the wires.
 FILTERED = """
 for d in va0 vb0 va1 vb1; do
     tc qdisc replace dev $d root handle 1: prio bands 3 || exit 1
@@ -29,7 +29,7 @@ SPOKEN = "the network does not carry multicast between 3 ranks"
 
 
 def broadcasts(kind, mpi, *args):
-    """A line of a script: three ranks, one of which is at the near ends of the wires."""
+    """A script's line: three ranks, one of them at the near ends of the wires."""
     ranks = []
     for count, end in ((1, "rxe"), (2, "far")):
         rails = f"{kind}:{end}0,{kind}:{end}1"
@@ -43,7 +43,7 @@ def broadcasts(kind, mpi, *args):
 
 
 def counts(said):
-    """Packets that left for groups, and that came, in each job."""
+    """Packets sent to groups and received from them, in each job."""
     found = [(int(out), int(came)) for out, came in re.findall(r"^COUNTS (\d+) (\d+)", said, re.M)]
     pairs = zip(found[::2], found[1::2])
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairs]
@@ -54,8 +54,8 @@ def assert_right(said, jobs):
 
 
 def test_broadcasts_leave_once():
-    """Each kind of rail. What leaves comes by the wire, and back to its own device, whose other pairs
-    are members, too."""
+    """Each kind of rail. A packet arrives by the wire, and at its own device, whose other pairs are
+    members, too."""
     kinds = ("ud", "rc", "uc")
     size = ("--count", 25, "--max-size", 50_000)
     said = in_guest(
@@ -69,7 +69,8 @@ def test_broadcasts_leave_once():
 
 
 def test_a_network_that_loses_multicast():
-    """Some packets, which are repaired; then all to groups, and the job goes point to point."""
+    """Some packets are lost and repaired; then all packets to groups, and the job uses point to
+    point."""
     size = ("--count", 15, "--max-size", 30_000)
     lossy = disturbed("loss 1%", broadcasts("ud", MPICH, *size))
     none = [FILTERED, broadcasts("rc", MPICH, *size)]

@@ -1,8 +1,8 @@
-"""Ports of verbs devices that come and go, in a guest with two soft-RoCE devices (scripts/guest): the
-address of one vanishes and comes back, and one of two ports of a device goes down.
+"""Ports of verbs devices that come and go, in a guest with two soft-RoCE devices (scripts/guest):
+the address of one vanishes and returns, and one of two ports of a device goes down.
 
-Soft-RoCE has one port a device; a library in the place of libibverbs (two_ports.c) shows both devices
-as the two ports of one.
+Soft-RoCE has one port per device; a library in place of libibverbs (two_ports.c) presents both
+devices as two ports of one.
 """
 
 import re
@@ -20,8 +20,8 @@ SIZE = ("--continue", 1, "--until", "/tmp/enough", "--max-size", 65536, "--repor
 
 
 def disturbed(work, *steps):
-    """A job while things happen to it: each is a command, and what `marline events` says of it then;
-    the job gets on after each, and ends after the last. Then what it said."""
+    """A job with disturbances: each step is a command and the output of `marline events` expected
+    then; the job makes progress after each step and ends after the last. Returns its output."""
     lines = [
         "rm -f /tmp/enough; said=$(mktemp)",
         f"({work}) >$said 2>&1 & work=$!",
@@ -38,7 +38,7 @@ def disturbed(work, *steps):
 
 
 def assert_told_in_turn(said, *events):
-    """`marline events` has them, one after the other."""
+    """`marline events` lists these events in this order."""
     at = 0
     for event in events:
         found = re.compile(event).search(said, at)
@@ -48,8 +48,8 @@ def assert_told_in_turn(said, *events):
 
 @pytest.mark.parametrize("kind", ["rc", *(pytest.param(k, marks=pytest.mark.soak) for k in ("uc", "ud"))])
 def test_an_address_goes_and_comes(kind):
-    """The address below a device vanishes, and with it the GID that the rail is reached by. The job goes
-    on by another rail, and by this one when the address is back, wherever in the device's table."""
+    """The address below a device vanishes, and with it the rail's GID. The job continues on another
+    rail, and on this one when the address is back, at any index of the device's table."""
     rail = f"{kind}:rxe0"
     said = in_guest(
         PAGES,
@@ -63,14 +63,14 @@ def test_an_address_goes_and_comes(kind):
     assert_moved(said, rail)
     lost = f"rail {rail} is down: Cannot assign requested address"
     assert_told_in_turn(said, lost, f"rail {rail} is up again", f"path {rail} .* is up again")
-    # By both processes, that it went and that it came.
+    # Reported by both processes, both the loss and the return.
     told = [int(n) for n in re.findall(r"\btold=(\d+)", said)]
     assert len(told) == 2 and min(told) >= 2, said
 
 
 @pytest.mark.soak
 def test_two_ports_of_one_device(tmp_path):
-    """Both are rails, under their names; what goes down with one is this one."""
+    """Both ports are rails with their own names; only the failing port's rail goes down."""
     # The real library is named by its path, as this one has its name.
     build = ["cc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     real, both = tmp_path / "libreal.so", tmp_path / "libibverbs.so.1"

@@ -1,7 +1,7 @@
-/* In place of libibverbs: the devices rxe0 and rxe1 as the two ports of one device, two0. What is
- * asked of the device goes to the real library and the port's device; all the rest is the real
- * library's, which stands behind this one. A context is of the port that was asked of last, which
- * is how Marline uses them; it hears the events of both. */
+/* A replacement of libibverbs that presents the devices rxe0 and rxe1 as the two ports of one device,
+ * two0. Calls about the device go to the real library with the port's device; all others go to the
+ * real library directly. A context belongs to the port that was queried last, as Marline uses
+ * contexts; it receives the events of both. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

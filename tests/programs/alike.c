@@ -1,9 +1,12 @@
-/* Calls whose result all ranks get, every byte of which is checked: MPI_Allreduce and MPI_Allgather of random lengths, types and
- * operations, and MPI_Barrier, on several communicators, among broadcasts, some of them under way, messages between neighbours and late ranks.
+/* Calls with results on all ranks, whose every byte is checked: MPI_Allreduce and MPI_Allgather of
+ * random lengths, types and operations, and MPI_Barrier, on several communicators, mixed with
+ * broadcasts, some of them in progress, messages between neighbours, and late ranks.
  *
- *   alike [--seconds S | --count N] [--until FILE] [--max-size BYTES] [--late MS] [--fresh allreduce|barrier|allgather]
+ *   alike [--seconds S | --count N] [--until FILE] [--max-size BYTES] [--late MS]
+ *         [--fresh allreduce|barrier|allgather]
  *
- * --until: and it goes on until rank 0 finds such a file. --fresh: nothing is broadcast on the communicators before, and only one of them is used, by N of these calls. */
+ * --until: continues until rank 0 finds this file, too. --fresh: N of these calls on a single
+ * communicator without earlier broadcasts. */
 #include <mpi.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -22,7 +25,7 @@ static void wrong(const char *what, int n, int comm, size_t size)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* A number of this rank for call n. */
+/* A pseudo-random number for call n and this rank. */
 static uint64_t drawn(int n, int c, int who, size_t i)
 {
     return mix64(mix64((uint64_t)n * 131 + (uint64_t)c) + (uint64_t)who * 8191 + i);
@@ -65,7 +68,7 @@ static void numbers(int n, int c, size_t count, int kind, int in_place)
     free(mine), free(all);
 }
 
-/* All ranks have the same bits of a sum that depends on its order. */
+/* A sum that depends on the order of its terms must have equal bits on all ranks. */
 static void fractions(int n, int c, size_t count)
 {
     int me;
@@ -81,7 +84,7 @@ static void fractions(int n, int c, size_t count)
     free(mine), free(all), free(first);
 }
 
-/* An operation of the program's, of a type with a gap, and the place of the least number. */
+/* A user-defined operation on a type with a gap, and MINLOC. */
 static void others(int n, int c, size_t count, MPI_Op composed)
 {
     int size, me;
@@ -113,7 +116,7 @@ static void others(int n, int c, size_t count, MPI_Op composed)
     free(mine), free(all);
 }
 
-/* Every rank's bytes; with gaps where they are received at some ranks, and where they are sent at others. */
+/* An allgather whose send type has gaps at some ranks and receive type at others. */
 static void gathered(int n, int c, size_t bytes, int in_place)
 {
     int size, me;
@@ -149,7 +152,7 @@ static void gathered(int n, int c, size_t bytes, int in_place)
     free(mine), free(to), free(packed);
 }
 
-/* Nobody leaves before all have come. Ranks share the clock. */
+/* No rank may leave a barrier before all have entered. Ranks share the clock. */
 static void met(int n, int c, int late)
 {
     double came = now_s(), last;
@@ -162,7 +165,7 @@ static void met(int n, int c, int late)
         wrong("barrier", n, c, 0);
 }
 
-/* Call n on communicator c, and a broadcast before and around it. */
+/* Call n on communicator c, with a broadcast before and one in progress around it. */
 static void one(int n, int c, size_t max, MPI_Op composed)
 {
     int size, me;
@@ -193,7 +196,7 @@ static void one(int n, int c, size_t max, MPI_Op composed)
         wrong("broadcast", n, c, sizeof bytes);
 }
 
-/* A message around the ring of all. */
+/* A message around the ring of all ranks. */
 static void ring(int n)
 {
     int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
@@ -247,7 +250,7 @@ int main(int argc, char **argv)
             gathered(n, 0, 500, 0);
         if (n % 10 == 3)
             ring(n);
-        /* All go on for as long as rank 0 says. */
+        /* Rank 0 decides whether all continue. */
         more = seconds > 0 ? now_s() - start < seconds : done < count;
         more |= until && access(until, F_OK);
         PMPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);

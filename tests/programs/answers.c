@@ -1,5 +1,5 @@
-/* Synchronous sends of several packets, each followed by a longer message with the same tag: MPICH
- * answers both in the order in which they complete.
+/* Synchronous sends of several packets, each followed by a longer message with the same tag. MPICH
+ * acknowledges both in order of completion.
  *
  *   answers [ROUNDS]
  *

@@ -1,9 +1,8 @@
-/* What the kernel's UDP allows on a link without any protocol: the same windows and round trips as
- * those of MPI, by bare datagrams, which super-packets are cut into and joined from. The bytes go from
- * the user's memory to the user's memory; with BARE_COPIED through packets with room for a head, built
- * and taken apart at the ends, as a protocol over datagrams may have to do it; with BARE_SUMMED they
- * are only read once more at either end, while they are in the cache: what the fastest of checksums
- * would cost. Nothing is repeated: a loss ends the job. */
+/* The limit of the kernel's UDP without any protocol: the windows and round trips of the MPI tests,
+ * with bare datagrams that GSO cuts and GRO merges. Bytes go from user memory to user memory. With
+ * BARE_COPIED they are copied through packets with room for a header, as a protocol over datagrams
+ * may need; with BARE_SUMMED they are only read once more at both ends while in the cache, the cost
+ * of the fastest checksum. Nothing is retransmitted: a loss ends the job. */
 #ifndef MARLINE_BARE_H
 #define MARLINE_BARE_H
 
@@ -21,12 +20,12 @@
 #ifndef SOL_UDP
 #define SOL_UDP 17
 #endif
-/* Of linux/udp.h, which glibc's netinet/udp.h of Debian 12 lacks. */
+/* From linux/udp.h; glibc's netinet/udp.h of Debian 12 lacks it. */
 enum { BARE_CUT = 103, BARE_JOIN = 104 };
-/* UDP payload of an MTU of 1500, the head of a packet that continues a message, and datagrams of one
- * super-packet: as Marline's. */
+/* UDP payload with an MTU of 1500, header of a continuation packet, and datagrams per super-packet:
+ * the same as Marline's. */
 enum { BARE_SEGMENT = 1472, BARE_HEAD = 56, BARE_SEGMENTS = 43, BARE_ROOM = 65536 };
-/* Bytes under way, and bytes after which the receiver says how many it has. */
+/* Bytes in flight, and bytes after which the receiver acknowledges. */
 enum { BARE_WINDOW = 1 << 20, BARE_ACK = 256 << 10, BARE_BUFFER = 8 << 20 };
 
 typedef enum { BARE_STRAIGHT, BARE_COPIED, BARE_SUMMED } BareKind;
@@ -35,7 +34,7 @@ typedef struct {
     int socket;
     BareKind kind;
     unsigned char *stage;
-    uint64_t sum; /* read by nobody, but so that it has to be made */
+    uint64_t sum; /* unused, but keeps the compiler from removing the sum */
 } Bare;
 
 static inline void bare_fail(const char *what)
@@ -44,7 +43,7 @@ static inline void bare_fail(const char *what)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* Our IPv4 address on an interface. */
+/* The IPv4 address of an interface. */
 static inline struct sockaddr_in bare_address(const char *interface)
 {
     struct sockaddr_in found = {0};
@@ -70,7 +69,7 @@ static inline void bare_open(Bare *bare, const char *interface, BareKind kind, i
     bare->kind = kind;
     bare->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bare->stage = malloc(BARE_ROOM);
-    /* Beyond rmem_max only as root, as the lab is. */
+    /* Only root, as in the lab, may exceed rmem_max. */
     if (setsockopt(bare->socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer))
         setsockopt(bare->socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     if (setsockopt(bare->socket, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer))
@@ -95,7 +94,7 @@ static inline void bare_send(Bare *bare, const void *bytes, size_t len)
             bare_fail("send");
 }
 
-/* What has come, or 0. */
+/* Receives without waiting: bytes, or 0. */
 static inline size_t bare_poll(Bare *bare, void *to, size_t room)
 {
     ssize_t n = recv(bare->socket, to, room, MSG_DONTWAIT);
@@ -104,7 +103,7 @@ static inline size_t bare_poll(Bare *bare, void *to, size_t room)
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* The next datagrams; a second without any is a loss. */
+/* Waits for the next datagrams; a second without any counts as a loss. */
 static inline size_t bare_recv(Bare *bare, void *to, size_t room)
 {
     double since = now_s();
@@ -119,7 +118,7 @@ static inline size_t bare_recv(Bare *bare, void *to, size_t room)
     }
 }
 
-/* Adds `len` bytes to the sum, by the widest registers there are. */
+/* Adds `len` bytes to the sum with the widest registers. */
 __attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default"))) static void
 bare_add(Bare *bare, const unsigned char *bytes, size_t len)
 {
@@ -131,14 +130,14 @@ bare_add(Bare *bare, const unsigned char *bytes, size_t len)
     bare->sum += sum;
 }
 
-/* Sends a super-packet with what is at `from`, at most `left` bytes; how many it holds. */
+/* Sends a super-packet of at most `left` bytes at `from`; returns its payload in bytes. */
 static inline size_t bare_push(Bare *bare, const unsigned char *from, size_t left)
 {
     size_t each = BARE_SEGMENT - (bare->kind == BARE_COPIED ? BARE_HEAD : 0), at = 0;
     size_t len = left < each * BARE_SEGMENTS ? left : each * BARE_SEGMENTS, out = 0;
     if (bare->kind != BARE_COPIED) {
         bare_send(bare, from, len);
-        if (bare->kind == BARE_SUMMED) /* first would cost more: these bytes were in no cache */
+        if (bare->kind == BARE_SUMMED) /* after the send, when the bytes are in the cache */
             bare_add(bare, from, len);
         return len;
     }
@@ -148,7 +147,7 @@ static inline size_t bare_push(Bare *bare, const unsigned char *from, size_t lef
     return len;
 }
 
-/* Takes a super-packet to `to`; how many bytes it held. */
+/* Receives a super-packet into `to`; returns its payload in bytes. */
 static inline size_t bare_pull(Bare *bare, unsigned char *to)
 {
     int copied = bare->kind == BARE_COPIED;
@@ -165,7 +164,7 @@ static inline size_t bare_pull(Bare *bare, unsigned char *to)
     return at;
 }
 
-/* `total` bytes one way, with an answer for every BARE_ACK. */
+/* Transfers `total` bytes one way, with an acknowledgement per BARE_ACK bytes. */
 static inline void bare_stream(Bare *bare, unsigned char *buf, size_t total, int rank)
 {
     size_t at = 0, told = 0, heard[8];
@@ -183,7 +182,7 @@ static inline void bare_stream(Bare *bare, unsigned char *buf, size_t total, int
                                      : bare_poll(bare, heard, sizeof heard);
             if (!n)
                 break;
-            told = heard[n / sizeof *heard - 1]; /* several may have been joined */
+            told = heard[n / sizeof *heard - 1]; /* GRO may have merged several */
         } while (told < wanted);
     }
 }

@@ -1,15 +1,15 @@
-/* Broadcasts whose every byte is checked: random sizes, roots, datatypes and communicators, some
- * under way in turn on several, with messages between neighbours and late ranks among them.
+/* Broadcasts with every byte checked: random sizes, roots, datatypes and communicators, some in
+ * progress on several communicators, mixed with messages between neighbours and late ranks.
  *
  *   bcast [--seconds S | --count N] [--until FILE] [--max-size BYTES] [--late MS]
  *   bcast --plain [--count N] [--max-size BYTES]    all of that size, from rank 0 to all
- *   bcast --ahead [--count N] [--max-size BYTES]    the same; the last rank enters when all others
- *                                                   have told it that they are through
+ *   bcast --ahead [--count N] [--max-size BYTES]    the same; the last rank enters after all others
+ *                                                   have told it that they are done
  *   bcast --behind [--count N] [--max-size BYTES]   the same; the last rank enters a second later
+ *   bcast --ibcast [--count N] [--max-size BYTES]   several at a time, without waiting at once
  *
- *   bcast --ibcast [--count N] [--max-size BYTES]   several at a time that nobody waits for at once
- *
- * With --until it goes on until rank 0 finds such a file as well. --ahead and --behind print by how many kB each rank has grown.
+ * --until: continues until rank 0 finds this file, too. --ahead and --behind print the growth of
+ * each rank's memory in kB.
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -31,7 +31,7 @@ static void wrong(int n, int comm, int root, size_t size, size_t at)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* One element in two pieces with a gap: what derived datatypes are about. */
+/* A derived datatype: one element of two pieces with a gap. */
 static MPI_Datatype pieces(void)
 {
     MPI_Datatype type, made;
@@ -42,7 +42,7 @@ static MPI_Datatype pieces(void)
     return made;
 }
 
-/* Broadcast n of communicator c. All ranks draw the same. */
+/* Broadcast n of communicator c. All ranks draw the same parameters. */
 static void one(int n, int c, size_t max, MPI_Datatype gaps)
 {
     int size, me;
@@ -53,7 +53,7 @@ static void one(int n, int c, size_t max, MPI_Datatype gaps)
     size_t limit = (draw >> 32) % 5 ? 3000 : max, bytes = (draw >> 40) % (limit + 1);
     uint64_t key = pattern_key(root, c, (uint64_t)n, 0);
     size_t first = 0;
-    if (shape == 0) { /* the same bytes, with gaps at some ranks and without at others */
+    if (shape == 0) { /* the same data, with gaps in memory at some ranks only */
         size_t count = bytes / 6 + 1;
         unsigned char *all = malloc(count * 6), *wide = malloc(count * 11);
         if (me == root)
@@ -86,7 +86,7 @@ static void one(int n, int c, size_t max, MPI_Datatype gaps)
     free(all);
 }
 
-/* A message around the ring of all. */
+/* A message around the ring of all ranks. */
 static void ring(int n)
 {
     int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
@@ -120,8 +120,8 @@ static void plain(int count, size_t size)
 
 enum { SEVERAL = 8 };
 
-/* Broadcasts that are under way together, of several communicators, with messages around the ring and
- * a collective among them. They end in four ways, by turns. */
+/* Concurrent nonblocking broadcasts on several communicators, with messages around the ring and a
+ * collective among them. They complete in four ways, in turn. */
 static void several(int n, size_t max, MPI_Datatype gaps)
 {
     static unsigned char *all[SEVERAL], out[700], in[700];
@@ -145,7 +145,7 @@ static void several(int n, size_t max, MPI_Datatype gaps)
             pattern_fill(all[b], bytes[b], key);
         for (size_t i = bytes[b]; wide && me == roots[b] && i-- > 0;)
             all[b][2 * i] = all[b][i];
-        if (wide) { /* every second byte, by a datatype that is freed at once */
+        if (wide) { /* every second byte, with a datatype that is freed at once */
             MPI_Datatype type;
             MPI_Type_vector((int)bytes[b], 1, 2, MPI_BYTE, &type);
             MPI_Type_commit(&type);
@@ -203,7 +203,7 @@ static long grown(void)
     return usage.ru_maxrss;
 }
 
-/* The same when the last rank is away first: until all others are through (`told`), or for a second. */
+/* The same with a late last rank: until all others are done (`told`), or for a second. */
 static void away(int count, size_t size, int told)
 {
     plain(1, size);
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
             several(n, max, gaps);
         if (n % 10 == 3)
             ring(n);
-        /* All go on for as long as rank 0 says. */
+        /* Rank 0 decides whether all continue. */
         more = seconds > 0 ? MPI_Wtime() - start < seconds : done < count;
         more |= until && access(until, F_OK);
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);

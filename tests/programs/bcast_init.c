@@ -1,12 +1,11 @@
-/* Broadcasts that are made once and started again and again, with buffers that change between, among
- * persistent and other messages around the ring of all. Each rank starts them in an order of its own.
+/* Persistent broadcasts, started repeatedly with changed buffers, mixed with persistent and other
+ * messages around the ring of all ranks. Each rank starts them in an order of its own.
  *
  *   bcast_init [--count N] [--until FILE] [--max-size BYTES] [--threads N] [--gentle]
  *
- * --until: it goes on, on new communicators, until rank 0 finds such a file.
- * --threads: so many of each rank do so at once, each on communicators of its own.
- * --gentle: all ranks start them in the same order, keep datatypes, and do not call MPI_Testall: what
- * the MPIs' own do not get wrong.
+ * --until: continues on new communicators until rank 0 finds this file. --threads: threads per
+ * rank, each with communicators of its own. --gentle: all ranks start requests in the same order,
+ * keep datatypes, and avoid MPI_Testall, which the MPIs' own implementations get wrong.
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -21,13 +20,13 @@ static int rank, ranks, gentle, count = 20;
 static size_t max = 100000;
 static const char *until;
 
-/* One thread's part. */
+/* The state of one thread. */
 typedef struct Part {
     int number, first;
     MPI_Comm comms[2];
 } Part;
 
-/* Open MPI has it before the rest of MPI 4. */
+/* Open MPI has MPI_Bcast_init in an extension before its MPI 4 support. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_INIT 1
 #endif
@@ -40,7 +39,7 @@ static void wrong(int n, int b, size_t at)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Ends what is open, in one of four ways. */
+/* Completes the open requests, in one of four ways. */
 static void finish(int how, int open, MPI_Request *requests)
 {
     int over, index;
@@ -62,7 +61,7 @@ static void finish(int how, int open, MPI_Request *requests)
     }
 }
 
-/* Requests of two communicators: made, started ROUNDS times, freed; one is never started. */
+/* Requests on two communicators: created, started ROUNDS times, freed; one is never started. */
 static void several(int n, const Part *part)
 {
     const MPI_Comm *comms = part->comms;
@@ -81,7 +80,7 @@ static void several(int n, const Part *part)
         wide[b] = (draw >> 16) % 3 == 0 && rank % 2;
         all[b] = malloc(bytes[b] * 2 + 1);
         MPI_Comm comm = comms[draw % 2];
-        if (wide[b]) { /* every second byte, by a datatype that is freed at once */
+        if (wide[b]) { /* every second byte, with a datatype that is freed at once */
             MPI_Type_vector((int)bytes[b], 1, 2, MPI_BYTE, &types[b]);
             MPI_Type_commit(&types[b]);
             MPI_Bcast_init(all[b], 1, types[b], roots[b], comm, MPI_INFO_NULL, &requests[b]);
@@ -150,7 +149,7 @@ static void *play(void *given)
     return NULL;
 }
 
-/* Rank 0 decides for all. */
+/* Rank 0 decides whether all continue. */
 static int is_awaited(void)
 {
     int waits = until && access(until, F_OK);

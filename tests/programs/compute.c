@@ -1,12 +1,14 @@
-/* Communication while one side computes and never calls MPI.
+/* Communication while one side computes without calling MPI.
  *
- *   compute receiver [BYTES] [SECONDS [FILE]]   rank 1 posts a receive and computes; rank 0 times its send
- *   compute sender   [BYTES] [SECONDS [FILE]]   rank 0 isends and computes; rank 1 times the arrival
+ *   compute receiver [BYTES] [SECONDS [FILE]]   rank 1 posts a receive and computes; rank 0 times
+ *                                               its send
+ *   compute sender   [BYTES] [SECONDS [FILE]]   rank 0 isends and computes; rank 1 times the
+ *                                               arrival
  *
- * Prints `compute receiver: send_ms=...` or `compute sender: arrival_ms=...`. Both ranks must run on
- * one machine: the arrival is measured against the sender's CLOCK_MONOTONIC. With FILE the one that
- * does not compute makes it when it is through, the other computes no longer than that, and prints
- * `compute: told` if it was told so while it computed.
+ * Prints `compute receiver: send_ms=...` or `compute sender: arrival_ms=...`. Both ranks must run
+ * on one machine: the arrival is measured with the sender's CLOCK_MONOTONIC. With FILE, the rank
+ * that does not compute creates it when done; the other one stops computing then, and prints
+ * `compute: told` if that happened during its computation.
  */
 #include <mpi.h>
 #include <fcntl.h>
@@ -31,7 +33,7 @@ static int is_told(void)
     return told && !access(told, F_OK);
 }
 
-/* At most so long. */
+/* Computes for at most this time. */
 static void compute_until_told(double seconds)
 {
     for (double end = now_s() + seconds; now_s() < end && !is_told();)
@@ -69,7 +71,7 @@ static void computing_receiver(int rank, unsigned char *buf, size_t size, double
     } else {
         pattern_fill(buf, size, key);
         MPI_Barrier(MPI_COMM_WORLD);
-        /* Rank 1 needs a moment to leave the barrier; then it is surely computing. */
+        /* Rank 1 leaves the barrier within this time and computes afterwards. */
         compute(0.2);
         double t = now_s();
         MPI_Send(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
@@ -121,7 +123,7 @@ int main(int argc, char **argv)
     told = argc > 4 ? argv[4] : NULL;
     unsigned char *buf = malloc(size + 8);
     memset(buf, 0, size + 8);
-    /* Both directions have been used before, so no first contact is in the measured time. */
+    /* Both directions are used first, so that the measured time excludes first contact. */
     MPI_Sendrecv(buf, 8, MPI_BYTE, 1 - rank, 9, buf + size, 8, MPI_BYTE, 1 - rank, 9, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     if (!strcmp(argv[1], "receiver"))

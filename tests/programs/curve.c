@@ -1,24 +1,24 @@
-/* What pairs of ranks or of threads reach at any size, and what collective calls take, as CSV lines
+/* Performance of pairs of ranks or threads at any size, and of collective calls, as CSV lines
  *
  *   curve,TEST,RANKS,THREADS,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
  *
  *   curve [--flag FILE] [--samples N] [--seconds S] [--threads N] [--pin] TEST:BYTES ...
  *
- * Ranks of the first half have their partners in the second half, which in a lab is on other hosts;
- * all pairs run at once. With --threads each rank has so many, and each of these its own
- * communicator. TEST is one of
+ * Ranks of the first half have their partners in the second half, in a lab on other hosts; all
+ * pairs run at once. --threads: threads per rank, each with its own communicator. TEST is one of
  *
  *   latency    half a round trip, the mean over the sample and over the pairs (us)
- *   bandwidth  windows of 64 messages, at most 16 MiB but at least 4, then a reply (GB/s, all pairs)
+ *   bandwidth  windows of 64 messages, at most 16 MiB but at least 4, then a reply (GB/s, all
+ *              pairs)
  *   rate       the same, in messages (M/s, all pairs)
  *   exchange   both send at once (GB/s in one direction, all pairs)
  *   allreduce, bcast   one call on all ranks, the mean over ranks (us); only with one thread
- *   posted, unexpected  BYTES is a number of messages of 4 bytes, each with a tag of its own, which
- *              are sent in order and received backwards: all receives are posted before, or all
- *              messages are there before (us a message, mean over the pairs); only with one thread
+ *   posted, unexpected  BYTES is a number of messages of 4 bytes with distinct tags, sent in order
+ *              and received in reverse order: with all receives posted first, or after all messages
+ *              have arrived (us per message, mean over the pairs); only with one thread
  *
- * --flag names a file that both ranks can map (hop.h), where there are two. --pin puts each of two
- * ranks on a core of its own. */
+ * --flag names a file that both ranks of a pair can map (hop.h). --pin pins each of two ranks to a
+ * core of its own. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -40,7 +40,7 @@ typedef struct {
     MPI_Comm comm;
     unsigned char *out, *in;
     pthread_t id;
-    double value; /* of the sample that is over */
+    double value; /* of the last sample */
 } Thread;
 static Thread thread[MAX_THREADS];
 static pthread_barrier_t together;
@@ -50,11 +50,11 @@ struct Test {
     const char *name, *unit;
     /* One sample of one pair; only the first half's values count, but for collective calls. */
     double (*run)(const Test *t, Thread *me, size_t size);
-    int each; /* 0: the sum is told, else the mean: over pairs (1 and 3) or ranks; 2, 3: one thread */
+    int each; /* 0: prints the sum, else the mean over pairs (1, 3) or ranks (2); 2, 3: one thread */
 };
 
-/* The first rank of a pair decides when to stop and says so in the first byte of a message, so that
- * no control message is part of a sample. */
+/* The first rank of a pair decides when to stop and sends that in the first byte of a message, so
+ * that no control message is part of a sample. */
 static double latency(const Test *t, Thread *me, size_t size)
 {
     (void)t;
@@ -82,7 +82,7 @@ static int window_of(size_t size)
     return fit < WINDOW_MIN ? WINDOW_MIN : fit < WINDOW ? (int)fit : WINDOW;
 }
 
-/* Messages per second. */
+/* Messages per second of windows. */
 static double windows(Thread *me, size_t size)
 {
     MPI_Request reqs[WINDOW];
@@ -135,8 +135,8 @@ static double exchange(const Test *t, Thread *me, size_t size)
     return (double)n * (double)size * 1e-9 / (now_s() - start);
 }
 
-/* Rank 0 receives `count` messages whose tags go backwards. Its partner's last message, of another
- * tag, says that all are there; they were sent on one communicator, so they came before. */
+/* Rank 0 receives `count` messages in reverse order of tags. Its partner's last message, with
+ * another tag on the same communicator, shows that all have arrived. */
 static double matching(const Test *t, Thread *me, size_t count)
 {
     int posted = t->name[0] == 'p', n = (int)count, end = n, word = 0;
@@ -180,8 +180,8 @@ static void call(const Test *t, Thread *me, size_t size)
         MPI_Allreduce(me->out, me->in, (int)size, MPI_BYTE, MPI_BOR, me->comm);
 }
 
-/* Calls with a barrier after each, so that a broadcast's root does not run ahead; the time of the
- * calls alone. How many follows from how long some take. */
+/* Calls with a barrier after each, so that a broadcast's root does not run ahead; returns the time
+ * of the calls alone. A few calls determine their number. */
 static double collective(const Test *t, Thread *me, size_t size)
 {
     double start = now_s(), in_calls = 0;
@@ -207,7 +207,7 @@ static const Test TESTS[] = {
     {"posted", "us", matching, 3},      {"unexpected", "us", matching, 3},
 };
 
-static const Test *now_test; /* what the threads do next; none: they end */
+static const Test *now_test; /* the threads' next test; NULL: they end */
 static size_t now_size;
 
 static void *helper(void *arg)
@@ -222,7 +222,7 @@ static void *helper(void *arg)
     }
 }
 
-/* One value of all pairs, on rank 0. */
+/* Combines the pairs' values on rank 0. */
 static double all_pairs(const Test *t, size_t size)
 {
     double sum = 0, all = 0;
@@ -252,7 +252,7 @@ static void sample(const Test *t, size_t size)
     }
 }
 
-/* What TEST:BYTES says; NULL: nothing known. */
+/* Parses TEST:BYTES; NULL for an unknown test. */
 static const Test *parse_test(const char *word, size_t *size)
 {
     const char *colon = strchr(word, ':');
@@ -270,7 +270,7 @@ static const Test *parse_test(const char *word, size_t *size)
     return NULL;
 }
 
-/* Where the tests begin; -1: an option that is not known or lacks its value. */
+/* Parses options; returns the index of the first test, or -1 on an error. */
 static int parse(int argc, char **argv)
 {
     int i = 1;
@@ -331,7 +331,7 @@ static void close_threads(void)
     }
 }
 
-/* Only this thread: the library's own threads were started before. */
+/* Pins only this thread: the library's own threads already run. */
 static void pin_rank(void)
 {
     cpu_set_t set;
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
     open_threads(largest);
     double wished = seconds;
     seconds = 0.02;
-    all_pairs(&TESTS[0], 8); /* connections are made on first use */
+    all_pairs(&TESTS[0], 8); /* connections are established on first use */
     seconds = wished;
     for (int s = 0; s < samples; s++)
         for (int i = at; i < argc; i++) {

@@ -1,12 +1,13 @@
-/* What a program sees when a peer is killed: rank 1 dies by SIGKILL, rank 0 has a receive from it
- * posted and errors set to be returned.
+/* Behaviour when a peer is killed: rank 1 dies by SIGKILL while rank 0 has a receive from it posted
+ * and MPI_ERRORS_RETURN set.
  *
  *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
- *   deadpeer bcast RANK          that rank dies amid broadcasts from rank 0; all others print
- *   deadpeer bcast_init RANK     the same of one that is started again and again
- *   deadpeer allreduce RANK      the same amid calls whose result all get; allgather, barrier
+ *   deadpeer bcast RANK          that rank dies during broadcasts from rank 0; all others print
+ *   deadpeer bcast_init RANK     the same with persistent broadcasts
+ *   deadpeer allreduce RANK      the same with calls whose results all get; also allgather, barrier
  *
- * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
+ * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits with 0 if an MPI call returned an
+ * error.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -16,7 +17,7 @@
 
 #include "pattern.h"
 
-/* Open MPI has it before the rest of MPI 4. */
+/* Open MPI has MPI_Bcast_init in an extension before its MPI 4 support. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_INIT 1
 #endif
@@ -27,7 +28,8 @@ static void die(int signal)
     raise(SIGKILL);
 }
 
-/* Broadcasts from rank 0, or other calls after the first, until a call fails; rank `dying` is killed wherever it is then. */
+/* Broadcasts from rank 0, or after the first one other calls, until a call fails; rank `dying` is
+ * killed at an arbitrary moment. */
 static void broadcasts(int rank, int dying, const char *kind)
 {
     static char text[MPI_MAX_ERROR_STRING], buf[300000];
@@ -80,7 +82,7 @@ int main(int argc, char **argv)
     int sending = argc > 1 && !strcmp(argv[1], "send");
     int from = argc > 1 && !strcmp(argv[1], "any") ? MPI_ANY_SOURCE : 1;
     MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Barrier(MPI_COMM_WORLD); /* with this one each has heard that the first was heard */
+    MPI_Barrier(MPI_COMM_WORLD); /* then each rank knows that all left the first */
     if (rank == 1)
         raise(SIGKILL);
     double t = now_s();
@@ -96,5 +98,5 @@ int main(int argc, char **argv)
         printf("deadpeer: %s after %.2f s: %s\n", err ? "error" : "nothing", now_s() - t, text);
         fflush(stdout);
     }
-    _exit(err == MPI_SUCCESS && rank == 0); /* MPI_Finalize would wait for the dead */
+    _exit(err == MPI_SUCCESS && rank == 0); /* MPI_Finalize would wait for the dead rank */
 }

@@ -1,7 +1,7 @@
-/* The other doors to a broadcast beside MPI_Bcast, and what it has to keep clear of: MPI_Ibcast and
- * MPI_Bcast_init under way among broadcasts and sums of the same communicator, MPI_Bcast_c, intercommunicators,
- * communicators that are made and freed, no bytes at all, and several threads at once. Every byte is
- * checked. Prints `doors ok`.
+/* Variants of MPI_Bcast, and calls that must not interfere with it: MPI_Ibcast and MPI_Bcast_init
+ * in progress during broadcasts and sums on the same communicator, MPI_Bcast_c, intercommunicators,
+ * created and freed communicators, empty broadcasts, and several threads. Every byte is checked.
+ * Prints `doors ok`.
  *
  *   doors [ROUNDS]
  */
@@ -37,7 +37,7 @@ static void check(const char *what, unsigned char *at, size_t size, int root, ui
         wrong(what, (int)n);
 }
 
-/* Broadcasts of all forms on one communicator, the later begun before the earlier have ended. */
+/* Broadcasts by all calls on one communicator, begun before earlier ones have ended. */
 static void forms(MPI_Comm comm, uint64_t n)
 {
     int me, size, root;
@@ -70,7 +70,7 @@ static void forms(MPI_Comm comm, uint64_t n)
     check("MPI_Ibcast", a, SIZE, root, n);
     check("MPI_Bcast_init", b, SIZE, root, n + 1);
 #if MPI_VERSION >= 4
-    /* Some ranks by one, some by the other. */
+    /* Some ranks use one call, some the other. */
     fill(a, SIZE, root, me, n + 3);
     if (me % 2)
         MPI_Bcast_c(a, SIZE, MPI_BYTE, root, comm);
@@ -82,7 +82,7 @@ static void forms(MPI_Comm comm, uint64_t n)
     free(a), free(b), free(c);
 }
 
-/* From the last rank of the first group to all of the second one. */
+/* A broadcast from the last rank of the first group to the second group. */
 static void between(int n)
 {
     unsigned char bytes[3000];

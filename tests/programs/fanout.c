@@ -1,24 +1,25 @@
-/* What broadcasts from rank 0 to all take, as CSV lines
+/* Performance of broadcasts from rank 0 to all, as CSV lines
  *
  *   fanout,TEST,RANKS,BYTES,VALUE,UNIT
  *
- *   fanout [--seconds S] [--tests latency,stream,packets] [--skew MS,MS] [--bare INTERFACE] BYTES ...
+ *   fanout [--seconds S] [--tests latency,stream,packets] [--skew MS,MS] [--bare INTERFACE]
+ *          BYTES ...
  *
- * All ranks are on one machine, whose monotonic clock they share, so that times of one are compared
- * with those of others. TEST is one of
+ * All ranks share one machine and its monotonic clock, so that times of different ranks are
+ * comparable. TEST is one of
  *
- *   latency    from the root's call until the last rank has it, when all others have waited for about 1 ms:
- *              the median (us)
+ *   latency    from the root's call until the last rank has the data, when all others have waited
+ *              for about 1 ms: the median (us)
  *   stream     back-to-back broadcasts, until the last rank has the last one (GB/s)
- *   skewMS     the time inside MPI_Bcast when each receiver sleeps for up to so many ms before it calls:
+ *   skewMS     the time inside MPI_Bcast if each receiver sleeps for up to MS ms before its call:
  *              the mean over all calls of all ranks (us)
- *   packets    packets that leave the root's networks (rail*) for one broadcast, from the kernel's counts, until all
- *              have it. The root calls write(-1, "fanout begin BYTES COUNT") and "fanout end" around them, so that a
- *              trace of its system calls can be cut
+ *   packets    packets sent on the root's rails (rail*) per broadcast, from the kernel's counters.
+ *              The root calls write(-1, "fanout begin BYTES COUNT") and "fanout end" around them,
+ *              as marks for a trace of its system calls
  *
- * --bare does the same by datagrams to a group without any protocol, of which every receiver reads
- * every byte: what the kernel allows. Nothing is repeated; a barrier of the MPI's after every few MiB
- * keeps the receive buffers from running over, and bytes that were lost all the same do not count. */
+ * --bare does the same with multicast datagrams without any protocol, of which every receiver reads
+ * every byte: the kernel's limit. Nothing is retransmitted; a barrier of the MPI every few MiB
+ * keeps receive buffers from overflowing, and lost bytes do not count. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <getopt.h>
@@ -44,7 +45,7 @@ static double clock_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A socket that sends to the group, or is a member of it. */
+/* A socket that sends to the group, or receives as a member. */
 static void join(void)
 {
     struct sockaddr_in ours = bare_address(interface), group = {0};
@@ -72,12 +73,12 @@ static void join(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* A broadcast without a protocol. A tenth of a second without a datagram is a loss. */
+/* A broadcast without a protocol. A tenth of a second without a datagram counts as a loss. */
 static void bare_bcast(size_t size)
 {
     for (size_t at = 0; at < size && rank == 0;)
         at += bare_push(&bare, memory + at, size - at);
-    static size_t ahead; /* short datagrams are joined with those of the next broadcast */
+    static size_t ahead; /* bytes of the next broadcast: GRO merges short datagrams */
     double since = clock_s();
     size_t at = rank > 0 ? ahead : size;
     for (size_t looks = 1; at < size; looks++) {
@@ -117,7 +118,7 @@ static int agree(int value)
     return value;
 }
 
-/* After so many rounds it is agreed whether there are more: soon at first, as one may take seconds. */
+/* Rounds after which ranks agree whether to continue: few at first, as one may take seconds. */
 static int asks(int rounds)
 {
     return rounds % 16 == 0 || (rounds & (rounds - 1)) == 0;
@@ -193,7 +194,7 @@ static double stream(size_t size)
     }
 }
 
-/* Packets that left by the networks of this host. */
+/* Packets sent on this host's rails. */
 static unsigned long long packets_out(void)
 {
     unsigned long long sum = 0, packets;
@@ -207,7 +208,7 @@ static unsigned long long packets_out(void)
     return sum;
 }
 
-/* For whoever traces this process. */
+/* A mark for a trace of this process's system calls. */
 static void mark(const char *what, size_t size, int count)
 {
     char text[64];

@@ -1,6 +1,6 @@
-! Broadcasts and sums of a Fortran program, of which every number is checked. DOOR says by which of the MPI's
-! Fortran doors: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 0: by the numbers that MPICH's
-! mpif.h gives, where there is no header (Intel's run-time package). Prints `fortran ok`.
+! Broadcasts and sums of a Fortran program, with every number checked. DOOR selects the MPI's
+! Fortran API: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 0: the constants of MPICH's mpif.h,
+! for a package without headers (Intel's run-time package). Prints `fortran ok`.
 program fortran
 #if DOOR == 3
     use mpi_f08

@@ -1,6 +1,6 @@
-/* Open MPI's Fortran functions, where they are not: the Python package of Open MPI 5 has no Fortran
- * library. The names are those of its libmpi_mpifh, and each function does what its own does: it
- * calls the profiling interface, past whoever stands before the C functions. */
+/* Open MPI's Fortran functions, for the Python package of Open MPI 5, which has no Fortran library.
+ * The names are those of its libmpi_mpifh, and each function calls the profiling interface as the
+ * original does, bypassing interposed C functions. */
 #include <mpi.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
-! Messages of a Fortran program that were matched by a probe, received into data in pieces. DOOR says by
-! which of the MPI's Fortran doors: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08. Prints `matched ok`.
+! Messages of a Fortran program matched by a probe and received into noncontiguous data. DOOR
+! selects the MPI's Fortran API: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08. Prints `matched
+! ok`.
 program fortran_matched
 #if DOOR == 3
     use mpi_f08

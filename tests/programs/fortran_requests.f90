@@ -1,7 +1,7 @@
-! Broadcasts of a Fortran program that are waited for later, of which every number is checked. DOOR
-! says by which of the MPI's Fortran doors: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 5: by
-! Open MPI's numbers, through fortran_doors.c, which has those that are started again as well: with the
-! argument `again` it does these instead. Prints `requests ok`.
+! Nonblocking broadcasts of a Fortran program, with every number checked. DOOR selects the MPI's
+! Fortran API: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 5: Open MPI's constants and
+! fortran_doors.c, which also has persistent broadcasts, used with the argument `again`. Prints
+! `requests ok`.
 program fortran_requests
 #if DOOR == 3
     use mpi_f08
@@ -33,7 +33,7 @@ program fortran_requests
     call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
     call MPI_Comm_dup(MPI_COMM_WORLD, comm, error)
-    ! All agree by one that waits how the others go.
+    ! In a blocking broadcast first, all ranks agree how later ones are sent.
     count = 10
     call fill(0, 1)
     call MPI_Bcast(numbers, count, MPI_INTEGER, root(1), comm, error)

@@ -1,6 +1,6 @@
-/* How far apart are the cores of the two ranks right now? A flag goes back and forth through a
- * shared file mapping. On virtual machines the answer changes within seconds and everything between
- * the two processes follows it, so a sample is good only with the same answer before and after. */
+/* Measures the current distance of the two ranks' cores: a flag bounces through a shared file
+ * mapping. On virtual machines the distance changes within seconds, and with it all communication
+ * between the processes, so that a sample is valid only with the same distance before and after. */
 #ifndef MARLINE_HOP_H
 #define MARLINE_HOP_H
 
@@ -20,7 +20,7 @@ typedef struct {
     uint64_t next;
 } Hop;
 
-/* Both ranks map the same file; without one `mine` stays NULL and hops are unknown (-1). */
+/* Both ranks map the same file; without a file `mine` stays NULL and hops are unknown (-1). */
 static inline int hop_open(Hop *hop, const char *path, int rank)
 {
     hop->next = 0;
@@ -46,7 +46,7 @@ static inline int hop_cmp(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One-way nanoseconds, the median of short batches; called by both ranks, known to rank 0. */
+/* One-way nanoseconds, the median of short batches; both ranks call, rank 0 gets the result. */
 static inline double hop_measure(Hop *hop, int rank)
 {
     double batch[HOP_BATCHES];
@@ -75,8 +75,8 @@ static inline double hop_measure(Hop *hop, int rank)
     return batch[HOP_BATCHES / 2];
 }
 
-/* The bounds separate SMT siblings (25 ns), one L3 (50-60 ns) and different chiplets (215-250 ns) on
- * the machine they were measured on; the raw hop is printed beside the class. */
+/* The bounds separate SMT siblings, cores with a common L3, and different chiplets on the
+ * development machine; the raw hop is printed beside the class. */
 static inline const char *hop_class(double before, double after)
 {
     if (before < 0)

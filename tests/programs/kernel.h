@@ -1,15 +1,15 @@
-/* What the kernels share: size and iterations from the command line, a core for each rank on demand,
- * a run that is timed on all ranks and a line at the end,
+/* Common code of the kernels: size and iterations from the command line, a core per rank on
+ * request, a run that is timed on all ranks, and a final line
  *
  *   kernel NAME verified yes|no SECONDS s CHECKED
  *
- * SECONDS is the slowest rank's time of the timed part, CHECKED says what was compared. The exit
- * status is 0 only if the result is right. With --slices MS there is before it a line
+ * SECONDS is the slowest rank's time of the timed part, CHECKED names the comparison. The exit
+ * status is 0 only if the result is right. With --slices MS, lines
  *
  *   slice NUMBER ITERATIONS SECONDS
  *
- * for each slice of so many ms of CLOCK_MONOTONIC: how many iterations rank 0 began and ended in it,
- * and how long they took on average. */
+ * come first, one per slice of MS ms of CLOCK_MONOTONIC: the number of iterations that rank 0 began
+ * and ended in it, and their mean duration. */
 #ifndef MARLINE_KERNEL_H
 #define MARLINE_KERNEL_H
 
@@ -26,7 +26,7 @@ static const char *kernel_name;
 static int rank, ranks;
 static double kernel_start;
 
-/* Of a slice's begin so much is left out: the library's own thread sees to it every 10 ms. */
+/* Excluded time at the beginning of a slice: the library's thread acts every 10 ms. */
 static const double SLICE_LEAD_S = 0.03;
 enum { SLICES_MAX = 4096 };
 static double slice_s, step_start;
@@ -54,7 +54,7 @@ static inline void *need(size_t count, size_t size)
     return p;
 }
 
-/* Only this thread: the library's own threads were started before. */
+/* Pins only this thread: the library's own threads already run. */
 static void pin_to_core(void)
 {
     cpu_set_t set;
@@ -63,7 +63,8 @@ static void pin_to_core(void)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* `[--pin] [--slices MS] [--size N] [--iterations N]`: positive numbers; what is not given stays. */
+/* Parses `[--pin] [--slices MS] [--size N] [--iterations N]`, positive numbers; missing options
+ * keep defaults. */
 static void kernel_init(int *argc, char ***argv, const char *name, long *size, long *iterations)
 {
     kernel_name = name;
@@ -120,7 +121,7 @@ static inline void kernel_step(void)
     slices[slice_count - 1].seconds += now - begun;
 }
 
-/* Seconds since kernel_begin on the slowest rank; known to rank 0. */
+/* Seconds since kernel_begin on the slowest rank; valid on rank 0. */
 static inline double kernel_end(void)
 {
     kernel_step();
@@ -132,7 +133,7 @@ static inline double kernel_end(void)
     return most;
 }
 
-/* Prints the line and ends; `good` is asked of every rank. */
+/* Prints the result line and finalises; `good` is combined over all ranks. */
 static inline int kernel_finish(int good, double seconds, const char *checked, ...)
 {
     int all = 0;

@@ -1,17 +1,17 @@
-/* Conjugate gradients on a sparse matrix, as the class of NAS CG: a gather of the whole vector for
- * each product, and two sums over all ranks.
+/* Conjugate gradients on a sparse matrix, like NAS CG: a gather of the whole vector for each
+ * product, and two sums over all ranks.
  *
  *   kernel_cg [--size ROWS] [--iterations SOLVES]
  *
- * The matrix is symmetric, positive definite and has its entries at scattered distances from the
- * diagonal. Verified: the solution is the vector that the right-hand side was made of.
+ * The matrix is symmetric and positive definite, with entries at scattered distances from the
+ * diagonal. Verified: the solution is the vector from which the right-hand side was made.
  */
 #include "kernel.h"
 
 #include <math.h>
 
 enum { BANDS = 8, STEPS_MAX = 200 };
-/* Relative to the right-hand side; 1e-9 in the solution is then well within reach. */
+/* Tolerance relative to the right-hand side; the solution is then accurate to 1e-9. */
 static const double TOLERANCE = 1e-13;
 
 static long n, mine, first;
@@ -58,7 +58,7 @@ static double wanted(long row, long solve)
     return (double)(mix64((uint64_t)(row + 1) * 31 + (uint64_t)solve) >> 11) * 0x1p-53 + 0.5;
 }
 
-/* Solves A x = r, r being overwritten; the number of steps. */
+/* Solves A x = r, overwriting r; returns the number of steps. */
 static int solve(double *x, double *r, double *p, double *q, double *all)
 {
     memset(x, 0, sizeof *x * (size_t)mine);

@@ -1,9 +1,9 @@
-/* Fourier transform of a cube, as the class of NAS FT: slabs, transforms of two dimensions at home,
- * a transpose (alltoall), the third dimension; and back.
+/* Fourier transform of a cube, like NAS FT: slabs, local transforms of two dimensions, a transpose
+ * (alltoall), the third dimension; and the inverse.
  *
  *   kernel_ft [--size N] [--iterations N]    N a power of two, at least the number of ranks
  *
- * Verified: the transform of two plane waves is two single points, and the inverse gives the waves.
+ * Verified: the transform of two plane waves is two points, and the inverse gives the waves.
  */
 #include "kernel.h"
 
@@ -129,7 +129,7 @@ static double spectrum_error(const C *data, const Wave *w)
                     if (x == w[i].x && rank * slab + y == w[i].y && z == w[i].z)
                         want += w[i].size;
                 double off = cabs(data[(y * n + z) * n + x] / points - want);
-                worst = off < worst ? worst : off; /* a NaN is kept */
+                worst = off < worst ? worst : off; /* keeps a NaN */
             }
     return worst;
 }

@@ -1,16 +1,17 @@
-/* Multigrid for Poisson's equation on a periodic cube, as the class of NAS MG: planes of every level
- * go to the neighbours before each sweep, from large on the finest grid to a few bytes on the coarsest.
+/* Multigrid for Poisson's equation on a periodic cube, like NAS MG: planes of every level go to the
+ * neighbours before each sweep, from long messages on the finest grid to a few bytes on the
+ * coarsest.
  *
  *   kernel_mg [--size N] [--iterations CYCLES]    N a power of two, at least twice the ranks
  *
- * Verified: the solution is the grid that the right-hand side was made of.
+ * Verified: the solution is the grid from which the right-hand side was made.
  */
 #include "kernel.h"
 
 #include <math.h>
 
 enum { LEVELS_MAX = 16, SWEEPS = 2, SWEEPS_COARSEST = 60 };
-static const double DAMP = 6.0 / 7; /* the best for damped Jacobi in three dimensions */
+static const double DAMP = 6.0 / 7; /* optimal for damped Jacobi in three dimensions */
 
 typedef struct {
     long n, planes;     /* points per side; planes of this rank */
@@ -126,7 +127,7 @@ static void cycle(int level)
     smooth(g, SWEEPS);
 }
 
-/* A sum of waves without a mean: the equation says nothing about the mean. */
+/* A sum of waves with mean zero: the equation does not determine the mean. */
 static double wanted(long n, long z, long y, long x)
 {
     double a = 2 * M_PI / (double)n;
@@ -155,7 +156,7 @@ static void make_problem(const Grid *g)
     memset(g->u, 0, sizeof(double) * (size_t)((g->planes + 2) * g->n * g->n));
 }
 
-/* Largest error on this rank, the mean taken off. */
+/* Largest error on this rank, relative to the mean. */
 static double error(const Grid *g)
 {
     double part = 0, sum = 0, worst = 0;
@@ -168,7 +169,7 @@ static double error(const Grid *g)
         for (long i = 0; i < g->n * g->n; i++) {
             double want = wanted(g->n, rank * g->planes + z, i / g->n, i % g->n);
             double off = fabs(plane(g, g->u, z)[i] - sum - want);
-            worst = off < worst ? worst : off; /* a NaN is kept */
+            worst = off < worst ? worst : off; /* keeps a NaN */
         }
     return worst;
 }
@@ -188,7 +189,7 @@ int main(int argc, char **argv)
         cycle(0);
     }
     double seconds = kernel_end(), worst = error(&grids[0]);
-    /* A cycle gains a factor of 3 at the least; below 1e-8 nothing is asked. */
+    /* A cycle reduces the error by a factor of 3 at least, down to 1e-8. */
     double bound = pow(1.0 / 3, (double)cycles) > 1e-8 ? pow(1.0 / 3, (double)cycles) * 2 : 1e-8;
     return kernel_finish(worst < bound, seconds, "error at most %.1e on rank 0, %d levels", worst,
                          levels);

@@ -1,10 +1,10 @@
-/* Integer sort, as the class of NAS IS: every rank counts its keys in buckets, the counts are added
- * up, buckets are dealt to ranks so that all have about as many keys, and the keys move (alltoallv).
+/* Integer sort, like NAS IS: every rank counts its keys in buckets, the counts are summed, buckets
+ * are assigned to ranks such that all have about as many keys, and the keys move (alltoallv).
  *
  *   kernel_sort [--size KEYS_PER_RANK] [--iterations N]
  *
- * Verified: order within and between ranks, and that the keys are those that were made (their number
- * and the sums of two functions of them).
+ * Verified: the order within and between ranks, and that the keys are the original ones (by their
+ * number and the sums of two functions of them).
  */
 #include "kernel.h"
 
@@ -34,7 +34,7 @@ static void make_keys(uint32_t *keys, long n, long iteration)
     }
 }
 
-/* owner[b]: the rank that gets bucket b. */
+/* owner[b]: the rank of bucket b. */
 static void deal(const uint64_t *total, int *owner)
 {
     uint64_t all = 0, seen = 0;
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
         offsets(counts_in, starts_in);
         got = starts_in[ranks - 1] + counts_in[ranks - 1];
         if ((size_t)got > room)
-            MPI_Abort(MPI_COMM_WORLD, 2); /* cannot be with this distribution of keys */
+            MPI_Abort(MPI_COMM_WORLD, 2); /* impossible with this distribution of keys */
         for (long i = 0; i < n; i++)
             out[starts[owner[keys[i] >> (KEY_BITS - 10)]]++] = keys[i];
         offsets(counts, starts);

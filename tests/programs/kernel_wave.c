@@ -1,10 +1,11 @@
-/* A wavefront, as the class of NAS LU and BT: plane by plane, each rank waits for the edges of its
- * upper and left neighbour, computes, and passes its own edges on with sends that wait until they are
- * received (paper 2's worst case). One sweep forwards, one backwards, per iteration.
+/* A wavefront, like NAS LU and BT: plane by plane, each rank waits for the edges of its upper and
+ * left neighbours, computes, and passes on its own edges with synchronous sends (paper 2's worst
+ * case). Each iteration has a forward and a backward sweep.
  *
  *   kernel_wave [--size POINTS_PER_SIDE_AND_RANK] [--iterations N]
  *
- * Whole numbers modulo 2^64, so every wrong byte shows. Verified: rank 0 computes all again, alone.
+ * Integers modulo 2^64, so that every wrong byte shows. Verified: rank 0 recomputes everything
+ * alone.
  */
 #include "kernel.h"
 
@@ -19,7 +20,8 @@ static uint64_t source(long row, long column, long plane, long sweep)
                  (uint64_t)sweep);
 }
 
-/* One plane: a point follows from the one above, the one to the left and itself one plane before. */
+/* One plane: a point depends on its upper and left neighbours, and on itself in the plane before.
+ */
 static void compute(Part *p, long row0, long column0, long k, long sweep)
 {
     long w = p->columns + 1;
@@ -40,7 +42,7 @@ static void take(uint64_t *edge, long count, int from)
     MPI_Recv(edge, (int)count, MPI_UINT64_T, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* The rank at a place of the grid of ranks; a backward sweep numbers it from the other corner. */
+/* The rank at a place of the grid; backward sweeps number the grid from the opposite corner. */
 static int place(long row, long column, long across, long down, int back)
 {
     return (int)(back ? (down - 1 - row) * across + (across - 1 - column) : row * across + column);
@@ -72,7 +74,7 @@ static void sweep(Part *p, long across, long down, int back, long number)
     free(edge);
 }
 
-/* The sum of all points, each mixed with its place in the sweep's own numbering. */
+/* The sum of all points, each mixed with its place in the sweep's numbering. */
 static uint64_t digest(const Part *p, long row0, long column0)
 {
     uint64_t sum = 0;
@@ -83,13 +85,13 @@ static uint64_t digest(const Part *p, long row0, long column0)
     return sum;
 }
 
-/* What one process without neighbours gets. A backward sweep sees each part as a whole from the
- * other corner, so the parts are computed one by one with the edges kept. */
+/* The result of one process without neighbours. A backward sweep numbers each part from the
+ * opposite corner, so that the parts are computed one by one, keeping the edges. */
 static uint64_t alone(long size, long planes, long across, long down, long sweeps)
 {
     long rows = size * down, columns = size * across, w = columns + 1;
     uint64_t *v = need((size_t)((rows + 1) * w), 8);
-    /* Parts change places between sweeps, not turning round inside. */
+    /* Parts swap places between sweeps, without being turned themselves. */
     uint64_t *other = need((size_t)((rows + 1) * w), 8);
     for (long s = 0; s < sweeps; s++) {
         Part all = {rows, columns, planes, v};
@@ -133,7 +135,7 @@ int main(int argc, char **argv)
     }
     double seconds = kernel_end();
 
-    /* After a backward sweep parts are numbered from the other corner. */
+    /* After a backward sweep parts are numbered from the opposite corner. */
     long row = down - 1 - rank / across, column = across - 1 - rank % across;
     uint64_t mine = digest(&p, row * size, column * size), sum = 0;
     MPI_Allreduce(&mine, &sum, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);

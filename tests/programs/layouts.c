@@ -1,10 +1,10 @@
-/* Messages between two ranks whose data is in one piece or in many, on either side: MPIs choose their
- * protocol by that, and by the length. Received before and after they are sent, probed, and into
- * buffers that are larger than the message; every byte is checked, the gaps between pieces too.
+/* Messages between two ranks with contiguous or scattered data on either side: MPIs choose their
+ * protocol by that and by the length. Receives are posted before or after the send, with or without
+ * a probe, and into buffers larger than the message; every byte is checked, including gaps.
  *
  *   layouts [--named] [BYTES...]
  *
- * --named: no receive or probe is from MPI_ANY_SOURCE.
+ * --named: no receive or probe uses MPI_ANY_SOURCE.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ enum { BLOCK = 8, GAP = 0xee, SPARE = 64 };
 
 static int rank, anyone = MPI_ANY_SOURCE;
 
-/* Bytes in memory of a message of `bytes`: in pieces of 8 bytes with as much between them, or not. */
+/* Extent in memory of a message of `bytes`: contiguous, or in pieces of 8 bytes with gaps of 8. */
 static size_t extent(long bytes, int pieces)
 {
     return (size_t)bytes * (pieces ? 2 : 1);

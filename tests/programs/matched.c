@@ -1,13 +1,13 @@
-/* Messages that were matched by a probe (MPI_Mprobe), received into data in pieces.
+/* Messages matched by MPI_Mprobe and received into noncontiguous data.
  *
  *   matched
  *
- * Rank 0 sends vectors of some lengths, short ones and such that are not sent eagerly, and one int less
- * than there is room for; rank 1 takes each by MPI_Mrecv and by MPI_Imrecv, whose request ends in several
- * ways, and looks at every byte, also of the gaps, and at the status. Prints `matched ok`.
+ * Rank 0 sends vectors of several lengths, eager and rendezvous, and one int less than the receive
+ * has room for; rank 1 receives each by MPI_Mrecv and by MPI_Imrecv, whose request ends in several
+ * ways, and checks every byte, including gaps, and the status. Prints `matched ok`.
  *
- * Open MPI's messages need memory of the library that is preloaded: where there is none for them as they
- * come, or for what a short one lacks, the receive ends with an error.
+ * With Open MPI the preloaded library allocates memory for such messages: if there is none, for a
+ * message or for the missing part of a short one, the receive ends with an error.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 enum { GAP = -1 };
 enum way { MRECV, WAIT, TEST, WAITALL, LOOK, FREE, WAYS };
 
-/* The wrong ones of `count` pairs, each an int of ours and one that nobody may write. */
+/* The number of errors in `count` pairs of a received int and a gap that must stay unchanged. */
 static long wrong(const int *ints, int count, int sent)
 {
     long n = 0;
@@ -27,7 +27,7 @@ static long wrong(const int *ints, int count, int sent)
     return n;
 }
 
-/* A message of as many ints. */
+/* Returns whether a status is wrong for a message of `sent` ints. */
 static int is_wrong(MPI_Status *status, int tag, MPI_Datatype of, int room, int sent)
 {
     int whole, ints;
@@ -37,7 +37,7 @@ static int is_wrong(MPI_Status *status, int tag, MPI_Datatype of, int room, int 
            || whole != (sent == room ? 1 : sent ? MPI_UNDEFINED : 0);
 }
 
-/* Receives it: what is wrong with that. */
+/* Receives a matched message; returns the number of errors. */
 static int receive(enum way way, int *ints, MPI_Datatype vector, int tag, int room, int sent)
 {
     MPI_Message message;
@@ -65,7 +65,7 @@ static int receive(enum way way, int *ints, MPI_Datatype vector, int tag, int ro
     return bad + (*request != MPI_REQUEST_NULL) + is_wrong(status, tag, vector, room, sent);
 }
 
-/* Two ints come where there is room for one: an error, of the call or of the wait. */
+/* Two ints for a buffer of one: an error, of the call or of the wait. */
 static int too_long(int rank)
 {
     int ints[] = {5, 6}, bad = 0;
@@ -94,7 +94,7 @@ static int too_long(int rank)
     return bad;
 }
 
-/* Types without a gap whose parts are in another order, one of the MPI's own with a gap, and nobody. */
+/* Types without a gap but with reordered parts, a predefined type with a gap, and MPI_PROC_NULL. */
 static int others(int rank)
 {
     const int lengths[] = {1, 1}, places[] = {1, 0};
@@ -127,7 +127,7 @@ static int others(int rank)
 }
 
 #ifdef OPEN_MPI
-/* The process may have `more` bytes beside what it has; all it wants if that is 0. */
+/* Limits the process to `more` further bytes of memory; 0: no limit. */
 static void leave_memory(size_t more)
 {
     struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
@@ -142,8 +142,8 @@ static void leave_memory(size_t more)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Receives a message of one int into a place of 128 MiB, with memory for none of it, and for it once: an
- * error. In the first case the message is still there. */
+/* Receives a message of one int into 128 MiB, without memory for the library, and with memory for
+ * one copy: an error. In the first case the message can still be received. */
 static int no_memory(int rank)
 {
     enum { INTS = 1 << 25, BYTES = 4 * INTS };

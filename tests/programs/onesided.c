@@ -4,10 +4,11 @@
  *
  *   onesided [--samples N] [--seconds S] [--bytes SMALL,LONG]
  *
- * put, get, accumulate (a sum of 64 bit integers) and fetch-and-op: one at a time with a flush, the
- * mean time of one over a sample, in us. put and get of long pieces, four with one flush, and long
- * accumulates one by one (MPICH crashes with several, its issue 7884), in GB/s. Rank 1 waits in MPI_Barrier meanwhile, so that a transport that needs its calls has them.
- * What is fetched, and what lies in rank 1's memory at the end, is checked. */
+ * put, get, accumulate (a sum of 64-bit integers) and fetch-and-op: one at a time with a flush, the
+ * mean time of one over a sample, in us. put and get of long pieces, four per flush, and long
+ * accumulates one by one (MPICH crashes with several, its issue 7884), in GB/s. Rank 1 waits in
+ * MPI_Barrier meanwhile, for transports that need the target's calls. Fetched values and the final
+ * contents of rank 1's memory are checked. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,7 +31,8 @@ static void fail(const char *what, int64_t got, int64_t wanted)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* A window for one kind of operation, with what lets an MPI leave atomics to its network. */
+/* A window for one kind of operation, with the info keys that let an MPI use the network's atomics.
+ */
 static void open_window(size_t size)
 {
     MPI_Info info;
@@ -45,7 +47,7 @@ static void open_window(size_t size)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Operations to a flush. */
+/* Operations per flush. */
 static int parts(int test)
 {
     return test == 4 || test == 5 ? AT_ONCE : 1;
@@ -71,7 +73,7 @@ static void operate(int test, int count, int at, int64_t *fetched)
     }
 }
 
-/* Operations until the time is over; how many rounds of them there were, and how long they took. */
+/* Repeats operations until the time is over; returns the number of rounds and their duration. */
 static long rounds(int test, int count, long done, double *took)
 {
     int64_t *fetched = malloc((size_t)AT_ONCE * count * sizeof *fetched);
@@ -100,7 +102,7 @@ static void measure(int test)
     open_window(size);
     for (int i = 0; i < count; i++)
         mine[i] = 1;
-    for (int sample = -1; sample < samples; sample++) { /* the first one warms up */
+    for (int sample = -1; sample < samples; sample++) { /* the first is a warm-up */
         if (rank == 0) {
             double took, each;
             long n = rounds(test, count, done, &took);

@@ -1,5 +1,5 @@
-/* What every byte of a test message must be: a function of (src, dst, seq, offset), so that a wrong
- * byte names itself. No MPI in here. */
+/* The expected bytes of test messages: a function of (src, dst, seq, offset), so that a wrong byte
+ * identifies itself. No MPI in here. */
 #ifndef MARLINE_PATTERN_H
 #define MARLINE_PATTERN_H
 
@@ -23,8 +23,8 @@ static inline uint64_t pattern_key(int src, int dst, uint64_t seq, uint64_t seed
     return mix64(mix64(ends + 0x9e3779b97f4a7c15ull) ^ mix64(seq + 1) ^ seed);
 }
 
-/* Word i of a message. Cheaper than mix64 because 64 MiB messages are made of it: one multiplication
- * spreads the index, so words differ between offsets, messages and pairs. */
+/* Word i of a message. Cheaper than mix64, for messages of 64 MiB: one multiplication spreads the
+ * index, so that words differ between offsets, messages and pairs. */
 static inline uint64_t pattern_word(uint64_t key, uint64_t i)
 {
     uint64_t x = (key + i) * 0x9e3779b97f4a7c15ull;
@@ -43,7 +43,7 @@ static inline void pattern_fill(void *buf, size_t len, uint64_t key)
     memcpy(p + 8 * words, &w, len % 8);
 }
 
-/* Number of wrong bytes; *first is the offset of the first one. */
+/* Returns the number of wrong bytes; *first is the offset of the first. */
 static inline size_t pattern_check(const void *buf, size_t len, uint64_t key, size_t *first)
 {
     const unsigned char *p = buf;

@@ -1,14 +1,14 @@
-/* Many messages of 1 to 8 KiB a second between many peers, as molecular dynamics sends them when its work
- * is cut into small objects: mostly one way, since each rank sends three quarters of its messages to the
- * half of the ranks behind it. Every byte is checked.
+/* Many messages of 1 to 8 KiB between many peers, as molecular dynamics with over-decomposition
+ * sends them: mostly in one direction, as each rank sends three quarters of its messages to the
+ * half of the ranks after it. Every byte is checked.
  *
  *   peers [--messages N] [--rate N]
  *
- * Each rank sends N messages, at most so many a second (0: as fast as it can), and prints at the end
+ * Each rank sends N messages, at most `rate` per second (0: unlimited), and prints at the end
  *
  *   peers ok messages_per_s=R mb_per_s=R peers=N
  *
- * which are averages for each process; other words and exit code 1 if a byte was wrong. */
+ * with averages per process; on a wrong byte, another text and exit code 1. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <getopt.h>
@@ -23,7 +23,7 @@ static double rate = 7000;
 static unsigned char outgoing[SENDS][LARGEST], incoming[RECEIVES][LARGEST];
 static long wrong;
 
-/* Half of the messages have 1 KiB, a quarter 2, an eighth each 4 and 8. */
+/* Half of the messages have 1 KiB, a quarter 2, an eighth each 4 and 8 KiB. */
 static int length(uint64_t draw)
 {
     int twice = draw & 1 ? 0 : draw & 2 ? 1 : draw & 4 ? 2 : 3;
@@ -51,7 +51,7 @@ static void check(int slot, const MPI_Status *status)
     wrong += pattern_check(incoming[slot], (size_t)got, key, &first) != 0;
 }
 
-/* Sends all, and receives `expected` meanwhile; the bytes that were sent. */
+/* Sends all messages while receiving `expected`; returns the bytes sent. */
 static double exchange(long expected)
 {
     MPI_Request sends[SENDS], receives[RECEIVES];

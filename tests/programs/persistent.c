@@ -1,10 +1,12 @@
-/* Persistent sends of data that begin behind the start of their buffer, and collectives that are made of such.
+/* Persistent sends of data that begins after the start of its buffer, and collectives built on
+ * them.
  *
  *   persistent
  *
- * Each rank has one block of rows for each rank in an array, as programs have that turn arrays (subarrays), and sends
- * them by each kind of persistent send, three times, and by MPI_Alltoallw; then two elements of a type whose first
- * part is behind its second. All is compared. Prints `persistent ok`.
+ * Each rank has one block of rows for each rank in an array, as in programs that transpose arrays
+ * (subarrays), and sends them by each kind of persistent send, three times, and by MPI_Alltoallw;
+ * then two elements of a type whose first part comes after its second. All data is checked. Prints
+ * `persistent ok`.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@ enum way { SEND, SSEND, BSEND, RSEND, ALLTOALLW, WAYS };
 
 static int rank, ranks;
 
-/* The rows from `row` on, of an array of all. */
+/* A subarray type: the rows from `row` on. */
 static MPI_Datatype rows(int row)
 {
     const int all[] = {ROWS * ranks, COLUMNS}, part[] = {ROWS, COLUMNS}, start[] = {row, 0};
@@ -102,7 +104,7 @@ static long exchange(enum way way, int *out, int *in)
     return bad;
 }
 
-/* Two elements of two ints, which are sent in the other order, behind one that is not sent. */
+/* Two elements of two ints, sent in swapped order, after an int that is not sent. */
 static long turned(void)
 {
     const int lengths[] = {1, 1}, places[] = {2, 1};

@@ -6,19 +6,19 @@
  *            [--pin] [--trace S [--computes]] [--flow S] [--sweep BYTES,BYTES,...] [--cold]
  *            [--bare INTERFACE] [--bare-copied INTERFACE] [--bare-summed INTERFACE]
  *
- * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and 4 x 4
- * MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see hop.h).
- * --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold takes
- * every message from, and to, another place of 64 MiB, so that none is in a core's own cache. Only
- * when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k, bw512k,
- * windows of 32 x 128 KiB and 16 x 512 KiB; bw16m, of 2 x 16 MiB. --trace S runs one ping-pong for S
- * seconds and prints when it began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that
- * is not told of; every other by when it began; and the quantiles. With --computes a trip is the send
- * of a message of 256 KiB whose receive is posted, one every 2 ms, and rank 1 computes for 0.4 s at a
- * time without a call of MPI. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints
- * for each 5 ms when they began and how many bytes were received in them. --bare: no MPI, but bare
- * datagrams on that interface (bare.h): what the kernel allows; latency, bw64k and bw4m, all as one
- * stream of bytes.
+ * latency: half a round trip of 8 B (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
+ * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map
+ * (hop.h). --sweep: instead, ping-pongs of these sizes (half a round trip, as NetPIPE); --cold uses
+ * another place in 64 MiB for every message, so that none is in a core's private cache. Only by
+ * name in --tests: pp128k, pp1m, half round trips of rendezvous messages; bw128k, bw512k, windows
+ * of 32 x 128 KiB and 16 x 512 KiB; bw16m, of 2 x 16 MiB. --trace S runs a ping-pong for S seconds
+ * and prints its start (CLOCK_MONOTONIC) and the threshold in ms (0.3) above which round trips are
+ * listed; the listed ones with their start; and the quantiles. With --computes a round trip is
+ * replaced by the send of a message of 256 KiB whose receive is posted, one every 2 ms, while rank
+ * 1 computes for 0.4 s at a time without calling MPI. --flow S streams messages of 256 KiB for S
+ * seconds, and rank 1 prints the start of each span of 5 ms and the bytes received in it. --bare:
+ * bare datagrams on this interface instead of MPI (bare.h), the kernel's limit; latency, bw64k and
+ * bw4m, all as one stream of bytes.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -30,9 +30,9 @@
 #include "hop.h"
 
 enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
-/* Both a message of this size and the memory that cold messages move through. */
+/* Bytes of the longest message, and of the memory through which cold messages move. */
 static const size_t ROOM = 64u << 20;
-/* A round trip that is told of. */
+/* A reported round trip. */
 static const double STALL_S = 0.3e-3;
 
 static int rank, samples = 5, pin, cold, computes;
@@ -64,9 +64,9 @@ enum { BY_DEFAULT = 4, LAST_BARE = 2 };
  * is part of a sample. */
 static long ping(unsigned char *room, size_t size, double until)
 {
-    /* Whole lines apart from each other, and from where the prefetcher of the last one looks. */
+    /* In separate cache lines, outside the prefetcher's range of the last message. */
     size_t step = cold ? (size + 4096 + 63) / 64 * 64 : 0, at = 0;
-    /* A large message takes longer than a look at the clock. */
+    /* A large message takes longer than reading the clock. */
     int look = size < 65536 ? LOOK_AT_CLOCK : 1;
     long n = 0;
     for (int last = 0; !last; n++) {
@@ -110,7 +110,7 @@ static long windows(unsigned char *buf, const Test *t, double until)
     return n;
 }
 
-/* As `ping` and `windows`, by bare datagrams. */
+/* As `ping` and `windows`, with bare datagrams. */
 static long bare_run(unsigned char *buf, const Test *t, double until)
 {
     long n = 0;
@@ -207,7 +207,7 @@ static void round_trips(unsigned char *buf, Trips *trips)
     }
 }
 
-/* Sends to a rank that computes: only its progress thread takes part. */
+/* Sends to a computing rank, where only the progress thread takes part. */
 static void sends_to_one_that_computes(unsigned char *buf, Trips *trips)
 {
     enum { SIZE = 256 << 10, BATCH = 200, GO = 1, DATA = 2 };
@@ -240,7 +240,7 @@ static void sends_to_one_that_computes(unsigned char *buf, Trips *trips)
     }
 }
 
-/* Every single trip of a long run: what a fault costs. */
+/* Every round trip of a long run, which shows the cost of a fault. */
 static void trace(unsigned char *buf)
 {
     Trips trips = {malloc(sizeof *trips.took * TRACE_MAX), now_s(), 0, 0};
@@ -260,7 +260,7 @@ static void trace(unsigned char *buf)
     free(trips.took);
 }
 
-/* A stream in one direction: what arrived in each span of 5 ms. */
+/* A stream in one direction: the bytes received in each span of 5 ms. */
 static void flow(unsigned char *buf)
 {
     enum { SIZE = 256 << 10, WINDOW = 16, SPANS = 200, DATA = 1, LAST = 2 };
@@ -301,7 +301,7 @@ static void flow(unsigned char *buf)
     free(bytes);
 }
 
-/* What follows "--bare"; -1: nothing known. */
+/* The kind that follows "--bare"; -1 if unknown. */
 static int bare_kind(const char *name)
 {
     static const char *const names[] = {"", "-copied", "-summed"};
@@ -359,7 +359,7 @@ int main(int argc, char **argv)
                 bad ? ": " : "", bad ? argv[bad] : "");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    if (pin) { /* only this thread: the library's own threads were started before */
+    if (pin) { /* only this thread: the library's own threads already run */
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET(rank % (int)sysconf(_SC_NPROCESSORS_ONLN), &set);
@@ -369,7 +369,7 @@ int main(int argc, char **argv)
     if (posix_memalign((void **)&buf, 4096, ROOM))
         MPI_Abort(MPI_COMM_WORLD, 2);
     memset(buf, 1, ROOM);
-    ping(buf, 8, now_s() + 0.02); /* connections are made on first use */
+    ping(buf, 8, now_s() + 0.02); /* connections are established on first use */
     if (bare_interface)
         bare_open(&bare, bare_interface, bare.kind, rank);
     if (trace_s > 0)

@@ -1,16 +1,16 @@
-/* A reader that polls its window, and stores there once it has seen the last word of a put.
+/* A reader that polls its window, and stores there after the last word of a put appeared.
  *
  *   polled [--puts N] [--bytes N] [--skew N]
  *
- * Rank 0 puts `bytes` bytes, `skew` bytes from the start of rank 1's window, and flushes. Rank 1 polls
- * the word that is written last (in every second put without any call of MPI), checks that the
- * bytes before it are there, and stores its own value in all of them; when rank 0 has flushed they must
- * still be there. Prints
+ * Rank 0 puts `bytes` bytes, `skew` bytes from the start of rank 1's window, and flushes. Rank 1
+ * polls the word written last (in every second put without calling MPI), checks that the earlier
+ * bytes are there, and overwrites all of them; after rank 0's flush its values must still be there.
+ * Prints
  *
  *   polled puts=N bytes=N early=N comebacks=N
  *
- * early: puts whose last word was there before others of their bytes; comebacks: puts that stored
- * something after that. */
+ * early: puts whose last word appeared before their other bytes; comebacks: puts that stored bytes
+ * afterwards. */
 #include "pattern.h"
 #include <mpi.h>
 #include <sched.h>
@@ -23,7 +23,7 @@ enum { POLLS_TO_YIELD = 64, OWN = 0xee };
 static int rank, count = 300;
 static size_t bytes = 65536, skew = 0;
 
-/* The word that holds the last byte, as far as it is of the put. */
+/* The word with the last byte, limited to the put's bytes. */
 static size_t last_word(size_t address)
 {
     size_t word = (address + bytes - 1) & ~(size_t)7;

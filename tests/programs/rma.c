@@ -1,14 +1,13 @@
-/* One-sided operations of every kind, verified: puts and gets of sizes around every threshold, with
- * and without requests; accumulates and fetches whose sums must come out exactly; locks made of
- * compare-and-swap; exclusive locks; fences; dynamic windows.
+/* One-sided operations of every kind, verified: puts and gets of sizes around all thresholds, with
+ * and without requests; accumulates and fetches with exact sums; locks by compare-and-swap;
+ * exclusive locks; fences; dynamic windows.
  *
  *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS] [--gets N] [--increments N]
  *
- * With --increments each rank only increments a counter so often.
- * With --gets each rank only gets so many pieces of 64 KiB from the next at once, round after round.
- * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
- * library serves it meanwhile, and each of them says how long that took. Prints
- * "rma ok operations=N" at rank 0. */
+ * --increments: each rank only increments a counter N times. --gets: each rank only gets N pieces
+ * of 64 KiB at once from the next rank, in every round. --compute: rank 0 computes, up to MS ms,
+ * until the others have finished with its memory: its library serves it meanwhile, and each rank
+ * prints the duration. Prints "rma ok operations=N" at rank 0. */
 #include "pattern.h"
 #include <mpi.h>
 #include <stdlib.h>
@@ -60,7 +59,7 @@ static long total_of(long mine)
     return all;
 }
 
-/* Each rank has a slot of its own at every target. */
+/* Each rank has its own slot at every target. */
 static void put_and_get(void)
 {
     unsigned char *base, *from = malloc(max_size), *to = malloc(max_size);
@@ -90,7 +89,7 @@ static void put_and_get(void)
         check(to, len, key, "put and got");
         operations += 2;
     }
-    /* Many under way at once, in pieces; their target looks at them. */
+    /* Many operations in flight at once, in pieces; the target checks them. */
     for (int target = 0; target < size; target++) {
         uint64_t key = pattern_key(rank, target, 1u << 20, seed);
         pattern_fill(from, max_size, key);
@@ -123,12 +122,13 @@ static MPI_Info hints(int on)
     MPI_Info_set(info, "accumulate_ops", "same_op");
     MPI_Info_set(info, "accumulate_ordering", "none");
     MPI_Info_set(info, "which_accumulate_ops", "sum,no_op,replace,cswap");
-    /* Else MPICH and Intel MPI do not leave them to the network: ranks of a host might. */
+    /* Otherwise MPICH and Intel MPI do not use the network's atomics, as ranks of a host may
+     * update. */
     MPI_Info_set(info, "disable_shm_accumulate", "true");
     return info;
 }
 
-/* A counter at rank 0 that all increment so often, from what is there: each value is handed out once. */
+/* All ranks increment a counter at rank 0 from its current value: each value is returned once. */
 static void tickets(MPI_Win win, int64_t start, long each)
 {
     int64_t ticket, step = 1;
@@ -149,7 +149,7 @@ static void tickets(MPI_Win win, int64_t start, long each)
         fail("value of the counter", ticket, start + n);
 }
 
-/* Everybody adds to the same elements: sums are exact. Each window has one type and operation. */
+/* All ranks add to the same elements: sums are exact. Each window has one type and operation. */
 static void accumulate(int hinted)
 {
     MPI_Info info = hints(hinted);
@@ -192,7 +192,7 @@ static void accumulate(int hinted)
     free(old);
 }
 
-/* Nothing but a counter that all increment. */
+/* Only a counter that all ranks increment. */
 static void count(void)
 {
     MPI_Info info = hints(1);
@@ -210,7 +210,7 @@ static void count(void)
     MPI_Info_free(&info);
 }
 
-/* A lock of compare-and-swap guards a number that is got and put. */
+/* A compare-and-swap lock protects a number that is read by get and written by put. */
 static void swap_lock(int hinted)
 {
     MPI_Info info = hints(hinted);
@@ -277,7 +277,7 @@ static void exclusive(void)
     MPI_Win_free(&win);
 }
 
-/* Between fences, over memory that is attached. */
+/* Operations between fences on attached memory. */
 static void dynamic(void)
 {
     size_t len = max_size < 100000 ? max_size : 100000;
@@ -305,14 +305,14 @@ static void dynamic(void)
     free(all);
 }
 
-/* Rank 0 computes, and calls no MPI, until the others have put, got, counted and said so in its
- * memory: had they to wait for its calls, it would compute to the end. */
+/* Rank 0 computes without calling MPI until the others have put, got, counted and noted so in its
+ * memory: if they needed its calls, it would compute to the end. */
 static void compute(void)
 {
     enum { COUNTS = 1000 };
     volatile int64_t *words;
     int64_t old, one = 1;
-    MPI_Info info; /* else MPICH and Intel MPI have the target's calls do it */
+    MPI_Info info; /* otherwise MPICH and Intel MPI execute them in the target's calls */
     MPI_Info_create(&info);
     MPI_Info_set(info, "accumulate_ops", "same_op");
     MPI_Info_set(info, "disable_shm_accumulate", "true");

@@ -1,8 +1,8 @@
-/* A program like R with Rmpi: a shared object defines C functions of its own whose names are those of MPI's
- * Fortran functions without an underscore (`mpi_allreduce`, ...), with arguments of its own, and calls them
- * through its own linkage. The program loads it and calls it as R does.
+/* A program like R with Rmpi: a shared object defines C functions with the names of MPI's Fortran
+ * functions without underscore (`mpi_allreduce`, ...) but other arguments, and calls them through
+ * its linkage. The program loads the object and calls it as R does.
  *
- *   rmpi    (librmpi.so lies beside it)
+ *   rmpi    (librmpi.so in the same directory)
  *
  * Rank 0 prints `rmpi ok ranks=N`.
  */

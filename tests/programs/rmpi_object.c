@@ -1,5 +1,5 @@
-/* The shared object of rmpi.c. As in Rmpi.so, arguments are pointers to objects of an interpreter (here a
- * struct), and so is the result: not those of the Fortran functions of these names. */
+/* The shared object of rmpi.c. As in Rmpi.so, arguments and results are pointers to an
+ * interpreter's objects (here a struct), unlike those of the Fortran functions with these names. */
 #include <mpi.h>
 #include <stdlib.h>
 
@@ -68,7 +68,7 @@ value *mpi_finalize(void)
     return make(MPI_Finalize());
 }
 
-/* The rank, or -1 where a result is not that of the functions above. */
+/* The rank, or -1 if a result does not come from the functions above. */
 int rmpi_run(int *ranks)
 {
     int rank;

@@ -1,4 +1,4 @@
-/* Two small isends, then a computation: aggregation must not strand the second one.
+/* Two small isends, then a computation: aggregation must not delay the second one.
  *
  *   second_isend [ROUNDS] [COMPUTE_MS]
  *

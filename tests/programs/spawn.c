@@ -1,5 +1,5 @@
-// A job that starts processes while it runs: `spawn N` has N children, exchanges messages of all
-// lengths with each, merges with them, and does it again. Every byte is checked.
+// A job that spawns processes: `spawn N` starts N children, exchanges messages of all lengths with
+// each, merges with them, and repeats that. Every byte is checked.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void exchange(MPI_Comm both, int me, int peer, int mine, int theirs) {
     }
 }
 
-// What both sides do with each other. `child`: this is the side that was started.
+// The exchange of both sides. `child`: true for the spawned side.
 static void meet(MPI_Comm both, int child) {
     int me, here, there, sum, all;
     MPI_Comm_rank(both, &me), MPI_Comm_size(both, &here), MPI_Comm_remote_size(both, &there);
@@ -43,7 +43,7 @@ static void meet(MPI_Comm both, int child) {
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     MPI_Comm_free(&merged);
-    // (At MPI_Comm_disconnect the daemon of Open MPI 5.0.11 may free twice, and die.)
+    // (In MPI_Comm_disconnect the daemon of Open MPI 5.0.11 may crash by a double free.)
     MPI_Comm_free(&both);
 }
 

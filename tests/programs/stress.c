@@ -1,15 +1,16 @@
-/* Verifying stress: rings, all-to-all, wildcards, probes, cancels, truncation, synchronous sends,
- * deep windows and unexpected storms. Every byte is checked; the first wrong one is printed with its
- * coordinates and the exit status is 1.
+/* Verifying stress test: rings, all-to-all, wildcards, probes, cancels, truncation, synchronous
+ * sends, deep windows and unexpected storms. Every byte is checked; the first wrong one is printed
+ * with its coordinates and the exit status is 1.
  *
  *   stress [--max-size BYTES] [--iterations N] [--seconds S] [--continue S] [--seed N]
  *          [--until FILE] [--phases ring,alltoall,...] [--window N] [--count-errors] [--report S]
  *          [--lock-no-more 1]
  *
- * A run ends after N iterations or S seconds, whichever comes first; --continue S ignores the
- * iterations and runs for S seconds, and with --until on until rank 0 finds such a file. --count-errors goes on after a wrong byte and counts them.
- * With --lock-no-more the rank's process locks no more memory than it did when MPI_Init was over
- * (`ulimit -l`, which binds processes without CAP_IPC_LOCK).
+ * A run ends after N iterations or S seconds, whichever comes first. --continue S ignores the
+ * iterations and runs for S seconds; with --until it continues until rank 0 finds this file.
+ * --count-errors continues after a wrong byte and counts errors. --lock-no-more limits the
+ * process's locked memory to its amount after MPI_Init (`ulimit -l`, effective without
+ * CAP_IPC_LOCK).
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -41,10 +42,10 @@ static uint64_t bytes_ok, messages_ok, wrong_bytes, wrong_messages;
 static double started_s, last_report_s, longest_s, last_step_s;
 /* Sequence numbers per direction; both ends count the same messages in the same order. */
 static uint64_t *seq_out, *seq_in;
-/* Wildcard receives get a communicator of their own: a neighbour may be a phase ahead. */
+/* Wildcard receives have a separate communicator: a neighbour may be a phase ahead. */
 static MPI_Comm comm, comm_any;
 
-/* Random numbers that all ranks draw alike (schedules), by counter so that phases do not interact. */
+/* Random numbers that all ranks draw alike (schedules), with a counter per phase. */
 static uint64_t draw_state;
 static uint64_t draw(void) { return mix64(draw_state += 0x9e3779b97f4a7c15ull); }
 static uint64_t draw_below(uint64_t n) { return draw() % n; }
@@ -113,7 +114,7 @@ static Message outgoing(int dst, size_t size)
     return m;
 }
 
-/* A buffer for the next message of `src`, with guard bytes behind it. */
+/* A buffer for the next message of `src`, followed by guard bytes. */
 static Message incoming(int src, size_t size)
 {
     Message m = {need(size + GUARD), size, src, rank, seq_in[src]++};
@@ -161,7 +162,7 @@ static void release(Message *m)
     m->data = NULL;
 }
 
-/* Marks progress; the longest gap is how long a fault stopped this rank. */
+/* Marks progress; the longest gap shows how long a fault stopped this rank. */
 static void step(void)
 {
     double t = now_s();
@@ -235,7 +236,7 @@ static void phase_alltoall(void)
     free(out), free(in), free(reqs), free(st), free(size);
 }
 
-/* MPI's own collectives, which use other paths (and pack differently) than our messages. */
+/* MPI's collectives, which use other code paths and packing than point-to-point messages. */
 static void phase_collective(void)
 {
     size_t each = 1 + draw_below(20000);
@@ -266,7 +267,7 @@ static void phase_collective(void)
     step();
 }
 
-/* Any source, any tag: MPI promises the order per source, so the sequence number is known. */
+/* Any source, any tag: MPI guarantees the order per source, so the sequence number is known. */
 static void phase_wildcard(void)
 {
     enum { EACH = 40 };
@@ -311,7 +312,7 @@ static void phase_wildcard(void)
     free(out), free(reqs), free(size), free(tag), free(seen), free(buf);
 }
 
-/* The receiver learns the size by MPI_Probe, MPI_Iprobe or MPI_Mprobe; a tag nobody uses must not
+/* The receiver learns the size by MPI_Probe, MPI_Iprobe or MPI_Mprobe; an unused tag must not
  * match. */
 static void phase_probe(void)
 {
@@ -359,7 +360,7 @@ static void phase_probe(void)
         release(&out[k]);
 }
 
-/* Cancelled receives end cancelled, take no message, and leave their buffer alone. */
+/* Cancelled receives complete as cancelled, match no message, and leave their buffer unchanged. */
 static void phase_cancel(void)
 {
     enum { EACH = 8 };
@@ -382,7 +383,7 @@ static void phase_cancel(void)
         messages_ok++;
     }
     MPI_Barrier(comm);
-    /* The same tags again: these messages must go to the new receives. */
+    /* The same tags again: these messages must match the new receives. */
     for (int k = 0; k < EACH; k++)
         exchange(right, left, opt.max_size < 200 ? opt.max_size : 200, TAG_BASE + 50 + k);
     for (int k = 0; k < EACH; k++)
@@ -393,7 +394,7 @@ static void phase_cancel(void)
             }
 }
 
-/* A message longer than its receive: MPI_ERR_TRUNCATE, and not a byte beyond the buffer. */
+/* A message longer than its receive: MPI_ERR_TRUNCATE, and no byte is written beyond the buffer. */
 static void phase_truncate(void)
 {
     static const size_t sizes[] = {100, 20000, 300000};
@@ -425,8 +426,8 @@ static void phase_truncate(void)
     }
 }
 
-/* A synchronous send is not complete before its receive is posted: the receiver posts only after the
- * sender has looked and said so. */
+/* A synchronous send is incomplete until its receive is posted: the receiver posts only after the
+ * sender has tested the request and sent a message. */
 static void phase_ssend(void)
 {
     static const size_t sizes[] = {0, 8, 5000, 200000};
@@ -452,8 +453,8 @@ static void phase_ssend(void)
     }
 }
 
-/* `window` small messages in flight to the neighbour; `expected` says whether receives are posted
- * first or only after everything was sent (a storm of unexpected messages, taken backwards). */
+/* `window` small messages in flight to the neighbour. Receives are posted first if `expected`,
+ * otherwise after all sends and in reverse order (a storm of unexpected messages). */
 static void flood(int count, size_t cap, int expected)
 {
     int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
@@ -497,7 +498,7 @@ static void phase_storm(void)
     flood(opt.window / 4 + 1, opt.max_size < 30000 ? opt.max_size : 30000, 0);
 }
 
-/* Both ends draw one schedule: sizes, tags, send kinds and order differ, the bytes must not. */
+/* Both ends draw the same schedule of sizes, tags, send kinds and orders. */
 static void phase_random(void)
 {
     enum { EACH = 60 };
@@ -595,7 +596,7 @@ static void parse(int argc, char **argv)
     }
 }
 
-/* What is locked now, for devices, is the limit. */
+/* Limits locked memory to the amount locked for devices at present. */
 static void lock_no_more(void)
 {
     struct rlimit limit;
@@ -615,7 +616,7 @@ static void lock_no_more(void)
     printf("stress rank=%d locked_kb=%llu, and no more\n", rank, locked_kb);
 }
 
-/* Rank 0 decides for all, so that no rank waits for one that has left. */
+/* Rank 0 decides for all, so that no rank waits for another that has left. */
 static int go_on(void)
 {
     int waits = opt.until && access(opt.until, F_OK);
@@ -664,7 +665,7 @@ int main(int argc, char **argv)
                 continue;
             phase = PHASES[p].name;
             draw_state = mix64(opt.seed ^ mix64(iteration * 64 + p + 1));
-            /* Only truncation expects an error; any other still aborts with MPI's own words. */
+            /* Only truncation expects an error; other errors abort with the MPI's message. */
             MPI_Comm_set_errhandler(comm, PHASES[p].run == phase_truncate ? MPI_ERRORS_RETURN
                                                                           : MPI_ERRORS_ARE_FATAL);
             PHASES[p].run();

@@ -1,13 +1,14 @@
-/* Remote writes of 4 bytes each, and windows that ranks share, as one-sided tests of MPIs have them
+/* Remote writes of 4 bytes each, and shared-memory windows, as in MPIs' own one-sided tests
  *
  *   strided [--elements N] [--shared | --threads T]
  *
- * Each rank writes into every other element of the next rank's window: N elements with one put whose
- * target is a vector, N puts of one element with one flush, and N accumulates of one element with one
- * flush. --shared: the window is one that ranks share (MPI_Win_allocate_shared, among the ranks that
- * can); rows are put and got with a type of indices, under a lock each. --threads: T threads of rank 0 put
- * one element each into a window of their own at rank 1 and flush it, N times in turn, while rank 1 waits
- * in a barrier; the mean time of a put with its flush is printed. Every element is checked. */
+ * Each rank writes every other element of the next rank's window: N elements by one put with a
+ * vector as target, by N puts of one element with one flush, and by N accumulates of one element
+ * with one flush. --shared: the window is shared memory (MPI_Win_allocate_shared, among the ranks
+ * of a host); rows are put and got with an indexed type, under a lock each. --threads: T threads of
+ * rank 0 put one element each into a window of their own at rank 1 and flush it, N times, while
+ * rank 1 waits in a barrier; the mean time of a put with its flush is printed. Every element is
+ * checked. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static int value(int from, int at, int round)
     return from * 1000003 + at * 31 + round;
 }
 
-/* One of three ways to write. */
+/* Writes in one of three ways. */
 static void write_all(int way, int to, const int *from, MPI_Datatype vector, MPI_Win win)
 {
     if (way == 0) {

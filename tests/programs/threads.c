@@ -1,4 +1,4 @@
-/* MPI_THREAD_MULTIPLE: several threads of each rank exchange verified messages at once.
+/* MPI_THREAD_MULTIPLE: several threads of each rank exchange verified messages concurrently.
  *
  *   threads [THREADS] [MESSAGES]
  */

@@ -1,13 +1,14 @@
-/* What calls of all ranks together take, as CSV lines
+/* Performance of collective calls, as CSV lines
  *
  *   together,TEST,RANKS,BYTES,VALUE,us
  *
  *   together [--seconds S] [--tests barrier,allreduce,allgather,fence] [--host] BYTES ...
  *
- * BYTES are those that each rank gives; a barrier has none, and a fence of a window nothing to wait for. With --host only
- * the ranks of a host call together, those of each host at the same time. All ranks are on one machine, whose monotonic clock they
- * share. For each call there are two lines, TEST and TEST-apart: the mean of calls one after another, until the last rank has
- * done the last, and the median from a moment at which all ranks come out of a sleep until the last rank is done. */
+ * BYTES are contributed per rank; a barrier has none, and a fence ends an empty epoch. With --host
+ * only the ranks of one host call together, those of all hosts at the same time. All ranks share
+ * one machine and its monotonic clock. Each call has two lines: TEST, the mean of successive calls
+ * until the last rank has finished the last, and TEST-apart, the median from the moment at which
+ * all ranks wake from a sleep until the last rank is done. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <getopt.h>

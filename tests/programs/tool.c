@@ -1,10 +1,10 @@
-/* A tool of the user's in front of the MPI's profiling interface: it counts calls and hands them on, and says at the
- * end how many there were. Linked into a program, or preloaded. With ENDS it has no broadcast, only the calls that end
- * communicators and the job. */
+/* A tool that uses the MPI's profiling interface: it counts calls, passes them on, and prints their
+ * number at the end. Linked into a program, or preloaded. With ENDS it intercepts no broadcast,
+ * only the calls that end communicators and the job. */
 #include <mpi.h>
 #include <stdio.h>
 
-/* The launcher, into which it is preloaded as well, has no MPI. */
+/* The library is also preloaded into the launcher, which has no MPI. */
 #pragma weak ompi_mpi_comm_world
 static long broadcasts, freed;
 

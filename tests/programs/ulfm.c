@@ -1,7 +1,6 @@
-/* A job that loses a rank and goes on (ULFM, MPI's chapter on process failure as Open MPI has it):
- * all ranks do allreduces and rings, whose results are checked; rank 1 is killed amid them by
- * SIGKILL. Whoever gets an error revokes the communicator; all that are left shrink it, agree, and go
- * on with as many rounds.
+/* A job that continues after the loss of a rank (ULFM, as in Open MPI): all ranks run allreduces
+ * and rings with checked results; rank 1 is killed by SIGKILL meanwhile. A rank with an error
+ * revokes the communicator; the remaining ranks shrink it, agree, and continue with as many rounds.
  *
  *   ulfm [ROUNDS]       (100)
  *
@@ -16,7 +15,7 @@
 
 #include "pattern.h"
 
-enum { WORDS = 20000 }; /* 160 kB: a rendezvous */
+enum { WORDS = 20000 }; /* 160 kB, sent by rendezvous */
 
 static void check(int good, const char *what, int round)
 {
@@ -26,7 +25,7 @@ static void check(int good, const char *what, int round)
     }
 }
 
-/* One round: the sum over all ranks, and a message of a few bytes and a long one around the ring. */
+/* One round: a sum over all ranks, and a short and a long message around the ring. */
 static int work(MPI_Comm comm, int round)
 {
     static long mine[WORDS], from[WORDS];

@@ -1,12 +1,12 @@
-/* A job that loses a rank and ends in order (ULFM): rank 1 is killed by SIGKILL, the others find out by
- * a call of their own, and finalise without repairing MPI_COMM_WORLD.
+/* A job that ends in order after the loss of a rank (ULFM): rank 1 is killed by SIGKILL, the others
+ * notice it in a call of their own, and finalise without repairing MPI_COMM_WORLD.
  *
- *   ulfm_ends returns    MPI_ERRORS_RETURN; a barrier gives the error
- *   ulfm_ends handler    a handler of the program's is called by a barrier
- *   ulfm_ends any        a receive from any rank gives the error
+ *   ulfm_ends returns    MPI_ERRORS_RETURN; a barrier returns the error
+ *   ulfm_ends handler    a barrier calls the program's error handler
+ *   ulfm_ends any        a receive from any rank returns the error
  *   ulfm_ends freed      a duplicate of MPI_COMM_WORLD with many broadcasts is freed after the loss
  *
- * The handler of MPI_COMM_WORLD is MPI_ERRORS_ARE_FATAL again when MPI_Finalize is called. Rank 0 prints
+ * MPI_COMM_WORLD has MPI_ERRORS_ARE_FATAL again when MPI_Finalize is called. Rank 0 prints
  * `ulfm_ends ok MODE`.
  */
 #include <mpi.h>
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     broadcasts(copy);
     MPI_Comm_create_errhandler(note, &handler);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, !strcmp(mode, "handler") ? handler : MPI_ERRORS_RETURN);
-    err = MPI_Barrier(MPI_COMM_WORLD); /* others may be in it when rank 1 dies */
+    err = MPI_Barrier(MPI_COMM_WORLD); /* rank 1 may die while others are in the barrier */
     if (rank == 1)
         raise(SIGKILL);
     if (err == MPI_SUCCESS && !strcmp(mode, "any"))

@@ -1,5 +1,5 @@
-/* Accumulates on long doubles, real and complex, whose results are exact: sums that need more bits than
- * a double has, the greatest of all, and tickets of a counter.
+/* Accumulates on long doubles, real and complex, with exact results: sums that need more bits than
+ * a double has, maxima, and tickets from a counter.
  *
  *   wide [--rounds N] [--seed N]
  *
@@ -9,8 +9,8 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-/* Of the longest kind so many have no more than 8 KiB, above which Intel MPI names wrong addresses
- * and MPICH uses messages. */
+/* At most 8 KiB of the longest kind: above, Intel MPI passes wrong addresses and MPICH uses
+ * messages. */
 enum { ELEMENTS = 250 };
 typedef enum { REAL_SUM, COMPLEX_SUM, REAL_MAX, KINDS } Kind;
 
@@ -24,7 +24,7 @@ static uint64_t draw(uint64_t below)
     return mix64(state) % below;
 }
 
-/* Both halves of its bits count: a sum of such numbers in doubles would be another. */
+/* A number that uses all mantissa bits: a sum in doubles would differ. */
 static long double wide(int64_t n)
 {
     return n + n * 0x1p-40L;
@@ -56,7 +56,7 @@ static void fail(const char *what, Kind kind, int at)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* A window of one kind, with what lets an MPI leave its atomics to the network. */
+/* A window of one kind, with the info keys that let an MPI use the network's atomics. */
 static MPI_Win open_window(size_t bytes, int unit, const char *op, void *memory)
 {
     MPI_Info info;
@@ -75,7 +75,7 @@ static MPI_Win open_window(size_t bytes, int unit, const char *op, void *memory)
     return win;
 }
 
-/* Everybody adds to (or raises) the same elements, which all know in the end by their own count. */
+/* All ranks add to (or raise) the same elements; each computes the expected results itself. */
 static void accumulate(Kind kind)
 {
     int complex_ = kind == COMPLEX_SUM, max = kind == REAL_MAX;
@@ -113,7 +113,7 @@ static void accumulate(Kind kind)
     free(old);
 }
 
-/* A counter that all increment: each value is handed out once. */
+/* All ranks increment a counter: each value is returned once. */
 static void tickets(void)
 {
     long double *memory, step = wide(1), old;

@@ -1,12 +1,12 @@
-/* Windows of every kind, verified: accumulates of sizes around every threshold, with and without
- * requests; locks of compare-and-swap around reads and writes with requests; memory that is attached
- * and detached while others go on; memory that ranks of a host share; scattered elements on both
- * sides; operations of nothing.
+/* Windows of every kind, verified: accumulates of sizes around all thresholds, with and without
+ * requests; compare-and-swap locks around reads and writes with requests; memory attached and
+ * detached during others' accesses; memory shared among ranks of a host; scattered elements on both
+ * sides; empty operations.
  *
  *   windows [--rounds N] [--seed N] [--only PART]
  *
- * Parts are accumulates, locks, dynamic, shared, scattered, nothing. Prints
- * "windows ok operations=N" at rank 0. */
+ * Parts are accumulates, locks, dynamic, shared, scattered, nothing. Prints "windows ok
+ * operations=N" at rank 0. */
 #include "pattern.h"
 #include <mpi.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@ static int rank, size, rounds = 20;
 static uint64_t seed = 1, alone, together;
 static long operations;
 
-/* Bytes: words, the longest call, the injected size, packets, where rendezvous begins. */
+/* Sizes in bytes around thresholds: words, the longest RPC, the inject size, packets, rendezvous.
+ */
 static const int edges[] = { 8, 64, 448, 1024, 1472, 4064, 4072, 4080, 4096, 8192, 8200, 16384, 16392,
                              65536, 65544, 131072, 262144 };
 enum { EDGES = sizeof edges / sizeof *edges, LONGEST = 262144 + 8 };
@@ -52,8 +53,8 @@ static void release(MPI_Win *win)
     MPI_Win_free(win);
 }
 
-/* All ranks add to the same elements of one, by one of four calls each; what a call found is a sum of
- * what some had added. */
+/* All ranks add to the same elements of one rank, by one of four calls each; a fetched value is a
+ * sum of some of the contributions. */
 static void accumulates(void)
 {
     const int most = LONGEST / 8;
@@ -101,7 +102,7 @@ static void accumulates(void)
     free(old);
 }
 
-/* A lock of compare-and-swap guards a record that is read and written with requests. */
+/* A compare-and-swap lock protects a record that is read and written with requests. */
 static void locks(void)
 {
     enum { RECORD = 700, TURNS = 6 };
@@ -136,8 +137,8 @@ static void locks(void)
     release(&win);
 }
 
-/* Each rank attaches a block, tells its neighbour alone, and detaches that of the turn before, which
- * the neighbour has left; the others are anywhere meanwhile. */
+/* Each rank attaches a block, tells only its neighbour, and detaches the block of the previous
+ * turn, which the neighbour no longer uses; other ranks may be in any phase. */
 static void dynamic(void)
 {
     int right = (rank + 1) % size, left = (rank + size - 1) % size;
@@ -192,7 +193,7 @@ static void dynamic(void)
     free(got);
 }
 
-/* Ranks of a host look at each other's part, and put and add to it. */
+/* Ranks of a host read each other's part directly, and put and add to it. */
 static void shared(void)
 {
     enum { WORDS = 3000 };
@@ -233,7 +234,7 @@ static void shared(void)
     MPI_Comm_free(&host);
 }
 
-/* Element k of those that lie in blocks, so many apart. */
+/* The offset of element k in blocks with a stride. */
 static int place(int k, int block, int stride)
 {
     return k / block * stride + k % block;
@@ -247,7 +248,7 @@ static MPI_Datatype scattered_type(int count, int block, int stride)
     return type;
 }
 
-/* Other gaps on either side: put, got and added. What lies between is as it was. */
+/* Puts, gets and sums with different gaps on both sides. The gaps must stay unchanged. */
 static void scattered(void)
 {
     enum { COUNT = 1800, ROOM = 4 * COUNT };
@@ -297,7 +298,7 @@ static void scattered(void)
     free(got);
 }
 
-/* Windows without memory, operations on no elements or on nobody. */
+/* Windows without memory, operations on zero elements or on MPI_PROC_NULL. */
 static void nothing(void)
 {
     int64_t *memory, value = 5, old = 6;

@@ -1,5 +1,5 @@
-//! Imports inside a crate go one way: no circles of files that import each other, and from the
-//! upper rooms (folders) to the lower ones.
+//! Checks imports inside a crate: no import cycles among files, and imports only from upper rooms
+//! (folders) to lower ones.
 
 use crate::limits::one;
 use crate::modules::{crates, Crate};
@@ -7,11 +7,11 @@ use crate::sources::{Report, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// How many files of a crate may stand in circles. Numbers here only ever go down.
+/// Allowed number of files in import cycles per crate. Numbers only decrease.
 const IN_CIRCLES: &[(&str, usize)] = &[];
 
-/// The rooms of a crate from the ground up: files and folders directly below `src`. A room may
-/// import those before it. `lib.rs` is the door and stands outside.
+/// The rooms of a crate, lowest first: files and folders directly below `src`. A room may import
+/// the rooms before it. `lib.rs` is the crate's API and outside the order.
 const ROOMS: &[(&str, &[&str])] = &[
     (
         "crates/engine/src",
@@ -46,7 +46,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
-/// How many imports of a crate may go from a lower room to an upper one. Numbers only go down.
+/// Allowed number of imports from a lower room to an upper one. Numbers only decrease.
 const UPWARD: &[(&str, usize)] = &[
     ("crates/engine/src", 0),
     ("crates/proto/src", 0),
@@ -75,7 +75,8 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
 }
 
-/// The circles of all crates, with what ties them, and imports to upper rooms, as text.
+/// The import cycles of all crates with the names that cause them, and imports of upper rooms, as
+/// text.
 pub(crate) fn describe(sources: &[Source]) -> String {
     let mut text = String::new();
     for of in crates(sources) {
@@ -117,7 +118,7 @@ fn check_rooms(of: &Crate, arrows: &Arrows, rooms: &[&str], report: &mut Report)
     one(report, UPWARD, of.root, found, 0, what);
 }
 
-/// The file or folder below `src` that a file belongs to.
+/// The room of a file: the file or folder directly below `src`.
 fn room_of(file: &str) -> &str {
     file.split('/')
         .next()
@@ -143,7 +144,7 @@ fn upward(of: &Crate, arrows: &Arrows, rooms: &[&str]) -> Vec<String> {
     found
 }
 
-/// Files that reach each other, in groups of two or more.
+/// Import cycles, as groups of two or more files that reach each other.
 fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     let reach: Vec<BTreeSet<usize>> = (0..arrows.len()).map(|at| reached(arrows, at)).collect();
     let mut found = Vec::new();
@@ -160,7 +161,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     found
 }
 
-/// All files that `from` imports, those that they import, and so on.
+/// All files that `from` imports directly or indirectly.
 fn reached(arrows: &Arrows, from: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut open: Vec<usize> = arrows[from].keys().copied().collect();

@@ -1,5 +1,5 @@
-//! Documents against the code: `ARCHITECTURE.md` quotes names that exist, the glossary files, and
-//! every document that a file or a link names is there.
+//! Checks documents against the code: names quoted in `ARCHITECTURE.md` exist, and so do files
+//! named in the glossary, in other files and in links.
 
 use crate::sources::{Report, Source};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const GLOSSARY: &str = concat!("docs/", "glossary.md");
 
-/// Checks the names of `ARCHITECTURE.md` and the glossary, and what files and links refer to.
+/// Checks names in `ARCHITECTURE.md` and the glossary, references to documents, and links.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     match sources.iter().find(|s| s.path == ARCHITECTURE) {
         Some(document) => {
@@ -46,14 +46,14 @@ fn references(sources: &[Source], there: &BTreeSet<&str>, report: &mut Report) {
     }
 }
 
-/// Some of the files lie in `folder`.
+/// True if files are in `folder`.
 fn is_folder(there: &BTreeSet<&str>, folder: &str) -> bool {
     let inside = format!("{folder}/");
     let mut next = there.range(&*inside..);
     next.next().is_some_and(|path| path.starts_with(&inside))
 }
 
-/// Files and folders of the code that a line of the glossary quotes as `crate/path`, without `.rs`.
+/// Files and folders that a glossary line quotes as `crate/path`, without `.rs`.
 fn places(line: &str) -> impl Iterator<Item = String> + '_ {
     let quoted = line.split('`').skip(1).step_by(2);
     quoted.filter_map(|quoted| {
@@ -73,7 +73,7 @@ fn names(document: &Source, sources: &[Source], report: &mut Report) {
     }
 }
 
-/// Rows "| `crate` | `folder/` … |" name the folders that there are in the crate.
+/// Checks that rows "| `crate` | `folder/` … |" name exactly the crate's folders.
 fn folders(document: &Source, sources: &[Source], report: &mut Report) {
     for (at, line) in document.text.lines().enumerate() {
         let Some((of, row)) = line.strip_prefix("| `").and_then(|l| l.split_once("` |")) else {
@@ -84,7 +84,7 @@ fn folders(document: &Source, sources: &[Source], report: &mut Report) {
         let src = format!("crates/{of}/src/");
         let inside = sources.iter().filter_map(|s| s.path.strip_prefix(&*src));
         let there: BTreeSet<&str> = inside.filter_map(|p| Some(p.split_once('/')?.0)).collect();
-        // A row without folders is one of another table.
+        // A row without folders belongs to another table.
         if !named.is_empty() {
             for folder in named.symmetric_difference(&there) {
                 let text = format!("{ARCHITECTURE}:{}: {src}{folder} is in one of both", at + 1);
@@ -98,7 +98,7 @@ fn is_no_word(c: char) -> bool {
     !(c.is_alphanumeric() || c == '_')
 }
 
-/// Last parts of what a line quotes in backticks, as far as that looks like a name of the code.
+/// Last segments of quoted names in a line, as far as they look like names in the code.
 fn quoted_names(line: &str) -> impl Iterator<Item = &str> {
     let quoted = line.split('`').skip(1).step_by(2);
     quoted.filter_map(|q| {
@@ -108,11 +108,11 @@ fn quoted_names(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Documents and folders of them that a line names from the root of the repository, as
+/// Documents and document folders that a line names relative to the repository's root, as
 /// `docs/rails.md`.
 fn named_documents(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("docs/").filter_map(|(at, _)| {
-        // Behind a slash it is a path from elsewhere.
+        // After a slash the path is relative to another place.
         if line[..at].ends_with(|c: char| c == '/' || !is_no_word(c)) {
             return None;
         }
@@ -125,7 +125,7 @@ fn named_documents(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Files that the links of a document's line lead to, from the root of the repository.
+/// Targets of links in a line of a document, relative to the repository's root.
 fn links(source: &Source, line: &str) -> Vec<String> {
     if !source.path.ends_with(".md") {
         return Vec::new();
@@ -142,7 +142,7 @@ fn links(source: &Source, line: &str) -> Vec<String> {
     targets.collect()
 }
 
-/// `target` as seen from `folder`.
+/// `target` relative to `folder`.
 fn joined(folder: &str, target: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
     for part in target.split('/') {

@@ -1,21 +1,21 @@
-//! Comments read like a manual page: doc comments are sentences that begin with their subject or
-//! their verb, and measurements stand in `docs/design`, not beside the code.
+//! Checks comments: doc comments are sentences that begin with subject or verb, and measurements
+//! are in `docs/design`, not in comments.
 
 use crate::limits::one;
 use crate::sources::{Report, Source};
 use std::collections::BTreeMap;
 
-/// Words that open a riddle instead of a sentence.
+/// First words of doc comments that are not sentences.
 const OPENERS: [&str; 5] = ["What ", "Whether ", "Who ", "So many ", "That "];
-/// Words by which a measurement is recognised.
+/// Words that indicate a measurement.
 const MEASURED: [&str; 4] = ["medians of", "median of", "interleaved", "times the rate"];
 
-/// Doc comments of a crate that still open so, and comments that still tell a measurement.
-/// Numbers here only ever go down.
+/// Allowed number of such doc comments and of comments with measurements, by crate. Numbers only
+/// decrease.
 const RIDDLES: &[(&str, usize)] = &[];
 const FIGURES: &[(&str, usize)] = &[];
 
-/// Checks the comments of all Rust sources, crate by crate.
+/// Checks the comments of all Rust sources by crate.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     let mut riddles: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut figures: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -52,7 +52,7 @@ fn hold(
     }
 }
 
-/// `crates/proto` of a path in it, `fuzz` of a path in that.
+/// The crate of a path: `crates/proto`, or `fuzz`.
 fn crate_of(path: &str) -> &str {
     let mut ends = path.match_indices('/').map(|(at, _)| at);
     let first = ends.next().unwrap_or(path.len());
@@ -64,7 +64,7 @@ fn crate_of(path: &str) -> &str {
     &path[..end.unwrap_or(first)]
 }
 
-/// Lines on which a doc comment begins with one of the openers.
+/// Lines with a doc comment that begins with one of the openers.
 fn openings(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     let mut before = None;
@@ -81,7 +81,7 @@ fn openings(text: &str) -> Vec<usize> {
     found
 }
 
-/// The kind and the words of a line of a doc comment.
+/// The kind and the text of a doc comment's line.
 fn doc(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let kind = line.get(..3).filter(|k| ["///", "//!"].contains(k))?;
@@ -89,7 +89,7 @@ fn doc(line: &str) -> Option<(&str, &str)> {
     (!words.starts_with('/')).then(|| (kind, words.trim_start()))
 }
 
-/// Lines with a comment that tells a measurement.
+/// Lines with a comment that contains a measurement.
 fn measurements(text: &str) -> Vec<usize> {
     let tells = |line: &str| {
         let start = line.trim_start();
@@ -108,7 +108,7 @@ fn measurements(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// A number of samples, as `n=` and a digit.
+/// True if the comment contains a number of samples, `n=` and a digit.
 fn has_sample_size(comment: &str) -> bool {
     comment.match_indices("n=").any(|(at, _)| {
         let before = comment[..at].chars().next_back();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_are_told_by_their_paths() {
+    fn crates_are_recognised_by_their_paths() {
         assert_eq!(crate_of("crates/proto/src/a.rs"), "crates/proto");
         assert_eq!(crate_of("fuzz/src/a.rs"), "fuzz");
     }

@@ -1,8 +1,9 @@
-//! Imports go one way: wire, checksum <- proto, rails <- engine <- provider, sim, cli.
+//! Checks the direction of imports: wire, checksum <- proto, rails <- engine <- provider, sim, cli.
 
 use crate::sources::{Report, Source};
 
-/// The crates of ours that each may import. `proto` never imports `rails`, nobody `provider`.
+/// The workspace's crates that each crate may import. `proto` must not import `rails`, no crate may
+/// import `provider`.
 const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("wire", &[]),
     ("checksum", &[]),
@@ -21,7 +22,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ),
 ];
 
-/// Checks every `crates/*/Cargo.toml`, and that every crate is in the table.
+/// Checks every `crates/*/Cargo.toml`, and that the table has every crate.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     for source in sources {
         let manifest = source.path.strip_prefix("crates/");
@@ -42,12 +43,12 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
 }
 
-/// Our crates among a manifest's dependencies of every kind.
+/// The workspace's crates among a manifest's dependencies of every kind.
 fn ours(manifest: &str) -> impl Iterator<Item = &str> {
     let mut depends = false;
     manifest.lines().filter_map(move |line| {
         if let Some(section) = line.strip_prefix('[') {
-            // `[dependencies.marline-x]` names the crate in the section itself.
+            // `[dependencies.marline-x]` names the crate in the section's title.
             depends = section.contains("dependencies");
             let named = section.split_once("dependencies.marline-");
             return named.map(|(_, rest)| rest.trim_end_matches(']'));

@@ -1,10 +1,9 @@
-//! The house rules as a program, so that nobody has to remember them: which crate and which folder
-//! may import which, that no files import each other in circles, how comments begin, where `unsafe`
-//! is forbidden, how long files, functions and lines may be, that nothing is left half done, and
-//! that `ARCHITECTURE.md` names what there is.
+//! Checks the house rules: allowed imports between crates and folders, no import cycles among
+//! files, openings of comments, where `unsafe` is forbidden, lengths of files, functions and lines,
+//! no unfinished work, and names in `ARCHITECTURE.md` that exist.
 //!
-//! `cargo xtask tidy` prints the complaints; a test runs the same in `cargo test`. What clippy
-//! and rustfmt check already is left to them. No dependencies: it must build in a second.
+//! `cargo xtask tidy` prints the violations; `cargo test` runs the same checks. Rules of clippy and
+//! rustfmt are left to them. No dependencies, so that the crate builds in a second.
 #![forbid(unsafe_code)]
 
 mod circles;
@@ -23,7 +22,7 @@ use sources::read_all;
 pub use sources::Report;
 use std::path::{Path, PathBuf};
 
-/// The repository that this crate is part of.
+/// The root directory of this repository.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
@@ -48,7 +47,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The circles of files that import each other, crate by crate, with what ties them.
+/// The import cycles of files by crate, with the names that cause them.
 pub fn circles(root: &Path) -> Result<String, String> {
     Ok(circles::describe(&read_all(root)?))
 }

@@ -1,20 +1,20 @@
-//! Limits to the length of lines, functions and files: each fits a screen, and a reader's memory.
+//! Limits to the length of lines, functions and files, so that each fits a screen.
 
 use crate::scan::functions;
 use crate::sources::{Report, Source};
 
-/// Columns of a line.
+/// Columns per line.
 const COLUMNS: usize = 100;
-/// Lines of a function.
+/// Lines per function.
 const FUNCTION_LINES: usize = 70;
-/// Lines of a file.
+/// Lines per file.
 const FILE_LINES: usize = 600;
 
-/// Files that were longer when the rules came, each with the lines that it may have now; then
-/// functions, by path and name. Numbers here only ever go down.
+/// Exceptions from before the rules: files, and functions by path and name, with their allowed
+/// lines. Numbers only decrease.
 const LONGER_FILES: &[(&str, usize)] = &[];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
-/// Files with lines that are too long, and how many of them.
+/// Files with overlong lines, and their number.
 const LONGER_LINES: &[(&str, usize)] = &[("crates/engine/src/stats/mod.rs", 1)];
 
 /// Checks all Rust sources.
@@ -41,7 +41,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
 }
 
-/// Holds one number against its limit, or the exception to it.
+/// Checks a number against its limit or exception.
 pub(crate) fn one(
     report: &mut Report,
     exceptions: &[(&str, usize)],

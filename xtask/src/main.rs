@@ -1,5 +1,5 @@
-//! `cargo xtask tidy` checks the house rules, `cargo xtask map` lists the source files, and
-//! `cargo xtask circles` shows imports that go round.
+//! `cargo xtask tidy` checks the house rules, `cargo xtask map` lists the source files, and `cargo
+//! xtask circles` shows import cycles.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what was asked for.
+/// Prints a result or an error.
 fn print(text: Result<String, String>) -> ExitCode {
     match text {
         Ok(text) => {
@@ -33,7 +33,7 @@ fn print(text: Result<String, String>) -> ExitCode {
     }
 }
 
-/// Prints the complaints.
+/// Prints the violations.
 fn tidy() -> ExitCode {
     match xtask::tidy(&xtask::root()) {
         Ok(report) => {

@@ -1,9 +1,9 @@
-//! The map of the source files, out of their own first sentences: `cargo xtask map` prints it, and
-//! every file has to have one.
+//! The list of source files with the first sentence of each, printed by `cargo xtask map`; every
+//! file must have one.
 
 use crate::sources::{Report, Source};
 
-/// Checks that each source file says in a sentence of its own what is in it.
+/// Checks that each source file begins with a description.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
     for source in sources.iter().filter(|s| is_mapped(s)) {
         if first_sentence(&source.text).is_empty() {
@@ -13,7 +13,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
     }
 }
 
-/// A line for each source file whose path begins with `under`, by folders.
+/// A line for each source file whose path begins with `under`, by folder.
 pub(crate) fn describe(sources: &[Source], under: &str) -> String {
     let (mut text, mut folder) = (String::new(), "");
     for source in sources.iter().filter(|s| is_mapped(s)) {

@@ -1,15 +1,15 @@
-//! The files of a crate as Rust modules, and which of them import which.
+//! The files of a crate as Rust modules, and their imports of each other.
 //!
 //! An import is a `use` declaration or a qualified path that leads to another file of the same
-//! crate. Names that a file only hands on (`pub use`) lead to the file that defines them. Method
-//! calls are not followed: a file that adds an `impl` to a type imports that type's file, and
-//! a caller of the method does not import the file of the `impl`. Tests are left out.
+//! crate. A reexported name (`pub use`) leads to the file that defines it. Method calls are not
+//! followed: a file with an `impl` for a type imports the type's file, and callers of the method do
+//! not import the file of the `impl`. Tests are ignored.
 
 use crate::paths::{read, Import, Outline};
 use crate::sources::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a name may be handed on before the search for its definition ends.
+/// Maximum of reexports followed to a definition.
 const HANDED_ON_MAX: usize = 8;
 
 /// The source files of one crate, without its tests.
@@ -22,7 +22,7 @@ pub(crate) struct Crate<'a> {
     by_module: BTreeMap<Vec<String>, usize>,
 }
 
-/// All crates among the sources that have a `src` folder.
+/// All crates with a `src` folder among the sources.
 pub(crate) fn crates(sources: &[Source]) -> Vec<Crate<'_>> {
     let mut by_root: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for source in sources.iter().filter(|s| s.is_rust()) {
@@ -36,10 +36,10 @@ pub(crate) fn crates(sources: &[Source]) -> Vec<Crate<'_>> {
 }
 
 impl<'a> Crate<'a> {
-    /// The crate of these files, each with its text.
+    /// A crate from its files and their texts.
     fn new(root: &'a str, files: &[(&'a str, &str)]) -> Self {
         let library = files.iter().any(|(file, _)| *file == "lib.rs");
-        // Where there is a library, the binary beside it is another crate.
+        // Beside a library, the binary is a separate crate.
         let part = |file: &str| !(is_test(file) || library && file == "main.rs");
         let (mut names, mut outlines) = (Vec::new(), Vec::new());
         let mut by_module = BTreeMap::new();
@@ -56,7 +56,7 @@ impl<'a> Crate<'a> {
         }
     }
 
-    /// For each file the files that it imports, each with the names it takes from there.
+    /// The imported files of each file, with the names imported from each.
     pub fn imports(&self) -> Vec<BTreeMap<usize, BTreeSet<String>>> {
         let of = |at: usize| {
             let mut found: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
@@ -75,8 +75,8 @@ impl<'a> Crate<'a> {
         (0..self.files.len()).map(of).collect()
     }
 
-    /// `path`, as written in file `at` whose module is `home`, from the crate's root on; none if
-    /// it leads out of the crate.
+    /// `path`, as written in file `at` of module `home`, from the crate's root; `None` if it leads
+    /// out of the crate.
     fn absolute(&self, home: &[String], path: &Import, at: usize) -> Option<Vec<String>> {
         let mut module = [home, &path.inside].concat();
         let mut rest = &path.segments[..];
@@ -96,7 +96,7 @@ impl<'a> Crate<'a> {
                 let child = [home, &[first.to_owned()]].concat();
                 if !self.by_module.contains_key(&child) {
                     let used = self.outlines[at].used_as(first)?;
-                    // An alias of itself is the name of another crate.
+                    // A self-referential alias is the name of another crate.
                     if used.segments[0] == first {
                         return None;
                     }
@@ -109,7 +109,7 @@ impl<'a> Crate<'a> {
         Some([&module, rest].concat())
     }
 
-    /// The file that defines what `path` names, and the name.
+    /// The file that defines the item at `path`, and the item's name.
     fn define(&self, path: Vec<String>, steps: usize) -> (usize, String) {
         let module = |n: &usize| self.by_module.contains_key(&path[..*n]);
         let known = (0..=path.len()).rev().find(module).unwrap_or(0);
@@ -141,13 +141,13 @@ impl<'a> Crate<'a> {
     }
 }
 
-/// Files that hold tests only, by their names.
+/// True for files with tests only, by name.
 fn is_test(file: &str) -> bool {
     let stem = file.trim_end_matches(".rs");
     stem.ends_with("_test") || stem.ends_with("_tests") || stem.split('/').any(|p| p == "tests")
 }
 
-/// The path of the module that a file below `src` holds.
+/// The module path of a file below `src`.
 fn module_of(file: &str) -> Vec<String> {
     let stem = file.trim_end_matches(".rs");
     let mut path: Vec<String> = stem.split('/').map(str::to_owned).collect();
@@ -163,7 +163,7 @@ fn module_of(file: &str) -> Vec<String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// The arrows of a crate of these files, as `from>to`.
+    /// The imports of a crate of these files, as `from>to`.
     pub(crate) fn arrows(files: &[(&str, &str)]) -> Vec<String> {
         let of = Crate::new("crates/a/src", files);
         let mut found = Vec::new();
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_leads_to_its_definition() {
+    fn reexports_lead_to_the_definition() {
         let face = ("lib.rs", "mod a; mod b; pub use b::Thing; pub use a::*;");
         let user = ("c.rs", "use crate::{Thing, Other};");
         let arrows = arrows(&[

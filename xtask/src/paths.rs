@@ -1,4 +1,4 @@
-//! Reads from a source file which paths it names, what it takes by `use` and what it defines.
+//! Extracts the paths, `use` declarations and definitions of a source file.
 
 use crate::scan::code_lines;
 use std::collections::BTreeSet;
@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Import {
     pub segments: Vec<String>,
-    /// Inline modules around it.
+    /// Enclosing inline modules.
     pub inside: Vec<String>,
 }
 
 /// The names that a file uses and defines.
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
-    /// Paths of two segments or more, outside `use`.
+    /// Paths of two segments or more outside `use`.
     named: Vec<Import>,
-    /// Names brought in by `use`, each with its path, and whether they are handed on.
+    /// Names imported by `use`, each with its path and a flag for reexports.
     used: Vec<(String, Import, bool)>,
-    /// Modules of which `use` takes all names, and whether they are handed on.
+    /// Modules of glob imports, with a flag for reexports.
     globs: Vec<(Import, bool)>,
     defined: BTreeSet<String>,
     /// Every word outside `use`.
@@ -37,24 +37,24 @@ impl Outline {
         self.named.iter().chain(used).chain(globs)
     }
 
-    /// The path that `use` gave this name.
+    /// The path of a name imported by `use`.
     pub fn used_as(&self, name: &str) -> Option<&Import> {
         let found = self.used.iter().find(|(n, _, _)| n == name);
         found.map(|(_, path, _)| path)
     }
 
-    /// Modules of which all names are taken.
+    /// Modules of glob imports.
     pub fn globs(&self) -> impl Iterator<Item = &Import> {
         self.globs.iter().map(|(path, _)| path)
     }
 
-    /// The file defines an item of this name.
+    /// True if the file defines an item of this name.
     pub fn defines(&self, name: &str) -> bool {
         self.defined.contains(name)
     }
 }
 
-/// Reads a file, its tests left out.
+/// Reads a file without its tests.
 pub(crate) fn read(text: &str) -> Outline {
     let code = code_lines(text).join("\n");
     let words = without_tests(tokens(&code));
@@ -69,7 +69,7 @@ pub(crate) fn read(text: &str) -> Outline {
     reader.outline
 }
 
-/// Words, `::`, and single signs.
+/// Splits code into words, `::`, and single characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = code.trim_start();
@@ -88,7 +88,7 @@ fn tokens(code: &str) -> Vec<&str> {
     found
 }
 
-/// Leaves out every item with an attribute `#[cfg(test)]` or `#[cfg(all(test, …))]`.
+/// Removes items with an attribute `#[cfg(test)]` or `#[cfg(all(test, …))]`.
 fn without_tests(tokens: Vec<&str>) -> Vec<&str> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -106,7 +106,7 @@ fn without_tests(tokens: Vec<&str>) -> Vec<&str> {
     kept
 }
 
-/// Tokens up to the end of the item that begins here: its `;`, or the end of its braces.
+/// The number of tokens to the end of the item that begins here: its `;`, or its closing brace.
 fn item_length(tokens: &[&str]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -115,13 +115,13 @@ fn item_length(tokens: &[&str]) -> usize {
             "]" | ")" => depth -= 1,
             "}" => {
                 depth -= 1;
-                // `use a::{b};` goes on to its `;`.
+                // `use a::{b};` ends at its `;`.
                 let goes_on = tokens.get(at + 1) == Some(&";");
                 if depth == 0 && !goes_on {
                     return at + 1;
                 }
             }
-            // The next field or variant, or the end of the list that this one is in.
+            // The next field or variant, or the end of the enclosing list.
             ";" | "," if depth == 0 => return at + 1,
             _ => {}
         }
@@ -136,7 +136,7 @@ struct Reader<'a> {
     words: &'a [&'a str],
     at: usize,
     outline: Outline,
-    /// Inline modules begun, with the depth of braces outside them.
+    /// Open inline modules, with the depth of braces outside them.
     inside: Vec<(String, usize)>,
     depth: usize,
 }
@@ -183,10 +183,10 @@ impl Reader<'_> {
         self.inside.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes a path, or the one sign that is none.
+    /// Reads a path, or skips one character.
     fn take_path(&mut self) {
         let mut segments = Vec::new();
-        // `$crate::…` stands in a macro, whose users are the ones that import.
+        // `$crate::…` stands in a macro; the macro's users import the path.
         let inside = [".", "::", "'", "$"];
         let begins = self.at == 0 || !inside.contains(&self.words[self.at - 1]);
         while let Some(word) = self.words.get(self.at).filter(|w| is_word(w)) {
@@ -214,7 +214,7 @@ impl Reader<'_> {
         self.take_tree(&[], handed_on);
     }
 
-    /// Takes one tree of a `use`, after `prefix`.
+    /// Reads one tree of a `use`, after `prefix`.
     fn take_tree(&mut self, prefix: &[String], handed_on: bool) {
         let mut segments = prefix.to_vec();
         while let Some(word) = self.words.get(self.at).copied() {

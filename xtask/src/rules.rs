@@ -1,11 +1,11 @@
-//! Rules that one file alone keeps or breaks.
+//! Rules about single files.
 
 use crate::scan::code_lines;
 use crate::sources::{Report, Source};
 
 /// Crates without any `unsafe`.
 const SAFE: [&str; 4] = ["wire", "proto", "sim", "cli"];
-/// Marks of work that was not finished, cut in two so that this file may name them.
+/// Marks of unfinished work, split so that this file may contain them.
 const UNFINISHED: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -13,14 +13,14 @@ const UNFINISHED: [&str; 5] = [
     concat!("unimplemented", "!("),
     concat!("todo", "!("),
 ];
-/// Beginnings of paths that exist on one machine only.
+/// Prefixes of paths that exist on one machine only.
 const MACHINE: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/ho", "me/"),
     concat!("/Us", "ers/"),
 ];
-/// Lines above an `unsafe` block in which its reason is looked for (clippy is more exact).
+/// Lines above an `unsafe` block searched for its reason (clippy is more exact).
 const REASON_LINES: usize = 8;
 
 /// Checks one file.
@@ -50,7 +50,7 @@ pub(crate) fn check(source: &Source, report: &mut Report) {
     }
 }
 
-/// The first file of a target of a crate that forbids `unsafe`.
+/// True for the root file of a target of a crate that forbids `unsafe`.
 fn is_safe_root(path: &str) -> bool {
     SAFE.iter().any(|name| {
         let in_crate = path
@@ -60,7 +60,7 @@ fn is_safe_root(path: &str) -> bool {
     })
 }
 
-/// `mark` in `line`, and not as part of a longer word.
+/// True if `line` contains `mark` as a whole word.
 fn has_word(line: &str, mark: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(mark).any(|(at, _)| {
@@ -71,7 +71,7 @@ fn has_word(line: &str, mark: &str) -> bool {
     })
 }
 
-/// A path that begins with `start`, not one with `start` somewhere inside.
+/// True if `line` contains a path that begins with `start`, rather than `start` inside a path.
 fn names_path(line: &str, start: &str) -> bool {
     line.match_indices(start).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -79,7 +79,7 @@ fn names_path(line: &str, start: &str) -> bool {
     })
 }
 
-/// Lines with an `unsafe` block or impl that has no reason above it.
+/// Lines with an `unsafe` block or impl without a reason above.
 fn unreasoned(text: &str) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();

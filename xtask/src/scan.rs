@@ -1,7 +1,7 @@
-//! Just enough of Rust's lexical rules to tell code from comments and strings, and to see where a
-//! function begins and ends.
+//! A minimal lexer for Rust that separates code from comments and strings, and finds the beginning
+//! and end of functions.
 
-/// The lines of a source with comments blanked out and strings and characters emptied.
+/// The lines of a source with comments blanked and strings and characters emptied.
 pub(crate) fn code_lines(text: &str) -> Vec<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -15,7 +15,7 @@ pub(crate) fn code_lines(text: &str) -> Vec<String> {
             rest = &rest[c.len_utf8()..];
             continue;
         }
-        // Lines keep their numbers.
+        // Keeps line numbers.
         out.push(' ');
         out.extend(rest[..skipped].chars().filter(|c| *c == '\n'));
         rest = &rest[skipped..];
@@ -23,7 +23,7 @@ pub(crate) fn code_lines(text: &str) -> Vec<String> {
     out.lines().map(str::to_owned).collect()
 }
 
-/// Length of the comment that `s` starts with.
+/// Length of a comment at the start of `s`.
 fn comment(s: &str) -> Option<usize> {
     if s.starts_with("//") {
         return Some(s.find('\n').unwrap_or(s.len()));
@@ -47,7 +47,7 @@ fn comment(s: &str) -> Option<usize> {
     Some(s.len())
 }
 
-/// Length of the raw string that `s` starts with.
+/// Length of a raw string at the start of `s`.
 fn raw_string(s: &str, before: &str) -> Option<usize> {
     let in_word = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
     let body = s.strip_prefix("br").or_else(|| s.strip_prefix('r'))?;
@@ -61,7 +61,7 @@ fn raw_string(s: &str, before: &str) -> Option<usize> {
     Some(end.unwrap_or(s.len()))
 }
 
-/// Length of the string or character that `s` starts with; a lifetime is none.
+/// Length of a string or character at the start of `s`; `None` for a lifetime.
 fn quoted(s: &str) -> Option<usize> {
     let quote = s.chars().next().filter(|c| *c == '"' || *c == '\'')?;
     if quote == '\'' {
@@ -83,7 +83,7 @@ fn quoted(s: &str) -> Option<usize> {
     Some(s.len())
 }
 
-/// A function's name, its first line (from 0), and how many lines it has.
+/// A function's name, its first line (from 0), and its number of lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub name: String,
@@ -91,10 +91,10 @@ pub(crate) struct Function {
     pub lines: usize,
 }
 
-/// All functions with a body, inner ones too.
+/// All functions with a body, including nested ones.
 pub(crate) fn functions(text: &str) -> Vec<Function> {
     let mut found = Vec::new();
-    // Functions begun: name, line, and the depth of braces outside the body.
+    // Open functions: name, line, and the depth of braces outside the body.
     let mut open: Vec<(String, usize, usize)> = Vec::new();
     let mut awaited: Option<(String, usize)> = None;
     let (mut depth, mut brackets) = (0, 0);

@@ -1,14 +1,14 @@
-//! The text files of the repository, and the report that the checks write.
+//! The text files of the repository, and the report of the checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The findings of `tidy`.
+/// The results of `tidy`.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Files looked at.
+    /// Number of files read.
     pub files: usize,
-    /// Broken rules, as `path:line: what`.
+    /// Violations, as `path:line: text`.
     pub complaints: Vec<String>,
     /// Limits that can be lowered.
     pub notes: Vec<String>,
@@ -28,27 +28,27 @@ impl Source {
     }
 }
 
-/// Folders with text written by people.
+/// Folders with hand-written text.
 const PLACES: [&str; 9] = [
     "crates", "fuzz", "xtask", "tests", "bench", "scripts", "docs", ".ci", ".cargo",
 ];
 
-/// Reads every text file under `root` that people wrote, in the order of their paths.
+/// Reads every hand-written text file under `root`, sorted by path.
 pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
     let mut paths: Vec<PathBuf> = PLACES.iter().map(|p| root.join(p)).collect();
-    // In a second work tree `.git` is a file, too.
+    // In a linked worktree `.git` is a file.
     let ours = |p: &PathBuf| p.is_file() && !p.ends_with(".git");
     paths.extend(list(root)?.into_iter().filter(ours));
     let mut sources = Vec::new();
     while let Some(path) = paths.pop() {
         if path.is_dir() {
-            // Built, or found by a fuzzer: not written by people.
+            // Build outputs and fuzzers' findings are not hand-written.
             let made = ["__pycache__", "target", "corpus", "artifacts"];
             let by_people = |p: &PathBuf| !made.iter().any(|name| p.ends_with(name));
             paths.extend(list(&path)?.into_iter().filter(by_people));
             continue;
         }
-        // What is not UTF-8 was not written by people; what is gone went while we looked.
+        // Files that are not UTF-8 are not hand-written; files may vanish meanwhile.
         let Ok(text) = fs::read_to_string(&path) else {
             continue;
         };

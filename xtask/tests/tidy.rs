@@ -1,9 +1,9 @@
-//! The house rules hold.
+//! Checks the house rules on this repository.
 
 #[test]
 fn tidy() {
     let report = xtask::tidy(&xtask::root()).expect("the repository can be read");
-    // Of more files than that, or the walk missed them.
+    // Fewer files would mean that the walk missed some.
     assert!(report.files > 100, "{} files", report.files);
     let complaints = report.complaints.join("\n");
     assert!(

@@ -1,8 +1,8 @@
-//! The wishes of a user: the arguments of an mpiexec and the environment.
+//! The user's choices in mpiexec's arguments and in the environment.
 
 use crate::mpi::{Kind, Matching, PML};
 
-/// The variables that the arguments of an mpiexec set: as they say it, name and value.
+/// The variables that mpiexec's arguments set: argument, name and value.
 pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     let word = |n: usize| args.get(n).map(String::as_str).unwrap_or_default();
@@ -29,9 +29,9 @@ pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {
     found
 }
 
-/// The side that matches messages to receives in a job with these arguments of mpiexec and these
-/// variables (of two of a name the later counts): Marline, unless the user of Open MPI 5 asks for
-/// its own way (ob1), or for a job that survives the loss of ranks (ULFM).
+/// The software that matches messages to receives, by mpiexec's arguments and these variables (the
+/// last of equal names counts): Marline, unless Open MPI 5 is asked for its own matching (ob1) or
+/// for survival of lost ranks (ULFM).
 pub fn matching(kind: Kind, args: &[String], variables: &[(String, String)]) -> Matching {
     let says = |(at, arg): (usize, &String)| {
         let next = args.get(at + 1).map(String::as_str);
@@ -57,8 +57,8 @@ pub fn matching(kind: Kind, args: &[String], variables: &[(String, String)]) -> 
     }
 }
 
-/// True if the job goes on without ranks that it lost, so that it gains from hearing of a silent
-/// one soon: under ULFM, or where the launcher is told to leave the others alone.
+/// True if the job continues without lost ranks and therefore benefits from early detection of
+/// silent peers: under ULFM, or if the launcher is told to spare the other ranks.
 pub fn outlives_ranks(kind: Kind, args: &[String], variables: &[(String, String)]) -> bool {
     let on = |name: &str| variables.iter().any(|(n, v)| n == name && is_on(v));
     let said = |words: &[&str]| {
@@ -77,10 +77,10 @@ pub fn outlives_ranks(kind: Kind, args: &[String], variables: &[(String, String)
     of_launcher || matching(kind, args, variables) == Matching::OwnWithoutLostRanks
 }
 
-/// Open MPI's choice whether its ranks go on without those that they lost.
+/// Open MPI's choice whether ranks continue after the loss of others.
 const SURVIVES: &str = "OMPI_MCA_mpi_ft_enable";
 
-/// True if Open MPI takes this for yes.
+/// True if Open MPI reads this value as true.
 fn is_on(value: &str) -> bool {
     let off = ["", "0", "no", "n", "none", "false", "f", "disabled"];
     !off.contains(&value.to_ascii_lowercase().as_str())
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_5_has_its_own_matching_where_it_is_asked_for() {
+    fn open_mpi_5_has_its_own_matching_on_request() {
         let of = |kind: Kind, text: &str, pml: &[&str]| {
             let args: Vec<String> = text.split(' ').map(str::to_owned).collect();
             let variables = pml.iter().map(|v| match v.split_once('=') {

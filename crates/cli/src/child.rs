@@ -1,5 +1,4 @@
-//! Running the user's command as if we were not there: its exit status is ours, and signals sent
-//! to us reach it.
+//! Runs the user's command transparently: returns its exit status and forwards signals to it.
 
 use crate::tool;
 use rustix::process::{kill_process, Pid, Signal};
@@ -9,19 +8,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
-/// Signals passed on.
+/// Forwarded signals.
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// Makes sure that children can be waited for: our parent may have ignored SIGCHLD, which a
-/// process hands down, and the kernel then forgets the status of children. With a handler it keeps
-/// them, and what we start has the default again.
+/// Makes children's exit statuses available. The parent process may have ignored SIGCHLD, which is
+/// inherited and makes the kernel discard the statuses. A handler prevents that, and started
+/// programs get the default again.
 pub fn keep_statuses() {
-    // On failure all is as before, and waiting says so.
+    // Without the handler, waiting for the child reports the error.
     let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
 }
 
-/// Signals that are ignored (bit n - 1: signal n), as under `nohup`, or in the background of a
-/// script.
+/// Ignored signals (bit n - 1: signal n), as under `nohup` or in a script's background job.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
@@ -29,12 +27,12 @@ fn ignored() -> u64 {
         .unwrap_or(0)
 }
 
-/// Runs `command` to its end; the exit status as a shell would report it.
+/// Runs `command` to its end; returns the exit status as a shell does.
 pub fn run(command: &mut Command) -> Result<u8, String> {
-    // What is ignored stays so, for the child, too: a handler would give it the default.
+    // Ignored signals stay ignored, for the child, too: a handler would reset them to the default.
     let ignored = ignored();
     let heard = FORWARDED.iter().filter(|&n| ignored >> (n - 1) & 1 == 0);
-    // Before the child exists, so that no signal falls between.
+    // Installed before the child exists, so that no signal is missed.
     let mut signals = Signals::new(heard).map_err(|e| format!("signal handlers: {e}"))?;
     let mut child = command
         .spawn()
@@ -47,14 +45,14 @@ pub fn run(command: &mut Command) -> Result<u8, String> {
         }
     });
     let status = child.wait();
-    // No more forwarding: the number may soon belong to somebody else.
+    // Forwarding ends: the process number may be reused.
     handle.close();
     let _ = forwarder.join();
     status.map(code_of).map_err(|e| e.to_string())
 }
 
 fn forward(pid: Option<Pid>, signal: i32) {
-    // The terminal sends Ctrl-C and Ctrl-\ to the whole foreground group, the child included; a
+    // The terminal sends Ctrl-C and Ctrl-\ to the whole foreground group, including the child; a
     // second one would make mpiexec skip its orderly end.
     if [SIGINT, SIGQUIT].contains(&signal) && in_foreground() {
         return;
@@ -72,7 +70,7 @@ fn in_foreground() -> bool {
 }
 
 fn code_of(status: ExitStatus) -> u8 {
-    /// A shell reports death by signal N as 128 + N.
+    /// Shells report death by signal N as 128 + N.
     const SIGNAL_BASE: i32 = 128;
     let code = status
         .code()

@@ -1,10 +1,10 @@
-//! Settings of the user that would keep a job from Marline: they are refused, or named where they
-//! give way.
+//! Refuses user settings that would keep a job from using Marline, and reports those that are
+//! overridden.
 
 use crate::asked::assignments;
 use crate::mpi::{Kind, BTL, PML};
 
-/// The variables of ours that decide what carries the messages.
+/// Variables of Marline's that decide the transport.
 const DECIDE: [&str; 11] = [
     "FI_PROVIDER",
     "FI_PROVIDER_PATH",
@@ -19,14 +19,15 @@ const DECIDE: [&str; 11] = [
     "OMPI_MCA_opal_common_ofi_provider_include",
 ];
 
-/// True if Open MPI's own matching sends by Marline (btl/ofi) between hosts; ranks of one may have
-/// more.
+/// True if Open MPI's own matching uses Marline (btl/ofi) between hosts; within a host other
+/// transports are allowed.
 fn by_marline(layers: &str) -> bool {
     let named = |name| layers.split(',').any(|layer| layer == name);
     !layers.starts_with('^') && named("ofi") && !named("tcp")
 }
 
-/// A variable that we do not set, and which values of it leave Marline in use.
+/// A variable that Marline does not set: its name, the MPIs it affects, and a test for values that
+/// keep Marline in use.
 type Undoing = (&'static str, &'static [Kind], fn(&str) -> bool);
 
 const UNDOING: [Undoing; 3] = [
@@ -45,8 +46,8 @@ const UNDOING: [Undoing; 3] = [
 
 type Variables = [(String, String)];
 
-/// Refuses a job that would not use Marline, as the arguments of its mpiexec or its environment
-/// say. What of the environment only gives way is returned, a text for each.
+/// Refuses a job whose mpiexec arguments or environment select another transport. Returns a text
+/// for each overridden variable of the environment.
 pub fn check(
     kind: Kind,
     set: &Variables,
@@ -76,10 +77,10 @@ pub fn check(
     Ok(gives_way)
 }
 
-/// The value that we set, if the variable decides.
+/// The value that Marline sets, if the variable decides the transport.
 fn ours<'a>(set: &'a Variables, name: &str) -> Option<&'a String> {
     let of = |name: &str| set.iter().find(|(n, _)| n == name).map(|(_, value)| value);
-    // With pml/cm it carries windows alone, and is a preference.
+    // With pml/cm the BTL only carries windows and is a preference.
     let decides = DECIDE.contains(&name) || name == BTL && of(PML).is_some_and(|v| v == "ob1");
     of(name).filter(|_| decides)
 }

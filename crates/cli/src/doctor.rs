@@ -1,4 +1,4 @@
-//! `marline doctor`: which rails this machine has, and why others are not there.
+//! `marline doctor`: the rails of this machine, and reasons why others are missing.
 
 use marline_engine::settings::Settings;
 use marline_rails::{
@@ -9,13 +9,13 @@ use marline_rails::{
 /// Arguments of `doctor`.
 #[derive(clap::Args)]
 pub struct DoctorArgs {
-    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld);
-    /// which ports that are says FI_MARLINE_PORTS.
+    /// Print the rules that let a job through the firewalls of its hosts instead (nft, firewalld),
+    /// for the ports in FI_MARLINE_PORTS.
     #[arg(long)]
     firewall: bool,
 }
 
-/// Prints the report; the exit status is 0, as missing adapters are no fault.
+/// Prints the report; the exit status is 0, as missing adapters are no error.
 pub fn main(args: &DoctorArgs) -> Result<u8, String> {
     if args.firewall {
         crate::tool::print(&firewall(Settings::from_env()?.ports.0)?)?;
@@ -26,7 +26,7 @@ pub fn main(args: &DoctorArgs) -> Result<u8, String> {
     Ok(0)
 }
 
-/// The rules for the ports of a job, as commands.
+/// Firewall rules for the ports of a job, as commands.
 fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
     let Some((least, most)) = ports else {
         return Err(
@@ -48,14 +48,14 @@ fn firewall(ports: Option<(u16, u16)>) -> Result<String, String> {
 /// The setting that names rails.
 const RAILS: &str = "FI_MARLINE_RAILS";
 
-/// The rails that the setting means here and now; nothing where it is empty.
+/// The rails that the setting selects at present; empty text for an empty setting.
 fn meaning(named: &str) -> String {
     if named.trim().is_empty() {
         return String::new();
     }
     let mut text = format!("{RAILS}={named} means\n");
     let names: Vec<String> = named.split(',').map(str::to_owned).collect();
-    // (A setting that is malformed is told by whatever starts a job.)
+    // (Starting a job reports a malformed setting.)
     let paths = Settings::from_env().map_or(1, |settings| settings.verbs_paths);
     match choose_rails(&names).and_then(|rails| with_paths(rails, paths)) {
         Ok(rails) => rails
@@ -66,7 +66,7 @@ fn meaning(named: &str) -> String {
     text
 }
 
-/// A rail, and whether it would carry now.
+/// A rail, and whether it would carry messages at present.
 fn state(rail: &RailChoice) -> String {
     let (name, interface) = (rail.name(), &rail.interface);
     match (rail.is_awaited(), rail.complaint()) {
@@ -105,15 +105,15 @@ fn report() -> String {
     text
 }
 
-/// The receive buffer that a UDP rail asks for, in bytes.
+/// The receive buffer that a UDP rail requests, in bytes.
 const BUFFER: usize = 8 << 20;
-/// With less, roots of broadcasts have less than 512 KiB under way, which is a quarter of what the
-/// kernel makes of it.
+/// A smaller receive buffer limits broadcast roots to less than 512 KiB in flight, a quarter of the
+/// kernel's actual buffer.
 const BUFFER_OF_GROUPS: usize = 1 << 20;
 
-/// The receive buffer of a UDP rail, as the kernel tells it, and what to do where it is short.
+/// The receive buffer of a UDP rail as granted by the kernel, with advice if it is too small.
 fn buffers(given: Option<usize>) -> String {
-    // The kernel tells twice what it was asked for.
+    // The kernel reports twice the requested size.
     let Some(bytes) = given.map(|bytes| bytes / 2) else {
         return String::new();
     };
@@ -131,12 +131,12 @@ fn buffers(given: Option<usize>) -> String {
     )
 }
 
-/// Bytes that a process may lock for a rail of InfiniBand, at least, or it does not start
+/// Locked memory that a process needs at least for an InfiniBand rail to start, in bytes
 /// (docs/design/verbs-memory.md).
 const LOCKED: u64 = 11_000_000;
 
-/// The limit on locked memory, of the kernel's table of a process's limits, and what to do where it
-/// is short.
+/// The limit on locked memory from the kernel's table of process limits, with advice if it is too
+/// low.
 fn locked(limits: &str) -> String {
     let row = limits
         .lines()
@@ -172,14 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reports_whatever_the_machine_has() {
+    fn a_report_is_possible_on_any_machine() {
         let report = report();
         assert!(report.starts_with("UDP and TCP"), "{report}");
         assert!(report.contains("\nInfiniBand and RoCE"), "{report}");
     }
 
     #[test]
-    fn it_says_how_much_memory_may_be_locked() {
+    fn low_limits_of_locked_memory_are_reported() {
         let row =
             |soft| format!("Limit Soft Hard Units\nMax locked memory  {soft}  unlimited  bytes\n");
         assert_eq!(locked(&row("unlimited")), "  locked memory: unlimited\n");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_how_receive_buffers_are_made_longer() {
+    fn short_receive_buffers_are_reported() {
         assert_eq!(buffers(Some(2 * BUFFER)), "  receive buffers: 8 MiB\n");
         let (short, fair) = (buffers(Some(425_984)), buffers(Some(BUFFER)));
         assert!(short.contains(": 208 KiB instead"), "{short}");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_the_setting_means_here() {
+    fn the_rails_setting_is_explained() {
         assert_eq!(meaning(" "), "");
         let shown = meaning("lo,later:not-here,tcp:later:not*,shm");
         let lines: Vec<&str> = shown.lines().collect();

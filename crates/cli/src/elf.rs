@@ -1,20 +1,20 @@
-//! The little that is read of programs and libraries (ELF, 64 bits).
+//! Reads ELF headers of 64-bit programs and libraries.
 
 use std::fs::File;
 use std::io::{Read, Result, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The head of a file in bytes.
+/// Size of the ELF header in bytes.
 pub const HEAD: usize = 64;
-/// How each such file begins.
+/// The first bytes of an ELF file.
 const MAGIC: &[u8] = b"\x7fELF";
-/// The kind of the entry of the table of segments that names the dynamic linker (PT_INTERP).
+/// Type of the program header that names the dynamic linker (PT_INTERP).
 const INTERPRETER: u32 = 3;
-/// No path is longer (PATH_MAX), so that a damaged length allocates nothing large.
+/// Longest path (PATH_MAX), which bounds the allocation for a damaged length.
 const PATH_MAX: u64 = 4096;
 
-/// The first bytes of a file, zeros where it is shorter, and its length.
+/// The first bytes of a file, padded with zeros, and its length.
 pub fn head(file: &Path) -> Result<([u8; HEAD], u64)> {
     let file = File::open(file)?;
     let length = file.metadata()?.len();
@@ -29,7 +29,7 @@ pub fn is_elf(head: &[u8; HEAD]) -> bool {
     head.starts_with(MAGIC)
 }
 
-/// The dynamic linker that starts a program; `None` for a static one, and for what is no program.
+/// The dynamic linker of a program; `None` for static programs and other files.
 pub fn interpreter(program: &Path) -> Result<Option<PathBuf>> {
     let (head, _) = head(program)?;
     if !is_elf(&head) {
@@ -53,12 +53,12 @@ pub fn interpreter(program: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A number of 16 bits in a head.
+/// A 16-bit number in a header.
 pub fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A number of 64 bits.
+/// A 64-bit number in a header.
 pub fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(std::array::from_fn(|n| bytes[at + n]))
 }

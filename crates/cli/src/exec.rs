@@ -1,4 +1,4 @@
-//! `marline exec -- ./app`: one rank of a job that any launcher starts.
+//! `marline exec -- ./app`: starts one rank of a job under any launcher.
 
 use crate::mpi::{self, Kind, Mpi};
 use crate::outcome::Outcome;
@@ -42,7 +42,7 @@ pub struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 pub fn main(args: &ExecArgs) -> Outcome {
     let (program, rest) = args.command.split_first().ok_or("which program?")?;
     let environment = settings::environment();
@@ -54,7 +54,7 @@ pub fn main(args: &ExecArgs) -> Outcome {
     let mut command = Command::new(program);
     command.args(rest);
     command.envs(prepared.set.iter().map(|(name, value)| (name, value)));
-    // A message that concerns all ranks is printed by one of them.
+    // Messages that concern all ranks are printed by rank 0.
     if page::rank_from_env().unwrap_or(0) == 0 {
         prepared.said.iter().for_each(|said| tool::say(said));
         if args.common.verbose {
@@ -73,7 +73,7 @@ fn describe(mpi: &Mpi, set: &[(String, String)], command: &Command) {
     tool::say(&tool::describe(command));
 }
 
-/// The MPI of a command: of its program, else of its launcher.
+/// The MPI of a command: from its program, otherwise from its launcher's variables.
 fn find(words: &[OsString], environment: &[(String, String)]) -> Result<Mpi, String> {
     let found = of_words(words, SCRIPTS_MAX)?.or_else(|| of_launcher(environment));
     found.ok_or_else(|| {
@@ -87,8 +87,8 @@ fn find(words: &[OsString], environment: &[(String, String)]) -> Result<Mpi, Str
     })
 }
 
-/// The first word of a command that names a program of an MPI: the program itself, or behind one
-/// that starts it (`numactl -N 0 ./app`).
+/// The MPI of the first word that is a program of an MPI: the program itself, or the argument of a
+/// wrapper (`numactl -N 0 ./app`).
 fn of_words(words: &[OsString], scripts: u32) -> Result<Option<Mpi>, String> {
     for word in words {
         if let Some(mpi) = file(word).map_or(Ok(None), |file| of_file(&file, scripts))? {
@@ -98,7 +98,7 @@ fn of_words(words: &[OsString], scripts: u32) -> Result<Option<Mpi>, String> {
     Ok(None)
 }
 
-/// The file that a word names in the way of execvp(3).
+/// The file of a command word, searched as by execvp(3).
 fn file(word: &OsStr) -> Option<PathBuf> {
     if word.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(word)).filter(|path| mpi::is_executable(path));
@@ -107,12 +107,13 @@ fn file(word: &OsStr) -> Option<PathBuf> {
     mpi::on_path(name)
 }
 
-/// The MPI of the program in a file, which so many scripts may stand before.
+/// The MPI of the program in a file, through at most `scripts` levels of interpreters.
 fn of_file(file: &Path, scripts: u32) -> Result<Option<Mpi>, String> {
     if let Some(mpi) = linked::of_program(file)? {
         return Ok(Some(mpi));
     }
-    // A virtual environment's python is a link to another's: by its own name it has its packages.
+    // The python of a virtual environment is a link to another python; only under its own name does
+    // it find its packages.
     let name = file.file_name().unwrap_or_default();
     if name.as_bytes().starts_with(b"python") {
         return linked::of_python(file);
@@ -123,12 +124,12 @@ fn of_file(file: &Path, scripts: u32) -> Result<Option<Mpi>, String> {
     }
 }
 
-/// The number of scripts that may be each other's interpreters (execve(2)).
+/// The maximum depth of scripts that interpret scripts (execve(2)).
 const SCRIPTS_MAX: u32 = 5;
-/// The first bytes of a script, in which the kernel looks for the name of its interpreter.
+/// Bytes of a script in which the kernel looks for the interpreter line.
 const SCRIPT_HEAD: u64 = 256;
 
-/// The words in the first line of a script that name its interpreter.
+/// The words of a script's interpreter line.
 fn interpreter(file: &Path) -> Option<Vec<OsString>> {
     let mut head = Vec::new();
     let file = std::fs::File::open(file).ok()?;
@@ -144,8 +145,8 @@ fn interpreter(file: &Path) -> Option<Vec<OsString>> {
     )
 }
 
-/// Variables that a launcher sets for the ranks of one MPI alone, the most particular first. (PMI
-/// and PMIx by themselves are those of any.)
+/// Variables that the launcher of one MPI sets for its ranks, the most specific first. (PMI and
+/// PMIx variables alone may belong to any MPI.)
 const MARKS: [(&str, Kind); 4] = [
     ("OMPI_MCA_orte_launch", Kind::OpenMpi4),
     ("I_MPI_HYDRA_UUID", Kind::Intel),
@@ -153,7 +154,7 @@ const MARKS: [(&str, Kind); 4] = [
     ("PMI_HOSTNAME", Kind::Mpich),
 ];
 
-/// The MPI whose launcher has set these variables.
+/// The MPI whose launcher set these variables.
 fn of_launcher(environment: &[(String, String)]) -> Option<Mpi> {
     let value = |name: &str| environment.iter().find(|(n, _)| n == name);
     let mpi = |(kind, version, file): (Kind, &str, &Path)| Mpi {
@@ -162,7 +163,7 @@ fn of_launcher(environment: &[(String, String)]) -> Option<Mpi> {
         file: file.to_owned(),
         path: None,
     };
-    // Open MPI 5 tells its version and place as well.
+    // Open MPI 5 also sets its version and library directory.
     if let Some((name, version)) = value("OMPI_VERSION") {
         let place = value("OMPI_LIBDIR_LOC").map(|(_, dir)| Path::new(dir).join("libmpi.so"));
         let place = place.unwrap_or_else(|| name.into());

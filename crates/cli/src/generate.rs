@@ -1,5 +1,5 @@
-//! `marline generate DIR` (hidden): man pages and completions of shells, out of the command's own
-//! arguments and the table of settings, laid out as below `share/`.
+//! `marline generate DIR` (hidden): writes man pages and shell completions, from the command's
+//! arguments and the table of settings, in the layout of `share/`.
 
 use crate::outcome::Outcome;
 use clap::Command;
@@ -15,14 +15,14 @@ pub struct GenerateArgs {
     dir: PathBuf,
 }
 
-/// Where each shell looks for a completion, and its name there.
+/// Directory and file name of the completion of each shell.
 const COMPLETIONS: [(Shell, &str, &str); 3] = [
     (Shell::Bash, "bash-completion/completions", "marline"),
     (Shell::Zsh, "zsh/site-functions", "_marline"),
     (Shell::Fish, "fish/vendor_completions.d", "marline.fish"),
 ];
 
-/// Writes all files about the command.
+/// Writes all files.
 pub fn main(args: &GenerateArgs, command: &Command) -> Outcome {
     write_all(&args.dir, command).map_err(|e| format!("{}: {e}", args.dir.display()))?;
     Ok(0)
@@ -42,11 +42,11 @@ fn write_all(dir: &Path, command: &Command) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A page for each command.
+/// Writes a page for each command.
 fn write_pages(dir: &Path, command: &Command) -> std::io::Result<()> {
     clap_mangen::generate_to(command.clone(), dir)?;
     for page in std::fs::read_dir(dir)? {
-        // The text behind the options is laid out in lines already.
+        // The text after the options is already in lines.
         let path = page?.path();
         let text = std::fs::read_to_string(&path)?;
         std::fs::write(&path, text.replace(".SH EXTRA\n", ".SH NOTES\n.nf\n"))?;

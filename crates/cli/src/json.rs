@@ -1,4 +1,4 @@
-//! JSON, written by hand: the shapes are few, and documented in docs/statistics.md.
+//! Writes JSON by hand: the few shapes are documented in docs/statistics.md.
 
 use marline_engine::stats::dead::DeadPeer;
 use marline_engine::stats::outages::{End, Outage};
@@ -6,7 +6,7 @@ use marline_engine::stats::summary::{RailSummary, Summary};
 use marline_engine::stats::Counters;
 use std::fmt::Display;
 
-/// A string with its quotes.
+/// A quoted and escaped string.
 pub fn string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -20,23 +20,23 @@ pub fn string(text: &str) -> String {
     out
 }
 
-/// An object, member by member.
+/// An object under construction.
 #[derive(Default)]
 pub struct Object(Vec<String>);
 
 impl Object {
-    /// A number, or anything that is JSON already.
+    /// Adds a number or other JSON text.
     pub fn set(mut self, name: &str, value: impl Display) -> Object {
         self.0.push(format!("{}:{value}", string(name)));
         self
     }
 
-    /// A text.
+    /// Adds a string.
     pub fn text(self, name: &str, value: &str) -> Object {
         self.set(name, string(value))
     }
 
-    /// Adds a value that may be absent.
+    /// Adds an optional value.
     pub fn option(self, name: &str, value: Option<impl Display>) -> Object {
         match value {
             Some(value) => self.set(name, value),
@@ -44,19 +44,19 @@ impl Object {
         }
     }
 
-    /// The object.
+    /// The object's JSON.
     pub fn end(self) -> String {
         format!("{{{}}}", self.0.join(","))
     }
 }
 
-/// An array.
+/// A JSON array.
 pub fn array(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     format!("[{}]", items.join(","))
 }
 
-/// A group of counters, each of them.
+/// A group of counters as an object.
 pub fn counters<C: Counters>(group: &C) -> String {
     let words = group.words();
     let rows = C::ROWS.iter().zip(words.as_ref());
@@ -64,7 +64,7 @@ pub fn counters<C: Counters>(group: &C) -> String {
     object.end()
 }
 
-/// One word for how it went.
+/// The verdict as one word.
 pub fn verdict(s: &Summary) -> &'static str {
     match s {
         _ if s.processes == 0 => "unused",
@@ -75,7 +75,7 @@ pub fn verdict(s: &Summary) -> &'static str {
     }
 }
 
-/// The counters of many processes together.
+/// The summary of many processes.
 pub fn summary(s: &Summary) -> Object {
     let of = &s.unprotected;
     let unprotected = Object::default()

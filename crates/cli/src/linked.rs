@@ -1,5 +1,5 @@
-//! The MPI that a program is linked with, as the dynamic linker finds it, and the MPI that Python's
-//! mpi4py loads.
+//! The MPI that a program is linked with, as resolved by the dynamic linker, and the MPI that
+//! Python's mpi4py loads.
 
 use crate::mpi::{self, Kind, Mpi};
 use crate::{elf, tool};
@@ -7,11 +7,11 @@ use memchr::memmem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A library that a program loads: its name, and where it is.
+/// A library of a program: name and path.
 type Library = (String, PathBuf);
 
-/// How the names of an MPI's C library begin: of MPICH and Intel MPI (libmpi.so.12), of Open MPI
-/// (libmpi.so.40), of the MPI Forum's ABI, of Debian's MPICH, of Cray's.
+/// Name prefixes of MPI C libraries: MPICH and Intel MPI (libmpi.so.12), Open MPI (libmpi.so.40),
+/// the MPI Forum's ABI, Debian's MPICH, Cray.
 const NAMES: [&str; 4] = [
     "libmpi.so",
     "libmpi_abi.so",
@@ -19,12 +19,12 @@ const NAMES: [&str; 4] = [
     "libmpi_cray.so",
 ];
 
-/// The MPI that the program in this file is linked with, by itself or by one of its libraries.
+/// The MPI that this program is linked with, directly or through a library.
 pub fn of_program(program: &Path) -> Result<Option<Mpi>, String> {
     let Ok(Some(linker)) = elf::interpreter(program) else {
         return Ok(None);
     };
-    // It follows LD_LIBRARY_PATH, RUNPATH, its cache and what is preloaded, and starts nothing.
+    // The linker considers LD_LIBRARY_PATH, RUNPATH, its cache and preloads, and starts nothing.
     let mut command = Command::new(linker);
     command.arg("--list").arg(program).stdin(Stdio::null());
     let output = command.output();
@@ -41,10 +41,10 @@ pub fn of_program(program: &Path) -> Result<Option<Mpi>, String> {
     recognise(&listed(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// How the dynamic linker begins to say which library it does not find.
+/// The dynamic linker's message for a missing library, up to the name.
 const NOT_FOUND: &str = "error while loading shared libraries: ";
 
-/// A program for Python: prints the files that mpi4py brings into a process. No MPI starts.
+/// A Python program that prints the files that importing mpi4py maps, without starting an MPI.
 const ASK_PYTHON: &str = "\
 import mpi4py
 mpi4py.rc.initialize = False
@@ -53,7 +53,7 @@ lines = [line.strip() for line in open('/proc/self/maps') if '.so' in line]
 print(*{line.split(None, 5)[-1] for line in lines}, sep='\\n')
 ";
 
-/// The MPI that this Python's mpi4py loads, if it has one.
+/// The MPI of this Python's mpi4py; `None` without mpi4py.
 pub fn of_python(python: &Path) -> Result<Option<Mpi>, String> {
     let output = Command::new(python)
         .args(["-c", ASK_PYTHON])
@@ -68,7 +68,7 @@ pub fn of_python(python: &Path) -> Result<Option<Mpi>, String> {
     recognise(&loaded.collect::<Vec<_>>())
 }
 
-/// The libraries of a program, as the dynamic linker lists them: `NAME => PATH (ADDRESS)`.
+/// The libraries in the dynamic linker's list: `NAME => PATH (ADDRESS)`.
 fn listed(text: &str) -> Vec<Library> {
     let library = |line: &str| {
         let (name, rest) = line.trim().split_once(" => ")?;
@@ -104,16 +104,16 @@ fn recognise(libraries: &[Library]) -> Result<Option<Mpi>, String> {
     }
 }
 
-/// The MPI that loads these libraries and has these words in its own.
+/// The MPI that loads these libraries and contains these words in its own.
 fn kind(loads: impl Fn(&str) -> bool, has: impl Fn(&str) -> bool) -> Option<Kind> {
-    // Open MPI 4's run-time library, which its successor has no more.
+    // Open MPI 4's run-time library, absent in Open MPI 5.
     if loads("libopen-rte.so") {
         return Some(Kind::OpenMpi4);
     }
     if loads("libopen-pal.so") {
         return Some(Kind::OpenMpi5);
     }
-    // Variables that each of them reads. Intel MPI reads those of MPICH, too.
+    // Names of variables in the libraries. Intel MPI contains MPICH's, too.
     if has("I_MPI_OFI_PROVIDER") {
         return Some(Kind::Intel);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_tell_which_mpi_it_is() {
+    fn an_mpi_is_recognised_by_its_libraries() {
         let of = |libraries: &str, words: &str| {
             let loads = |start: &str| libraries.split(' ').any(|name| name.starts_with(start));
             kind(loads, |word| words.contains(word))

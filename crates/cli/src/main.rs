@@ -1,9 +1,8 @@
-//! The `marline` command: runs MPI programs over Marline, prints the settings that doing so
-//! needs, builds a laboratory of network namespaces whose links can be broken at will, and runs the
-//! simulator.
+//! The `marline` command: runs MPI programs over Marline, prints the settings for that, builds labs
+//! of network namespaces with injected faults, and runs the simulator.
 //!
-//! It never touches message data and is never loaded into an application: it prepares the
-//! environment and the network, starts other programs, and reports what they counted.
+//! The command handles no message data and is not loaded into applications: it prepares environment
+//! and network, starts programs, and reports their counters.
 #![forbid(unsafe_code)]
 
 mod asked;
@@ -89,7 +88,7 @@ fn main() -> ExitCode {
     marline_sim::end_with_reader();
     child::keep_statuses();
     let parsed = Cli::try_parse().map_err(|error| {
-        // Help and the version are no errors, and have standard output for themselves.
+        // Help and version go to standard output, without a prefix.
         let _ = error.print();
         if error.use_stderr() {
             EXIT_REFUSED

@@ -1,20 +1,20 @@
-//! Parameters of Open MPI that stand in files: those of its user and of its installation, which it
-//! reads by itself, and those that `--tune` names.
+//! Open MPI parameters in files: the user's and the installation's, which Open MPI reads by itself,
+//! and files named by `--tune`.
 
 use crate::asked::assignments;
 use crate::mpi::{Kind, Mpi};
 use std::path::{Path, PathBuf};
 
-/// No file of parameters is longer (bytes); the word behind `--tune` may be the program's, and name
-/// anything.
+/// Longest parameter file in bytes. The word after `--tune` may be an argument of the program and
+/// name any file.
 const FILE_MAX: u64 = 1 << 20;
-/// Names that replace the two files which Open MPI reads by itself.
+/// Variables that replace the two files which Open MPI reads by itself.
 const FILES: [&str; 2] = ["OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_files"];
 
 type Variables = Vec<(String, String)>;
 
-/// The parameters in the files that Open MPI 5 reads by itself, as variables; of two of a name the
-/// later counts.
+/// The parameters in the files that Open MPI 5 reads by itself, as variables; the last of equal
+/// names counts.
 pub fn of_files(mpi: &Mpi, environment: &[(String, String)]) -> Variables {
     let value = |name: &str| environment.iter().find(|(n, _)| n == name);
     let files: Vec<PathBuf> = match FILES.iter().find_map(|name| value(name)) {
@@ -33,8 +33,7 @@ pub fn of_files(mpi: &Mpi, environment: &[(String, String)]) -> Variables {
     all.map(|(_, name, value)| (name, value)).collect()
 }
 
-/// The arguments of an mpiexec, and behind each `--tune` (or `--am`) the words that its files
-/// stand for.
+/// mpiexec's arguments, with the contents of the files appended to each `--tune` (or `--am`).
 pub fn spelled_out(mpi: &Mpi, args: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for (n, arg) in args.iter().enumerate() {
@@ -59,9 +58,9 @@ pub fn spelled_out(mpi: &Mpi, args: &[String]) -> Vec<String> {
     all
 }
 
-/// The folder where the MPI is installed.
+/// The installation directory of the MPI.
 fn prefix(mpi: &Mpi) -> Option<PathBuf> {
-    // bin/mpiexec, or lib/libmpi.so.40.
+    // The file is bin/mpiexec or lib/libmpi.so.40.
     let file = std::fs::canonicalize(&mpi.file).ok()?;
     Some(file.parent()?.parent()?.to_owned())
 }
@@ -72,7 +71,7 @@ fn read(file: &Path) -> Option<String> {
     fits.then(|| std::fs::read_to_string(file).ok()).flatten()
 }
 
-/// A file of parameters, as arguments: its lines are `NAME = VALUE` or arguments already.
+/// A parameter file as arguments: its lines are `NAME = VALUE` or arguments.
 fn words(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -91,7 +90,7 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// An installation of Open MPI 5 in a folder of its own, and a home beside it.
+    /// A temporary installation of Open MPI 5, and a home directory beside it.
     fn installed(name: &str) -> (PathBuf, Mpi) {
         let folder = std::env::temp_dir().join(format!("marline-{name}-{}", std::process::id()));
         let write = |file: &str, text: &str| {

@@ -1,5 +1,5 @@
-//! `marline model`: what checksums cost by the papers' models, with their constants and with this
-//! machine's, and against what was measured.
+//! `marline model`: the cost of checksums by the papers' models, with the papers' constants and
+//! this machine's, beside measurements.
 
 mod broadcast;
 pub mod cost;
@@ -38,24 +38,23 @@ pub struct ModelArgs {
     svg: Option<PathBuf>,
 }
 
-/// All that the models need.
+/// The constants of the models.
 #[derive(Clone, Copy, Debug)]
 struct Constants {
     network: Network,
-    /// Summing alone, in bytes per second.
+    /// Sum alone, in bytes per second.
     sum: f64,
-    /// The work of both ends for a short message: without sums, with sums of their own, in one
-    /// pass.
+    /// The work of both ends for a short message: copy only, copy and separate sum, one pass.
     copy: Work,
     separate: Work,
     fused: Work,
-    /// The same for the chunks of a long one.
+    /// The same for chunks of a long message.
     chunk_copy: Work,
     chunk_fused: Work,
 }
 
-/// The papers'. Their one rate of copy and sum is for what is in the cache; a copy from memory is
-/// slower, and the rate that makes the overhead of one gap at 1 MB, as stated, is 4.3 GB/s.
+/// The papers' constants. Their only rate of copy and sum holds in cache. A copy from memory is
+/// slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
 const PAPERS: Constants = Constants {
     network: papers::JACK,
     sum: papers::SUM,
@@ -69,9 +68,9 @@ const PAPERS: Constants = Constants {
 /// Sizes of messages in the tables, 64 B to 64 MiB.
 const SIZES: [usize; 12] = powers_of_two([6, 10, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26]);
 
-/// This machine by its profile, and what was measured.
+/// The constants and measurements of this machine.
 struct Here {
-    /// Processor and checksum.
+    /// Name of the processor and the checksum.
     of: String,
     /// The profile's file.
     path: PathBuf,
@@ -82,7 +81,7 @@ struct Here {
 
 /// Prints the tables.
 pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
-    // All that may be missing is looked for before anything is printed.
+    // Checks all inputs before printing anything.
     let here = match args.papers {
         true => None,
         false => Some(here(args)?),
@@ -111,7 +110,7 @@ pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// Reads what the arguments name.
+/// Reads the inputs that the arguments name.
 fn here(args: &ModelArgs) -> Result<Here, String> {
     let choice = ChecksumChoice::parse(&args.checksum).ok_or_else(|| {
         let names = ChecksumChoice::names();
@@ -139,8 +138,8 @@ fn here(args: &ModelArgs) -> Result<Here, String> {
     })
 }
 
-/// The constants of a profile and its curves: short messages at 32 KiB in cache (the papers' block
-/// size), long ones by chunks from a user's memory to a staging buffer.
+/// The constants from a profile and its curves: short messages at 32 KiB in cache (the papers'
+/// block size), long ones by chunks from user memory to a staging buffer.
 fn of_machine(
     profile: &Profile,
     points: &[Point],
@@ -170,7 +169,7 @@ fn of_machine(
     })
 }
 
-/// One way to send, by its time in seconds.
+/// A method of sending, by its time in seconds.
 type Time = fn(&Constants, f64) -> f64;
 
 fn chunked(c: &Constants, work: &Work, len: f64) -> f64 {
@@ -238,7 +237,7 @@ fn print(c: &Constants) {
     }
 }
 
-/// The model's time for what an engine does: at once up to the threshold, then chunks.
+/// The model's time for an engine: eager up to the threshold, then chunks.
 fn predicted(c: &Constants, eager_max: usize, bytes: usize) -> f64 {
     let len = bytes as f64;
     if bytes <= eager_max {
@@ -268,7 +267,7 @@ fn draw(args: &ModelArgs, of: &str, c: &Constants, series: &[Series]) -> Result<
         return Ok(());
     };
     let sizes = || (0..=26).map(|n| f64::from(1u32 << n));
-    // Bandwidth, as the papers draw it: bytes over time.
+    // Bandwidth as in the papers: bytes over time.
     let computed = |label: &str, time: &dyn Fn(f64) -> f64| Line {
         label: label.to_owned(),
         points: sizes().map(|len| (len, len / time(len) / 1e9)).collect(),
@@ -312,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_the_papers_says_what_they_say() {
+    fn the_papers_table_has_the_papers_numbers() {
         let at = |way: usize, bytes: f64| (WAYS[way].1)(&PAPERS, bytes);
         let loss = loss_percent(at(1, 1e12), at(0, 1e12));
         assert!((loss - 50.0).abs() < 0.5, "{loss}");

@@ -1,10 +1,10 @@
-//! Recognising an MPI by its `mpiexec`, and what each needs to run over Marline.
+//! Recognises an MPI by its `mpiexec`; the settings that each MPI needs to run over Marline.
 
 use crate::tool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The MPIs we know how to drive.
+/// The supported MPIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// MPICH with the ch4 device.
@@ -29,17 +29,17 @@ impl Kind {
 pub struct Mpi {
     /// Which it is.
     pub kind: Kind,
-    /// Its version; empty where its library alone was seen.
+    /// Its version; empty if only its library was found.
     pub version: String,
     /// The evidence: its `mpiexec`, its library, or the name of a variable that its launcher sets.
     pub file: PathBuf,
-    /// A folder to put before PATH, for an mpirun that is a script and looks there for the real
-    /// one.
+    /// A directory to prepend to PATH, for an mpirun script that searches PATH for the real
+    /// launcher.
     pub path: Option<String>,
 }
 
 impl Mpi {
-    /// For people.
+    /// A description for users.
     pub fn describe(&self) -> String {
         let name = match self.kind {
             Kind::Mpich => "MPICH",
@@ -56,10 +56,10 @@ impl Mpi {
     }
 }
 
-/// Variables that let Open MPI's tools run for root at all.
+/// Variables that allow root to run Open MPI's tools.
 pub const ALLOW_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
 
-/// Finds what `word` names: a path to an mpiexec, a name on PATH, or an MPI's directory.
+/// Resolves a path to an mpiexec, a name on PATH, or an MPI's directory.
 pub fn resolve(word: &str) -> Result<PathBuf, String> {
     let path = Path::new(word);
     if path.is_dir() {
@@ -79,7 +79,7 @@ pub fn resolve(word: &str) -> Result<PathBuf, String> {
     on_path(word).ok_or_else(|| format!("no `{word}` on PATH: give its path, or install an MPI"))
 }
 
-/// The program that a shell starts for a name.
+/// The program that a shell would start for a name.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let mut candidates = std::env::split_paths(&search).map(|dir| dir.join(name));
@@ -93,16 +93,15 @@ pub fn is_executable(path: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// The names of launchers. Nothing else is started to be asked for its version, least of all the
-/// user's program.
+/// Names of launchers. No other program is asked for its version, in particular not the user's.
 const LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "orterun", "prterun"];
 
 /// Launchers of batch systems, which start the ranks of any MPI.
 const OF_BATCH_SYSTEMS: [&str; 6] = ["srun", "aprun", "jsrun", "palsrun", "prun", "flux"];
 
-/// Which MPI the `mpiexec` that `word` names belongs to.
+/// The MPI of the `mpiexec` that `word` names.
 pub fn detect(word: &str) -> Result<Mpi, String> {
-    // Before it is looked for: srun need not be here for its user to hear what works with it.
+    // Checked before the search: advice on srun does not need srun on this host.
     let name = Path::new(word).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     if !Path::new(word).is_dir() {
@@ -132,7 +131,7 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
     Ok(mpi)
 }
 
-/// Refuses what is no launcher of an MPI.
+/// Refuses programs that are not an MPI's launcher.
 fn check_name(word: &str, name: &str) -> Result<(), String> {
     if OF_BATCH_SYSTEMS.contains(&name) {
         return Err(format!(
@@ -150,8 +149,8 @@ fn check_name(word: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// Intel's mpirun is a script that calls `mpiexec.hydra`, whichever PATH has first: that beside it
-/// is its own.
+/// Intel's mpirun is a script that calls the first `mpiexec.hydra` on PATH. Returns a PATH with the
+/// directory of the matching one first.
 fn path_for_script(mpiexec: &Path) -> Option<String> {
     let dir = mpiexec.parent().filter(|dir| !dir.as_os_str().is_empty())?;
     let mut start = [0; 2];
@@ -179,8 +178,8 @@ fn ask_version(mpiexec: &Path, path: Option<&str>) -> Result<String, String> {
     Ok(said)
 }
 
-/// The answer of the mpirun beside a `prterun`, which is Open MPI 5's launcher and has a version of
-/// its own, if it tells any.
+/// Name and version from the mpirun beside a `prterun`: Open MPI 5's launcher has a version of its
+/// own.
 fn ask_beside(prterun: &Path) -> Option<(String, Option<(Kind, String)>)> {
     let name = prterun.file_name()?.to_string_lossy();
     let mpirun = prterun.with_file_name("mpirun");
@@ -192,7 +191,7 @@ fn ask_beside(prterun: &Path) -> Option<(String, Option<(Kind, String)>)> {
     found.map(|found| (said, Some(found)))
 }
 
-/// Kind and version from what `mpiexec --version` says.
+/// Kind and version from the output of `mpiexec --version`.
 fn classify(said: &str) -> Option<(Kind, String)> {
     let after = |key: &str| {
         let rest = said.split_once(key)?.1.trim_start();
@@ -215,7 +214,7 @@ fn classify(said: &str) -> Option<(Kind, String)> {
     after("(PRRTE) ").map(|version| (Kind::OpenMpi5, format!("5 (PRRTE {version})")))
 }
 
-/// Refuses an MPI that was built without libfabric, as far as its own tools tell.
+/// Refuses an MPI built without libfabric, as far as its own tools report that.
 fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
     let refuse = |what: &str| Err(without(mpi, what));
     match mpi.kind {
@@ -235,7 +234,7 @@ fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
     }
 }
 
-/// The error for an MPI that lacks libfabric.
+/// The error for an MPI built without libfabric.
 pub fn without(mpi: &Mpi, what: &str) -> String {
     format!(
         "{} was built without {what}, by which an MPI uses Marline; those of `pip install mpich` \
@@ -244,7 +243,7 @@ pub fn without(mpi: &Mpi, what: &str) -> String {
     )
 }
 
-/// True if `ompi_info` beside the mpiexec lists the component; `None` if it is not there.
+/// True if `ompi_info` beside the mpiexec lists the component; `None` without `ompi_info`.
 fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
     let info = mpi.file.parent()?.join("ompi_info");
     let output = Command::new(info)
@@ -257,14 +256,14 @@ fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
         .then(|| said.contains("mca:mtl:ofi:"))
 }
 
-/// The transport that is to carry the messages.
+/// The transport for the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fabric {
     /// Marline; the directory with its library.
     Marline(PathBuf),
-    /// The MPI's own way over TCP, on this interface.
+    /// The MPI's own TCP transport on this interface.
     Tcp(String),
-    /// Whatever the MPI chooses.
+    /// The MPI's default.
     Unchanged,
 }
 
@@ -275,7 +274,7 @@ pub struct Var {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// A preference, which a value that the user has set overrides.
+    /// A preference, overridden by the user's value.
     pub yields: bool,
 }
 
@@ -295,24 +294,23 @@ fn prefer(name: &'static str, value: &str) -> Var {
     }
 }
 
-/// Open MPI's choice of who matches messages to receives.
+/// Open MPI's choice of the component that matches messages to receives.
 pub const PML: &str = "OMPI_MCA_pml";
-/// Open MPI's choice of what its own matching sends by.
+/// Open MPI's choice of transports for its own matching.
 pub const BTL: &str = "OMPI_MCA_btl";
 
-/// The side that matches messages to receives.
+/// The software that matches messages to receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matching {
-    /// Marline, or the MPI if it does so over any libfabric.
+    /// Marline, or the MPI if it matches itself over any libfabric.
     Marlines,
     /// Open MPI 5 (pml/ob1).
     Own,
-    /// Open MPI 5, in a job that goes on without ranks that it lost.
+    /// Open MPI 5, in a job that continues after the loss of ranks.
     OwnWithoutLostRanks,
 }
 
-/// The variables that `kind` needs in its environment to use `fabric`; with `no_shm` also between
-/// ranks of one host.
+/// The variables with which `kind` uses `fabric`; with `no_shm` also between ranks of one host.
 pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {
@@ -320,7 +318,7 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
                 must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
                 must("FI_PROVIDER", "marline"),
             ];
-            // The wait is reported to the user.
+            // Waits for silent peers are reported to the user.
             vars.push(prefer("FI_MARLINE_SAY_WAITS", "on"));
             vars.extend(match matching {
                 Matching::Marlines => for_marline(kind, no_shm),
@@ -339,9 +337,9 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool, matching: Matching) 
 }
 
 fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
-    // Intel MPI does not exchange the keys of windows that ranks share, but uses what it has in
-    // their place, over any provider: its windows go over messages where such ranks do not use the
-    // memory itself.
+    // Intel MPI does not exchange the keys of windows between ranks of one host and uses invalid
+    // ones, over any provider. If such ranks do not access the memory directly, windows use
+    // messages.
     let keyless = no_shm && kind == Kind::Intel;
     let one_sided = |atomics| {
         [
@@ -358,39 +356,41 @@ fn for_marline(kind: Kind, no_shm: bool) -> Vec<Var> {
         Kind::Mpich => {
             let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
             vars.extend(one_sided("1"));
-            // It counts for those who set a threshold above which MPICH shakes hands.
+            // Effective only if the user sets a threshold above which MPICH uses rendezvous.
             vars.push(prefer(RENDEZVOUS, "direct"));
             vars
         }
         Kind::Intel => {
             let mut vars = vec![must("I_MPI_OFI_PROVIDER", "marline")];
-            // It names wrong addresses for all but the first part of an accumulate in several.
+            // Intel MPI passes wrong addresses for all but the first part of an accumulate in
+            // several parts.
             vars.extend(one_sided("0"));
             vars
         }
         Kind::OpenMpi5 => {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
-            // Windows: without it their bytes go by btl/tcp, past Marline (docs/design/mpi.md).
+            // For windows: without btl/ofi their data bypasses Marline over btl/tcp
+            // (docs/design/mpi.md).
             vars.push(prefer(BTL, "ofi,sm,self"));
             vars
         }
         Kind::OpenMpi4 => {
             let mut vars = through_mtl.to_vec();
-            // Its one-sided component over RDMA crashes without hardware atomics, whatever
-            // carries the messages, and its btl/ofi would open a second domain for nothing.
+            // Open MPI 4's osc/rdma crashes without hardware atomics, over any transport, and its
+            // btl/ofi would open a second domain without use.
             vars.extend([prefer(BTL, "^ofi"), prefer("OMPI_MCA_osc", "pt2pt")]);
             vars
         }
     };
-    // A job whose rank is gone is not to wait for it in MPI_Recv from MPI_ANY_SOURCE.
+    // In a job that lost a rank, MPI_Recv from MPI_ANY_SOURCE must not wait for that rank.
     vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
-    // The end of a send says no more to them than that its memory is free.
+    // For these MPIs the completion of a send only means that its memory is free.
     vars.push(prefer("FI_MARLINE_BORROW", "on"));
     vars
 }
 
-/// Open MPI 5 that matches by itself (pml/ob1), over btl/ofi.
+/// Open MPI 5 with its own matching (pml/ob1), over btl/ofi.
 fn for_own_matching(no_shm: bool) -> Vec<Var> {
     vec![
         must(PML, "ob1"),
@@ -401,39 +401,38 @@ fn for_own_matching(no_shm: bool) -> Vec<Var> {
     ]
 }
 
-/// Open MPI 5 whose ranks go on without those that they lost. Its pml/cm, which leaves matching to
-/// libfabric, knows nothing of that (docs/design/mpi.md).
+/// Open MPI 5 in a job that continues after the loss of ranks. Its pml/cm, which leaves matching to
+/// libfabric, does not support that (docs/design/mpi.md).
 fn for_survivors(no_shm: bool) -> Vec<Var> {
     let mut vars = for_own_matching(no_shm);
-    // Its coll/han ends a collective that lost a rank without an error, and with wrong values,
-    // over any network.
+    // Its coll/han ends a collective that lost a rank without an error and with wrong values, over
+    // any network.
     vars.push(prefer("OMPI_MCA_coll", "^han"));
     vars
 }
 
-/// How soon silence alone ends a peer in a job that goes on without it.
+/// A short timeout for silent peers, for jobs that continue without them.
 pub fn told_soon() -> Var {
     prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")
 }
 
-/// Open MPI's choice whether a thread whose look for messages found nothing offers the processor.
+/// Open MPI's choice whether a thread yields the processor after an empty poll.
 pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 
-/// The variable that an MPI needs to offer the processor when it is idle. Its threads wait for each
-/// other in loops that never do otherwise. It is for processes with the preloaded library alone,
-/// which leaves the yields out where they cost time and serve nobody.
+/// The variable that makes an MPI yield when idle, if it needs one: Open MPI's threads wait for
+/// each other in loops that otherwise never yield. Set only with the preloaded library, which
+/// suppresses yields that only cost time.
 pub fn yields(kind: Kind) -> Option<Var> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then(|| prefer(YIELD_WHEN_IDLE, "1"))
 }
 
-/// The choice of MPICH and Intel MPI between what a provider offers to windows, and messages.
+/// The choice of MPICH and Intel MPI between remote memory access and messages for windows.
 const ONE_SIDED: &str = "MPIR_CVAR_CH4_OFI_ENABLE_RMA";
 
-/// MPICH's choice of what follows its own handshake.
+/// MPICH's choice of the transfer after its own rendezvous handshake.
 const RENDEZVOUS: &str = "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL";
 
-/// A warning if something in the user's environment is known to end badly, whatever carries the
-/// messages.
+/// A warning about a variable in the user's environment that is known to fail, over any provider.
 pub fn hazards(kind: Kind, environment: &[(String, String)]) -> Option<String> {
     let set = environment.iter().find(|(name, _)| name == RENDEZVOUS);
     let (name, value) = set.filter(|(_, value)| kind == Kind::Mpich && value != "direct")?;
@@ -474,14 +473,14 @@ fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
     match (kind, fabric) {
         (Kind::Mpich, _) => vec![must("MPIR_CVAR_NOLOCAL", "1")],
         (Kind::Intel, _) => vec![must("I_MPI_FABRICS", "ofi")],
-        // pml/cm sends everything through the provider as it is.
+        // pml/cm sends all messages through the provider anyway.
         (_, Fabric::Tcp(_)) => vec![must(BTL, "tcp,self")],
         _ => Vec::new(),
     }
 }
 
-/// Arguments for mpiexec that carry `vars` to other hosts, where its launcher does not do so by
-/// itself: Hydra passes the whole environment on unless told otherwise, Open MPI only its own.
+/// Arguments for mpiexec that pass `vars` to other hosts. Hydra passes the whole environment by
+/// default, Open MPI only its own variables.
 pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String]) -> Vec<String> {
     let mut args = Vec::new();
     if kind.is_hydra() {
@@ -499,12 +498,12 @@ pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String])
     args
 }
 
-/// How Open MPI 5 starts its daemons on other hosts, if its user has not said.
+/// Open MPI 5's command for starting daemons on other hosts.
 const LAUNCH_AGENT: &str = "PRTE_MCA_prte_launch_agent";
 
-/// A variable by which the daemons of Open MPI 5 have `vars`, and so the processes that
-/// MPI_Comm_spawn starts: these are not given what `-x` names, and would not find Marline. (What a
-/// shell would have to be told in quotes stays away.)
+/// A variable by which Open MPI 5's daemons get `vars`, and with them the processes of
+/// MPI_Comm_spawn, which `-x` does not reach and which would not find Marline otherwise. (Values
+/// that need shell quotes are left out.)
 pub fn for_spawned(
     kind: Kind,
     vars: &[(String, String)],
@@ -525,7 +524,7 @@ pub fn for_spawned(
     ))
 }
 
-/// True for variables that Open MPI carries to other hosts by itself.
+/// True for variables that Open MPI passes to other hosts by itself.
 fn is_open_mpis(name: &str) -> bool {
     ["OMPI_", "PMIX_", "PRTE_"]
         .iter()

@@ -1,9 +1,9 @@
-//! Recognition from what each mpiexec says, and from the installed ones.
+//! Recognition of MPIs from recorded outputs of mpiexec, and of the installed MPIs.
 
 use super::*;
 
 #[test]
-fn classifies_what_the_four_say() {
+fn version_outputs_of_all_mpis_are_classified() {
     let hydra =
         "HYDRA build details:\n    Version:                5.0.2\n    Release Date:   Fri\n";
     assert_eq!(classify(hydra), Some((Kind::Mpich, "5.0.2".into())));
@@ -31,7 +31,7 @@ fn classifies_what_the_four_say() {
     }
 }
 
-/// Where `make deps` puts the MPIs.
+/// The directory where `make deps` installs the MPIs.
 fn mpi_root() -> PathBuf {
     match std::env::var_os("MARLINE_MPI_DIR") {
         Some(dir) => dir.into(),
@@ -55,7 +55,7 @@ fn recognises_the_installed_ones() {
         );
         let found = detect(&path.to_string_lossy()).unwrap();
         assert_eq!(found.kind, kind, "{}", found.describe());
-        // Whatever its PATH is: Intel's is a script that looks for another program there.
+        // Independent of PATH: Intel's mpirun is a script that looks for another program there.
         let found = detect(&path.join("bin/mpirun").to_string_lossy()).unwrap();
         assert_eq!(found.kind, kind, "{}", found.describe());
     }
@@ -64,9 +64,9 @@ fn recognises_the_installed_ones() {
     assert!(prterun.version.starts_with('5'), "{}", prterun.describe());
 }
 
-/// The texts do not depend on what this machine has.
+/// The advice is the same on every machine.
 #[test]
-fn launchers_of_batch_systems_are_told_what_works() {
+fn launchers_of_batch_systems_get_advice() {
     for word in ["srun", "/usr/bin/srun", "aprun"] {
         let error = detect(word).unwrap_err();
         assert!(error.contains("marline exec -- ./app"), "{error}");
@@ -76,7 +76,7 @@ fn launchers_of_batch_systems_are_told_what_works() {
 }
 
 #[test]
-fn what_is_no_mpiexec_is_refused() {
+fn programs_other_than_mpiexec_are_refused() {
     assert!(detect("no-such-mpiexec").unwrap_err().contains("on PATH"));
     assert!(detect("/no/such/mpiexec")
         .unwrap_err()
@@ -126,7 +126,7 @@ fn every_kind_is_pointed_at_marline() {
 }
 
 #[test]
-fn forwards_what_the_launcher_would_not() {
+fn variables_are_forwarded_where_the_launcher_does_not() {
     let vars = [
         ("FI_PROVIDER".to_owned(), "marline".to_owned()),
         ("OMPI_MCA_pml".into(), "cm".into()),

@@ -3,23 +3,23 @@
 use plotters::prelude::*;
 use std::path::Path;
 
-/// One curve.
+/// A curve.
 pub struct Line {
     /// The name of the line in the legend.
     pub label: String,
     /// (bytes, value), by rising bytes.
     pub points: Vec<(f64, f64)>,
-    /// Measured: drawn with a mark at each point. Computed: a thin line without.
+    /// Measured values are drawn with a mark at each point, computed ones as a thin line.
     pub measured: bool,
 }
 
 /// A picture of curves over message sizes.
 pub struct Chart<'a> {
-    /// Over the picture.
+    /// The title above the picture.
     pub title: &'a str,
     /// The name of the values, with their unit.
     pub values: &'a str,
-    /// True if values span so much that their logarithm is drawn.
+    /// True for a logarithmic scale.
     pub log: bool,
     /// The curves.
     pub lines: Vec<Line>,
@@ -33,7 +33,7 @@ pub fn write(path: &Path, chart: &Chart<'_>) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The picture's text.
+/// The picture as SVG text.
 pub fn svg(chart: &Chart<'_>) -> Result<String, String> {
     let mut text = String::new();
     let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -42,7 +42,7 @@ pub fn svg(chart: &Chart<'_>) -> Result<String, String> {
     drawn.map(|()| text)
 }
 
-/// Smallest and largest of all points; something sensible without any.
+/// The ranges of all points; default ranges without points.
 fn bounds(chart: &Chart<'_>) -> ((f64, f64), (f64, f64)) {
     let points = || chart.lines.iter().flat_map(|l| l.points.iter());
     let span = |values: &mut dyn Iterator<Item = f64>| {
@@ -71,7 +71,7 @@ fn draw(area: &Area<'_>, chart: &Chart<'_>) -> Result<(), String> {
         .x_label_area_size(44)
         .y_label_area_size(64);
     let x = (x0..x1).log_scale().base(4.0);
-    // The two kinds of axis are two types.
+    // The two kinds of axis have different types.
     macro_rules! on {
         ($y:expr) => {{
             let mut context = builder
@@ -120,7 +120,7 @@ fn draw(area: &Area<'_>, chart: &Chart<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes for people: 4096 is `4K`.
+/// Bytes for users: 4096 is `4K`.
 pub fn size(bytes: f64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     for (shift, unit) in units {

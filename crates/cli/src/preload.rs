@@ -1,6 +1,5 @@
-//! The libraries that are preloaded into the ranks: one for MPICH and Open MPI (`crates/mpi-shim`
-//! says what for), and, where that is wanted, one for broadcasts by multicast
-//! (`crates/collectives`).
+//! The libraries preloaded into ranks: one for MPICH and Open MPI (purpose: `crates/mpi-shim`), and
+//! optionally one for broadcasts by multicast (`crates/collectives`).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};
@@ -8,39 +7,40 @@ use std::path::{Path, PathBuf};
 /// The variable with the libraries that the dynamic linker preloads (ld.so(8)).
 pub const VARIABLE: &str = "LD_PRELOAD";
 
-/// The names that the library has when installed and when built, beside the provider.
+/// The library's file names beside the provider, installed and built.
 const FILE_NAMES: [&str; 2] = ["libmarline-mpi.so", "libmarline_mpi.so"];
 
-/// The variable by which the library of multicast finds the provider.
+/// The variable by which the multicast library finds the provider.
 pub const MULTICAST: &str = "MARLINE_MULTICAST";
 
-/// The variable that tells it which calls to do, and their names.
+/// The variable with the names of the calls that the multicast library implements.
 pub const MULTICAST_CALLS: &str = "MARLINE_MULTICAST_CALLS";
-/// The variable that tells it that nobody asked for it, so that it begins where it pays.
+/// The variable that says that the user did not request multicast, so that the library uses it only
+/// where it pays.
 pub const MULTICAST_UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
-/// The calls that it does then: no sums, whose rounding would differ from the MPI's.
+/// The calls without a request: no reductions, whose rounding would differ from the MPI's.
 pub const UNASKED_CALLS: &str = "bcast";
 /// See [`MULTICAST_CALLS`].
 pub const CALLS: [&str; 4] = ["bcast", "allreduce", "barrier", "allgather"];
 
-/// The same names of the library of multicast.
+/// The file names of the multicast library.
 const MULTICAST_NAMES: [&str; 2] = ["libmarline-collectives.so", "libmarline_collectives.so"];
-/// And of the provider.
+/// The file names of the provider.
 const PROVIDER_NAMES: [&str; 2] = ["libmarline-fi.so", "libmarline_fi.so"];
 
-/// The library of multicast and the provider that it uses, if they are in the provider's directory.
+/// The multicast library and its provider, if both are in the provider's directory.
 pub fn multicast(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((find(dir, MULTICAST_NAMES)?, find(dir, PROVIDER_NAMES)?))
 }
 
-/// The library that the MPI's ranks gain by, if it is in the provider's directory. A path with a
-/// blank or a colon in it cannot be preloaded.
+/// The library for ranks of this MPI, if it is in the provider's directory. A path with a blank or
+/// a colon cannot be preloaded.
 pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
-    // Intel MPI does not offer the processor after each poll.
+    // Intel MPI does not yield after each poll.
     (kind != Kind::Intel).then(|| find(dir, FILE_NAMES))?
 }
 
-/// The loss of an MPI's ranks without it, beside time.
+/// The functional loss of an MPI's ranks without the library, beside time.
 pub fn lost(kind: Kind) -> Option<&'static str> {
     matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then_some(
         "MPI_Mrecv and MPI_Imrecv of Open MPI lose data with gaps, persistent sends and \
@@ -54,9 +54,8 @@ fn find(dir: &Path, names: [&str; 2]) -> Option<PathBuf> {
     found.filter(|path| !path.to_string_lossy().contains([' ', ':']))
 }
 
-/// The variable's value: the MPI's library and that of multicast in front of what the user
-/// preloads. One of multicast that nobody asked for is behind it, so that the user's tools see all
-/// calls.
+/// The variable's value: the MPI's library and the multicast library before the user's. A multicast
+/// library that the user did not request comes last, so that the user's tools see all calls.
 pub fn value(
     (own, multicast): (Option<PathBuf>, Option<PathBuf>),
     asked: bool,
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_preloads_stays() {
+    fn preloads_of_the_user_stay() {
         let own = Some(PathBuf::from("/m/mpi.so"));
         let given = |user: &str| value((own.clone(), None), true, Some(user.to_owned())).unwrap();
         assert_eq!(value((own.clone(), None), true, None).unwrap(), "/m/mpi.so");
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_that_nobody_asked_for_is_behind_the_users_tools() {
+    fn unrequested_multicast_is_preloaded_last() {
         let libraries = || (Some("/m/mpi.so".into()), Some("/m/bcast.so".into()));
         let user = || Some("/u/a.so".to_owned());
         let asked = value(libraries(), true, user()).unwrap();
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn intel_mpi_does_without_and_others_if_it_is_not_there() {
+    fn intel_mpi_needs_no_preload_and_a_missing_one_is_skipped() {
         let dir = std::env::temp_dir().join(format!("marline-preload-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(library(Kind::Mpich, &dir), None);

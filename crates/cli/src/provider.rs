@@ -1,24 +1,24 @@
-//! Finding the provider library, and checking that libfabric will find it too.
+//! Finds the provider library and checks that libfabric will load it.
 
 use crate::elf;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names the directory with the provider library.
+/// The variable with the provider library's directory.
 pub const DIR_VARIABLE: &str = "MARLINE_PROVIDER_DIR";
 
-/// The names that the library has when built and when installed. libfabric loads every file of
-/// `FI_PROVIDER_PATH` whose name ends in `fi.so`.
+/// The library's file names, installed and built. libfabric loads every file of `FI_PROVIDER_PATH`
+/// with a name that ends in `fi.so`.
 const FILE_NAMES: [&str; 2] = ["libmarline-fi.so", "libmarline_fi.so"];
 
-/// The directory for `FI_PROVIDER_PATH`, absolute, since ranks run elsewhere.
+/// The directory for `FI_PROVIDER_PATH`; absolute, as ranks run in other directories.
 pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
     let dir = look_for(given)?;
     if let Some(why) = library_in(&dir).and_then(|library| flaw(&library)) {
         return Err(why);
     }
     let resolved = fs::canonicalize(&dir).unwrap_or_else(|_| dir.clone());
-    // A link may be there to hide a colon.
+    // A symbolic link may serve to avoid a colon in the path.
     let named = std::path::absolute(&dir).unwrap_or(dir);
     let whole = |dir: &PathBuf| !dir.to_string_lossy().contains(':');
     [resolved, named].into_iter().find(whole).ok_or_else(|| {
@@ -61,7 +61,7 @@ fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
-/// The remedy where a directory was named that has none.
+/// Advice for a directory without the library.
 const MAKE_IT: &str = " (`make build` puts it into build/provider)";
 
 fn check(dir: &Path) -> Option<PathBuf> {
@@ -73,11 +73,11 @@ fn library_in(dir: &Path) -> Option<PathBuf> {
     libraries.find(|library| library.is_file())
 }
 
-/// Class and byte order; the machine.
+/// Bytes of the ELF header compared with this program's: class and byte order; machine.
 const OURS: [std::ops::Range<usize>; 2] = [0..6, 18..20];
 
-/// The reason why a library cannot be loaded here, as far as its head tells. libfabric would pass
-/// over it without a word, and ranks die of a bus error where its end is missing.
+/// The reason why a library cannot be loaded here, from its ELF header. libfabric skips such a
+/// library silently, and a truncated one kills ranks with a bus error.
 fn flaw(library: &Path) -> Option<String> {
     let bad = |why: String| Some(format!("{}: {why}", library.display()));
     let (head, length) = match elf::head(library) {
@@ -91,7 +91,7 @@ fn flaw(library: &Path) -> Option<String> {
     }
     let number = |at: usize| u64::from(elf::half(&head, at));
     let table = elf::word(&head, 0x28);
-    // The table of sections is the last thing in the file.
+    // The section table is at the end of the file.
     let whole = table.saturating_add(number(0x3a) * number(0x3c));
     if length < whole {
         return bad(format!(

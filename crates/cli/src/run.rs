@@ -8,7 +8,7 @@ use marline_engine::stats::page;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The text that follows the options in `marline run --help`: every variable, set or read.
+/// The text after the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
@@ -33,7 +33,7 @@ Variables that are read:
                          FI_MARLINE_RAILS (interfaces to use), FI_MARLINE_CHECKSUM,
                          FI_MARLINE_PEER_TIMEOUT_MS, FI_MARLINE_STATS_DIR (keeps the statistics)";
 
-/// The variable that says if rank 0 writes at its end what it counted.
+/// The variable that makes rank 0 print its summary at its end.
 const SUMMARY: &str = "FI_MARLINE_SUMMARY";
 
 /// Arguments of `run`.
@@ -51,15 +51,15 @@ pub struct RunArgs {
 /// Options of everything that starts or prepares a job.
 #[derive(Default, clap::Args)]
 pub struct Common {
-    /// Say what is set and run.
+    /// Print the variables that are set and the command that is run.
     #[arg(short, long)]
     pub verbose: bool,
     /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
     #[arg(long)]
     pub no_shm: bool,
-    /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
-    /// are threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses
-    /// data with gaps, and MPI_Alltoallw of Open MPI 4.1 sends wrong data).
+    /// Preload nothing (MPICH is then slower, as it yields before it delivers a message, and so are
+    /// threads of Open MPI, which do not yield to each other; MPI_Mrecv of Open MPI then loses data
+    /// with gaps, and MPI_Alltoallw of Open MPI 4.1 sends wrong data).
     #[arg(long)]
     pub no_preload: bool,
     /// Do collective calls by multicast, or only these, from the first broadcast on
@@ -68,8 +68,8 @@ pub struct Common {
           default_missing_values = preload::CALLS, value_parser = preload::CALLS,
           overrides_with = "no_multicast")]
     pub multicast: Option<Vec<String>>,
-    /// Do not. Without either, broadcasts of 16 KiB and more go by multicast after the hundredth
-    /// of a communicator of 4 to 64 ranks with a host each.
+    /// Do no calls by multicast. Without either option, broadcasts of 16 KiB and more go by multicast
+    /// after the hundredth on a communicator of 4 to 64 ranks with a host each.
     #[arg(long)]
     pub no_multicast: bool,
     /// Directory with libmarline-fi.so.
@@ -77,13 +77,13 @@ pub struct Common {
     pub provider_dir: Option<PathBuf>,
 }
 
-/// A job about to start: how to call its mpiexec.
+/// A job about to start, and its mpiexec command.
 pub struct Job {
     /// The MPI.
     pub mpi: Mpi,
     /// Variables to set.
     pub set: Vec<(String, String)>,
-    /// mpiexec's arguments, the program's included.
+    /// mpiexec's arguments, including the program's.
     pub args: Vec<String>,
 }
 
@@ -115,15 +115,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The variables, after their user has been warned.
+    /// Returns the variables after printing the warnings.
     pub fn told(self) -> Vec<(String, String)> {
         self.said.iter().for_each(|said| tool::say(said));
         self.set
     }
 }
 
-/// The variables that a job of this MPI gets in `environment`, when its mpiexec is called
-/// with these arguments.
+/// The variables for a job of this MPI in `environment` with these arguments of mpiexec.
 pub fn variables(
     (mpi, args): (&Mpi, &[String]),
     fabric: &Fabric,
@@ -149,7 +148,7 @@ pub fn variables(
     prepared
 }
 
-/// The variables of ranks that another than `marline run` starts.
+/// The variables of ranks that a launcher other than `marline run` starts.
 pub fn for_ranks(
     mpi: &Mpi,
     common: &Common,
@@ -160,7 +159,7 @@ pub fn for_ranks(
     let mut prepared = variables((mpi, &[]), &Fabric::Marline(dir), common, environment);
     let gives_way = contradict::check(mpi.kind, &prepared.set, &[], environment)?;
     prepared.said.extend(gives_way);
-    // In a job of `marline run` that one sums up.
+    // Within `marline run`, that command prints the summary.
     if !environment
         .iter()
         .any(|(name, _)| name == SUMMARY || name == page::RUN)
@@ -170,7 +169,7 @@ pub fn for_ranks(
     Ok(prepared)
 }
 
-/// The libraries that are preloaded, and what goes with them.
+/// The preloaded libraries, and the variables that they need.
 fn preloads(
     prepared: &mut Prepared,
     kind: mpi::Kind,
@@ -202,7 +201,7 @@ fn preloads(
     prepared.set.extend(value);
 }
 
-/// The library of multicast, if it is wanted and there; its variables are set.
+/// The multicast library, if it is wanted and present; sets its variables.
 fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<PathBuf> {
     let asked = common.multicast.as_ref();
     if asked.is_none() && (common.no_multicast || common.no_preload) {
@@ -230,7 +229,7 @@ fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<Pat
     Some(library)
 }
 
-/// The variables to set: all but the preferences that the user has decided otherwise.
+/// The variables to set, without preferences that the user overrides.
 fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, String)> {
     let decided = |name: &str| environment.iter().any(|(n, _)| n == name);
     vars.iter()
@@ -239,8 +238,8 @@ fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, Str
         .collect()
 }
 
-/// Starts the job with `command` as the start of the command line, waits, and sums up if Marline
-/// carries its messages.
+/// Starts the job with `command` as the beginning of the command line, waits, and prints a summary
+/// if Marline carries the messages.
 pub fn start(
     mut command: Command,
     mut job: Job,
@@ -264,7 +263,7 @@ pub fn start(
         stats = Some(dir);
     }
     let mut carried = job.set.clone();
-    // What the user set for libfabric must reach the other hosts as well.
+    // The user's settings of libfabric must reach the other hosts, too.
     let of_user = environment.iter().filter(|(n, _)| n.starts_with("FI_"));
     let of_user = of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n));
     carried.extend(of_user.cloned());

@@ -1,4 +1,5 @@
-//! `FI_MARLINE_*` in the environment: what the provider would only warn about stops the command.
+//! Checks `FI_MARLINE_*` in the environment: errors that the provider only warns about stop the
+//! command.
 
 use marline_engine::settings::{self, Settings, PREFIX};
 use marline_rails::FaultScript;
@@ -24,7 +25,7 @@ pub fn check(variables: &[(String, String)]) -> Result<(), String> {
         .map_err(|why| format!("{PREFIX}FAULTS: {why}"))
 }
 
-/// The environment as text; what is not text cannot be a setting of ours.
+/// The environment as text; variables that are not UTF-8 are no settings.
 pub fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

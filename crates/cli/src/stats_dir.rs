@@ -1,4 +1,4 @@
-//! Where the ranks of a `marline run` leave their statistics.
+//! The directory for the statistics of a `marline run`.
 
 use crate::tool;
 use marline_engine::owned;
@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The setting that says where engines leave their statistics.
+/// The setting with the directory for engines' statistics.
 pub const STATS_DIR: &str = "FI_MARLINE_STATS_DIR";
 
-/// How the directories are named that runs make for themselves.
+/// Name prefix of directories that runs make for themselves.
 const OF_RUN: &str = "marline-stats-";
 
-/// And for jobs.
+/// Name prefix of directories for jobs.
 const OF_JOB: &str = "marline-job-";
 
 fn since_epoch() -> std::time::Duration {
@@ -22,42 +22,41 @@ fn since_epoch() -> std::time::Duration {
     now.unwrap_or_default()
 }
 
-/// Where runs make their directories: in memory where the machine has a place for that, else with
-/// other temporary files.
+/// Places for runs' directories: in memory if the machine has such a place, otherwise the temporary
+/// directory.
 pub fn bases() -> [PathBuf; 2] {
     [page::DEFAULT_DIR.into(), std::env::temp_dir()]
 }
 
-/// Other users have no business in it, and the name must not exist yet.
+/// Makes a new directory without access for other users.
 fn make(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().mode(0o700).create(dir)
 }
 
-/// Where a job leaves its statistics.
+/// The statistics directory of a job.
 pub struct StatsDir {
     path: PathBuf,
-    /// The user's own: kept, with what is in it of earlier jobs.
+    /// True for the user's own directory, which is kept with the pages of earlier jobs.
     kept: bool,
     earlier: BTreeSet<PathBuf>,
-    /// Told to the run's ranks, which write it onto their pages: other jobs may leave theirs in
-    /// the same directory.
+    /// The run's number, which ranks write on their pages: other jobs may use the same directory.
     run: u64,
 }
 
-/// A number that no other run has.
+/// A number unique to this run.
 fn number() -> u64 {
     since_epoch().as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(22)
 }
 
 impl StatsDir {
-    /// The user's directory, or where there is none a fresh one, removed when dropped.
+    /// The user's directory, or a fresh one that is removed on drop.
     pub fn open(given: Option<&Path>) -> Result<StatsDir, String> {
         let Some(dir) = given else {
             return StatsDir::fresh();
         };
         let bad = |why: &str| format!("{STATS_DIR}={}: {why}", dir.display());
-        // Absolute, since ranks run elsewhere.
+        // Absolute, as ranks run in other directories.
         let path = fs::canonicalize(dir)
             .map_err(|e| bad(&format!("{e}; make it, where all hosts of the job see it")))?;
         if !path.is_dir() {
@@ -72,7 +71,7 @@ impl StatsDir {
         })
     }
 
-    /// In the first place of [`bases`] that has room.
+    /// A fresh directory in the first place of [`bases`] with room.
     fn fresh() -> Result<StatsDir, String> {
         let mut without = Vec::new();
         for base in bases() {
@@ -112,7 +111,7 @@ impl StatsDir {
         Ok(dir)
     }
 
-    /// An error where there is no room for the page of another process.
+    /// An error if there is no room for another process's page.
     pub fn room(&self) -> std::io::Result<()> {
         let file = self.path.join(format!("room-{}", std::process::id()));
         let written = fs::write(&file, vec![0; page::PEERS_AT * 8]);
@@ -120,7 +119,7 @@ impl StatsDir {
         written
     }
 
-    /// A fresh one for a job that a batch system starts, in `parent`; the user's, who removes it.
+    /// A fresh directory in `parent` for a job of a batch system; the user removes it.
     pub fn of_job(parent: &Path) -> Result<PathBuf, String> {
         let bad = |e: std::io::Error| format!("--stats {}: {e}", parent.display());
         let parent = fs::canonicalize(parent).map_err(bad)?;
@@ -135,7 +134,7 @@ impl StatsDir {
         Ok(path)
     }
 
-    /// Where it is.
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -149,12 +148,13 @@ impl StatsDir {
         ]
     }
 
-    /// True unless the page is of another run. (What a launcher does not pass on nobody writes.)
+    /// False for a page of another run. (Launchers that drop the variable leave pages without a
+    /// number.)
     pub fn may_be_ours(&self, page: &JobPage) -> bool {
         page.run.is_none_or(|run| run == self.run)
     }
 
-    /// Pages that were not there when it was opened.
+    /// Pages written since the directory was opened.
     pub fn new_pages(&self) -> Vec<PathBuf> {
         let mut pages = reader::list_pages(&self.path);
         pages.retain(|path| !self.earlier.contains(path));
@@ -170,8 +170,8 @@ impl Drop for StatsDir {
     }
 }
 
-/// Removes what this user's runs that were killed could not: directories of runs that are gone, in
-/// which no page is of a process that lives on.
+/// Removes directories of this user's killed runs: the run has ended, and no page belongs to a
+/// living process.
 fn remove_abandoned(base: &Path) {
     let ours = |dir: &PathBuf| dir.symlink_metadata().is_ok_and(|m| owned::is_ours(&m));
     for dir in of_runs(base).into_iter().filter(ours) {
@@ -186,7 +186,7 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// Directories that runs made, alive or not; no links to any.
+/// Directories that runs made, alive or not, excluding symbolic links.
 pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let named = |entry: &fs::DirEntry| {
@@ -199,7 +199,7 @@ pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// A process as people name it.
+/// A process by rank or number, for users.
 pub fn process(page: &JobPage) -> String {
     match page.rank {
         Some(rank) => format!("rank {rank} on {}", page.host),
@@ -207,7 +207,7 @@ pub fn process(page: &JobPage) -> String {
     }
 }
 
-/// Space, number and start of the process that made a directory, as its name says.
+/// PID namespace, number and start time of the process that made a directory, from its name.
 fn runner(dir: &Path) -> Option<(u64, u32, u64)> {
     let name = dir.file_name()?.to_str()?.strip_prefix(OF_RUN)?;
     let mut words = name.split('-');
@@ -216,7 +216,7 @@ fn runner(dir: &Path) -> Option<(u64, u32, u64)> {
     Some((space, pid, words.next()?.parse().ok()?))
 }
 
-/// True if a process is certainly gone. Processes of other containers cannot be seen from here.
+/// True if a process has certainly ended. Processes of other containers are invisible here.
 fn has_ended((space, pid, start): (u64, u32, u64)) -> bool {
     space != 0 && space == page::pid_space() && page::pid_start(pid) != Some(start)
 }

@@ -1,4 +1,4 @@
-//! The end of a run: a verdict, a line per rail, from the statistics that the ranks left.
+//! The summary of a run: a verdict and a line per rail, from the ranks' statistics.
 
 use crate::json::{self, Object};
 use crate::mpi::{Kind, Mpi};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// How the end of a run is told.
+/// Options of the summary of a run.
 #[derive(clap::Args, Default)]
 pub struct SummaryArgs {
     /// Leave with status 125 if the program ended well and sent nothing over Marline.
@@ -28,20 +28,20 @@ pub struct SummaryArgs {
     json: Option<PathBuf>,
 }
 
-/// The run that is summed up.
+/// The run to summarise.
 pub struct Ran<'a> {
-    /// Its MPI.
+    /// The MPI.
     pub mpi: &'a Mpi,
-    /// True if Marline was to carry the messages inside a host, too.
+    /// True if Marline was to carry messages within a host, too.
     pub no_shm: bool,
-    /// Its exit status.
+    /// The exit status.
     pub status: u8,
-    /// True to tell averages per process, too.
+    /// True for averages per process, too.
     pub verbose: bool,
 }
 
-/// Sums up on standard error: standard output belongs to the program. The exit status to leave
-/// with.
+/// Prints the summary to standard error, as standard output belongs to the program; returns the
+/// exit status.
 pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     let mut pages = Vec::new();
     for path in dir.new_pages() {
@@ -88,7 +88,7 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
             .set("program_status", ran.status);
         text += &write_json(file, shape);
     }
-    // Nobody may read it any more, and the exit status is the program's all the same.
+    // A closed standard error does not change the program's exit status.
     let _ = io::stderr().write_all(text.as_bytes());
     if refused {
         EXIT_REFUSED
@@ -97,8 +97,8 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     }
 }
 
-/// Writes it to its file; what is left to say on standard error, which is all of it where the file
-/// cannot be written: the job does not come again.
+/// Writes the summary to its file. Returns the text for standard error: the whole summary if the
+/// file cannot be written, as the job cannot be repeated for it.
 fn write_json(file: &Path, shape: Object) -> String {
     let line = shape.end() + "\n";
     if file == Path::new("-") {
@@ -116,7 +116,7 @@ fn write_json(file: &Path, shape: Object) -> String {
     )
 }
 
-/// The verdict where no process could leave a page.
+/// The verdict if no process could leave a page.
 fn unknown(dir: &StatsDir, why: &io::Error) -> String {
     format!(
         "Marline: UNKNOWN: no process on this host left statistics, as {} has no room for them \
@@ -125,7 +125,7 @@ fn unknown(dir: &StatsDir, why: &io::Error) -> String {
     )
 }
 
-/// Why a program that went well may have sent nothing; `opened` processes had the library loaded.
+/// Possible reasons why a successful program sent nothing; `opened` processes loaded the library.
 fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
     let own_memory = matches!(ran.mpi.kind, Kind::Mpich | Kind::Intel) && !ran.no_shm;
     let shared = "ranks of one host use the MPI's own shared memory (--no-shm has Marline carry \
@@ -161,12 +161,12 @@ fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
     }
 }
 
-/// Lines about what the table lacks, and about hosts that do not understand each other.
+/// Remarks on processes missing in the table and on incompatible versions.
 pub fn remarks(pages: &[JobPage]) -> String {
     said_of_left(pages) + &said_of_versions(pages) + &said_of_absent(pages) + &said_of_sums(pages)
 }
 
-/// A line about processes that were killed, or left without a word.
+/// A line about processes that were killed or left without goodbye.
 fn said_of_left(pages: &[JobPage]) -> String {
     let left = pages.iter().filter(|page| page.is_left_behind());
     let mut ranks: Vec<String> = left.map(process).collect();
@@ -185,8 +185,8 @@ fn said_of_left(pages: &[JobPage]) -> String {
     }
 }
 
-/// A line about peers, or their paths, that pages had no room for. Peers that are gone, as those of
-/// MPI_Comm_spawn, have no rows of their own either, and nobody misses them.
+/// A line about peers or paths without rows for lack of room. Departed peers, as of MPI_Comm_spawn,
+/// have no rows either and need no remark.
 fn said_of_sums(pages: &[JobPage]) -> String {
     let full = pages.iter().filter(|page| is_full(page));
     let beyond = full.map(|page| page.peers_beyond).sum::<u64>();
@@ -202,12 +202,12 @@ fn said_of_sums(pages: &[JobPage]) -> String {
     }
 }
 
-/// True if there was no room for a row of each peer with all its paths.
+/// True if there was no room for a row for each peer and path.
 fn is_full(page: &JobPage) -> bool {
     page.peers.len() >= PEERS_MAX || page.peers_summed > 0
 }
 
-/// A line about packets of another version, on which hosts do not understand each other.
+/// A line about packets of other versions, whose hosts cannot communicate.
 fn said_of_versions(pages: &[JobPage]) -> String {
     let rails = pages.iter().flat_map(|page| &page.rails);
     let packets = rails.map(|rail| rail.counters.wrong_version);
@@ -220,8 +220,7 @@ fn said_of_versions(pages: &[JobPage]) -> String {
     }
 }
 
-/// A line about processes without a page, which the table therefore lacks; empty when none is
-/// known of.
+/// A line about processes without a page, which the table lacks; empty if none is known.
 fn said_of_absent(pages: &[JobPage]) -> String {
     absent(pages).map_or(String::new(), |(absent, processes)| {
         wrap(&format!(
@@ -232,9 +231,9 @@ fn said_of_absent(pages: &[JobPage]) -> String {
     })
 }
 
-/// How many processes left no page, and of how many. A process has several endpoints, and each of
-/// its peers may know it by another address: pages tell which endpoints are of one process, and of
-/// those that no page tells of, all that have one address are.
+/// The number of processes without a page, and of all. A process has several endpoints, and its
+/// peers may know it by different addresses. Pages list the endpoints of their process; unlisted
+/// endpoints with the same address count as one process.
 fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
     let present = pages.iter().filter(|page| !page.peers.is_empty());
     let present: Vec<&JobPage> = present.collect();
@@ -249,13 +248,13 @@ fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
     };
     let absent = processes_of(rows().filter(strange));
     let processes = present.iter().map(|page| page.process_key());
-    // Pages without a process are each one of their own.
+    // A page without a process number counts as one process.
     let nameless = processes.clone().filter(Option::is_none).count();
     let named = processes.flatten().collect::<BTreeSet<_>>().len();
     (absent > 0).then_some((absent, nameless + named + absent))
 }
 
-/// Processes that rows without a page are of: rows of one endpoint, or of one address, are of one.
+/// The number of processes behind rows without a page: rows with equal endpoint or address are one.
 fn processes_of<'a>(rows: impl Iterator<Item = &'a PeerRow>) -> usize {
     let mut by_endpoint: BTreeMap<u64, usize> = BTreeMap::new();
     let mut by_address: BTreeMap<&str, usize> = BTreeMap::new();
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_that_are_full_are_told_of() {
+    fn only_full_pages_are_remarked() {
         let page = |rows, peers_beyond| JobPage {
             peers: vec![PeerRow::default(); rows],
             peers_beyond,
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_another_version_are_told() {
+    fn packets_of_another_version_are_remarked() {
         use marline_engine::stats::reader::RailRow;
         let mut rail = RailRow::default();
         let page = |rail: &RailRow| JobPage {
@@ -384,7 +383,7 @@ mod tests {
         two[0].endpoints.push(4);
         two[1].endpoints.push(3);
         assert!(all(&two), "each of two processes has two endpoints");
-        // A page may have no room for all its endpoints.
+        // A page may lack room for all endpoints.
         two.iter_mut().for_each(|page| page.endpoints.truncate(1));
         for (page, address) in two.iter_mut().zip(["10.0.0.2:7", "10.0.0.1:7"]) {
             for peer in &mut page.peers {
@@ -398,7 +397,7 @@ mod tests {
         assert!(said.contains("1 of 2 processes"), "{said}");
         let said = said_of_absent(&[page(1, &[1, 2, 3, 4]), page(2, &[1, 2, 3])]);
         assert!(said.contains("2 of 4 processes"), "{said}");
-        // Four ranks on two hosts, with shared memory inside each: a process has two addresses.
+        // Four ranks on two hosts, with shared memory on each: every process has two addresses.
         let mut four = [1, 2, 3, 4].map(|own| page(own, &[1, 2, 3, 4]));
         for (n, page) in four.iter_mut().enumerate() {
             for peer in &mut page.peers {

@@ -1,16 +1,15 @@
-//! Running the system's own tools (`ip`, `nft`, `tc`, `unshare`, …) with errors worth reading.
+//! Runs the system's tools (`ip`, `nft`, `tc`, `unshare`, …) with informative errors.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
 
-/// A line on standard error, which nobody may read any more (`2>&1 | head -1`): that changes
-/// nothing of what we do.
+/// Prints a line to standard error. A closed standard error (`2>&1 | head -1`) is ignored.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "marline: {line}");
 }
 
-/// Writes what a command prints to standard output. A reader that has ended (`| head -1`) has read
-/// what it wanted; what a full disk does not take is an error.
+/// Prints a command's result to standard output. A closed pipe (`| head -1`) is no error; a full
+/// disk is one.
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -19,7 +18,7 @@ pub fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// The Debian package that brings a tool, for the text of an error.
+/// The Debian package of a tool, for error texts.
 fn package_of(tool: &str) -> &'static str {
     match tool {
         "ip" | "tc" => "iproute2",
@@ -30,11 +29,11 @@ fn package_of(tool: &str) -> &'static str {
     }
 }
 
-/// Runs `words`, a tool and its arguments, by `command`, which starts others (`nsenter … --`), with
-/// `input` on its standard input; its standard output, or an error text that has the command line
-/// and what the tool said.
+/// Runs `words`, a tool and its arguments, through `command` (`nsenter … --`) with `input` on
+/// standard input. Returns the standard output, or an error with the command line and the tool's
+/// messages.
 pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<String, String> {
-    // Where Debian has the tools of administrators, which not every user's PATH names.
+    // Debian's directories of administrative tools, often missing in users' PATH.
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command.args(words);
@@ -46,7 +45,7 @@ pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| spawn_error(&command, &e))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A tool that dies early closes the pipe; its exit status below says why.
+        // A tool that exits early closes the pipe; its exit status below tells the reason.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child
@@ -55,7 +54,7 @@ pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<
     finish(&line, tool, output)
 }
 
-/// The text for a tool that could not be started at all.
+/// The error for a tool that could not be started.
 pub fn spawn_error(command: &Command, error: &std::io::Error) -> String {
     let tool = command.get_program().to_string_lossy().into_owned();
     if error.kind() == ErrorKind::NotFound {
@@ -69,7 +68,7 @@ fn not_installed(tool: &str) -> String {
     format!("`{tool}` is not installed (Debian: apt install {package})")
 }
 
-/// Status with which `nsenter`, as a shell, leaves when it does not find the command.
+/// Exit status of `nsenter`, as of shells, for a missing command.
 const NOT_FOUND: i32 = 127;
 
 fn finish(line: &str, tool: &str, output: Output) -> Result<String, String> {
@@ -87,7 +86,7 @@ fn finish(line: &str, tool: &str, output: Output) -> Result<String, String> {
     ))
 }
 
-/// The command line as a person would type it.
+/// The command line in shell syntax.
 pub fn describe(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for arg in command.get_args() {
@@ -97,7 +96,7 @@ pub fn describe(command: &Command) -> String {
     line
 }
 
-/// Quotes a word for a POSIX shell, only when it needs it.
+/// Quotes a word for a POSIX shell, if necessary.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -106,7 +105,7 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The executable that is running now.
+/// The running executable.
 pub fn own_path() -> Result<std::path::PathBuf, String> {
     std::env::current_exe().map_err(|e| format!("the path of marline itself: {e}"))
 }
@@ -116,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_only_what_a_shell_would_split() {
+    fn only_words_that_a_shell_would_split_are_quoted() {
         assert_eq!(quote("a/b-c=1"), "a/b-c=1");
         assert_eq!(quote(""), "''");
         assert_eq!(quote("it's $x"), r"'it'\''s $x'");
     }
 
-    /// `nsenter` is there; what it is to start is not.
+    /// `nsenter` exists; the tool that it should start does not.
     #[test]
     fn a_tool_missing_behind_another_is_named_with_its_package() {
         let words = ["no-such-tool-at-all", "-x"];

@@ -48,7 +48,7 @@ pub struct TuneArgs {
     svg: Option<PathBuf>,
 }
 
-/// Sizes that are measured, in bytes: all that [`derive`] asks for, and shorter ones to look at.
+/// Measured sizes in bytes: those that [`derive`] needs, and shorter ones for information.
 fn sizes(quick: bool) -> Vec<usize> {
     let (short, long): (&[usize], _) = match quick {
         true => (&[64], &derive::STREAMS[..2]),
@@ -62,7 +62,7 @@ struct Plan {
     algorithms: Vec<Algorithm>,
     sizes: Vec<usize>,
     effort: Effort,
-    /// Bytes of the memory that is walked through.
+    /// Bytes of the memory that measurements from memory traverse.
     memory: usize,
     rail: rail::Effort,
 }
@@ -82,7 +82,7 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     }
     let path = output(args.output.as_deref())?;
     let plan = plan(args)?;
-    // A minute of measurements is not to be lost.
+    // Checked first, so that a minute of measurements is not lost.
     if path.is_dir() {
         return Err(format!(
             "--output {}: it is a directory, and has to be a file",
@@ -108,7 +108,7 @@ pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// The file of the profile: as given, else where engines look.
+/// The profile's file: the given one, or the one that engines look for.
 fn output(given: Option<&Path>) -> Result<PathBuf, String> {
     let set = || {
         let value = std::env::var_os("FI_MARLINE_PROFILE")?;
@@ -121,7 +121,7 @@ fn output(given: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
-/// A profile that was written before, and its file.
+/// Loads an existing profile; returns it with its file.
 pub fn load(given: Option<&Path>) -> Result<(Profile, PathBuf), String> {
     let path = output(given)?;
     let at = path.display();
@@ -153,7 +153,7 @@ fn plan(args: &TuneArgs) -> Result<Plan, String> {
         sample_ns: 2e4,
         call_ns_max: 2e6,
     };
-    // A sample of 0.2 ms is shorter than a slice of the scheduler, so that most are undisturbed.
+    // A sample of 0.2 ms is shorter than the scheduler's slice, so that most are undisturbed.
     let full = Effort {
         rounds: 7,
         sample_ns: 2e5,
@@ -168,7 +168,7 @@ fn plan(args: &TuneArgs) -> Result<Plan, String> {
     })
 }
 
-/// Twice the last cache, within what a machine can spare: 64 to 256 MiB.
+/// Twice the size of the last-level cache, between 64 and 256 MiB.
 fn memory_bytes() -> usize {
     let cache = |index| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
@@ -183,7 +183,7 @@ fn memory_bytes() -> usize {
     (2 * last).clamp(64 << 20, 256 << 20)
 }
 
-/// Every curve, with a line per algorithm to standard error meanwhile.
+/// Measures every curve, printing a line per algorithm to standard error.
 fn measure(plan: &Plan) -> Vec<Point> {
     let mut bench = Bench::new(plan.memory, plan.effort);
     let mut ways = vec![Way::Copy, Way::Sum, Way::Separate, Way::Fused];
@@ -212,7 +212,7 @@ fn measure(plan: &Plan) -> Vec<Point> {
     points
 }
 
-/// Writes both files, each whole or not at all.
+/// Writes both files, each atomically.
 fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String> {
     let failed = |at: &Path, e: std::io::Error| format!("{}: {e}", at.display());
     let csv = curves::write(points, &profile.date, &profile.machine.cpu)?;
@@ -227,7 +227,7 @@ fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String>
     Ok(())
 }
 
-/// Makes the folder if it is not there; an error where no file can be written in it.
+/// Makes the folder if missing; an error if no file can be written in it.
 fn check_folder(folder: &Path) -> Result<(), String> {
     let here = Path::new(".");
     let folder = Some(folder)
@@ -239,13 +239,13 @@ fn check_folder(folder: &Path) -> Result<(), String> {
     made.map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-/// Day and time in UTC.
+/// The current date and time in UTC.
 fn now() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     utc(since.map_or(0, |d| d.as_secs()))
 }
 
-/// Day and time of seconds since 1970, by the calendar that the proleptic Gregorian one is.
+/// The Gregorian date and time for seconds since 1970.
 fn utc(seconds: u64) -> String {
     let (mut days, minutes) = (seconds / 86_400, seconds / 60 % 1440);
     let leap = |y: u64| y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_rise_and_have_what_is_asked_for() {
+    fn sizes_rise_and_contain_the_required_ones() {
         for quick in [false, true] {
             let sizes = sizes(quick);
             assert!(sizes.windows(2).all(|w| w[0] < w[1]), "{sizes:?}");

@@ -1,4 +1,4 @@
-//! `marline doctor` on devices of verbs, which a stand-in for libibverbs has.
+//! `marline doctor` on verbs devices of a mock libibverbs.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use support::{fail, marline, succeed, Dir};
 
-/// Compiles the stand-in (see there), as the loader looks for the library.
+/// Compiles the mock under the library's name.
 fn stand_in(tag: &str) -> Dir {
     let dir = Dir::new(tag);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rails/tests/stand_in/verbs.c");
@@ -19,7 +19,7 @@ fn stand_in(tag: &str) -> Dir {
     dir
 }
 
-/// The doctor's words of verbs, where devices have these ports and rails these names.
+/// The doctor's report on verbs, with these ports and rail names.
 fn doctor(dir: &Dir, ports: &[&str], rails: &str) -> String {
     std::fs::write(dir.0.join("ports"), ports.join("\n")).unwrap();
     run(dir, rails)
@@ -29,7 +29,7 @@ fn run(dir: &Dir, rails: &str) -> String {
     run_with(dir, rails, "1")
 }
 
-/// The same with so many rails on each port.
+/// The same with this number of rails per port.
 fn run_with(dir: &Dir, rails: &str, paths: &str) -> String {
     let output = marline(&dir.0)
         .arg("doctor")
@@ -45,7 +45,7 @@ fn run_with(dir: &Dir, rails: &str, paths: &str) -> String {
 }
 
 #[test]
-fn it_says_what_each_port_lacks() {
+fn reasons_against_each_port_are_reported() {
     let dir = stand_in("doctor-ports");
     let said = doctor(
         &dir,
@@ -81,7 +81,7 @@ fn it_says_what_each_port_lacks() {
 }
 
 #[test]
-fn it_says_why_there_is_no_device() {
+fn reasons_for_a_missing_device_are_reported() {
     let dir = stand_in("doctor-none");
     let said = run(&dir, "rc");
     assert!(

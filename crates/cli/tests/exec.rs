@@ -1,4 +1,4 @@
-//! `marline exec`: what it sets, and how it learns which MPI a program uses.
+//! `marline exec`: the settings it makes, and its detection of a program's MPI.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use support::{marline, outcome, put_provider, succeed, write_script, Dir};
 
-/// `marline exec` with the provider's library in `dir`, and no mark of a launcher.
+/// `marline exec` with the provider's library in `dir` and without launcher variables.
 fn exec(dir: &Dir, words: &[&str]) -> Command {
     let mut command = marline(&dir.0);
     for (name, _) in std::env::vars() {
@@ -32,7 +32,7 @@ fn cc(dir: &Path, words: &[&str]) {
     succeed(Command::new("cc").current_dir(dir).args(words));
 }
 
-/// A library that has these words and the name of an MPI's, and a program that is linked with it.
+/// Builds a library with an MPI's name that contains these words, and a program linked with it.
 fn program(dir: &Dir, library: &str, words: &str) {
     let text = format!("const char words[] = \"{words}\";\n");
     std::fs::write(dir.0.join("mpi.c"), text).unwrap();
@@ -44,7 +44,7 @@ fn program(dir: &Dir, library: &str, words: &str) {
 }
 
 #[test]
-fn the_program_becomes_the_process_with_the_settings_of_its_mpi() {
+fn exec_replaces_the_process_with_the_mpis_settings() {
     let dir = workshop("becomes");
     let mut command = exec(&dir, &["--", "sh", "-c", "echo $$; env; exit 7"]);
     command.env("HYDI_CONTROL_FD", "7");
@@ -76,12 +76,12 @@ fn a_job_of_marline_run_is_summed_up_there() {
 }
 
 #[test]
-fn the_library_that_a_program_is_linked_with_says_which_mpi_it_is() {
+fn the_mpi_is_that_of_the_linked_library() {
     let dir = workshop("linked");
     program(&dir, "libmpi.so.12", "MPIR_CVAR_CH4_NETMOD fi_getinfo");
     let app = dir.0.join("app");
     let mut command = exec(&dir, &["-v", "--", app.to_str().unwrap()]);
-    // Its launcher is another's: the program counts.
+    // The launcher belongs to another MPI: the program decides.
     command.env("OMPI_VERSION", "5.0.11");
     let said = succeed(command.env("LD_LIBRARY_PATH", &dir.0));
     assert!(
@@ -103,7 +103,7 @@ fn the_library_that_a_program_is_linked_with_says_which_mpi_it_is() {
 }
 
 #[test]
-fn what_cannot_be_known_or_work_is_refused() {
+fn unknown_mpis_and_bad_settings_are_refused() {
     let dir = workshop("refused");
     let refused = |command: &mut Command, part: &str| {
         let (status, said) = outcome(command);
@@ -134,7 +134,7 @@ fn what_cannot_be_known_or_work_is_refused() {
 }
 
 #[test]
-fn what_concerns_all_ranks_one_says() {
+fn messages_for_all_ranks_are_printed_once() {
     let dir = workshop("one-says");
     let said = |rank: &str| {
         let mut command = exec(&dir, &["-v", "--", "true"]);

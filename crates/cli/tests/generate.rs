@@ -1,4 +1,4 @@
-//! Man pages and completions, as `marline generate` writes them.
+//! Man pages and completions written by `marline generate`.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn each_command_has_a_page_and_each_shell_a_completion() {
     for command in commands {
         assert!(read(&format!("man/man1/marline-{command}.1")).contains("SYNOPSIS"));
     }
-    // The text behind the options keeps its lines.
+    // The text after the options keeps its lines.
     assert!(read("man/man1/marline-exec.1").contains(".SH NOTES\n.nf\n"));
     let page = read("man/man7/fi_marline.7");
     for row in marline_engine::settings::TABLE {

@@ -1,6 +1,6 @@
-//! Labs for real: namespaces, cables and faults of this machine's kernel.
+//! Labs with namespaces, cables and faults of this machine's kernel.
 //!
-//! Works as root, and without where user namespaces are allowed; `ip`, `nft`, `tc` are needed.
+//! Run as root, or as another user if user namespaces are allowed; need `ip`, `nft`, `tc`.
 
 mod support;
 
@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{as_a_user, fail, marline, outcome, processes_of, succeed, Dir};
 
-/// Far more than any wait takes, also on a busy machine.
+/// A timeout far above every wait, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for something that has to come.
+/// Waits for a condition.
 fn wait_until(what: &str, mut is_there: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_there() {
@@ -55,7 +55,7 @@ impl Lab {
         succeed(self.marline("fault").args(words.split(' ')));
     }
 
-    /// How many packets the fault whose line starts with `fault {prefix}` hit.
+    /// The number of packets hit by the fault whose line starts with `fault {prefix}`.
     fn hits(&self, prefix: &str) -> u64 {
         let said = succeed(self.marline("status").arg("--counters"));
         let start = format!("fault {prefix}");
@@ -78,7 +78,7 @@ impl Drop for Lab {
     }
 }
 
-/// Network namespaces with names, mounts and devices of the machine itself that smell of a lab.
+/// Named network namespaces, mounts and devices of the machine that could come from a lab.
 fn traces() -> String {
     let netns = succeed(Command::new("ip").args(["netns", "list"]));
     let links = succeed(Command::new("ip").args(["-o", "link"]));
@@ -92,7 +92,7 @@ fn traces() -> String {
 }
 
 #[test]
-fn a_lab_comes_and_goes_without_a_trace() {
+fn a_lab_leaves_no_trace() {
     let before = traces();
     let lab = Lab::up("trace", &["--hosts", "3", "--rails", "2"]);
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_lab_comes_and_goes_without_a_trace() {
     assert_eq!(processes_of(&lab.state_dir()).len(), 4);
     assert!(fail(&mut lab.marline("up")).contains("is up already"));
     assert_eq!(traces(), before);
-    // Something still running inside does not hold the lab back.
+    // A running program does not keep the lab from ending.
     let mut inside = lab.exec("h0", &["sleep", "1000"]).spawn().unwrap();
     succeed(&mut lab.marline("down"));
     assert!(!inside.wait().unwrap().success());
@@ -143,7 +143,7 @@ fn a_killed_up_is_cleaned_by_the_next() {
     wait_until("the lab's state", || lab.state_dir().join("state").exists());
     up.kill().unwrap();
     up.wait().unwrap();
-    // Forty hosts take longer than this kill: what is there is not a lab.
+    // Building forty hosts takes longer than the time until the kill: the lab is incomplete.
     fail(&mut lab.exec("h39", &["true"]));
     succeed(lab.marline("up").args(["--hosts", "1", "--rails", "1"]));
     assert_eq!(processes_of(&lab.state_dir()).len(), 2);
@@ -156,7 +156,7 @@ fn a_lab_whose_holder_died_is_named_broken_and_replaced() {
     let lab = Lab::up("broken", &["--hosts", "2", "--rails", "1"]);
     let holder = processes_of(&lab.state_dir())[0];
     succeed(Command::new("kill").args(["-9", &holder.to_string()]));
-    // Gone, or ended and waiting for a parent that may never look.
+    // Gone, or a zombie whose parent may never reap it.
     let stat = || std::fs::read_to_string(format!("/proc/{holder}/stat"));
     wait_until("the holder's end", || {
         stat().is_err() || stat().is_ok_and(|line| line.contains(") Z"))
@@ -167,7 +167,7 @@ fn a_lab_whose_holder_died_is_named_broken_and_replaced() {
 }
 
 #[test]
-fn labs_of_two_names_do_not_meet() {
+fn labs_of_two_names_are_separate() {
     let (one, two) = (
         Lab::up("one", &["--hosts", "1"]),
         Lab::up("two", &["--hosts", "2"]),
@@ -202,12 +202,12 @@ fn nonsense_is_refused_and_changes_nothing() {
     fail(marline(&lab.dir.0).args(["lab", "up", "--name", "x", "--hosts", "0"]));
 }
 
-/// The variable that tells this very program, started inside a lab, to be a receiver or sender.
+/// Environment variable that makes this test program a receiver or sender inside a lab.
 const ROLE: &str = "MARLINE_TEST_ROLE";
-/// Port of the receiver on all its addresses.
+/// Port of the receiver on all addresses.
 const PORT: u16 = 5000;
-/// Few enough to fit into the smallest default receive buffer (212,992 B), whatever the scheduler
-/// does: a datagram of up to 1,400 B takes 2,304 B there.
+/// Few enough to fit the smallest default receive buffer (212,992 B) under any scheduling: a
+/// datagram of up to 1,400 B takes 2,304 B there.
 const DATAGRAMS: u64 = 80;
 
 #[test]
@@ -224,8 +224,8 @@ fn role() {
     }
 }
 
-/// Counts datagrams and those with wrong bytes until one of a single byte comes over the control
-/// network.
+/// Counts datagrams, and those with wrong bytes, until a datagram of one byte arrives over the
+/// control network.
 fn receive() {
     let socket = UdpSocket::bind(("::", PORT)).or_else(|_| UdpSocket::bind(("0.0.0.0", PORT)));
     let socket = socket.unwrap();
@@ -235,7 +235,7 @@ fn receive() {
     let (mut count, mut wrong_datagrams, mut wrong_bytes) = (0, 0, 0);
     loop {
         match socket.recv(&mut buffer) {
-            // The last has come; stragglers that a shaper holds are given a moment.
+            // The last datagram arrived; delayed ones get some more time.
             Ok(1) => socket
                 .set_read_timeout(Some(Duration::from_millis(300)))
                 .unwrap(),
@@ -251,7 +251,7 @@ fn receive() {
     println!("role: {count} {wrong_datagrams} {wrong_bytes}");
 }
 
-/// The byte of which datagrams are full.
+/// The byte that fills datagrams.
 const FILL: u8 = 0x55;
 
 fn send(to: &str, size: usize) {
@@ -264,7 +264,7 @@ fn send(to: &str, size: usize) {
     let payload = vec![FILL; size];
     let count = if size == 1 { 1 } else { DATAGRAMS };
     for _ in 0..count {
-        // A cable that is out may answer with an error; that is not the point here.
+        // Sending over an unplugged cable may fail, which is irrelevant here.
         let _ = socket.send_to(&payload, to);
     }
 }
@@ -298,13 +298,13 @@ impl Receiver {
 
     fn line(&mut self) -> String {
         let line = self.1.by_ref().map(Result::unwrap).find_map(|l| {
-            // libtest prints the test's name without a newline before us.
+            // libtest prints the test's name without a newline first.
             l.split_once("role: ").map(|(_, rest)| rest.to_owned())
         });
         line.expect("the receiver says more")
     }
 
-    /// Datagrams, those with wrong bytes, wrong bytes.
+    /// Datagrams, datagrams with wrong bytes, wrong bytes.
     fn finish(mut self, lab: &Lab) -> [u64; 3] {
         succeed(&mut start_role(
             lab,
@@ -318,7 +318,7 @@ impl Receiver {
     }
 }
 
-/// Sends datagrams of `size` bytes from h0 to h1 at `to`; what arrived.
+/// Sends datagrams of `size` bytes from h0 to `to` on h1; returns the received counts.
 fn exchange(lab: &Lab, to: &str, size: usize) -> [u64; 3] {
     let receiver = Receiver::start(lab);
     succeed(&mut start_role(
@@ -338,7 +338,7 @@ fn dropped_and_delivered_make_all() {
     let dropped = lab.hits("h1:rail0 drop=30% in");
     assert!(dropped > 0);
     assert_eq!(arrived + dropped, DATAGRAMS);
-    // The other rail is whole, and so is this one once cleared.
+    // The other rail works, and this one after `clear`.
     assert_eq!(exchange(&lab, "10.101.0.2", 64), [DATAGRAMS, 0, 0]);
     lab.fault("0 clear");
     assert_eq!(exchange(&lab, "10.100.0.2", 64), [DATAGRAMS, 0, 0]);
@@ -387,7 +387,7 @@ fn a_blackhole_keeps_to_its_direction_and_ports() {
 }
 
 #[test]
-fn a_cable_comes_out_and_goes_in() {
+fn a_cable_is_unplugged_and_replugged() {
     let lab = Lab::up("cable", &[]);
     let carrier = |host| succeed(&mut lab.exec(host, &["cat", "/sys/class/net/rail0/carrier"]));
     lab.fault("h0:0 down");
@@ -405,10 +405,10 @@ fn a_cable_comes_out_and_goes_in() {
 }
 
 #[test]
-fn a_rate_holds_back_what_is_too_much() {
+fn a_rate_delays_excess_packets() {
     let lab = Lab::up("rate", &["--mtu", "9000"]);
     lab.fault("h0:0 rate=20mbit out");
-    // 640 kB in one go, against a bucket of 128 kB: the shaper must have said "not yet".
+    // 640 kB in one burst against a bucket of 128 kB: the shaper must have delayed packets.
     exchange(&lab, "10.100.0.2", 8000);
     assert!(lab.hits("h0:rail0 rate=20mbit out") > 0);
     let shown = succeed(&mut lab.exec("h0", &["tc", "-s", "qdisc", "show", "dev", "rail0"]));
@@ -417,13 +417,13 @@ fn a_rate_holds_back_what_is_too_much() {
         "{shown}"
     );
     lab.fault("0 clear");
-    // An ARP question may have been among what the shaper held and lost.
+    // The shaper may have delayed and dropped an ARP request.
     succeed(&mut lab.exec("h0", &["ping", "-c1", "-w5", "10.100.0.2"]));
     assert_eq!(exchange(&lab, "10.100.0.2", 64)[0], DATAGRAMS);
 }
 
 #[test]
-fn a_delay_works_or_says_what_the_kernel_lacks() {
+fn a_delay_works_or_names_the_missing_kernel_module() {
     let lab = Lab::up("slow", &[]);
     lab.fault("0 drop=1%");
     let (status, said) = outcome(lab.marline("fault").args(["0", "delay=1ms"]));
@@ -477,7 +477,7 @@ fn offload_can_be_turned_off_and_on() {
 }
 
 #[test]
-fn without_root_it_works_or_says_what_to_allow() {
+fn a_lab_without_root_works_or_names_the_missing_right() {
     let dir = Dir::new("rootless");
     let exe = dir.0.join("marline");
     std::fs::copy(env!("CARGO_BIN_EXE_marline"), &exe).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of the files that `marline lab` keeps: only files that a lab made are removed, and no file
-//! is believed that another user could have put there.
+//! The files of `marline lab`: only files made by a lab are removed, and files that another user
+//! could have written are refused.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::process::Command;
 use support::{fail, marline, outcome, processes_of, succeed, Dir};
 
 #[test]
-fn what_no_lab_made_is_left_alone() {
+fn foreign_directories_are_left_alone() {
     let dir = Dir::new("foreign");
     let labs = dir.0.join("labs");
-    // Directories of somebody's work, one with a file of a lab's name, and a link to one.
+    // Directories with other contents, one with a file of a lab's name, and a link to one.
     for name in ["work", "thesis"] {
         std::fs::create_dir_all(labs.join(name).join("deep")).unwrap();
         std::fs::write(labs.join(name).join("deep/notes"), "years").unwrap();
@@ -37,7 +37,7 @@ fn what_no_lab_made_is_left_alone() {
 }
 
 #[test]
-fn down_all_ends_the_labs_and_keeps_what_was_put_into_them() {
+fn down_all_ends_labs_and_keeps_foreign_files() {
     let dir = Dir::new("all");
     let base = &dir.0;
     for name in ["all-one", "all-two"] {
@@ -55,7 +55,7 @@ fn down_all_ends_the_labs_and_keeps_what_was_put_into_them() {
     assert_eq!(kept.unwrap(), "42");
 }
 
-/// A lab of the same relative directory elsewhere is another lab.
+/// The same relative directory below another directory is another lab.
 #[test]
 fn a_relative_directory_means_one_below_here() {
     let (here, there) = (Dir::new("here"), Dir::new("there"));
@@ -75,9 +75,9 @@ fn a_relative_directory_means_one_below_here() {
     assert_eq!((status, down), (Some(0), Some(0)), "{said}");
 }
 
-/// As in /tmp, where anybody may have been first.
+/// As in /tmp, where any user may create files first.
 #[test]
-fn what_others_could_have_planted_is_refused() {
+fn files_that_others_could_have_written_are_refused() {
     use std::os::unix::fs::{symlink, PermissionsExt};
     let dir = Dir::new("planted");
     let (labs, victim) = (dir.0.join("labs"), dir.0.join("victim"));
@@ -88,7 +88,7 @@ fn what_others_could_have_planted_is_refused() {
             assert!(said.contains(why), "{why}: {said}");
         }
     };
-    // The place of all labs.
+    // The directory of labs.
     std::fs::create_dir(dir.0.join("elsewhere")).unwrap();
     symlink(dir.0.join("elsewhere"), &labs).unwrap();
     refused("a symbolic link");
@@ -113,7 +113,7 @@ fn what_others_could_have_planted_is_refused() {
     std::fs::hard_link(&victim, &lock).unwrap();
     succeed(marline(&dir.0).args(["lab", "down", "--name", "x"]));
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
-    // A state: who writes it says which processes are entered and which directory is removed.
+    // A state file decides which processes are entered and which directory is removed.
     std::fs::create_dir(labs.join("x")).unwrap();
     symlink(&victim, labs.join("x/state")).unwrap();
     refused("a symbolic link");

@@ -1,4 +1,4 @@
-//! `marline run` and `marline env`, with an mpiexec that shows what it was given.
+//! `marline run` and `marline env`, with an mpiexec that shows its environment and arguments.
 
 mod support;
 
@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{as_a_user, fail, marline, outcome, put_provider, succeed, write_script, Dir};
 
-/// A directory with a provider library, and an mpiexec that answers as Hydra does and otherwise
-/// runs its arguments.
+/// A directory with a provider library, and an mpiexec that has Hydra's version output and
+/// otherwise runs its arguments.
 fn workshop(tag: &str) -> Dir {
     let dir = Dir::new(tag);
     put_provider(&dir.0);
@@ -123,7 +123,7 @@ fn what_cannot_work_is_refused() {
         command.args(["run", "--", "no-such-mpiexec"]),
         "no-such-mpiexec",
     );
-    // A program is not started to be asked which mpiexec it is.
+    // The user's program is not started to ask for a version.
     let program = dir.0.join("app");
     write_script(&program, "#!/bin/sh\ntouch \"$0.ran\"\n");
     let mut command = marline(&dir.0);
@@ -150,9 +150,9 @@ fn what_cannot_work_is_refused() {
     refused(&mut run(&dir, &["true"]), "without the device ch4:ofi");
 }
 
-/// `marline run … 2>&1 | head -1`: what nobody reads changes nothing.
+/// `marline run … 2>&1 | head -1`: closed outputs do not change the status.
 #[test]
-fn the_status_comes_back_when_nobody_reads_what_is_said() {
+fn the_status_is_returned_with_closed_outputs() {
     let dir = workshop("unread");
     for status in [0, 7] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -169,7 +169,7 @@ fn the_status_comes_back_when_nobody_reads_what_is_said() {
     }
 }
 
-/// Words that are no command or option of ours are our refusals, too.
+/// Unknown commands and options exit with the status of refusals, too.
 #[test]
 fn a_misspelt_option_leaves_with_our_status() {
     let dir = Dir::new("usage");
@@ -200,9 +200,9 @@ fn statistics_of_another_user_are_not_denied() {
     assert!(said.contains("is of another user"), "{said}");
 }
 
-/// In /dev/shm anybody may put what looks like a page.
+/// In /dev/shm any user may create files that look like pages.
 #[test]
-fn pages_that_strangers_plant_hold_nobody_up() {
+fn foreign_files_do_not_stop_a_run() {
     let dir = Dir::new("planted-pages");
     let exe = dir.0.join("marline");
     std::fs::copy(env!("CARGO_BIN_EXE_marline"), &exe).unwrap();
@@ -211,7 +211,7 @@ fn pages_that_strangers_plant_hold_nobody_up() {
         dir.0.join("marline-0-2-0.page"),
     );
     succeed(Command::new("mkfifo").args(["-m", "666"]).arg(&fifo));
-    // Root's, for somebody else; where nobody is root both are the same user's.
+    // Root's page for another user; without root both belong to one user.
     std::fs::write(&foreign, "hello").unwrap();
     succeed(Command::new("chmod").arg("755").arg(&dir.0));
     let stats =
@@ -240,7 +240,7 @@ fn signals_reach_the_program() {
     assert_eq!(child.wait().unwrap().code(), Some(9));
 }
 
-/// A job that tells its directory of statistics and then waits for its input to end.
+/// A job that prints its statistics directory and then waits for the end of its input.
 fn waiting(dir: &Dir) -> (Child, String) {
     let mut child = run(
         dir,
@@ -254,9 +254,9 @@ fn waiting(dir: &Dir) -> (Child, String) {
     (child, lines.next().unwrap().unwrap())
 }
 
-/// One that is killed cannot clean up after itself: the next one does, but not after the living.
+/// A killed run cannot remove its directory: the next run does, sparing those of running ones.
 #[test]
-fn what_a_killed_run_leaves_is_removed_by_the_next() {
+fn a_killed_runs_directory_is_removed_by_the_next() {
     let dir = workshop("killed");
     let (mut lives, of_living) = waiting(&dir);
     let (mut killed, left) = waiting(&dir);
@@ -297,7 +297,7 @@ fn env_prints_the_same_three_ways() {
     fail(marline(&dir.0).args(["env", "--shell", "--json"]));
 }
 
-/// `marline run` of a shell's script, started by somebody who ignores a signal.
+/// `marline run` of a shell script, started with a signal ignored.
 fn run_ignoring(dir: &Dir, signal: &str, script: &str) -> (Option<i32>, String) {
     let run = run(dir, &["sh", "-c", script]);
     let mut env = Command::new("env");
@@ -308,15 +308,15 @@ fn run_ignoring(dir: &Dir, signal: &str, script: &str) -> (Option<i32>, String) 
     outcome(&mut env)
 }
 
-/// The signals that a program which says its status ignores.
+/// The ignored signals of a program that prints its status.
 fn ignored(said: &str) -> u64 {
     let mask = said.lines().find_map(|l| l.strip_prefix("SigIgn:\t"));
     u64::from_str_radix(mask.expect("the mask"), 16).unwrap()
 }
 
-/// Some schedulers and daemons ignore SIGCHLD, which the processes they start inherit.
+/// Some schedulers and daemons ignore SIGCHLD, which their children inherit.
 #[test]
-fn the_status_comes_back_where_the_end_of_children_is_ignored() {
+fn the_status_is_returned_with_sigchld_ignored() {
     const SIGCHLD: u32 = 17;
     let dir = workshop("sigchld");
     let script = "grep SigIgn /proc/self/status; exit 7";
@@ -327,7 +327,7 @@ fn the_status_comes_back_where_the_end_of_children_is_ignored() {
 
 /// `nohup marline run …`, and scripts that start it in the background.
 #[test]
-fn what_is_ignored_stays_ignored_in_the_job() {
+fn ignored_signals_stay_ignored_in_the_job() {
     let dir = workshop("nohup");
     for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3)] {
         let script = format!("grep SigIgn /proc/self/status; kill -{name} $$ $PPID; exit 7");

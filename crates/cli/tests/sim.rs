@@ -1,4 +1,4 @@
-//! `marline sim`: what it prints, and with which status it leaves.
+//! `marline sim`: output and exit status.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn seeds_run_and_give_the_same_twice() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused_with_the_reason() {
+fn invalid_arguments_are_refused_with_the_reason() {
     let dir = Dir::new("sim-refused");
     for (words, why) in [
         (["--seeds", "9..3"], "B must be greater than A"),
@@ -39,7 +39,7 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
         let text = fail(marline(&dir.0).arg("sim").args(words));
         assert!(text.contains(why), "{text}");
     }
-    // 1 would say that a promise was broken.
+    // 1 would mean a violated invariant.
     for (words, why) in [
         (&["--script", "/no/such"][..], "wants --hosts and --rails"),
         (

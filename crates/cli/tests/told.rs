@@ -1,5 +1,5 @@
-//! Tests of what people are told: by `marline run` if Marline was used, by `marline stats` of jobs,
-//! and by both of what a user got wrong. Statistics pages that exist already stand for ranks.
+//! Reports to users: the verdict of `marline run`, the tables of `marline stats`, and error texts
+//! of both. Prepared statistics pages replace ranks.
 
 mod support;
 
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::{marline, outcome, put_provider, succeed, write_script, Dir};
 
-/// A provider's directory, and an mpiexec that answers as `version` and otherwise leaves the pages
-/// in `pages/` where ranks do, and runs its arguments.
+/// A provider's directory, and an mpiexec that prints `version` when asked, and otherwise copies
+/// the pages in `pages/` to the statistics directory and runs its arguments.
 fn workshop(tag: &str, version: &str) -> Dir {
     let dir = Dir::new(tag);
     std::fs::create_dir_all(dir.0.join("pages")).unwrap();
@@ -29,12 +29,12 @@ fn workshop(tag: &str, version: &str) -> Dir {
 
 const HYDRA: &str = "HYDRA build details: Version:  5.0.2";
 
-/// Writes the page that a rank leaves: of an endpoint, in touch with a peer unless that is 0.
+/// Writes a rank's page: with one endpoint, and one peer unless `peer` is 0.
 fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
     leave_page_of(dir, None, endpoint, peer)
 }
 
-/// The same of a rank that the run of this number started.
+/// The same for a rank of the run with this number.
 fn leave_page_of(dir: &Path, run: Option<u64>, endpoint: u64, peer: u64) -> PathBuf {
     let info = PageInfo {
         dir: dir.to_str().unwrap(),
@@ -82,7 +82,7 @@ fn leave_page_of(dir: &Path, run: Option<u64>, endpoint: u64, peer: u64) -> Path
     page.path().to_owned()
 }
 
-/// `marline run` with these options before its mpiexec and these words after.
+/// `marline run` with options before mpiexec and words after it.
 fn run(dir: &Dir, options: &[&str], words: &[&str]) -> Command {
     let mut command = marline(&dir.0);
     command
@@ -102,7 +102,7 @@ fn a_job_is_run_without_the_two_hyphens() {
 }
 
 #[test]
-fn a_run_that_sent_nothing_says_so_and_fails_if_that_is_required() {
+fn a_run_that_sent_nothing_is_reported_and_fails_on_request() {
     let dir = workshop("require", HYDRA);
     leave_page(&dir.0.join("pages"), 1, 0);
     let (status, said) = outcome(&mut run(&dir, &[], &["true"]));
@@ -129,7 +129,7 @@ fn a_run_that_sent_nothing_says_so_and_fails_if_that_is_required() {
 }
 
 #[test]
-fn the_verdict_is_first_and_quiet_says_only_what_is_wrong() {
+fn the_verdict_is_first_and_quiet_prints_only_problems() {
     let dir = workshop("verdict", HYDRA);
     let (one, two) = (1, 2);
     leave_page(&dir.0.join("pages"), one, two);
@@ -156,7 +156,7 @@ fn the_verdict_is_first_and_quiet_says_only_what_is_wrong() {
     assert!(succeed(&mut run(&idle, &["--quiet"], &["true"])).contains("NOT USED"));
 }
 
-/// Two jobs may leave their pages in one directory at the same time.
+/// Two jobs may share a statistics directory.
 #[test]
 fn pages_of_another_run_are_not_summed_up() {
     let dir = workshop("others", HYDRA);
@@ -171,7 +171,7 @@ fn pages_of_another_run_are_not_summed_up() {
 }
 
 #[test]
-fn what_is_no_whole_page_is_named_and_the_others_are_told() {
+fn damaged_pages_are_named_and_the_others_summed_up() {
     let dir = Dir::new("damaged");
     let stats = || {
         let done = marline(&dir.0).arg("stats").arg(&dir.0).output().unwrap();
@@ -217,9 +217,9 @@ fn a_summary_as_json_goes_to_its_file_or_to_the_last_line() {
     );
 }
 
-/// The job does not come again, and what it counted is gone with it.
+/// If the file cannot be written, the summary is printed: the job's counters are gone.
 #[test]
-fn a_summary_whose_file_cannot_be_written_is_said_instead() {
+fn a_summary_goes_to_stderr_if_its_file_cannot_be_written() {
     let dir = workshop("json-full", HYDRA);
     leave_page(&dir.0.join("pages"), 1, 2);
     for (file, why) in [
@@ -239,7 +239,7 @@ fn a_summary_whose_file_cannot_be_written_is_said_instead() {
 }
 
 #[test]
-fn what_keeps_a_job_from_marline_is_refused_or_named() {
+fn settings_against_marline_are_refused_or_named() {
     let dir = workshop("contradict", HYDRA);
     let (status, said) = outcome(&mut run(
         &dir,
@@ -305,7 +305,7 @@ fn each_mistake_has_its_answer() {
         assert_eq!(status, Some(125), "{said}");
         assert!(said.contains(part), "{part}: {said}");
     };
-    // Not on PATH, wherever this runs.
+    // Not on PATH on any machine.
     let mut srun = marline(&dir.0);
     srun.env("PATH", &dir.0).env("MARLINE_PROVIDER_DIR", &dir.0);
     refused(
@@ -317,7 +317,7 @@ fn each_mistake_has_its_answer() {
     put_provider(&colon);
     let mut command = run(&dir, &[], &["true"]);
     refused(command.env("MARLINE_PROVIDER_DIR", &colon), "ln -s ");
-    // A prterun of its own kind, and one beside an mpirun that knows its version.
+    // A prterun alone, and a prterun beside an mpirun that knows the version.
     let open = workshop("prterun", "prterun (PRRTE) 3.0.11");
     std::fs::rename(open.0.join("mpiexec"), open.0.join("prterun")).unwrap();
     let said = |dir: &Dir| {
@@ -335,7 +335,7 @@ fn each_mistake_has_its_answer() {
     assert!(said(&open).contains("Open MPI 5.0.11 ("));
 }
 
-/// Intel's mpirun calls the `mpiexec.hydra` that PATH has first.
+/// Intel's mpirun calls the first `mpiexec.hydra` on PATH.
 #[test]
 fn an_mpirun_that_is_a_script_finds_its_own_mpiexec() {
     let dir = workshop(
@@ -356,7 +356,7 @@ fn an_mpirun_that_is_a_script_finds_its_own_mpiexec() {
 }
 
 #[test]
-fn statistics_are_told_job_by_job() {
+fn statistics_are_printed_by_job() {
     let dir = Dir::new("jobs");
     let stats = |options: &[&str]| {
         let mut command = marline(&dir.0);
@@ -394,9 +394,9 @@ fn statistics_are_told_job_by_job() {
     assert_eq!(stats(&["--raw", "--json"]).0, Some(125));
 }
 
-/// `marline stats --json >file` on a full disk is no success; with `| head -1` it is one.
+/// `marline stats --json >file` fails on a full disk; with `| head -1` it succeeds.
 #[test]
-fn what_a_full_disk_does_not_take_is_told() {
+fn a_full_disk_is_an_error() {
     let dir = Dir::new("full");
     leave_page(&dir.0, 1, 2);
     for words in [
@@ -428,7 +428,7 @@ fn what_a_full_disk_does_not_take_is_told() {
     }
 }
 
-/// Exit status and standard error of a command whose standard output goes there.
+/// Exit status and standard error of a command with this standard output.
 fn outcome_to(command: &mut Command, out: Stdio) -> (Option<i32>, String) {
     let output = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
     let output = output.wait_with_output().unwrap();
@@ -437,7 +437,7 @@ fn outcome_to(command: &mut Command, out: Stdio) -> (Option<i32>, String) {
 }
 
 #[test]
-fn statistics_of_a_job_that_sent_nothing_fail_if_it_is_required() {
+fn statistics_of_a_job_that_sent_nothing_fail_on_request() {
     let dir = Dir::new("unused");
     leave_page(&dir.0, 1, 0);
     let (status, said) = outcome(marline(&dir.0).arg("stats").arg(&dir.0));
@@ -448,7 +448,7 @@ fn statistics_of_a_job_that_sent_nothing_fail_if_it_is_required() {
     assert_eq!(status, Some(125), "{said}");
 }
 
-/// A job script gets rank 0's summary, and a directory of the job's own.
+/// A job script gets rank 0's summary, and a directory for the job.
 #[test]
 fn a_job_script_gets_a_place_for_statistics() {
     let dir = workshop("script-stats", HYDRA);
@@ -475,7 +475,7 @@ fn a_job_script_gets_a_place_for_statistics() {
     assert_eq!(status, Some(125), "{said}");
 }
 
-/// Every variable that is set stands in the help.
+/// Every variable that `marline run` sets is in the help.
 #[test]
 fn help_names_the_variables() {
     let help = succeed(marline(Path::new("/")).args(["run", "--help"]));

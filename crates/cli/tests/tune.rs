@@ -1,5 +1,5 @@
-//! `marline tune` and `marline model`: what is measured is written, shown, drawn, and what an
-//! engine goes by.
+//! `marline tune` and `marline model`: measurements are stored, shown and drawn, and engines read
+//! the profile.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{fail, marline, outcome, succeed, Dir};
 
-/// `marline WORD…` with a data directory of its own.
+/// `marline WORD…` with its own data directory.
 fn command(dir: &Dir, word: &str, words: &[&str]) -> Command {
     let mut command = marline(&dir.0);
     command.env_remove("FI_MARLINE_PROFILE");
@@ -38,13 +38,13 @@ fn with_profile(path: &Path, checksum: &str) -> Settings {
 }
 
 #[test]
-fn what_is_measured_is_kept_shown_drawn_and_gone_by() {
+fn measurements_are_stored_shown_drawn_and_used() {
     let dir = Dir::new("tune");
     let said = succeed(&mut tune(
         &dir,
         &["--quick", "--algorithms", "crc64-nvme,xxh3,fnv1a"],
     ));
-    // It is where engines look, by this machine's name.
+    // The file is where engines look, under this machine's name.
     let here = Machine::here();
     let path = dir
         .0
@@ -84,8 +84,8 @@ fn what_is_measured_is_kept_shown_drawn_and_gone_by() {
         );
     }
 
-    // An engine takes the fastest of the class that was measured: not the weak one, and never
-    // one that is unknown to the profile.
+    // An engine takes the fastest measured algorithm of the class: not the weak one, and none that
+    // the profile lacks.
     let said = std::cell::RefCell::new(Vec::new());
     let log = |level: LogLevel, text: &str| said.borrow_mut().push((level, text.to_owned()));
     let tuned = Tuned::open(&with_profile(&path, "strong"), log);
@@ -109,7 +109,7 @@ fn the_model_prints_the_papers_figures_and_this_machines() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    // Naive, copy then sum, one pass, chunks: as stated at 4 kB, 32 kB, 1 MB.
+    // Naive, copy then sum, one pass, chunks: the papers' numbers at 4 kB, 32 kB, 1 MB.
     assert_eq!(row("4K ")[9..11], ["7.4%", "33.1%"]);
     assert_eq!(row("32K ")[9], "10.1%");
     assert_eq!(
@@ -117,8 +117,7 @@ fn the_model_prints_the_papers_figures_and_this_machines() {
         ("50.0%", "0.1%")
     );
 
-    // Without a profile nothing else is printed than what to do, and the status is that of all
-    // refusals.
+    // Without a profile only advice is printed, and the status is that of refusals.
     let (status, said) = outcome(&mut model(&dir, &[]));
     assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
     for advice in ["`marline tune` makes it", "`marline model --papers`"] {
@@ -191,7 +190,7 @@ fn what_cannot_work_is_refused_by_name() {
     assert!(text.contains("md5"), "{text}");
 }
 
-/// Ends it with the test.
+/// A server, killed at the end of the test.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,26 +1,25 @@
-//! The name and version of the provider, and where its object is for libfabric's helpers.
+//! The provider's name and version, and the pointer to its object for libfabric's helpers.
 
 use crate::sys;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The provider's name as NUL-terminated text; also the name of its fabric and its domain.
+/// The provider's name; also the name of its fabric and domain.
 pub(crate) const NAME: &CStr = c"marline";
 
-/// The version of the provider, as libfabric counts them.
+/// The provider's version in libfabric's format.
 pub(crate) const VERSION: u32 = sys::fi_version_of(0, 1);
 
-/// Null until libfabric has asked for the provider.
+/// Null until libfabric loaded the provider.
 static PROVIDER: AtomicPtr<sys::fi_provider> = AtomicPtr::new(null_mut());
 
-/// The provider's object, which every caller of libfabric's helpers has to pass; null before
-/// [`set_provider`].
+/// The provider's object, an argument of libfabric's helpers; null before [`set_provider`].
 pub(crate) fn provider() -> *mut sys::fi_provider {
     PROVIDER.load(Ordering::Relaxed)
 }
 
-/// Says where the provider's object is. It stays there for the life of the process.
+/// Sets the address of the provider's object, which is valid for the life of the process.
 pub(crate) fn set_provider(provider: *mut sys::fi_provider) {
     PROVIDER.store(provider, Ordering::Relaxed);
 }

@@ -1,5 +1,4 @@
-//! The two forms in which an application has addresses: blobs of one fixed size, or text
-//! (`FI_ADDR_STR`).
+//! The two address formats of applications: blobs of a fixed size, and text (`FI_ADDR_STR`).
 
 use crate::boundary::Errno;
 use crate::caller_memory;
@@ -12,17 +11,18 @@ use std::ffi::{c_void, CStr, CString};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Bytes of a blob: the most that MPICH takes (FI_NAME_MAX).
+/// Bytes of an address blob: MPICH's limit (FI_NAME_MAX).
 pub(crate) const ADDRESS_LEN: usize = 64;
 
-/// How the addresses of a domain are passed.
+/// The address format of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Blobs, padded to so many bytes, since libfabric passes arrays of them without saying how
-    /// long each is.
+    /// Blobs padded to this number of bytes: libfabric passes arrays of addresses without a length
+    /// per entry.
     Opaque(usize),
-    /// Text. libfabric's manual has arrays of pointers to C strings; other providers take, and
-    /// applications pass, the strings themselves, each behind the zero of the one before.
+    /// Text. libfabric's manual describes arrays of pointers to C strings; other providers accept,
+    /// and applications pass, the strings themselves, each directly after the terminating zero of
+    /// the string before.
     Text,
 }
 
@@ -32,11 +32,11 @@ impl Default for Form {
     }
 }
 
-/// Bytes of a text that are looked at: more than any has, and than the name of any host.
+/// Longest address text in bytes: longer than every address and every host name.
 const TEXT_ROOM: usize = 512;
 
 impl Form {
-    /// The form that an address format stands for.
+    /// The form for a libfabric address format; `None` if the format is unknown.
     pub(crate) fn of(addr_format: u32) -> Option<Form> {
         match addr_format {
             FI_FORMAT_UNSPEC => Some(Form::Opaque(settings::address_bytes())),
@@ -45,8 +45,8 @@ impl Form {
         }
     }
 
-    /// Copies what fits of an address, sets the length to the full one, and says whether all of it
-    /// fitted. A text ends with its zero even where it is cut off.
+    /// Copies an address, truncated to the room at `out`, and sets `*out_len` to the full length.
+    /// Returns true if the address fitted. A truncated text ends with a zero, too.
     ///
     /// # Safety
     /// `out_len` is valid and `out` has `*out_len` bytes (or is null).
@@ -70,10 +70,10 @@ impl Form {
         }
     }
 
-    /// The blob of the address that an `fi_info` has, of so many bytes; `None` if it is not ours.
+    /// The blob of an `fi_info` address of `len` bytes; `None` for an address of another provider.
     ///
     /// # Safety
-    /// `at` has so many bytes.
+    /// `at` has `len` bytes.
     pub(crate) unsafe fn own(self, at: *const c_void, len: usize) -> Option<[u8; ADDRESS_LEN]> {
         match self {
             Form::Opaque(own) => {
@@ -96,7 +96,7 @@ impl Form {
         }
     }
 
-    /// An address as an `fi_info` has it, with its bytes.
+    /// The address in the format of an `fi_info`.
     pub(crate) fn bytes(self, blob: &[u8; ADDRESS_LEN]) -> Vec<u8> {
         match self {
             Form::Opaque(len) => names::shortened(blob, len)[..len].to_vec(),
@@ -104,7 +104,7 @@ impl Form {
         }
     }
 
-    /// The blob of the address `at` of an array.
+    /// The blob of entry `at` of an array of addresses.
     ///
     /// # Safety
     /// `addresses` is an array of this form, with more than `at` entries.
@@ -123,10 +123,10 @@ impl Form {
         }
     }
 
-    /// The text of an address of this form.
+    /// The text of an address in this form.
     ///
     /// # Safety
-    /// `at` is an address of this form, or text and so much memory as it has.
+    /// `at` is an address of this form: for text a C string, otherwise a blob of the form's length.
     pub(crate) unsafe fn text(self, at: *const c_void) -> String {
         match self {
             // SAFETY: the caller's promise.
@@ -139,10 +139,10 @@ impl Form {
     }
 }
 
-/// A blob of so many bytes, filled up with zeros.
+/// Copies `len` bytes into a blob and fills the rest with zeros.
 ///
 /// # Safety
-/// `at` has so many bytes.
+/// `at` has `len` bytes.
 unsafe fn padded(at: *const u8, len: usize) -> [u8; ADDRESS_LEN] {
     let mut blob = [0; ADDRESS_LEN];
     let len = len.min(ADDRESS_LEN);
@@ -151,11 +151,11 @@ unsafe fn padded(at: *const u8, len: usize) -> [u8; ADDRESS_LEN] {
     blob
 }
 
-/// The bytes of the text `at` of an array: of pointers, or of the strings themselves, which begin
-/// as no pointer does. `None`: they cannot be read.
+/// The bytes of text `at` of an array of pointers or of adjacent strings. An array of strings
+/// begins with the scheme's text, which no pointer does. `None` if the memory is not readable.
 ///
 /// # Safety
-/// As for [`Form::read`], but that what the array says need not be true.
+/// As for [`Form::read`], except that the array's pointers need not be valid.
 unsafe fn nth_text(addresses: *const c_void, at: usize) -> Option<Vec<u8>> {
     let scheme = names::SCHEME.as_bytes();
     let text = |from: *const u8| caller_memory::text(from, TEXT_ROOM);
@@ -198,7 +198,7 @@ fn blob_of(text: &str) -> Result<[u8; ADDRESS_LEN], Errno> {
     }
 }
 
-/// The place that a host and a port are. Errors are texts for people.
+/// A blob for a host and a port, without the endpoint's identity. Errors are texts for people.
 pub(crate) fn place_of(host: &CStr, port: u16, numeric: bool) -> Result<[u8; ADDRESS_LEN], String> {
     if port == 0 {
         return Err(format!("{}: port 0 is nobody's", host.to_string_lossy()));
@@ -208,8 +208,8 @@ pub(crate) fn place_of(host: &CStr, port: u16, numeric: bool) -> Result<[u8; ADD
     Ok(names::place_blob(&at))
 }
 
-/// The address of an endpoint: that itself, or the answer of whoever is at the place that a blob
-/// is, which takes a round trip, and as long as a peer may be silent where nobody is there.
+/// The full address of an endpoint. A blob of a host and port only takes a round trip to that
+/// place; without an answer the call lasts until the timeout for dead peers.
 pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno> {
     let Some(places) = names::places_of(&blob) else {
         return Ok(blob);
@@ -230,7 +230,7 @@ pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno>
     })
 }
 
-/// The text of a blob; of one that names nobody, its bytes.
+/// The text of a blob; hexadecimal digits if the blob is not a valid address.
 pub(crate) fn text_of(blob: &[u8; ADDRESS_LEN]) -> String {
     names::text_of(blob).unwrap_or_else(|| {
         let digits: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -250,7 +250,7 @@ unsafe fn copy(bytes: &[u8], out: *mut u8, out_len: *mut usize) -> bool {
     }
 }
 
-/// Copies a text and the zero behind it, as [`Form::write`] does.
+/// Copies a text and its terminating zero; truncation as in [`Form::write`].
 ///
 /// # Safety
 /// As for [`Form::write`].

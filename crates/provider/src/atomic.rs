@@ -1,4 +1,4 @@
-//! `fi_ops_atomic`: atomic operations on the memory of peers, and what is asked about them.
+//! `fi_ops_atomic`: atomic operations on remote memory, and queries of supported ones.
 
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, Ep, Outgoing};
@@ -27,7 +27,7 @@ pub(crate) static OPS: fi_ops_atomic = fi_ops_atomic {
     compwritevalid,
 };
 
-/// Up to [`IOV_TAKEN`] pieces, in bytes.
+/// Up to [`IOV_TAKEN`] segments, lengths in bytes.
 struct Bytes {
     pieces: [IoVec; IOV_TAKEN],
     count: usize,
@@ -59,24 +59,24 @@ impl Bytes {
     }
 }
 
-/// Pieces of an application, as it passed them.
+/// Segments as the application passed them: pointer and count.
 type Given = (*const fi_ioc, usize);
 
 const NONE: Given = (std::ptr::null(), 0);
 
-/// An operation, whatever call asked for it.
+/// An operation with its parameters, independent of the call's variant.
 struct Asked<'a> {
     kind: AtomicKind,
     datatype: c_int,
     op: c_int,
-    /// Addresses, elements and keys.
+    /// Remote addresses, element counts and keys.
     there: &'a [(u64, usize, u64)],
 }
 
-/// Submits one; the options may have been refused.
+/// Submits an operation; `out` is an error if the options were refused.
 ///
 /// # Safety
-/// `ep` is ours, and each of the given arrays has as many entries as it says.
+/// `ep` is ours, and each given array has its count of entries.
 unsafe fn submit(
     ep: *mut fid_ep,
     asked: &Asked<'_>,
@@ -125,7 +125,7 @@ fn numbers(datatype: c_int, op: c_int) -> Result<(u8, u8), Errno> {
     }
 }
 
-/// `fi_atomicmsg` and its kin.
+/// `fi_atomicmsg` and its variants.
 ///
 /// # Safety
 /// As for [`submit`], and `msg` is valid.
@@ -411,7 +411,7 @@ unsafe extern "C" fn compwritemsg(
     unsafe { message(ep, AtomicKind::Compare, msg, given, flags) }
 }
 
-/// Bytes of an element, and elements that one operation may have.
+/// Bytes per element, and the maximum of elements per operation.
 fn limits(kind: AtomicKind, datatype: c_int, op: c_int) -> Option<(usize, usize)> {
     let (datatype, op) = numbers(datatype, op).ok()?;
     let size = size_of_type(datatype).filter(|_| is_valid(kind, datatype, op))?;

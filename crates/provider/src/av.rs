@@ -15,7 +15,7 @@ pub(crate) struct Av {
     pub fid: fid_av,
     pub shared: Arc<DomainShared>,
     pub id: AvId,
-    /// Cloned by every endpoint bound to it, so that closing it too early is refused.
+    /// Every bound endpoint holds a clone: closing a vector in use is refused.
     pub users: Arc<()>,
 }
 
@@ -35,7 +35,7 @@ impl Drop for Av {
     }
 }
 
-/// `fi_av_insert`: at once, and returns how many went in.
+/// `fi_av_insert`: synchronous; returns the number of addresses inserted.
 pub(crate) unsafe extern "C" fn insert(
     av: *mut fid_av,
     addresses: *const c_void,
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn insert(
 }
 
 impl Av {
-    /// Adds so many addresses, which `blob` tells, and says how many went in.
+    /// Inserts `count` addresses, obtained from `blob` by index; returns the number inserted.
     ///
     /// # Safety
     /// `out` is null or has `count` entries, and so has `context` with FI_SYNC_ERR.
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn remove(
     })
 }
 
-/// `fi_av_lookup`: as much as fits, and the whole length.
+/// `fi_av_lookup`: the address, truncated to the buffer, and its full length.
 pub(crate) unsafe extern "C" fn lookup(
     av: *mut fid_av,
     address: fi_addr_t,
@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C" fn lookup(
     })
 }
 
-/// `fi_av_straddr`: the address as text, cut to the room there is.
+/// `fi_av_straddr`: the address as text, truncated to the buffer.
 pub(crate) unsafe extern "C" fn straddr(
     av: *mut fid_av,
     address: *const c_void,

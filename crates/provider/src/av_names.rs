@@ -1,4 +1,5 @@
-//! `fi_av_insertsvc`, `fi_av_insertsym`: peers by host and port, who are asked for their address.
+//! `fi_av_insertsvc` and `fi_av_insertsym`: insert peers by host and port, whose address a round
+//! trip resolves.
 
 use crate::addresses::{self, ADDRESS_LEN};
 use crate::av::Av;
@@ -19,11 +20,11 @@ pub(crate) unsafe extern "C" fn insertsvc(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as libfabric calls it, of one host with one port.
+    // SAFETY: as libfabric calls it, with one host and one port.
     unsafe { insertsym(av, node, 1, service, 1, out, flags, context) }
 }
 
-/// `fi_av_insertsym`: a row of hosts (see [`resolve::nth_node`]), each with a row of ports.
+/// `fi_av_insertsym`: consecutive hosts (see [`resolve::nth_node`]), each with consecutive ports.
 pub(crate) unsafe extern "C" fn insertsym(
     av: *mut fid_av,
     node: *const c_char,
@@ -55,7 +56,7 @@ pub(crate) unsafe extern "C" fn insertsym(
     })
 }
 
-/// The place of one host and one port of the rows. Errors are texts for people.
+/// The blob for host and port number `host` and `port` of the series. Errors are texts for people.
 fn place(
     node: &CStr,
     host: usize,

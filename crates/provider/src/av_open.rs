@@ -1,4 +1,4 @@
-//! Opening an address vector, with the table of all functions on it.
+//! Opens an address vector, with the table of all its functions.
 
 use crate::av::{self, Av};
 use crate::av_names;
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn open(
             if (*attr).flags & (FI_EVENT | FI_AV_USER_ID) != 0 {
                 return Err(Errno::NOSYS); // asynchronous insertion, the application's own numbers
             }
-            // FI_READ belongs to a name; FI_SYMMETRIC is a hint.
+            // FI_READ concerns named vectors; FI_SYMMETRIC is a hint.
             if (*attr).flags & !(FI_READ | FI_SYMMETRIC) != 0 {
                 return Err(Errno::BADFLAGS);
             }

@@ -1,5 +1,5 @@
-//! Where C meets Rust: every C entry passes through [`guard`], and error numbers are made here and
-//! nowhere else.
+//! The boundary between C and Rust: every C entry passes through [`guard`], and error numbers are
+//! made only here.
 
 use crate::log;
 use marline_engine::fork::Generation;
@@ -33,7 +33,7 @@ impl Errno {
     pub const CONNABORTED: Errno = Errno(libc::ECONNABORTED);
     pub const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
     pub const CANCELED: Errno = Errno(libc::ECANCELED);
-    // libfabric's own numbers start at 256.
+    // libfabric's additional numbers start at 256.
     pub const OTHER: Errno = Errno(256);
     pub const TOOSMALL: Errno = Errno(257);
     pub const AVAIL: Errno = Errno(259);
@@ -83,13 +83,14 @@ impl From<OpError> for Errno {
             OpError::PeerDead => Errno::HOSTUNREACH,
             OpError::BadRemoteMemory => Errno::ACCES,
             OpError::UnknownSource => Errno::ADDRNOTAVAIL,
-            // Never ECANCELED for a failure: MPICH would report success. Open MPI tolerates this.
+            // Never ECANCELED for a failure: MPICH would report success. Open MPI accepts
+            // CONNABORTED, too.
             OpError::Closed => Errno::CONNABORTED,
         }
     }
 }
 
-/// A type that a C entry returns.
+/// A return type of C entries.
 pub(crate) trait Answer {
     /// The value for an error.
     fn failed(e: Errno) -> Self;
@@ -128,8 +129,8 @@ pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     }
 }
 
-/// Says if a domain and everything opened from it may still be used. It may not after a panic, nor
-/// in a forked child, where a lock may be held by a thread that does not exist there.
+/// Records whether a domain and its objects are usable. They are not after a panic, nor in a forked
+/// child, where a nonexistent thread may hold a lock.
 #[derive(Debug)]
 pub(crate) struct Health(AtomicBool, Generation);
 
@@ -151,8 +152,8 @@ impl Health {
     }
 }
 
-/// Runs the body of a C entry of an object: after a panic, that call and all later ones on the
-/// same domain answer `-FI_EOTHER`; in a forked child all do.
+/// Runs the body of an object's C entry. After a panic, that call and all later ones on the same
+/// domain answer `-FI_EOTHER`; in a forked child all calls do.
 #[inline]
 pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T, Errno>) -> T {
     if health.poisoned() {
@@ -162,7 +163,7 @@ pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T,
         Ok(r) => answer(r),
         Err(payload) => {
             health.0.store(true, Ordering::Relaxed);
-            // The panic hook has logged it. Dropping a payload may panic again: leak that one.
+            // The panic hook has logged it. A payload whose drop panics again is leaked.
             if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 std::mem::forget(again);
             }
@@ -171,13 +172,13 @@ pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T,
     }
 }
 
-/// As [`guard`], for entries without a domain and for closing, which must go on after a panic.
+/// As [`guard`], for entries without a domain and for closing, which must work after a panic.
 pub(crate) fn guard_free<T: Answer>(body: impl FnOnce() -> Result<T, Errno>) -> T {
     guard(&Health::default(), body)
 }
 
-/// Sends panic messages to libfabric's log instead of the host program's stderr. Std is linked
-/// into our library, so this hook sees our panics only.
+/// Sends panic messages to libfabric's log instead of stderr. The library links its own std, so the
+/// hook sees only the library's panics.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         log::warn(&format!(
@@ -190,8 +191,8 @@ extern "C" fn forked_child() {
     marline_engine::fork::mark_forked();
 }
 
-/// In a forked child every engine call has to fail: its locks may be held by threads that do not
-/// exist there, and its sockets are shared with the parent.
+/// Makes every engine call in a forked child fail: nonexistent threads may hold the locks, and the
+/// sockets are shared with the parent.
 pub(crate) fn install_fork_handler() {
     // SAFETY: the handler is async-signal-safe and, with `-z nodelete`, never unmapped.
     let rc = unsafe { libc::pthread_atfork(None, None, Some(forked_child)) };

@@ -1,12 +1,12 @@
-//! Memory that a caller names and that need not be there: it is read by the kernel, which answers
-//! an error where a read of ours would end the process.
+//! Reads memory at addresses that a caller passed and that may be invalid. The kernel reads it and
+//! reports an error, where an ordinary load would end the process.
 
 use std::io;
 
-/// Pages are no smaller: bytes of one such piece can all be read, or none.
+/// The minimum page size: the bytes of one aligned piece are all readable or none.
 const PIECE: usize = 4_096;
 
-/// Copies `len` bytes; `None`: not all of them can be read.
+/// Copies `len` bytes; `None` if some are not readable.
 pub(crate) fn read(from: *const u8, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut at = 0;
@@ -19,8 +19,8 @@ pub(crate) fn read(from: *const u8, len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies the text that begins there, up to its zero; `None`: it cannot be read, or has no zero
-/// within so many bytes.
+/// Copies the text at `from` up to its zero. `None` if it is not readable or has no zero within
+/// `room` bytes.
 pub(crate) fn text(from: *const u8, room: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < room {
@@ -36,15 +36,15 @@ pub(crate) fn text(from: *const u8, room: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Reads within one page. Where the kernel refuses the call (a filter of system calls), the
-/// caller's word is all there is, but for an address of which no process has memory.
+/// Reads within one page. If a system call filter forbids the kernel's read, addresses in the first
+/// page are refused and all others are trusted.
 fn read_piece(from: *const u8, to: &mut [u8]) -> Option<()> {
     let iovec = |base: *mut u8| libc::iovec {
         iov_base: base.cast(),
         iov_len: to.len(),
     };
     let (local, remote) = (iovec(to.as_ptr().cast_mut()), iovec(from.cast_mut()));
-    // SAFETY: `local` is `to`, which nothing else uses; of `remote` the kernel checks each byte.
+    // SAFETY: `local` is `to`, which nothing else uses; the kernel checks each byte of `remote`.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     if read == to.len() as isize {
         return Some(());
@@ -54,7 +54,7 @@ fn read_piece(from: *const u8, to: &mut [u8]) -> Option<()> {
     if !refused || (from as usize) < PIECE {
         return None;
     }
-    // SAFETY: the promise of the functions of libfabric that are called with such pointers.
+    // SAFETY: libfabric's functions that take such pointers require callers to pass valid ones.
     unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     Some(())
 }
@@ -63,7 +63,7 @@ fn read_piece(from: *const u8, to: &mut [u8]) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// Two pages, of which the second cannot be read.
+    /// Two pages; the second is not readable.
     struct Pages(*mut u8);
 
     impl Pages {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_no_memory() {
+    fn unreadable_memory_is_none() {
         let pages = Pages::new();
         let end = pages.0.wrapping_add(PIECE);
         // SAFETY: the last bytes of the first page.

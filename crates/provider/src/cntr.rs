@@ -1,4 +1,4 @@
-//! `fid_cntr`: counters of messages and of remote operations, as each endpoint binds them.
+//! `fid_cntr`: counters of messages and remote operations, bound per endpoint.
 
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct Cntr {
     fid: fid_cntr,
     shared: Arc<DomainShared>,
-    /// Also held by the engine for every endpoint that counts here.
+    /// Shared with the engine by every endpoint bound to this counter.
     pub counter: Arc<Counter>,
-    /// Rings when it changes, where the application sleeps on a descriptor.
+    /// Signalled when the counter changes, for applications that sleep on a descriptor.
     bell: Option<Arc<Bell>>,
-    /// Values, added up, that the application has seen.
+    /// The sum of values that the application last read.
     seen: AtomicU64,
-    /// Errors that the application has been told of.
+    /// Errors reported to the application.
     told: AtomicU64,
-    /// Cloned by every poll set and region that has it, so that closing it too early is refused.
+    /// Every poll set and region with this counter holds a clone: closing a counter in use is
+    /// refused.
     pub users: Arc<()>,
 }
 
@@ -55,7 +56,8 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: absent,
 };
 
-/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC), unless it is on a descriptor.
+/// `fi_cntr_open`. `fi_cntr_wait` polls (Intel MPI opens FI_WAIT_UNSPEC) unless the wait object is
+/// a descriptor.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,
@@ -99,7 +101,7 @@ impl Cntr {
         done.load(Ordering::Acquire).wrapping_add(errors)
     }
 
-    /// It has changed since the application saw it; if not, the bell rings when it does.
+    /// True if the counter changed since the application's last read. Otherwise arms the bell.
     pub(crate) fn has_news(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());
@@ -110,7 +112,7 @@ impl Cntr {
         news != 0
     }
 
-    /// The progress thread takes over, if a descriptor is slept on.
+    /// Hands progress to the progress thread before the application sleeps on a descriptor.
     pub(crate) fn leave(&self) {
         if self.bell.is_some() {
             self.shared.engine.leave();
@@ -133,7 +135,7 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
-        // News come first, without a look at the rails.
+        // A changed counter is returned without polling the rails.
         if cntr.sum() == cntr.seen.load(Ordering::Relaxed) {
             cntr.shared.engine.progress();
         }
@@ -183,8 +185,7 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     0
 }
 
-/// `fi_cntr_wait`: until the threshold, an error that the application does not know of, or the time
-/// is over.
+/// `fi_cntr_wait`: returns at the threshold, at an unreported error, or after `timeout` ms.
 unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
@@ -199,13 +200,14 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
                 cntr.seen.store(cntr.sum(), Ordering::Relaxed);
                 return Ok(0);
             }
-            // One that came before this call, too: what failed is not counted any more.
+            // Errors from before this call count, too: a failed operation never reaches the
+            // threshold.
             let errors = counter.errors.load(Ordering::Acquire);
             if errors > cntr.told.swap(errors, Ordering::Relaxed) {
                 return Err(Errno::AVAIL);
             }
             if cntr.shared.engine.is_unusable() {
-                return Err(Errno::OTHER); // it will not be counted any more
+                return Err(Errno::OTHER); // the counter will not advance any more
             }
             if polled && deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Errno::TIMEDOUT);

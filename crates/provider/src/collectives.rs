@@ -1,7 +1,7 @@
-//! The functions by which Marline's library of collectives (`crates/collectives`), in the same
-//! process, uses the groups of the engine that the MPI has opened.
+//! Functions for Marline's collectives library (`crates/collectives`) in the same process: access
+//! to the multicast groups of the engine that the MPI opened.
 //!
-//! Results are 0 or more, or a negative error number, as libfabric's are.
+//! Functions return 0 or more, or a negative libfabric error number.
 
 use crate::boundary::{guard_free, Errno};
 use crate::domain::{lock_open, DomainShared};
@@ -16,59 +16,60 @@ pub struct GroupV1 {
     pub id: u64,
     /// Random token.
     pub token: u32,
-    /// This member.
+    /// The local member's index.
     pub me: u32,
-    /// How many cards there are, one after another.
+    /// Number of member descriptors at `cards`.
     pub members: u32,
     /// Zero.
     pub reserved: u32,
-    /// The cards.
+    /// The member descriptors, adjacent.
     pub cards: *const u8,
 }
 
-/// The functions. A change that is not an addition at the end is another table.
+/// The function table. Only additions at its end are compatible; other changes get a new table.
 #[repr(C)]
 pub struct CollectivesV1 {
     /// Bytes of this table.
     pub size: u32,
-    /// Bytes of a card.
+    /// Bytes of a member descriptor.
     pub card_len: u32,
-    /// Writes the card of the process's endpoint.
+    /// Writes the member descriptor of the process's endpoint.
     pub card: unsafe extern "C" fn(card: *mut u8) -> isize,
-    /// Opens a group: its number.
+    /// Opens a group and returns its number.
     pub open: unsafe extern "C" fn(group: *const GroupV1) -> isize,
-    /// Lets the other members hear it.
+    /// Sends probes to the other members.
     pub probe: extern "C" fn(group: isize) -> isize,
-    /// Networks on which all hosts were heard, as bits.
+    /// The networks on which all hosts were heard, as a bit mask.
     pub heard: extern "C" fn(group: isize) -> isize,
-    /// Uses these networks.
+    /// Starts the group on these networks.
     pub start: extern "C" fn(group: isize, networks: u8) -> isize,
-    /// Posts the next broadcast: its number.
+    /// Posts the next broadcast and returns its number.
     pub post: unsafe extern "C" fn(group: isize, root: u32, base: *mut c_void, len: usize) -> isize,
-    /// How a broadcast ended: 0, it has not; else [`ENDED_WELL`] or one of the numbers after it, or
-    /// [`ENDED_DEAD`] and the number of the member who is dead.
+    /// State of a broadcast: 0 while incomplete; [`ENDED_WELL`] or a constant after it; or
+    /// [`ENDED_DEAD`] plus the index of the dead member.
     pub test: extern "C" fn(group: isize, op: isize) -> isize,
-    /// 1: nothing is under way.
+    /// 1 if no broadcast is in progress.
     pub is_idle: extern "C" fn(group: isize) -> isize,
     /// Makes progress.
     pub progress: extern "C" fn() -> isize,
     /// Ends a group.
     pub close: extern "C" fn(group: isize) -> isize,
-    /// Sleeps a millisecond at most, so that packets come together: 1. 0: others would wait for it.
+    /// Sleeps up to a millisecond so that packets are batched: 1. Returns 0 without sleep if other
+    /// processes would wait for this one.
     pub doze: extern "C" fn() -> isize,
-    /// Makes progress: a single look, which leaves it to the caller to offer the processor.
+    /// Makes progress with one poll, without yielding the processor.
     pub look: extern "C" fn() -> isize,
-    /// Lets another process run if one waits: 1, one did.
+    /// Yields the processor: 1 if another process ran.
     pub offer: extern "C" fn() -> isize,
-    /// Bytes that roots may have under way, where receive buffers allow only few; else 0.
+    /// Bytes that roots may have in flight if receive buffers are small; otherwise 0.
     pub narrow: extern "C" fn(group: isize) -> isize,
 }
 
-/// A broadcast ended as it should.
+/// The broadcast completed.
 pub const ENDED_WELL: isize = 1;
-/// It was not done: the network does not carry multicast.
+/// Not done: the network does not carry multicast.
 pub const ENDED_NOT_CARRIED: isize = 2;
-/// Root and receiver disagree.
+/// Root and receiver disagree about the length.
 pub const ENDED_MISMATCH: isize = 3;
 /// The group is closed.
 pub const ENDED_CLOSED: isize = 4;
@@ -95,7 +96,7 @@ pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     narrow,
 };
 
-/// The domain whose engine has the groups. It may be closed, as if they were not there.
+/// The domain whose engine has the groups. The groups do not keep the domain open.
 static USED: Mutex<Weak<DomainShared>> = Mutex::new(Weak::new());
 
 fn used() -> Result<Arc<DomainShared>, Errno> {
@@ -103,8 +104,7 @@ fn used() -> Result<Arc<DomainShared>, Errno> {
     used.upgrade().ok_or(Errno::NODEV)
 }
 
-/// The first domain with an endpoint that is in use, once one has been used for as long as it is
-/// open.
+/// The domain in use, as long as that is open; otherwise the first domain with an endpoint.
 fn find() -> Result<(Arc<DomainShared>, EpId), Errno> {
     let of = |shared: &Arc<DomainShared>| Some((shared.clone(), shared.engine.first_ep()?));
     if let Some(found) = used().ok().as_ref().and_then(of) {
@@ -148,7 +148,7 @@ unsafe extern "C" fn card(card: *mut u8) -> isize {
 unsafe extern "C" fn open(group: *const GroupV1) -> isize {
     guard_free(|| {
         let (shared, ep) = find()?;
-        // SAFETY: the caller's struct, with so many cards as it says.
+        // SAFETY: the caller's struct, with `members` descriptors.
         let (group, cards) = unsafe {
             let group = group.as_ref().ok_or(Errno::INVAL)?;
             let len = group.members as usize * GROUP_CARD_LEN;
@@ -249,7 +249,7 @@ extern "C" fn close(group: isize) -> isize {
     })
 }
 
-/// The same types as the library of collectives has them.
+/// The collectives library's definitions of the same types.
 #[cfg(test)]
 #[allow(dead_code, clippy::duplicate_mod)]
 #[path = "../../collectives/src/provider.rs"]
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Both sides of the interface lay a type out alike, field by field.
+    /// Asserts that both definitions of a type have the same layout, field by field.
     macro_rules! assert_alike {
         ($ours:ty, $theirs:ty, $($field:ident),*) => {
             assert_eq!(size_of::<$ours>(), size_of::<$theirs>());

@@ -1,4 +1,4 @@
-//! `fid_cq`: the completion queue, and the progress call of everything.
+//! `fid_cq`: the completion queue. Reading a queue makes progress for the whole domain.
 
 use crate::addresses::ADDRESS_LEN;
 use crate::boundary::{guard, Errno};
@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Completions taken from the engine at a time; MPICH asks for 8. More would only make the empty
-/// poll dearer.
+/// Completions per read of the engine. MPICH asks for 8; a larger batch makes empty polls slower.
 const BATCH: usize = 8;
 
-/// A sleeping reader looks this often whether `fi_cq_signal` was called.
+/// Interval at which a sleeping reader checks for `fi_cq_signal`.
 const SIGNAL_CHECK_MS: i32 = 10;
 
-/// The layout of an entry. All layouts are prefixes of the tagged one.
+/// The format of a queue's entries. Every format is a prefix of the tagged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Context,
@@ -37,12 +36,12 @@ pub(crate) struct Cq {
     pub id: CqId,
     format: Format,
     signalled: AtomicBool,
-    /// The address with the error that was read last.
+    /// The unknown source's address of the last error that was read.
     err_data: Mutex<[u8; ADDRESS_LEN]>,
-    /// Rings for entries, where the application sleeps on a descriptor.
+    /// Signalled when an entry arrives, for applications that sleep on a descriptor.
     bell: Option<Arc<Bell>>,
-    /// Cloned by every endpoint bound to it and every poll set that has it, so that closing it too
-    /// early is refused.
+    /// Every bound endpoint and every poll set with this queue holds a clone: closing a queue in
+    /// use is refused.
     pub users: Arc<()>,
 }
 
@@ -78,7 +77,7 @@ static OPS: fi_ops_cq = fi_ops_cq {
     export_xpu: absent,
 };
 
-/// `fi_cq_open`. The size is not needed: a completion lives in its operation's slot.
+/// `fi_cq_open`. The requested size is ignored: completions live in their operations' slots.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cq_attr,
@@ -97,7 +96,8 @@ pub(crate) unsafe extern "C" fn open(
             _ => return Err(Errno::NOSYS),
         };
         let bell = wait::bell_in(shared, wait_obj)?;
-        // Waiting for several entries is not offered. (The condition counts only for who can wait.)
+        // Waiting for several entries is unsupported. (Without a wait object the condition is
+        // moot.)
         if wait_cond != FI_CQ_COND_NONE && wait_obj != FI_WAIT_NONE {
             return Err(Errno::NOSYS);
         }
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 impl Cq {
-    /// Something can be read, be it an error; if not, the bell rings when it can.
+    /// True if an entry or an error can be read. Otherwise arms the bell for the next one.
     pub(crate) fn has_news(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());
@@ -132,14 +132,14 @@ impl Cq {
         news != 0
     }
 
-    /// The progress thread takes over, if a descriptor is slept on.
+    /// Hands progress to the progress thread before the application sleeps on a descriptor.
     pub(crate) fn leave(&self) {
         if self.bell.is_some() {
             self.shared.engine.leave();
         }
     }
 
-    /// Reads up to `count` entries. Never `Ok(0)`, on which MPICH and Open MPI abort.
+    /// Reads up to `count` entries. Never returns `Ok(0)`: MPICH and Open MPI abort on 0.
     ///
     /// # Safety
     /// `buf` has room for `count` entries, `sources` too unless null.
@@ -177,7 +177,7 @@ impl Cq {
         Ok(taken as isize)
     }
 
-    /// Writes entries in the queue's format from number `at` on.
+    /// Writes entries in the queue's format, beginning at index `at`.
     ///
     /// # Safety
     /// As for [`Cq::take`].
@@ -214,8 +214,8 @@ impl Cq {
         }
     }
 
-    /// Writes the address of an unknown source, if there is one: into the application's buffer, or
-    /// into our own, which it may read until the next error is read.
+    /// Writes the address of an unknown source, if any, into the application's buffer or, without a
+    /// buffer, into the queue's own, which stays valid until the next error is read.
     ///
     /// # Safety
     /// `out` is the application's, in the layout of its API version.
@@ -301,11 +301,11 @@ unsafe extern "C" fn readfrom(
     // SAFETY: ours.
     let cq = unsafe { object::of::<Cq>(cq) };
     guard(&cq.shared.health, || {
-        // The engine's own yields happen.
+        // The engine's own yields are not suppressed.
         yields::poll_begins();
         // SAFETY: the application's buffers have `count` entries.
         let taken = unsafe { cq.take(buf, count, sources) };
-        // It has something to do, or will have at once.
+        // The application has work, or is about to get some.
         yields::poll_ends(taken.is_ok() || cq.shared.engine.expects_more());
         taken
     })
@@ -338,7 +338,7 @@ unsafe extern "C" fn sreadfrom(
     })
 }
 
-/// `fi_cq_readerr`: 1 and the entry, or `-FI_EAGAIN`.
+/// `fi_cq_readerr`: returns 1 and the entry, or `-FI_EAGAIN`.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags: u64) -> isize {
     // SAFETY: ours.
     let cq = unsafe { object::of::<Cq>(cq) };
@@ -350,8 +350,8 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
         let (failed, stranger) = failed.ok_or(Errno::AGAIN)?;
         trace!("cq error {failed:?}");
         let errno = failed.error.map_or(Errno::OTHER, Errno::from);
-        // SAFETY: the application's struct, in the layout of its API version: the last fields only
-        // if that has them.
+        // SAFETY: the application's struct, in the layout of its API version; the last fields are
+        // written only if that version has them.
         unsafe {
             (*out).op_context = failed.context as *mut c_void;
             (*out).flags = failed.flags;

@@ -1,4 +1,4 @@
-//! `fid_domain`: one engine, and what the objects of a domain share.
+//! `fid_domain`: one engine, and the state shared by a domain's objects.
 
 use crate::addresses::Form;
 use crate::boundary::{guard, Errno, Health};
@@ -13,16 +13,16 @@ use std::mem::take;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The state that all objects of a domain share.
+/// The state shared by all objects of a domain.
 pub(crate) struct DomainShared {
     pub engine: Engine,
     pub health: Health,
-    /// Decides the layout of structs that applications pass in.
+    /// Selects the layout of structs that applications pass.
     pub api_version: u32,
     pub mr_mode: c_int,
-    /// How applications pass addresses.
+    /// The address format of applications.
     pub form: Form,
-    /// Keys for applications that leave them to us (`FI_MR_BASIC`).
+    /// The next key, for applications that leave keys to the provider (`FI_MR_BASIC`).
     pub next_key: AtomicU64,
     /// Keeps the fabric from being closed.
     pub fabric: Arc<FabricShared>,
@@ -50,7 +50,7 @@ unsafe impl Object for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // A forked child has no lock, and frees nothing that a thread was about.
+        // A forked child must not take the lock, nor free what a thread was using.
         if self.shared.health.is_forked() {
             return;
         }
@@ -59,14 +59,13 @@ impl Drop for Domain {
     }
 }
 
-/// Domains of this process that are open.
+/// The open domains of this process.
 type Open = Mutex<Vec<Arc<DomainShared>>>;
 
-/// For `cleanup`. Those of a parent stay what they are in its forked child, and keep all that they
-/// are made of.
+/// For `cleanup`. In a forked child the parent's domains remain and are not freed.
 static OPEN: PerProcess<Open> = PerProcess::new();
 
-/// How many handles of a domain are not children: its own and the one in `OPEN`.
+/// Handles of a domain that do not belong to child objects: its own and the one in `OPEN`.
 const OWN_HANDLES: usize = 2;
 
 pub(crate) fn lock_open() -> MutexGuard<'static, Vec<Arc<DomainShared>>> {
@@ -74,7 +73,7 @@ pub(crate) fn lock_open() -> MutexGuard<'static, Vec<Arc<DomainShared>>> {
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The shared state of a domain, which its children keep.
+/// The shared state of a domain.
 ///
 /// # Safety
 /// `domain` was made by [`open`].
@@ -83,7 +82,7 @@ pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Arc<DomainShared> {
     unsafe { &object::of::<Domain>(domain).shared }
 }
 
-/// Opens an object in a domain: `make` makes it, where neither `attr` nor `out` is null.
+/// Opens an object in a domain with `make`, after checking `attr` and `out` for null.
 ///
 /// # Safety
 /// `domain` was made by [`open`], and `out` may be written to unless it is null.
@@ -105,13 +104,13 @@ pub(crate) unsafe fn open_in<A, T: Object>(
     })
 }
 
-/// An event queue or memory-registration binding changes nothing here.
+/// `bind` of event queues and memory-registration objects has no effect.
 unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     0
 }
 
-/// Stops every engine of this process: libfabric is about to unload us. The objects are left to
-/// their owners, and in a forked child the engines of its parent to nobody.
+/// Stops every engine of this process before libfabric unloads the provider. Objects are left to
+/// their owners; a forked child leaves its parent's engines alone.
 pub(crate) fn close_all() {
     let ours = take(&mut *lock_open());
     for shared in ours {

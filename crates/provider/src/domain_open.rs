@@ -1,4 +1,4 @@
-//! Opening a domain, and the functions that open everything else in it.
+//! Opens a domain, and lists the functions that open all other objects in a domain.
 
 use crate::addresses::Form;
 use crate::boundary::{guard_free, Errno, Health};
@@ -37,7 +37,7 @@ static MR_OPS: fi_ops_mr = fi_ops_mr {
     regattr: mr::regattr,
 };
 
-/// The table by which our domains are known.
+/// The table that identifies Marline's domains.
 pub(crate) fn ops() -> *const fi_ops_domain {
     &OPS
 }
@@ -118,7 +118,7 @@ mod tests {
     use std::ptr::{null, null_mut};
     use std::sync::mpsc::channel;
 
-    /// Seconds after which a child that hangs is ended by a signal.
+    /// Seconds after which a signal ends a child that hangs.
     const HANGS_S: u32 = 20;
 
     /// A domain whose one rail is the loopback interface.
@@ -147,11 +147,11 @@ mod tests {
         }
     }
 
-    /// A child closes the domain of its parent, and the library is unloaded there: 0, unless it
-    /// hangs or frees the engine.
+    /// A forked child closes its parent's domain, then the library is unloaded. Returns 0 unless
+    /// the child hangs or frees the engine.
     fn in_a_child(domain: *mut Domain) -> c_int {
-        // SAFETY: the child closes the domain, which may take no lock there, and leaves without
-        // running anything else. It is a copy of the parent's, who gives it up later.
+        // SAFETY: the child closes its copy of the parent's domain, which may take no lock there,
+        // and exits without running anything else. The parent still owns its own copy.
         unsafe {
             let shared = Arc::downgrade(&(*domain).shared);
             let child = libc::fork();
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Another thread of the parent opens or closes a domain when a child is made. And what the
-    /// engine's thread was about may be half done: nothing of the engine is freed in the child.
+    /// Forks while another thread of the parent opens or closes a domain, holding the lock. The
+    /// child must free nothing of the engine, whose progress thread may have stopped anywhere.
     #[test]
     fn a_forked_child_closes_its_parents_domain_without_the_lock_and_frees_nothing_of_it() {
         let domain = domain();
@@ -182,7 +182,7 @@ mod tests {
         let other = std::thread::spawn(move || {
             let _open = lock_open();
             locked.send(()).unwrap();
-            let _ = may_go.recv(); // ends when the other half is dropped, too
+            let _ = may_go.recv(); // also ends when the other half is dropped
         });
         is_locked.recv().unwrap();
         assert_eq!(in_a_child(domain), 0, "while a thread has the lock");
@@ -193,9 +193,9 @@ mod tests {
         assert_eq!(shared.strong_count(), 0);
     }
 
-    /// The progress thread panics while the application waits, which has not got any error then.
+    /// The progress thread panics while the application waits.
     #[test]
-    fn whoever_waits_gets_an_error_after_a_panic_of_the_progress_thread() {
+    fn waits_fail_after_a_panic_of_the_progress_thread() {
         let mut domain = domain();
         let engine = domain.shared.engine.clone();
         // SAFETY: objects of this domain, used as the libfabric headers say, and closed at the end.

@@ -1,5 +1,5 @@
-//! The ends that an `fi_info` names: the own side and a peer, as `fi_getinfo` is asked for them;
-//! and the rails that a domain is to have.
+//! The local and remote ends of an `fi_info`, from the arguments of `fi_getinfo`, and the rails of
+//! a domain.
 
 use crate::about;
 use crate::addresses::{Form, ADDRESS_LEN};
@@ -15,16 +15,16 @@ use std::net::{IpAddr, SocketAddr};
 
 type Blob = [u8; ADDRESS_LEN];
 
-/// The application's question.
+/// The arguments of `fi_getinfo` that name ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked<'a> {
     pub node: Option<&'a CStr>,
     pub service: Option<&'a CStr>,
-    /// FI_SOURCE: node and service are the own side's.
+    /// FI_SOURCE: node and service name the local side.
     pub source: bool,
     /// FI_NUMERICHOST.
     pub numeric: bool,
-    /// Addresses and the name of a domain in the hints.
+    /// The addresses and the domain's name from the hints.
     pub src: Option<Blob>,
     pub dest: Option<Blob>,
     pub domain: Option<&'a str>,
@@ -35,9 +35,9 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Ends {
     pub src: Option<Blob>,
     pub dest: Option<Blob>,
-    /// The name of its domain: ours, or that of its only rail.
+    /// The domain's name: Marline's, or the name of the only rail.
     pub domain: String,
-    /// The rail that its card is of: that of `src`, or the first that has one.
+    /// The rail whose NIC the reply describes: the rail of `src`, or the first rail with a NIC.
     pub card: Option<RailHere>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The ends that hints name, the domain's name among them. `None`: an address in them is not ours.
+/// The ends and the domain's name from hints. `None` if an address is not one of Marline's.
 ///
 /// # Safety
 /// `hints` is null or valid, and lives as long as the answer.
@@ -80,7 +80,7 @@ pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
     }
 }
 
-/// The settings of a domain of this name.
+/// The settings of a domain with this name.
 fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
     let mut settings = settings::lookup()?;
     if let Some(name) = domain {
@@ -89,7 +89,7 @@ fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Answers a question. Errors are texts for people.
+/// Answers an `fi_getinfo`. Errors are texts for people.
 pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
     let mut ends = Ends {
         src: asked.src,
@@ -99,11 +99,11 @@ pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
     };
     let named = asked.node.is_some() || asked.service.is_some();
     let settings = match settings_of(asked.domain) {
-        // Whoever only looks around is told of bad settings, and opens no domain.
+        // A query without ends only logs bad settings: it opens no domain.
         Err(_) if !named && asked.domain.is_none() => return Ok(ends),
         settings => settings?,
     };
-    // (Without rails no domain opens, which says why.)
+    // (Opening a domain without rails fails with the reason.)
     let rails = match asked.domain {
         Some(_) => rails_here(&settings)?,
         None => rails_here(&settings).unwrap_or_default(),
@@ -129,8 +129,8 @@ fn own_name() -> String {
     about::NAME.to_string_lossy().into_owned()
 }
 
-/// The side that node and service name here: the port of all rails, or of the one that has the
-/// node's address.
+/// The local address for a node and service: the port on all rails, or on the rail with the node's
+/// address.
 fn own_side(
     asked: &Asked<'_>,
     settings: &Settings,
@@ -151,7 +151,7 @@ fn own_side(
                 ip = rail.ip.unwrap_or(ip);
                 ends.domain = rail.name.clone();
             }
-            // The host's own name, as many systems have it: all rails are meant.
+            // The host's own name, which many systems map to loopback, selects all rails.
             None if at.iter().all(|at| is_own_name(at.ip())) => {}
             None => {
                 let node = node.to_string_lossy();
@@ -163,12 +163,12 @@ fn own_side(
     Ok(())
 }
 
-/// An address such as 127.0.1.1 that no interface has.
+/// True for an address such as 127.0.1.1, which no interface has.
 fn is_own_name(ip: IpAddr) -> bool {
     ip.is_loopback()
 }
 
-/// The places where a peer may be.
+/// The address of a peer's possible places.
 fn peer(asked: &Asked<'_>, port: u16) -> Result<Blob, String> {
     let node = asked.node.ok_or("a service of no node")?;
     let mut at = resolve::addresses(node, asked.service, asked.numeric)?;
@@ -183,7 +183,7 @@ fn peer(asked: &Asked<'_>, port: u16) -> Result<Blob, String> {
     Ok(names::place_blob(&at))
 }
 
-/// The settings of the domain that an `fi_info` stands for. Errors are texts for people.
+/// The settings for the domain that an `fi_info` describes. Errors are texts for people.
 ///
 /// # Safety
 /// `info` is valid.
@@ -198,7 +198,7 @@ pub(crate) unsafe fn settings_for(info: *const fi_info) -> Result<Settings, Stri
     if place.port() != 0 {
         settings.port = place.port();
     }
-    // Of a rail's addresses, the one that was named.
+    // Among the named rail's addresses, the one in `src`.
     if let Some(name) = asked.domain {
         let rails = rails_here(&settings)?;
         if rails.iter().any(|rail| rail.ip == Some(place.ip())) {

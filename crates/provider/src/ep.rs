@@ -1,8 +1,9 @@
 //! `fid_ep`: the endpoint object and the short way from a data call to the engine.
 //!
-//! A data call finds its endpoint by a cast, its options ready made ([`Ep::tx_plain`],
-//! [`Ep::rx_plain`]), builds a request on the stack and enters the engine: no allocation, no copy
-//! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_sizes.rs`).
+//! The path of a data call: a cast finds the endpoint, whose options are precomputed
+//! ([`Ep::tx_plain`], [`Ep::rx_plain`]); the request is built on the stack and passed to the
+//! engine, without allocation or copy of iovecs (libfabric's and the engine's layouts are equal,
+//! asserted in `sys_sizes.rs`).
 
 use crate::boundary::{guard, Errno};
 use crate::domain::DomainShared;
@@ -21,28 +22,28 @@ use std::sync::Arc;
 #[repr(C)]
 pub(crate) struct Ep {
     fid: fid_ep,
-    /// A handle of its own spares a data call one pointer.
+    /// A handle per endpoint saves data calls one indirection.
     engine: Engine,
     pub id: EpId,
-    /// Options of calls without flags.
+    /// Options of calls without flags, precomputed.
     pub tx_plain: OpFlags,
     pub rx_plain: OpFlags,
-    /// All ones unless FI_DIRECTED_RECV was granted: or-ed to a source, it means "from anyone".
-    /// MPICH passes sources also where it was not granted.
+    /// All ones unless FI_DIRECTED_RECV was granted. Combined with a source by or, all ones mean
+    /// "from any source": MPICH passes sources even without the grant.
     undirected: u64,
     pub tx: Binding,
     pub rx: Binding,
-    /// 0: not set.
+    /// 0 if unset.
     pub min_multi_recv: usize,
     has_av: bool,
     has_tx_cq: bool,
     has_rx_cq: bool,
-    /// Flags of what is counted.
+    /// Flags of the events that bound counters count.
     counted: u64,
     enabled: bool,
     caps: u64,
     shared: Arc<DomainShared>,
-    /// Keeps the objects bound to it from being closed.
+    /// Keeps the bound objects from being closed.
     users: Vec<Arc<()>>,
 }
 
@@ -57,7 +58,7 @@ unsafe impl Object for Ep {
     };
 }
 
-/// Drains what was sent. Nothing comes of an error, since Open MPI reports any.
+/// Closes the endpoint after its sends are acked. No error is returned, as Open MPI would report it.
 impl Drop for Ep {
     fn drop(&mut self) {
         trace!("{:?} close", self.id);
@@ -65,7 +66,7 @@ impl Drop for Ep {
     }
 }
 
-/// An endpoint with nothing bound; `op_flags` are those of transmit and receive.
+/// A new endpoint without bindings; `op_flags` are the defaults of transmit and receive.
 pub(crate) fn new(
     fid: fid_ep,
     shared: &Arc<DomainShared>,
@@ -116,16 +117,16 @@ pub(crate) unsafe fn ep_of<'a>(fid: *mut fid_ep) -> &'a Ep {
     unsafe { object::of::<Ep>(fid) }
 }
 
-/// As [`ep_of`], for control calls, which libfabric forbids during any other call.
+/// As [`ep_of`], for control calls: libfabric forbids any concurrent call on the endpoint.
 ///
 /// # Safety
-/// As for [`ep_of`], and no other call on the endpoint is running.
+/// As for [`ep_of`], and no other call on the endpoint runs.
 pub(crate) unsafe fn ep_of_mut<'a>(fid: *mut fid) -> &'a mut Ep {
     // SAFETY: the caller's promise.
     unsafe { &mut *fid.cast::<Ep>() }
 }
 
-/// Counters by the flags that they are bound with.
+/// The counter events and the flags that bind them.
 const COUNTED: [(u64, Counted); 6] = [
     (FI_SEND, Counted::Sends),
     (FI_RECV, Counted::Receives),
@@ -135,7 +136,7 @@ const COUNTED: [(u64, Counted); 6] = [
     (FI_REMOTE_WRITE, Counted::RemoteWrites),
 ];
 
-/// Passes `count` libfabric iovecs on as the engine's.
+/// Reinterprets `count` libfabric iovecs as the engine's.
 ///
 /// # Safety
 /// `iov` has `count` entries (it may be null if there are none).
@@ -158,7 +159,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Everything of a send but its payload.
+/// The parameters of a send without its payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Outgoing {
     pub dest: fi_addr_t,
@@ -168,7 +169,7 @@ pub(crate) struct Outgoing {
     pub flags: OpFlags,
 }
 
-/// Everything of a receive but its buffers.
+/// The parameters of a receive without its buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming {
     pub source: fi_addr_t,
@@ -178,20 +179,21 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// With options of its own instead of the endpoint's.
+    /// Replaces the endpoint's default options.
     pub(crate) fn with(self, flags: OpFlags) -> Incoming {
         Incoming { flags, ..self }
     }
 }
 
 impl Outgoing {
-    /// With options of its own instead of the endpoint's.
+    /// Replaces the endpoint's default options.
     #[inline]
     pub(crate) fn with(self, flags: OpFlags) -> Outgoing {
         Outgoing { flags, ..self }
     }
 
-    /// Of `fi_inject` and its kin: the buffer is free at once, nothing is told later.
+    /// Parameters of `fi_inject` and its variants: the buffer is free on return, no completion is
+    /// reported.
     #[inline]
     pub(crate) fn injected(dest: fi_addr_t, tag: Option<u64>, data: Option<u64>) -> Outgoing {
         let (context, flags) = (null_mut(), INJECT);
@@ -250,15 +252,15 @@ impl Ep {
         &self.shared
     }
 
-    /// Recomputes the options of calls without flags.
+    /// Recomputes the options of calls without flags after a change.
     pub(crate) fn refresh_plain(&mut self) {
         self.tx_plain = self.tx.send(self.tx.op_flags);
-        // (What reads and writes remote memory ends when it is done, whatever is asked for.)
+        // (Remote reads and writes complete only when done, whatever level is requested.)
         self.tx_plain.delivery_complete &= !crate::settings::borrows();
         self.rx_plain = self.rx.recv(self.rx.op_flags);
     }
 
-    /// Passes pieces on.
+    /// Submits `count` iovecs.
     ///
     /// # Safety
     /// `iov` has `count` entries.
@@ -286,7 +288,7 @@ impl Ep {
         guard(&self.shared.health, || self.submit_send(iov, out))
     }
 
-    /// Sends pieces; the options may have been refused.
+    /// Sends several pieces; `out` is an error if the options were refused.
     ///
     /// # Safety
     /// `iov` has `count` entries.
@@ -316,7 +318,7 @@ impl Ep {
         result.map(|()| 0).map_err(Errno::from)
     }
 
-    /// Posts one contiguous buffer.
+    /// Posts one contiguous receive buffer.
     #[inline]
     pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
         let iov = [IoVec {
@@ -327,7 +329,7 @@ impl Ep {
         guard(&self.shared.health, || self.submit_recv(iov, from))
     }
 
-    /// Posts pieces; the options may have been refused.
+    /// Posts several pieces; `from` is an error if the options were refused.
     ///
     /// # Safety
     /// `iov` has `count` entries.
@@ -356,7 +358,7 @@ impl Ep {
         result.map(|()| 0).map_err(Errno::from)
     }
 
-    /// Bytes of the pieces together.
+    /// The total length of the pieces in bytes.
     ///
     /// # Safety
     /// `iov` has `count` entries.
@@ -369,8 +371,8 @@ impl Ep {
         Ok(unsafe { pieces(iov, count) }?.iter().map(|p| p.len).sum())
     }
 
-    /// With FI_FENCE an operation waits until all before it are over, and messages delivered: the
-    /// application is told to try again.
+    /// FI_FENCE: while earlier operations of this endpoint are incomplete or messages undelivered,
+    /// answers EAGAIN so that the application retries.
     pub(crate) fn fenced(&self, flags: u64) -> Result<(), Errno> {
         match flags & FI_FENCE != 0 && self.engine.has_open(self.id) {
             true => Err(Errno::AGAIN),
@@ -378,7 +380,7 @@ impl Ep {
         }
     }
 
-    /// Reads or writes remote memory; the options may have been refused.
+    /// Reads or writes remote memory; `out` is an error if the options were refused.
     ///
     /// # Safety
     /// `iov` has `count` entries.
@@ -442,7 +444,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Makes it usable, if what ends is told somewhere: by a queue, or by a counter alone.
+    /// Enables the endpoint, if every direction in use reports completions to a queue or a counter.
     fn enable(&mut self) -> Result<(), Errno> {
         if !self.has_av {
             return Err(Errno::NOAV);
@@ -461,7 +463,7 @@ impl Ep {
         Ok(())
     }
 
-    /// FI_GETOPSFLAG and FI_SETOPSFLAG: the direction comes in the same word.
+    /// FI_GETOPSFLAG and FI_SETOPSFLAG: the word holds the direction and the flags.
     fn ops_flags(&mut self, command: c_int, word: &mut u64) -> Result<(), Errno> {
         let direction = *word & (FI_TRANSMIT | FI_RECV);
         let side = match direction {
@@ -503,7 +505,7 @@ unsafe extern "C" fn bind(ep: *mut fid, object: *mut fid, flags: u64) -> c_int {
             FI_CLASS_CQ => ep.bind_cq(unsafe { &*object.cast::<cq::Cq>() }, flags)?,
             // SAFETY: the class says so.
             FI_CLASS_CNTR => ep.bind_counter(unsafe { &*object.cast::<cntr::Cntr>() }, flags)?,
-            FI_CLASS_EQ => {} // no event of ours goes there
+            FI_CLASS_EQ => {} // the provider writes no events of its own
             _ => return Err(Errno::INVAL),
         }
         Ok(0)
@@ -530,8 +532,9 @@ unsafe extern "C" fn control(ep: *mut fid, command: c_int, arg: *mut c_void) -> 
     })
 }
 
-/// Tells if an endpoint of these capabilities transmits, and if it receives messages: both, where
-/// no direction is named (fi_getinfo(3)). Operations of others on its memory need no queue.
+/// Returns whether an endpoint with these capabilities transmits, and whether it receives messages.
+/// Both hold if no direction is named (fi_getinfo(3)). Remote access to an endpoint's memory needs
+/// no queue.
 fn transmits_and_receives(caps: u64) -> (bool, bool) {
     let one_sided = caps & (FI_RMA | FI_ATOMIC) != 0;
     let messages = caps & (FI_MSG | FI_TAGGED) != 0 || !one_sided;

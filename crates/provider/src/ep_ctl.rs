@@ -1,4 +1,4 @@
-//! Endpoint calls that move no data: options, cancel, and its name.
+//! Endpoint calls that move no data: options, cancel, name.
 
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, ep_of_mut};
@@ -24,7 +24,7 @@ pub(crate) static CM: fi_ops_cm = fi_ops_cm {
     join: absent,
 };
 
-/// `fi_cancel`: 0 and later an entry with FI_ECANCELED, or `-FI_ENOENT`.
+/// `fi_cancel`: returns 0, followed by an entry with FI_ECANCELED; or `-FI_ENOENT`.
 pub(crate) unsafe extern "C" fn cancel(ep: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep.cast()) };
@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn cancel(ep: *mut fid, context: *mut c_void) -> is
     })
 }
 
-/// `fi_getopt`: sizes.
+/// `fi_getopt`: sizes in bytes.
 pub(crate) unsafe extern "C" fn getopt(
     ep: *mut fid,
     level: c_int,
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn getopt(
     })
 }
 
-/// `fi_setopt`: the free space below which a multi-receive buffer is released.
+/// `fi_setopt`: the free space below which a multi-receive buffer is released, in bytes.
 pub(crate) unsafe extern "C" fn setopt(
     ep: *mut fid,
     level: c_int,
@@ -98,8 +98,8 @@ pub(crate) unsafe extern "C" fn setopt(
     })
 }
 
-/// `fi_getname`: what fits, the whole length, and `-FI_ETOOSMALL` if it was too much (Open MPI 5
-/// asks with no buffer first).
+/// `fi_getname`: writes the truncated name and its full length, and answers `-FI_ETOOSMALL` if the
+/// buffer was too short (Open MPI 5 first calls without a buffer).
 unsafe extern "C" fn getname(ep: *mut fid, out: *mut c_void, out_len: *mut usize) -> c_int {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep.cast()) };

@@ -1,4 +1,4 @@
-//! Opening an endpoint, with the tables of all functions on it.
+//! Opens an endpoint, with the tables of all its functions.
 
 use crate::addresses::Form;
 use crate::boundary::Errno;
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn open(
             log::warn("fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not");
             return Err(Errno::INVAL);
         }
-        // SAFETY: checked for null; these structs have one size in every version.
+        // SAFETY: checked for null; these structs have the same size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
             let caps = if (*info).caps == 0 {
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C" fn open(
     unsafe { domain::open_in(domain, info, out, make) }
 }
 
-/// The handle of an endpoint that an application gets.
+/// The application's handle of an endpoint.
 fn handle(context: *mut c_void) -> fid_ep {
     fid_ep {
         fid: object::header::<Ep>(context),

@@ -1,5 +1,5 @@
-//! `fid_eq`: an event queue on which only the application's own events appear; nothing in this
-//! provider is asynchronous on the control side.
+//! `fid_eq`: an event queue. It carries only the application's own events: no control operation of
+//! this provider is asynchronous.
 
 use crate::boundary::{guard_free, Errno};
 use crate::events::Events;
@@ -15,7 +15,7 @@ use std::mem::size_of;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest event that `fi_eq_write` takes; events are small structs.
+/// Longest event that `fi_eq_write` accepts, in bytes; events are small structs.
 const EVENT_LEN_MAX: usize = 4096;
 
 #[repr(C)]
@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 impl Eq {
-    /// An event is there; if not, the bell rings when one is.
+    /// True if an event is there. Otherwise arms the bell for the next event.
     pub(crate) fn has_news(&self) -> bool {
         self.bell.iter().for_each(|bell| bell.arm());
         let look = |events: &mut VecDeque<(u32, Vec<u8>)>| (!events.is_empty()).then_some(());
@@ -87,7 +87,7 @@ unsafe extern "C" fn control(eq: *mut fid, command: c_int, arg: *mut c_void) -> 
     unsafe { wait::control(object::of::<Eq>(eq.cast()).bell.as_deref(), command, arg) }
 }
 
-/// Moves (or with FI_PEEK copies) the first event out.
+/// Removes the first event, or with FI_PEEK copies it.
 ///
 /// # Safety
 /// `event` is valid and `buf` has `len` bytes.
@@ -114,7 +114,7 @@ unsafe fn take(
     Ok(written as isize)
 }
 
-/// As [`take`], once there is an event or `timeout` is over.
+/// As [`take`], waiting up to `timeout` for an event.
 ///
 /// # Safety
 /// As for [`take`].
@@ -157,14 +157,14 @@ unsafe extern "C" fn sread(
     timeout: c_int,
     flags: u64,
 ) -> isize {
-    // A negative timeout is for ever; a century is as good and cannot overflow.
+    // A negative timeout means no limit. A century serves as such and cannot overflow.
     let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
     let timeout = Duration::from_millis(ms);
     // SAFETY: ours, with the application's buffers.
     guard_free(|| unsafe { take_within(object::of::<Eq>(eq), timeout, event, buf, len, flags) })
 }
 
-/// No operation of ours ends on an event queue, so none fails there.
+/// `fi_eq_readerr`: always empty, as no operation of the provider ends on an event queue.
 unsafe extern "C" fn readerr(_: *mut fid_eq, _: *mut c_void, _: u64) -> isize {
     -(libc::EAGAIN as isize)
 }

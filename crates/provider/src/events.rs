@@ -1,5 +1,5 @@
-//! Events in the order in which they were written, and threads that wait for them.
-//! `tests/shuttle.rs` tries orders of this file's steps.
+//! A queue of events in order of writing, with threads that wait for them. `tests/shuttle.rs`
+//! checks this file's interleavings.
 
 use crate::sync::{Condvar, Mutex, PoisonError};
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ pub(crate) struct Events<T> {
 }
 
 impl<T> Events<T> {
-    /// None yet.
+    /// An empty queue.
     pub fn new() -> Events<T> {
         Events {
             events: Mutex::new(VecDeque::new()),
@@ -20,16 +20,16 @@ impl<T> Events<T> {
         }
     }
 
-    /// Adds one, and has everybody who waits look.
+    /// Appends an event and wakes all waiting threads.
     pub fn write(&self, event: T) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.push_back(event);
-        // All: the one that a single notice reaches may only look, and leave it to another.
+        // All: a single woken thread might only peek and leave the event to another thread.
         self.arrived.notify_all();
     }
 
-    /// Returns what `look` finds in the queue. As long as that is nothing, it looks again whenever
-    /// something is written, until `timeout` is over.
+    /// Returns the result of `look` on the queue. While `look` returns `None`, waits for the next
+    /// event and looks again, until `timeout` is over.
     pub fn wait<R>(
         &self,
         timeout: Duration,

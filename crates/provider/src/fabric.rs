@@ -1,4 +1,4 @@
-//! `fid_fabric`: the root object. It holds no state of the engine.
+//! `fid_fabric`: the root object, without engine state.
 
 use crate::boundary::Health;
 use crate::object::{self, Object};
@@ -6,8 +6,8 @@ use crate::sys::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The part of a fabric that its domains and event queues keep alive. As long as one of them holds
-/// it, closing the fabric is refused.
+/// The part of a fabric shared with its domains and event queues. Closing the fabric is refused
+/// while one of them holds a share.
 #[derive(Default)]
 pub(crate) struct FabricShared {
     health: Health,
@@ -15,8 +15,8 @@ pub(crate) struct FabricShared {
 }
 
 impl FabricShared {
-    /// A domain is used by another part of the application as well, which has a fabric of its own.
-    /// Whoever opened this one may close it first: Open MPI's mtl/ofi does, before btl/ofi.
+    /// Marks that another part of the application uses a domain through a fabric of its own. This
+    /// fabric may then be closed first, as Open MPI's mtl/ofi does before btl/ofi.
     pub(crate) fn lend(&self) {
         self.lent.store(true, Ordering::Relaxed);
     }
@@ -34,13 +34,13 @@ unsafe impl Object for Fabric {
     const CLASS: usize = FI_CLASS_FABRIC;
 
     fn in_use(&self) -> bool {
-        // In a forked child the domains of its parent stay, closed or not.
+        // A forked child keeps its parent's domains, closed or not.
         let FabricShared { health, lent } = &*self.shared;
         Arc::strong_count(&self.shared) > 1 && !health.is_forked() && !lent.load(Ordering::Relaxed)
     }
 }
 
-/// Reads what children need: a handle that keeps the fabric open, and the API version.
+/// Returns a share that keeps the fabric open, and the API version.
 ///
 /// # Safety
 /// `fabric` was made by [`open`].

@@ -1,4 +1,4 @@
-//! Opening a fabric, and the end of all before libfabric unloads the library.
+//! Opens a fabric, and ends everything before libfabric unloads the library.
 
 use crate::boundary::{guard_free, Errno};
 use crate::fabric::{Fabric, FabricShared};
@@ -53,7 +53,8 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-/// `fi_provider.cleanup`, before libfabric unloads us: no thread of ours may run afterwards.
+/// `fi_provider.cleanup`, called before libfabric unloads the provider: no thread of the provider
+/// may run afterwards.
 pub(crate) unsafe extern "C" fn cleanup() {
     let _: c_int = guard_free(|| {
         domain::close_all();

@@ -1,15 +1,13 @@
-//! From libfabric's flag bits to the engine's options. Pure, and without branches where a message
-//! depends on it.
+//! Translates libfabric's flag bits to the engine's options. Pure, and branch-free per message.
 
 use crate::boundary::Errno;
 use crate::sys::*;
 use marline_engine::OpFlags;
 
-/// Completion levels for which the peer must have the message; it also satisfies
-/// transmit-complete.
+/// Completion levels that require delivery to the peer, which satisfies transmit-complete, too.
 const NEEDS_PEER: u64 = FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE;
 
-/// Flags that a send call may carry; FI_MORE is a hint that the engine does not need.
+/// Flags of send calls; FI_MORE is a hint that the engine does not need.
 const SEND_KNOWN: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
@@ -23,8 +21,8 @@ const SEND_KNOWN: u64 = FI_COMPLETION
     | FI_TAGGED
     | FI_SEND;
 
-/// Flags of remote reads, writes and atomics. None is done before the memory was read or written,
-/// which is what every completion level asks for.
+/// Flags of remote reads, writes and atomics. They complete only after the memory was read or
+/// written, which satisfies every completion level.
 const RMA_KNOWN: u64 = FI_COMPLETION
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
@@ -48,13 +46,13 @@ const RECV_KNOWN: u64 = FI_COMPLETION
     | FI_TAGGED
     | FI_RECV;
 
-/// How one direction of an endpoint was bound: which flags plain calls carry, and whether calls
-/// complete without asking.
+/// The binding of one direction of an endpoint: default flags, and whether calls without flags
+/// write completion entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Binding {
     /// `op_flags` of the endpoint's attributes.
     pub op_flags: u64,
-    /// Bound with FI_SELECTIVE_COMPLETION: an entry only where FI_COMPLETION says so.
+    /// Bound with FI_SELECTIVE_COMPLETION: entries only for calls with FI_COMPLETION.
     pub selective: bool,
 }
 
@@ -63,7 +61,7 @@ impl Binding {
         (flags & FI_COMPLETION != 0) | !self.selective
     }
 
-    /// Options of a send with these flags, known to be valid.
+    /// Options of a send with valid flags.
     pub fn send(self, flags: u64) -> OpFlags {
         OpFlags {
             completion: self.wants_entry(flags),
@@ -90,7 +88,8 @@ impl Binding {
         Ok(self.send(flags))
     }
 
-    /// Options of `fi_readmsg`, `fi_atomicmsg` and its kin: they bring no data.
+    /// Options of `fi_readmsg`, and of `fi_atomicmsg` and its variants, which carry no remote CQ
+    /// data.
     pub fn readmsg(self, flags: u64) -> Result<OpFlags, Errno> {
         if flags & FI_REMOTE_CQ_DATA != 0 {
             return Err(Errno::BADFLAGS);
@@ -98,10 +97,10 @@ impl Binding {
         self.writemsg(flags)
     }
 
-    /// Options of a receive with these flags, known to be valid.
+    /// Options of a receive with valid flags.
     pub fn recv(self, flags: u64) -> OpFlags {
         OpFlags {
-            // A peek exists for its answer.
+            // A peek always writes an entry.
             completion: self.wants_entry(flags) | (flags & FI_PEEK != 0),
             multi_recv: flags & FI_MULTI_RECV != 0,
             peek: flags & FI_PEEK != 0,
@@ -116,7 +115,7 @@ impl Binding {
         if flags & !RECV_KNOWN != 0 {
             return Err(Errno::BADFLAGS);
         }
-        // Only a message that was looked at can be dropped.
+        // FI_DISCARD requires FI_PEEK or FI_CLAIM.
         if flags & (FI_DISCARD | FI_PEEK | FI_CLAIM) == FI_DISCARD {
             return Err(Errno::INVAL);
         }
@@ -124,7 +123,7 @@ impl Binding {
     }
 }
 
-/// Options of `fi_inject` and its kin: buffer free at once, no entry.
+/// Options of `fi_inject` and its variants: buffer free on return, no entry.
 pub(crate) const INJECT: OpFlags = OpFlags {
     completion: false,
     delivery_complete: false,
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn selective_binding_completes_only_what_asks() {
         assert!(SELECTIVE.send(SELECTIVE.op_flags).completion);
-        // Open MPI's synchronous-send answer: sendmsg without flags makes no entry.
+        // Open MPI's acknowledgement of synchronous sends: sendmsg without flags writes no entry.
         assert!(!SELECTIVE.sendmsg(0).unwrap().completion);
         assert!(SELECTIVE.sendmsg(FI_COMPLETION).unwrap().completion);
         assert!(ALWAYS.sendmsg(0).unwrap().completion);

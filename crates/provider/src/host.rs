@@ -1,7 +1,7 @@
-//! The functions that we borrow from the libfabric that loaded us.
+//! Functions of the libfabric that loaded the provider.
 //!
-//! Linking against one libfabric version keeps us from being loaded by older ones, so they are
-//! looked up by name at run time, each with a way to live without it.
+//! A library linked against one libfabric version cannot be loaded by older ones. The functions are
+//! therefore looked up by name at run time, each with a fallback.
 
 use crate::about::provider;
 use crate::sys;
@@ -28,7 +28,7 @@ type ParamDefineFn = unsafe extern "C" fn(
 type ParamGetFn = unsafe extern "C" fn(*mut sys::fi_provider, *const c_char, *mut c_void) -> c_int;
 type VersionFn = unsafe extern "C" fn() -> u32;
 
-/// libfabric's helpers; what is missing is `None`.
+/// libfabric's helper functions; `None` if missing.
 struct Host {
     log: Option<LogFn>,
     log_enabled: Option<LogEnabledFn>,
@@ -72,8 +72,8 @@ fn find(library: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
-/// Where to look: the global scope, or, if the host program loaded libfabric privately, the
-/// libfabric that is mapped.
+/// The handle for lookups: the global scope, or the mapped libfabric if the host program loaded
+/// libfabric privately.
 fn library() -> *mut c_void {
     if !find(libc::RTLD_DEFAULT, c"fi_log").is_null() {
         return libc::RTLD_DEFAULT;
@@ -81,9 +81,9 @@ fn library() -> *mut c_void {
     let mut paths: Vec<CString> = Vec::new();
     // SAFETY: the callback matches dl_iterate_phdr's contract and `paths` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut paths).cast()) };
-    // Only now: dlopen inside the iteration would take the loader's locks in the wrong order.
+    // After the iteration: dlopen during it would take the loader's locks in the wrong order.
     for path in paths {
-        // SAFETY: RTLD_NOLOAD only raises the count of a library that is there.
+        // SAFETY: RTLD_NOLOAD only raises the reference count of a loaded library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !handle.is_null() && !find(handle, c"fi_log").is_null() {
             return handle;
@@ -92,7 +92,7 @@ fn library() -> *mut c_void {
     libc::RTLD_DEFAULT
 }
 
-/// Notes the path of a mapped object called `libfabric*`.
+/// Appends the path of a mapped object named `libfabric*`.
 unsafe extern "C" fn collect(
     object: *mut libc::dl_phdr_info,
     _size: usize,
@@ -113,7 +113,7 @@ unsafe extern "C" fn collect(
     0
 }
 
-/// Version of the libfabric that runs, 0 if unknown.
+/// Version of the running libfabric, 0 if unknown.
 pub(crate) fn version() -> u32 {
     // SAFETY: fi_version takes nothing and cannot fail.
     host().version.map_or(0, |f| unsafe { f() })
@@ -121,16 +121,16 @@ pub(crate) fn version() -> u32 {
 
 /// True if a log line of this level would be shown.
 pub(crate) fn log_enabled(level: c_int, subsystem: c_int) -> bool {
-    // SAFETY: the provider lives for ever.
+    // SAFETY: the provider lives as long as the process.
     host()
         .log_enabled
         .is_some_and(|f| unsafe { f(provider(), level, subsystem) } != 0)
 }
 
-/// Most bytes of a line: `fi_log` formats into 1,024 and cuts off the rest.
+/// Longest log line in bytes: `fi_log` truncates to 1,024.
 const LINE_BYTES: usize = 1000;
 
-/// The lines of a text as libfabric's log holds them, long ones in pieces.
+/// Splits a text into lines of at most [`LINE_BYTES`].
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| {
         let mut rest = line;
@@ -146,7 +146,7 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Writes a text to libfabric's log, line by line; nothing happens without libfabric.
+/// Writes a text to libfabric's log, line by line; without libfabric, does nothing.
 pub(crate) fn log(level: c_int, subsystem: c_int, text: &str) {
     let Some(write) = host().log else { return };
     for piece in pieces(text) {
@@ -163,7 +163,7 @@ fn log_line(write: LogFn, level: c_int, subsystem: c_int, line: &str) {
     }
 }
 
-/// Registers a text setting so that `fi_info -e` lists it.
+/// Registers a text parameter, which `fi_info -e` lists.
 pub(crate) fn param_define(name: &str, help: &str) {
     let Some(define) = host().param_define else {
         return;
@@ -183,14 +183,14 @@ pub(crate) fn param_define(name: &str, help: &str) {
     }
 }
 
-/// The value of a setting, if the user gave one.
+/// The value of a setting; `None` if unset.
 pub(crate) fn param_get(name: &str) -> Option<String> {
     let Some(get) = host().param_get else {
         return std::env::var(format!("FI_MARLINE_{}", name.to_uppercase())).ok();
     };
     let name = CString::new(name).ok()?;
     let mut value: *const c_char = std::ptr::null();
-    // SAFETY: a string setting is returned as a pointer that libfabric keeps.
+    // SAFETY: libfabric returns a string parameter as a pointer to memory of its own.
     let rc = unsafe { get(provider(), name.as_ptr(), (&raw mut value).cast()) };
     if rc != 0 || value.is_null() {
         return None;

@@ -1,5 +1,4 @@
-//! `fi_getinfo`: `info_build.rs` reads the hints into a wish and writes the grant out, `wish.rs`
-//! decides.
+//! `fi_getinfo`: `info_build.rs` reads the hints and writes the reply, `wish.rs` decides.
 
 use crate::boundary::{guard_free, Errno};
 use crate::domain;
@@ -12,7 +11,7 @@ use crate::sys::*;
 use crate::wish::{decide, Wish};
 use std::ffi::{c_char, c_int};
 
-/// libfabric's entry.
+/// The entry point of libfabric.
 pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,

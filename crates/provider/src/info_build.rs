@@ -1,4 +1,4 @@
-//! Reading `fi_info` hints and building the one `fi_info` that we return.
+//! Reads `fi_info` hints and builds the `fi_info` of the reply.
 
 use crate::about;
 use crate::addresses::{Form, ADDRESS_LEN};
@@ -14,8 +14,8 @@ use crate::wish::{
 };
 use std::ffi::{c_char, c_void, CStr, CString};
 
-/// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
-/// library that runs, and what follows them in memory is not ours.
+/// Reads hints. Only fields present in every libfabric version are read: the running library
+/// allocates the structs, which may end after those fields.
 ///
 /// # Safety
 /// `hints` is null or valid.
@@ -75,7 +75,7 @@ unsafe fn read_ep(wish: &mut Wish, attr: *const fi_ep_attr) {
     if attr.is_null() {
         return;
     }
-    // SAFETY: field by field, since a shorter struct than ours may be there.
+    // SAFETY: field by field, as the struct may be shorter than ours.
     unsafe {
         wish.ep_type = (*attr).type_;
         wish.protocol = (*attr).protocol;
@@ -124,7 +124,7 @@ unsafe fn foreign(name: *const c_char) -> bool {
             .eq_ignore_ascii_case(about::NAME.to_bytes())
 }
 
-/// The open domain that hints may carry (Open MPI 5), if it is one of ours; returned unchanged.
+/// The open domain in the hints (Open MPI 5), if it is one of ours; returned unchanged.
 ///
 /// # Safety
 /// `hints` is null or valid.
@@ -172,7 +172,8 @@ fn copied(name: &CStr) -> Result<*mut c_char, Errno> {
     Ok(copy)
 }
 
-/// Builds the reply. Out of memory leaks what was built so far; the job is lost anyway.
+/// Builds the reply. Running out of memory leaks the parts already built; the job cannot go on
+/// anyway.
 pub(crate) fn build(
     grant: &Grant,
     ends: &Ends,
@@ -197,7 +198,7 @@ pub(crate) fn build(
     Ok(info)
 }
 
-/// An address in memory of its own, and how many bytes it has.
+/// A copy of an address in allocated memory, and its length in bytes.
 fn address(grant: &Grant, blob: Option<&[u8; ADDRESS_LEN]>) -> Result<(*mut c_void, usize), Errno> {
     let Some(blob) = blob else {
         return Ok((std::ptr::null_mut(), 0));
@@ -241,14 +242,13 @@ fn rx_attr(side: &Side) -> Result<*mut fi_rx_attr, Errno> {
     Ok(attr)
 }
 
-/// Bytes of an operation up to which atomics are quicker than messages that MPICH makes of them
+/// Bytes up to which an atomic operation is faster than the messages that MPICH uses instead
 /// (docs/design/one-sided.md).
 const ORDERED: usize = 8 << 10;
 
 fn ep_attr(grant: &Grant) -> Result<*mut fi_ep_attr, Errno> {
     let attr: *mut fi_ep_attr = zeroed()?;
-    // All atomics keep their order. MPICH has messages do what an application wants in order and
-    // is longer than this.
+    // All atomics are ordered. For longer ordered operations MPICH uses messages.
     let ordered = match grant.tx.msg_order & FI_ORDER_ATOMIC_ALL {
         0 => 0,
         _ => ORDERED,
@@ -294,7 +294,7 @@ fn domain_attr(
         (*attr).ep_cnt = OBJECTS;
         (*attr).tx_ctx_cnt = OBJECTS;
         (*attr).rx_ctx_cnt = OBJECTS;
-        // One context per endpoint: scalable endpoints stay off in every MPI.
+        // One context per endpoint keeps scalable endpoints off in every MPI.
         (*attr).max_ep_tx_ctx = 1;
         (*attr).max_ep_rx_ctx = 1;
         (*attr).cntr_cnt = OBJECTS;

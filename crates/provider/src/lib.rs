@@ -1,13 +1,13 @@
-//! The libfabric door of Marline: an external provider, `libmarline-fi.so`, loaded by any
-//! libfabric from 1.17 on into programs that know nothing of it.
+//! Marline's libfabric API: the external provider `libmarline-fi.so`, which libfabric 1.17 or later
+//! loads into unmodified programs.
 //!
-//! It translates libfabric's objects and calls to `marline_engine`'s API and does nothing else: no
-//! protocol, no sockets, no threads. libfabric's core calls [`fi_prov_ini`] once and then the
-//! functions of the tables in here; nobody links against this crate.
+//! The provider only translates libfabric's objects and calls to the API of `marline_engine`: it
+//! has no protocol, sockets or threads. libfabric's core calls [`fi_prov_ini`] once, then the
+//! functions in the tables here; no program links against this crate.
 //!
-//! Rules of the house: every C entry goes through `boundary`, which keeps panics in and turns
-//! errors into libfabric's numbers; nothing of libfabric is linked (`host.rs` looks it up);
-//! structs of the ABI are in `sys.rs` only.
+//! Rules: every C entry passes through `boundary`, which contains panics and turns errors into
+//! libfabric's numbers; nothing of libfabric is linked (`host.rs` looks symbols up); structs of the
+//! ABI are in `sys.rs` only.
 
 mod about;
 mod addresses;
@@ -61,7 +61,7 @@ use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::Once;
 
-/// libfabric keeps this for the life of the process and writes its own state into `context`.
+/// Lives as long as the process; libfabric writes its own state into `context`.
 struct ProviderCell(UnsafeCell<sys::fi_provider>);
 
 // SAFETY: after `fi_prov_ini` only libfabric's core touches it, under its own lock.
@@ -69,8 +69,8 @@ unsafe impl Sync for ProviderCell {}
 
 static PROVIDER: ProviderCell = ProviderCell(UnsafeCell::new(sys::fi_provider {
     version: about::VERSION,
-    // libfabric skips providers declared older than what the application asks for and knows no
-    // upper bound, so this is higher than any libfabric there is.
+    // Higher than any libfabric version: libfabric skips providers that declare a version older
+    // than the application requests, and checks no upper bound.
     fi_version: sys::fi_version_of(3, 0),
     context: [ptr::null_mut(); 4],
     name: about::NAME.as_ptr(),
@@ -79,13 +79,13 @@ static PROVIDER: ProviderCell = ProviderCell(UnsafeCell::new(sys::fi_provider {
     cleanup: fabric_open::cleanup,
 }));
 
-/// The entry that libfabric calls after `dlopen`. It registers the settings and returns the
+/// The entry point that libfabric calls after `dlopen`. Registers the settings and returns the
 /// provider.
 #[no_mangle]
 pub extern "C" fn fi_prov_ini() -> *mut c_void {
     static ONCE: Once = Once::new();
     about::set_provider(PROVIDER.0.get());
-    // A panic in here must not unwind into C; without settings or a fork handler we still work.
+    // A panic must not unwind into C. The provider works without settings or fork handler, too.
     let _ = std::panic::catch_unwind(|| {
         ONCE.call_once(|| {
             boundary::install_panic_hook();
@@ -98,14 +98,14 @@ pub extern "C" fn fi_prov_ini() -> *mut c_void {
 
 pub use collectives::{CollectivesV1, GroupV1};
 
-/// The private interface for Marline's other libraries in the same process (found with `dlsym`).
+/// The interface for Marline's other libraries in the same process, found with `dlsym`.
 #[repr(C)]
 pub struct MarlineApiV1 {
-    /// 1; a change that is not an addition gets a new symbol.
+    /// Always 1: incompatible changes get a new symbol.
     pub version: u32,
     /// Bytes of this table.
     pub size: u32,
-    /// Functions of the library of collectives ([`CollectivesV1`]).
+    /// Functions for the collectives library ([`CollectivesV1`]).
     pub collectives: AtomicPtr<c_void>,
 }
 

@@ -1,5 +1,5 @@
-//! Log lines, through libfabric's own log (`FI_LOG_LEVEL`), never to the program's stderr: there
-//! only what the user asked for.
+//! Log lines through libfabric's own log (`FI_LOG_LEVEL`). Stderr gets only lines that the user
+//! requested.
 
 use crate::{host, sys};
 use marline_engine::{LogLevel, LogSink};
@@ -8,38 +8,38 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-// Subsystems of fi_log. One filter letter for the call paths is enough for us.
+// Subsystems of fi_log; the call paths need only one.
 const CORE: c_int = 0;
 const EP_DATA: c_int = 4;
 
 static CALLS: AtomicBool = AtomicBool::new(false);
 
-/// Must be seen: `fi_log` shows what it is given, whatever `FI_LOG_LEVEL` says.
+/// Logs a warning: `fi_log` shows it at every `FI_LOG_LEVEL`.
 pub(crate) fn warn(text: &str) {
     host::log(sys::FI_LOG_WARN, CORE, text);
 }
 
-/// For people who ask.
+/// Logs at level info.
 pub(crate) fn info(text: &str) {
     if host::log_enabled(sys::FI_LOG_INFO, CORE) {
         host::log(sys::FI_LOG_INFO, CORE, text);
     }
 }
 
-/// For developers: one line per call. Use the [`trace!`] macro.
+/// Logs a call for developers. Use the [`trace!`] macro.
 #[cold]
 #[inline(never)]
 pub(crate) fn call(text: std::fmt::Arguments<'_>) {
     host::log(sys::FI_LOG_DEBUG, EP_DATA, &text.to_string());
 }
 
-/// True if calls are logged. It is a plain load, since every call asks.
+/// True if calls are logged. A plain load, as every call checks.
 #[inline]
 pub(crate) fn calls_enabled() -> bool {
     CALLS.load(Ordering::Relaxed)
 }
 
-/// Reads the log level anew: at each `fi_getinfo` and `fi_domain`, before the calls that matter.
+/// Rereads the log level: at each `fi_getinfo` and `fi_domain`.
 pub(crate) fn refresh() {
     CALLS.store(
         host::log_enabled(sys::FI_LOG_DEBUG, EP_DATA),
@@ -51,7 +51,8 @@ pub(crate) fn refresh() {
 pub(crate) fn sink() -> LogSink {
     LogSink(Arc::new(|level, text| match level {
         LogLevel::Report => {
-            // In one piece, so that no other process's lines come between. Nobody may read it.
+            // One write, so that lines of other processes do not interleave. A closed stderr is
+            // ignored.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
         LogLevel::Warn => warn(text),
@@ -61,7 +62,7 @@ pub(crate) fn sink() -> LogSink {
     }))
 }
 
-/// Logs a call at `FI_LOG_LEVEL=debug`; costs one load and a branch otherwise.
+/// Logs a call at `FI_LOG_LEVEL=debug`; otherwise costs one load and a branch.
 macro_rules! trace {
     ($($arg:tt)*) => {
         if $crate::log::calls_enabled() {

@@ -1,29 +1,28 @@
-//! The inject size, and MPICH's threshold for rendezvous which it follows. MPICH sends short
-//! messages by inject, up to the inject size, before it looks at its own threshold, while its
-//! receives have room for no more than that threshold. With a threshold below the inject size,
-//! right messages would be reported as truncated.
+//! The inject size, and MPICH's rendezvous threshold that limits it. MPICH injects messages up to
+//! the inject size before it checks its threshold, but its receives have room only up to the
+//! threshold. A threshold below the inject size would have correct messages reported as truncated.
 
 use crate::settings;
 use marline_engine::{BORROW_ABOVE, INJECT_MAX};
 
-/// The names under which MPICH reads its threshold.
+/// The variables from which MPICH reads its threshold.
 const THRESHOLD: [&str; 3] = [
     "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD",
     "MPIR_PARAM_CH4_OFI_EAGER_THRESHOLD",
     "MPICH_CH4_OFI_EAGER_THRESHOLD",
 ];
 
-/// The longest message that may be injected, as the attributes say.
+/// The advertised inject size in bytes.
 pub(crate) fn inject_max() -> usize {
     let set = THRESHOLD.iter().filter_map(|name| std::env::var(name).ok());
-    // What is injected has its memory back at once, and cannot leave from there.
+    // An injected buffer is free on return, so no rail may send from it.
     below(set).min(match settings::borrows() {
         true => BORROW_ABOVE,
         false => INJECT_MAX,
     })
 }
 
-/// With these thresholds set. One that is negative or no number sets none.
+/// The inject size with these thresholds set; negative or non-numeric values are ignored.
 fn below(set: impl Iterator<Item = String>) -> usize {
     set.filter_map(|value| value.trim().parse().ok())
         .fold(INJECT_MAX, usize::min)

@@ -1,5 +1,5 @@
-//! `fid_mr`: memory that peers may read or write. Keys are the caller's, addresses are offsets,
-//! unless an old application asked for `FI_MR_BASIC`.
+//! `fid_mr`: memory that peers may read or write. Callers choose keys and address by offset, unless
+//! an old application requested `FI_MR_BASIC`.
 
 use crate::boundary::{guard, Errno};
 use crate::cntr;
@@ -49,7 +49,7 @@ struct Region<'a> {
     context: *mut c_void,
 }
 
-/// The pieces, and their length together: at least one, and no more than there may be.
+/// The pieces and their total length; refuses none and more than [`MR_IOV_LIMIT`].
 fn pieces_of(iov: &[libc::iovec]) -> Result<([IoVec; MR_IOV_LIMIT], usize), Errno> {
     let none = IoVec {
         base: std::ptr::null_mut(),
@@ -80,7 +80,7 @@ fn register(
     if region.flags & FI_MR_DMABUF != 0 {
         return Err(Errno::NOSYS);
     }
-    // (A region that is to have a counter is open at once, as all are.)
+    // (A region with a counter is usable at once, like any other, without FI_ENABLE.)
     if region.flags & !(FI_MORE | FI_RMA_EVENT) != 0 {
         return Err(Errno::BADFLAGS);
     }
@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C" fn regv(
     if count == 0 || count > MR_IOV_LIMIT || iov.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: the domain is ours, and so many entries are there.
+    // SAFETY: the domain is ours, and `iov` has `count` entries.
     let (shared, iov) = unsafe {
         let iov = std::slice::from_raw_parts(iov, count);
         (domain::of(domain.cast()), iov)
@@ -202,10 +202,10 @@ pub(crate) unsafe extern "C" fn regattr(
         return -libc::EINVAL;
     }
     if flags & FI_MR_DMABUF != 0 {
-        return -libc::ENOSYS; // there is no iovec
+        return -libc::ENOSYS; // no iovec
     }
-    // SAFETY: the domain is ours; not null, and fields that not every version has are only read
-    // where the caller's has them.
+    // SAFETY: the domain is ours; `attr` is not null, and fields that later versions added are read
+    // only if the caller's version has them.
     unsafe {
         let (api, a) = (domain::of(domain.cast()).api_version, attr);
         if api >= fi_version_of(1, 5) && (*a).auth_key_size != 0 {
@@ -222,7 +222,7 @@ pub(crate) unsafe extern "C" fn regattr(
     }
 }
 
-/// `fi_mr_bind`: a counter of what peers do to the region.
+/// `fi_mr_bind`: binds a counter of remote accesses to the region.
 unsafe extern "C" fn bind(mr: *mut fid, object: *mut fid, flags: u64) -> c_int {
     // SAFETY: ours, and control calls run alone.
     let mr = unsafe { &mut *mr.cast::<Mr>() };
@@ -244,7 +244,7 @@ unsafe extern "C" fn bind(mr: *mut fid, object: *mut fid, flags: u64) -> c_int {
     })
 }
 
-/// FI_ENABLE has nothing left to do.
+/// FI_ENABLE: a region is usable since its registration.
 unsafe extern "C" fn control(_: *mut fid, command: c_int, _: *mut c_void) -> c_int {
     if command == FI_ENABLE {
         0

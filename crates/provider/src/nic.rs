@@ -1,5 +1,5 @@
-//! `fid_nic`: the network card of a reply's first rail. It belongs to its `fi_info`, which
-//! libfabric copies (FI_DUP) and frees (`fi_close`).
+//! `fid_nic`: the NIC of a reply's first rail. The object belongs to its `fi_info`, which libfabric
+//! copies (FI_DUP) and frees (`fi_close`).
 
 use crate::boundary::{guard_free, Errno};
 use crate::object::{self, absent};
@@ -20,7 +20,7 @@ static OPS: fi_ops = fi_ops {
     ops_set: absent,
 };
 
-/// A card as it is told of.
+/// A NIC's description.
 #[derive(Clone, Debug, Default)]
 struct About {
     name: String,
@@ -30,7 +30,7 @@ struct About {
     card: Card,
 }
 
-/// A card with all that its pointers point to.
+/// A NIC object with the texts that its pointers refer to.
 #[repr(C)]
 struct Nic {
     fid: fid_nic,
@@ -42,7 +42,7 @@ struct Nic {
     texts: [Option<CString>; 6],
 }
 
-/// The card of a rail; null for one that has none.
+/// The NIC of a rail; null for a rail without one.
 pub(crate) fn of_rail(rail: Option<&RailHere>) -> *mut c_void {
     let Some(rail) = rail.filter(|rail| rail.mtu > 0) else {
         return null_mut();
@@ -112,7 +112,8 @@ fn give(about: About) -> *mut fid_nic {
             speed: about.bits_per_s,
             state: match card.up {
                 Some(true) => FI_LINK_UP,
-                // libfabric drops an info whose link is down, and the job has other rails.
+                // Not "down": libfabric drops an info with a link that is down, but the job has
+                // other rails.
                 Some(false) | None => FI_LINK_UNKNOWN,
             },
             network_type: at(5),
@@ -134,7 +135,7 @@ unsafe extern "C" fn close(nic: *mut fid) -> c_int {
     })
 }
 
-/// FI_DUP: a copy of its own.
+/// FI_DUP: makes an independent copy.
 unsafe extern "C" fn control(nic: *mut fid, command: c_int, out: *mut c_void) -> c_int {
     guard_free(|| {
         if command != FI_DUP {
@@ -149,7 +150,7 @@ unsafe extern "C" fn control(nic: *mut fid, command: c_int, out: *mut c_void) ->
     })
 }
 
-/// Adds the card to what `fi_info -v` shows, as far as there is room.
+/// Appends the NIC to the output of `fi_info -v`, truncated to the buffer.
 unsafe extern "C" fn tostr(nic: *const fid, out: *mut c_char, len: usize) -> c_int {
     guard_free(|| {
         // SAFETY: ours; a C string in a buffer of `len` bytes.
@@ -183,7 +184,7 @@ impl About {
         };
         let lines = [
             "    nic:".to_owned(),
-            // No other field of a reply is a text that people see.
+            // No other field of a reply is displayed as free text.
             format!("        marline: {}", marline_version::TEXT),
             "        fi_device_attr:".to_owned(),
             format!("            name: {}", self.name),

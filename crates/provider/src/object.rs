@@ -1,5 +1,4 @@
-//! The common part of all objects behind libfabric's handles: how they are given out, how a handle
-//! leads back to its object, and how they are closed.
+//! The common part of all objects behind libfabric's handles: creation, lookup by handle, closing.
 
 use crate::boundary::{guard_free, Errno};
 use crate::log::trace;
@@ -7,25 +6,25 @@ use crate::sys::*;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
 
-/// An object that the application knows by a handle. Dropping it is closing it.
+/// An object with a libfabric handle. Dropping the object closes it.
 ///
 /// # Safety
 /// It is `#[repr(C)]` and begins with its `Fid`, which begins with a [`fid`].
 pub(crate) unsafe trait Object: Sized {
     /// libfabric's struct for it.
     type Fid;
-    /// The class by which a handle says what kind of object it is.
+    /// The class in the handle that identifies the kind of object.
     const CLASS: usize;
-    /// The calls that every kind of object has.
+    /// The operations common to all kinds of objects.
     const FID_OPS: &'static fi_ops = &only_close::<Self>();
 
-    /// True if other objects need it: then it is not closed.
+    /// True if other objects use this one; closing is then refused.
     fn in_use(&self) -> bool {
         false
     }
 }
 
-/// The calls of an object that can be closed and nothing else.
+/// Operations of an object that can only be closed.
 pub(crate) const fn only_close<T: Object>() -> fi_ops {
     fi_ops {
         size: size_of::<fi_ops>(),
@@ -47,7 +46,7 @@ unsafe extern "C" fn no_text(_: *const fid, _: *mut c_char, _: usize) -> c_int {
     -libc::ENOSYS
 }
 
-/// Nothing is bound to it.
+/// `bind` of an object without bindings.
 pub(crate) unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     -libc::ENOSYS
 }
@@ -65,7 +64,7 @@ pub(crate) fn header<T: Object>(context: *mut c_void) -> fid {
     }
 }
 
-/// Gives an object to the application, until that closes it.
+/// Passes ownership of an object to the application, until its close.
 ///
 /// # Safety
 /// `out` may be written to.

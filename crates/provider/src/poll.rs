@@ -1,5 +1,4 @@
-//! Queues and counters with something to read: `fi_trywait`, after which one may sleep on
-//! descriptors, and poll sets.
+//! `fi_trywait`, which precedes sleeping on wait descriptors, and poll sets.
 
 use crate::boundary::{guard, guard_free, Errno};
 use crate::cntr::Cntr;
@@ -13,8 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An object with something to read, of whatever kind. If there is nothing, its bell rings for what
-/// comes.
+/// True if a queue or counter has news. Otherwise arms its bell for the next event.
 ///
 /// # Safety
 /// The handle is open, and ours.
@@ -30,7 +28,7 @@ unsafe fn has_news(fid: *mut fid) -> Result<bool, Errno> {
     }
 }
 
-/// Whoever reads the object is going to sleep: the progress thread takes over.
+/// Hands progress to the progress thread before the application sleeps on this object.
 ///
 /// # Safety
 /// As for [`has_news`].
@@ -45,8 +43,8 @@ unsafe fn leave(fid: *mut fid) {
     }
 }
 
-/// `fi_trywait`: 0 if whoever sleeps on the descriptors now is woken by what comes, `-FI_EAGAIN` if
-/// something is there already.
+/// `fi_trywait`: 0 if the application may sleep on the descriptors, whose next event raises them;
+/// `-FI_EAGAIN` if an object already has news.
 pub(crate) unsafe extern "C" fn trywait(
     _: *mut fid_fabric,
     fids: *mut *mut fid,
@@ -58,7 +56,7 @@ pub(crate) unsafe extern "C" fn trywait(
             return Err(Errno::INVAL);
         }
         for i in 0..count {
-            // SAFETY: the application passes so many handles.
+            // SAFETY: the application passes `count` handles.
             if unsafe { has_news(*fids.add(i))? } {
                 return Err(Errno::AGAIN);
             }
@@ -71,7 +69,7 @@ pub(crate) unsafe extern "C" fn trywait(
     })
 }
 
-/// A set of queues and counters that are asked together.
+/// A poll set: queues and counters that one call checks.
 #[repr(C)]
 struct Poll {
     fid: fid_poll,
@@ -79,14 +77,14 @@ struct Poll {
     members: Mutex<Vec<Member>>,
 }
 
-/// A member of a set. It is not closed as long as the set has it.
+/// A member of a poll set; the set's share keeps the object from being closed.
 struct Member {
     /// The handle, as an address.
     fid: usize,
     _used: Arc<()>,
 }
 
-/// A share in an object, as every user of it holds one; `None` for a kind that no set takes.
+/// The use count of a queue or counter; `None` for objects that a poll set cannot contain.
 ///
 /// # Safety
 /// As for [`has_news`].

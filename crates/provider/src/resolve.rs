@@ -1,10 +1,10 @@
-//! Names of hosts and services, as the system's resolver knows them.
+//! Resolution of host and service names by the system's resolver.
 
 use std::ffi::{c_int, CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr::{null, null_mut};
 
-/// Frees the resolver's answer whatever happens while it is read.
+/// The resolver's answer, freed on drop.
 struct Answer(*mut libc::addrinfo);
 
 impl Drop for Answer {
@@ -14,8 +14,8 @@ impl Drop for Answer {
     }
 }
 
-/// The addresses of a host, each with the port of the service (0 without one), in the resolver's
-/// order. `numeric`: the host is no name, and nobody is asked. Errors are texts for people.
+/// The addresses of a host with the service's port (0 without a service), in the resolver's order.
+/// `numeric`: `node` is an IP address and no resolver is asked. Errors are texts for people.
 pub(crate) fn addresses(
     node: &CStr,
     service: Option<&CStr>,
@@ -28,7 +28,7 @@ pub(crate) fn addresses(
     ask(Some(node), service, flags)
 }
 
-/// The port of a service: a number, or a name such as those in /etc/services.
+/// The port of a service: a number or a name from /etc/services.
 pub(crate) fn port(service: &CStr) -> Result<u16, String> {
     let found = ask(None, Some(service), libc::AI_PASSIVE)?;
     Ok(found.first().map_or(0, SocketAddr::port))
@@ -91,8 +91,8 @@ unsafe fn socket_addr(item: &libc::addrinfo) -> Option<SocketAddr> {
     }
 }
 
-/// The host `step` places behind `node` in a row of hosts: the number at the end of a name grows,
-/// in as many digits as it has, as an IPv4 address does. `None` where nothing can grow.
+/// The host `step` places after `node`: increments the number at the end of a name, keeping its
+/// number of digits, or an IPv4 address. `None` if there is no number or no room for it.
 pub(crate) fn nth_node(node: &str, step: usize) -> Option<CString> {
     let next = match node.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_addresses_without_asking_anybody() {
+    fn numeric_addresses_need_no_resolver() {
         let v4 = addresses(c"127.0.0.1", Some(c"7471"), true).unwrap();
         assert_eq!(v4, ["127.0.0.1:7471".parse().unwrap()]);
         let v6 = addresses(c"::1", None, true).unwrap();

@@ -1,6 +1,6 @@
-//! `fi_ops_rma`: remote reads and writes. MPICH and Intel MPI use them even where FI_RMA is not
-//! offered: MPICH's rendezvous reads or writes where one side's data is in pieces, Intel MPI reads
-//! large payloads of active messages.
+//! `fi_ops_rma`: remote reads and writes. MPICH and Intel MPI use them even without FI_RMA: MPICH's
+//! rendezvous reads or writes if one side's data is noncontiguous; Intel MPI reads large payloads
+//! of active messages.
 
 use crate::boundary::Errno;
 use crate::ep::{ep_of, Access, Ep, Outgoing};
@@ -23,7 +23,7 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
     injectdata,
 };
 
-/// An operation of one piece here and there.
+/// An operation with one local and one remote segment.
 ///
 /// # Safety
 /// `ep` is ours, and the application's buffer has `len` bytes.
@@ -42,7 +42,7 @@ unsafe fn one(
     unsafe { ep_of(ep).remote_pieces(access, (&iov, 1), &[(address, len, key)], Ok(out)) }
 }
 
-/// An operation of several pieces here, of one there.
+/// An operation with several local segments and one remote segment.
 ///
 /// # Safety
 /// `ep` is ours, and the application passes `count` entries.

@@ -1,10 +1,10 @@
-//! Settings `FI_MARLINE_*`: the engine's table, through libfabric's parameter calls.
+//! The settings `FI_MARLINE_*`: the engine's table, registered and read as libfabric parameters.
 
 use crate::{host, log};
 use marline_engine::settings::{former_in, unknown_in, Setting, Settings, PREFIX, TABLE};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes libfabric know every setting.
+/// Registers every setting with libfabric.
 pub(crate) fn define_all() {
     for row in TABLE.iter().filter(|row| !row.test) {
         host::param_define(row.name, &help(row));
@@ -33,10 +33,10 @@ fn help(row: &Setting) -> String {
     )
 }
 
-/// Warns once per process of settings that are misspelt or that cannot be used. At `fi_getinfo`,
-/// since many programs, `fi_info` among them, only look around.
+/// Warns once per process of misspelt or unusable settings. Called from `fi_getinfo`, as many
+/// programs, `fi_info` among them, go no further.
 pub(crate) fn warn_once() {
-    // (Nothing that waits: a fork may come meanwhile.)
+    // (No lock or `Once`: a fork may happen meanwhile.)
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
         return;
@@ -64,13 +64,13 @@ pub(crate) fn borrows() -> bool {
     Settings::from_lookup(value_of).is_ok_and(|settings| settings.borrow)
 }
 
-/// Returns whether remote memory is offered to applications. (What cannot be read is told of when a
-/// domain opens.)
+/// Returns whether remote memory is offered to applications. (Opening a domain reports invalid
+/// settings.)
 pub(crate) fn offers_remote() -> bool {
     Settings::from_lookup(value_of).is_ok_and(|settings| settings.rma)
 }
 
-/// Bytes of an address of an application that did not ask for text.
+/// Bytes of an address blob.
 pub(crate) fn address_bytes() -> usize {
     Settings::from_lookup(value_of)
         .unwrap_or_default()

@@ -1,3 +1,3 @@
-//! The locks that `events.rs` uses; `tests/shuttle.rs` puts shuttle's in their place.
+//! The locks of `events.rs`; `tests/shuttle.rs` substitutes shuttle's.
 
 pub(crate) use std::sync::{Condvar, Mutex, PoisonError};

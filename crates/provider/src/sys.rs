@@ -1,9 +1,9 @@
-//! The libfabric ABI as a provider sees it: structs, tables of functions and constants, written by
-//! hand from the public headers. Nothing is linked; see `host.rs` for the calls into libfabric.
+//! The libfabric ABI for providers: structs, function tables and constants, written by hand from
+//! the public headers. Nothing is linked; `host.rs` has the calls into libfabric.
 //!
-//! Structs have the *largest* layout known (libfabric 2.6 and its main branch). Memory that we
-//! give to libfabric is therefore always large enough; memory that it gives to us may be shorter,
-//! so fields below a `since` comment are only touched as `provider rules` there say.
+//! Structs have the *largest* known layout (libfabric 2.6 and its main branch). Memory passed to
+//! libfabric is therefore always large enough. Memory received from libfabric may be shorter:
+//! fields with a `Since` comment are only accessed as that comment says.
 
 #![allow(non_camel_case_types, dead_code)]
 
@@ -54,7 +54,7 @@ pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
 pub const FI_NUMERICHOST: u64 = 1 << 55;
 pub const FI_SOURCE: u64 = 1 << 57;
 pub const FI_DIRECTED_RECV: u64 = 1 << 59;
-// Bits of single calls share values with capabilities.
+// Operation flags share bits with capabilities.
 pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 pub const FI_CLAIM: u64 = 1 << 59;
@@ -96,7 +96,7 @@ pub const FI_ORDER_ATOMIC_ALL: u64 = 0xf << 36;
 pub const FI_EP_UNSPEC: c_int = 0;
 pub const FI_EP_RDM: c_int = 3;
 
-/// `FI_TAG_GENERIC`: all 64 bits belong to the user.
+/// `FI_TAG_GENERIC`: all 64 tag bits belong to the user.
 pub const FI_TAG_GENERIC: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
 pub const FI_CLASS_FABRIC: usize = 1;
@@ -153,7 +153,7 @@ pub const FI_LOG_WARN: c_int = 0;
 pub const FI_LOG_INFO: c_int = 2;
 pub const FI_LOG_DEBUG: c_int = 3;
 
-// ---- what fi_getinfo speaks of ---------------------------------------------------------------
+// ---- the structs of fi_getinfo --------------------------------------------------------------
 
 #[repr(C)]
 pub struct fi_tx_attr {
@@ -229,7 +229,8 @@ pub struct fi_domain_attr {
     pub max_err_data: usize,
     pub mr_cnt: usize,
     pub tclass: u32,
-    /// Since 1.20; this and what follows is written (our memory is large enough), never read.
+    /// Since 1.20: this and the following fields are written (the provider's struct is large
+    /// enough), never read.
     pub max_ep_auth_key: usize,
     pub max_group_id: u32,
     pub max_cntr_value: u64,
@@ -278,7 +279,7 @@ pub type getinfo_fn = unsafe extern "C" fn(
 pub struct fi_provider {
     pub version: u32,
     pub fi_version: u32,
-    /// Belongs to libfabric's core.
+    /// Owned by libfabric's core.
     pub context: [*mut c_void; 4],
     pub name: *const c_char,
     pub getinfo: getinfo_fn,
@@ -293,7 +294,7 @@ pub struct fi_provider {
 pub struct fid_fabric {
     pub fid: fid,
     pub ops: *const fi_ops_fabric,
-    /// Written by libfabric's core after our `fabric()` returned.
+    /// Written by libfabric's core after the provider's `fabric()` returns.
     pub api_version: u32,
 }
 
@@ -388,19 +389,19 @@ pub struct fi_ops_mr {
     pub regattr: unsafe extern "C" fn(*mut fid, *const fi_mr_attr, u64, *mut *mut fid_mr) -> c_int,
 }
 
-/// The fields that libfabric 1.17 has; newer ones need flags that we refuse.
+/// The fields of libfabric 1.17; newer fields need flags that the provider refuses.
 #[repr(C)]
 pub struct fi_mr_attr {
     pub basic: fi_mr_attr_basic,
-    /// Since 1.5, with what follows it.
+    /// Since 1.5, as the next field.
     pub auth_key_size: usize,
     pub auth_key: *mut u8,
-    /// Since 1.9, with what follows it.
+    /// Since 1.9, as the next field.
     pub iface: c_int,
     pub device: u64,
 }
 
-/// The fields that every version has.
+/// The fields common to all versions.
 #[repr(C)]
 pub struct fi_mr_attr_basic {
     pub mr_iov: *const libc::iovec,
@@ -503,7 +504,7 @@ pub struct fi_ops_cq {
     pub export_xpu: Absent,
 }
 
-/// The longest entry; the shorter formats are its prefixes.
+/// The longest entry; the other formats are prefixes of this struct.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
@@ -527,9 +528,9 @@ pub struct fi_cq_err_entry {
     pub err: c_int,
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
-    /// Since 1.5: written only if the application's API version is that high.
+    /// Since 1.5: written only for applications of that API version or later.
     pub err_data_size: usize,
-    /// Since 1.20: written only if the application's API version is that high.
+    /// Since 1.20: written only for applications of that API version or later.
     pub src_addr: fi_addr_t,
 }
 

@@ -1,12 +1,12 @@
-//! The part of the libfabric ABI (see `sys.rs`) that all objects have.
+//! The part of the libfabric ABI (see `sys.rs`) common to all objects.
 
 #![allow(non_camel_case_types, dead_code)]
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A slot that answers `-FI_ENOSYS` whatever its arguments are. The C calling conventions of
-/// x86-64 and AArch64 leave arguments to the caller, so one function fits every signature, and
-/// the low half of its result is right for slots that return `int`.
+/// A slot that answers `-FI_ENOSYS` for any arguments. In the C calling conventions of x86-64 and
+/// AArch64 the caller removes the arguments, so that one function fits every signature; slots that
+/// return `int` use the low half of the result.
 pub type Absent = unsafe extern "C" fn() -> isize;
 
 pub type fi_addr_t = u64;

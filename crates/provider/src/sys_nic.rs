@@ -1,4 +1,4 @@
-//! The part of the libfabric ABI (see `sys.rs`) that describes a network card.
+//! The part of the libfabric ABI (see `sys.rs`) that describes a NIC.
 
 #![allow(non_camel_case_types, dead_code)]
 

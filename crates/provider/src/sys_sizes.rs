@@ -1,9 +1,9 @@
-//! The pinned sizes of the libfabric ABI.
+//! Asserted sizes of the libfabric ABI.
 
 use crate::sys::*;
 use crate::sys_ep::*;
 
-/// Pins the layout: sizes of libfabric 2.6 / main on 64-bit machines, from the public headers.
+/// Asserts sizes of libfabric 2.6 and main on 64-bit machines, from the public headers.
 const _: () = {
     use std::mem::{offset_of, size_of};
     assert!(size_of::<fi_info>() == 120);
@@ -45,7 +45,7 @@ const _: () = {
     assert!(size_of::<fi_msg_tagged>() == 64);
     assert!(size_of::<fi_msg_rma>() == 64);
     assert!(size_of::<fi_av_attr>() == 48);
-    assert!(size_of::<fi_cq_attr>() == 40); // up to 2.6; main adds a pointer that we never read
+    assert!(size_of::<fi_cq_attr>() == 40); // up to 2.6; main adds a pointer, never read here
     assert!(size_of::<fi_cntr_attr>() == 24);
     assert!(size_of::<marline_engine::IoVec>() == size_of::<libc::iovec>());
     assert!(offset_of!(marline_engine::IoVec, len) == offset_of!(libc::iovec, iov_len));

@@ -1,4 +1,4 @@
-//! `fi_ops_tagged`: tagged messages, and looking at, claiming and dropping them.
+//! `fi_ops_tagged`: tagged messages; peek, claim and discard.
 
 use crate::ep::{ep_of, Outgoing};
 use crate::sys::*;

@@ -1,5 +1,5 @@
-//! Wait objects: the descriptors of FI_WAIT_FD. Each is an eventfd that is raised for the first
-//! thing that comes after `fi_trywait` found nothing.
+//! Wait objects: the descriptors of FI_WAIT_FD. Each is an eventfd, raised by the first event after
+//! an `fi_trywait` without news.
 
 use crate::boundary::Errno;
 use crate::domain::DomainShared;
@@ -8,7 +8,7 @@ use marline_engine::Bell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-/// The bell behind a descriptor, if this kind of wait object has one.
+/// The bell of a wait object; `None` for kinds without a descriptor.
 pub(crate) fn bell(wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     match wait_obj {
         FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD => Ok(None),
@@ -20,7 +20,7 @@ pub(crate) fn bell(wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     }
 }
 
-/// As [`bell`], of an object whose news the progress thread has to bring.
+/// As [`bell`], for an object that relies on the progress thread for news.
 pub(crate) fn bell_in(shared: &DomainShared, wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     if wait_obj == FI_WAIT_FD && !shared.engine.is_threaded() {
         return Err(Errno::NOSYS);
@@ -28,10 +28,10 @@ pub(crate) fn bell_in(shared: &DomainShared, wait_obj: c_int) -> Result<Option<A
     bell(wait_obj)
 }
 
-/// `fi_control` of an object that may have a descriptor.
+/// `fi_control` for an object with an optional descriptor.
 ///
 /// # Safety
-/// `arg` is what libfabric says for the command.
+/// `arg` has the type that libfabric documents for `command`.
 pub(crate) unsafe fn control(bell: Option<&Bell>, command: c_int, arg: *mut c_void) -> c_int {
     let answer = match (command, bell) {
         _ if arg.is_null() => return -libc::EINVAL,

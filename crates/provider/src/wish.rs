@@ -1,38 +1,38 @@
-//! The decision about what an application that asks for an `fi_info` is granted, on plain values.
+//! Decides which attributes to grant for an application's `fi_info` hints, on plain values.
 
 use crate::addresses::{Form, ADDRESS_LEN};
 use crate::sys::*;
 use std::ffi::c_int;
 
-/// Our wire protocol's number, "ML" above the numbers that libfabric assigns. Its top bit is not
-/// set, though that marks numbers of providers (FI_PROV_SPECIFIC): callers hold it in an `int`, and
-/// take negative ones for protocols that their libfabric does not know.
+/// The number of Marline's wire protocol: "ML", above the numbers that libfabric assigns. The top
+/// bit, the mark of provider-specific numbers (FI_PROV_SPECIFIC), is clear: callers store the
+/// protocol in an `int` and treat negative numbers as protocols unknown to their libfabric.
 pub(crate) const PROTOCOL: u32 = 0x4d4c_0000;
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
-/// iovec entries per message: the MPIs want 4, and use 3. Tools take the 4 or 5 that all providers
-/// have for granted: libfabric's own cut their test sizes into so many pieces.
+/// iovec entries per message by default. MPIs request 4 and use 3; libfabric's own tools assume the
+/// 4 or 5 of other providers and split their test sizes accordingly.
 pub(crate) const IOV_LIMIT: usize = 4;
-/// iovec entries that are taken, and granted where they are asked for: Intel MPI passes as many
-/// pieces of its own memory with a remote write as it may name of the peer's.
+/// iovec entries accepted, and granted on request. Intel MPI assumes the local limit of a remote
+/// write to equal the limit for the peer's memory.
 pub(crate) const IOV_TAKEN: usize = RMA_IOV_LIMIT;
-/// Pieces of a peer's memory in one remote read or write.
+/// Segments of remote memory per read or write.
 pub(crate) const RMA_IOV_LIMIT: usize = marline_engine::REMOTE_PIECES_MAX;
-/// Pieces of one registered region.
+/// Segments per registered region.
 pub(crate) const MR_IOV_LIMIT: usize = 8;
-/// Objects of one kind that an application may open; nothing is sized by it.
+/// Advertised number of objects of each kind; no table has this size.
 pub(crate) const OBJECTS: usize = 1 << 15;
-/// Far above any message. A small value makes MPICH switch to fi_read rendezvous and hang.
+/// Far above any message. With a small value MPICH switches to fi_read rendezvous and hangs.
 pub(crate) const MESSAGE_LEN_MAX: usize = 1 << 46;
-/// With 8, MPICH would put sizes into the upper half of the CQ data.
+/// With 8, MPICH would store sizes in the upper half of the CQ data.
 pub(crate) const CQ_DATA_SIZE: usize = 4;
-/// Operations an application may count on having in flight; the engine itself answers EAGAIN.
+/// Advertised queue size. The engine itself answers EAGAIN when full.
 const QUEUE_SIZE: usize = 1024;
 const QUEUE_SIZE_MAX: usize = 1 << 16;
 
 const PRIMARY: u64 = FI_MSG | FI_TAGGED;
 const DIRECTIONS: u64 = FI_SEND | FI_RECV;
-/// Remote memory, where the settings offer it.
+/// Capabilities of remote memory, if the settings enable them.
 const REMOTE: u64 = FI_RMA | FI_ATOMIC;
 const REMOTE_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const REMOTE_CAPS: u64 = REMOTE | REMOTE_DIRECTIONS | FI_RMA_EVENT | FI_FENCE;
@@ -40,7 +40,7 @@ const SECONDARY: u64 = FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | COMM;
 const COMM: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 const MESSAGE_CAPS: u64 = PRIMARY | DIRECTIONS | SECONDARY;
 
-/// All that is offered, with or without remote memory.
+/// All capabilities offered, with or without remote memory.
 pub(crate) const fn caps_of(remote: bool) -> u64 {
     match remote {
         true => MESSAGE_CAPS | REMOTE_CAPS,
@@ -48,10 +48,10 @@ pub(crate) const fn caps_of(remote: bool) -> u64 {
     }
 }
 
-/// Granted only where it is asked for: it makes errors of what are good messages to others.
+/// Granted only on request: with FI_SOURCE_ERR, messages of unknown sources become errors.
 const ON_DEMAND: u64 = FI_SOURCE_ERR;
 
-/// Whom one can reach is the domain's to say.
+/// Reachability is a capability of the domain.
 pub(crate) const DOMAIN_CAPS: u64 = COMM;
 const TX_CAPS: u64 = PRIMARY | REMOTE | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
 const RX_CAPS: u64 = PRIMARY
@@ -73,8 +73,8 @@ const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_MATCH_COMPLETE;
 const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Send after send, and atomic after atomic, per peer: both are messages that take their turn. (No
-/// order is promised to reads, nor to writes, of which the long ones go at their own pace.)
+/// Order per peer of sends and of atomics, which are both in-order messages. No order is promised
+/// to reads nor to writes: long writes are transferred independently.
 const ORDERS: u64 = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
 
 /// Hints for one direction.
@@ -86,17 +86,17 @@ pub(crate) struct Side {
     pub comp_order: u64,
     pub size: usize,
     pub iov_limit: usize,
-    /// Transmit only, as the next one.
+    /// Transmit only; `rma_iov_limit`, too.
     pub inject_size: usize,
     pub rma_iov_limit: usize,
     /// Receive only.
     pub buffered: usize,
 }
 
-/// The contents of the hints; zero (false) everywhere means no wish.
+/// The hints' values; zero (false) means no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// API version of the application; 0 from Intel MPI's first call.
+    /// API version of the application; Intel MPI's first call passes 0.
     pub version: u32,
     pub caps: u64,
     pub addr_format: u32,
@@ -107,10 +107,10 @@ pub(crate) struct Wish {
     pub protocol_version: u32,
     pub max_msg_size: usize,
     pub ctx_cnt: usize,
-    /// The most contexts of an endpoint, of one that shares them.
+    /// Requested contexts per endpoint, and contexts that share one.
     pub max_ctx_cnt: usize,
     pub max_shared_cnt: usize,
-    /// The most objects of any kind.
+    /// The largest requested number of objects of any kind.
     pub objects: usize,
     pub mr_iov_limit: usize,
     pub max_err_data: usize,
@@ -123,17 +123,17 @@ pub(crate) struct Wish {
     pub mr_mode: c_int,
     pub mr_key_size: usize,
     pub cq_data_size: usize,
-    /// A fabric with another name than ours is wanted.
+    /// True if the hints name a fabric other than Marline's.
     pub foreign_name: bool,
-    /// The longest message that a send may copy.
+    /// The longest message that an inject may copy, in bytes.
     pub inject_max: usize,
-    /// Remote memory may be offered.
+    /// True if remote memory is enabled.
     pub remote: bool,
-    /// How the domain that is open already, and that the info is for, registers memory.
+    /// The `mr_mode` of an already open domain that the hints carry.
     pub opened_mr_mode: Option<c_int>,
 }
 
-/// The part of the reply that depends on the wish.
+/// The attributes of the reply that depend on the hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub caps: u64,
@@ -147,7 +147,7 @@ pub(crate) struct Grant {
     pub mr_mode: c_int,
 }
 
-/// Grants a wish or says what was too much.
+/// Grants the hints, or returns the reason for a refusal.
 pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
     check_endpoint(wish)?;
     check_domain(wish)?;
@@ -158,7 +158,7 @@ pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
         addr_format: wish.addr_format,
         tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS, wish.inject_max)?,
         rx: grant_side(&wish.rx, caps & RX_CAPS, RX_OP_FLAGS, 0)?,
-        // MPICH gives up ("Provider name does not match") unless its own choice comes back.
+        // MPICH fails ("Provider name does not match") unless its own `threading` is returned.
         threading: or_default(wish.threading, FI_THREAD_SAFE),
         control_progress: grant_progress(wish.control_progress),
         data_progress: grant_progress(wish.data_progress),
@@ -242,7 +242,7 @@ fn check_limits(wish: &Wish) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Bytes of data with an error: the address of an unknown source.
+/// Bytes of error data: the address of an unknown source.
 pub(crate) fn err_data_max(caps: u64) -> usize {
     match caps & FI_SOURCE_ERR {
         0 => 0,
@@ -250,7 +250,8 @@ pub(crate) fn err_data_max(caps: u64) -> usize {
     }
 }
 
-/// No wish gets everything: MPICH and Intel MPI ask later for what that reply had.
+/// Without requested capabilities, grants all: MPICH and Intel MPI later request what the first
+/// reply contained.
 fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     if wished == 0 {
         return Ok(offered);
@@ -317,8 +318,8 @@ fn grant_side(
     })
 }
 
-/// AUTO is true as well: the progress thread acts when nobody polls. Never CONTROL_UNIFIED, which
-/// MPICH takes for AUTO by a bit test.
+/// AUTO holds, too: the progress thread serves peers between polls. Never CONTROL_UNIFIED, which
+/// MPICH's bit test takes for AUTO.
 fn grant_progress(wished: c_int) -> c_int {
     if wished == FI_PROGRESS_AUTO {
         FI_PROGRESS_AUTO
@@ -327,10 +328,10 @@ fn grant_progress(wished: c_int) -> c_int {
     }
 }
 
-/// Offsets and the caller's keys (0), in the spelling of the application's API version; or the
-/// addresses of memory that is there, and our keys, for those who can bear with all three. A domain
-/// that is open stays as it is: Open MPI's btl/ofi can bear with more than mtl/ofi, whose domain it
-/// shares.
+/// The registration mode: offsets and keys of the caller (0), in the spelling of the application's
+/// API version; or virtual addresses, allocated memory and provider keys, if the application
+/// supports all three. An open domain keeps its mode: Open MPI's btl/ofi supports more modes than
+/// mtl/ofi and shares its domain.
 fn grant_mr_mode(wish: &Wish) -> Result<c_int, &'static str> {
     const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     let before_1_5 = wish.version != 0 && wish.version < fi_version_of(1, 5);

@@ -1,8 +1,8 @@
-//! The hints that the four MPIs give, as they were recorded, and wishes that must be refused.
+//! Recorded hints of the four MPIs, and hints that must be refused.
 
 use super::*;
 
-/// MPICH's and Intel MPI's second question: the caps of the first reply.
+/// The second query of MPICH and Intel MPI, with the capabilities of the first reply.
 fn mpich() -> Wish {
     let order = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
     Wish {
@@ -30,7 +30,7 @@ fn mpich() -> Wish {
 }
 
 #[test]
-fn no_wish_gets_every_capability() {
+fn hints_without_capabilities_are_granted_all() {
     let grant = decide(&Wish::default()).unwrap();
     assert_eq!(grant.caps, caps_of(false));
     for bit in [
@@ -69,7 +69,7 @@ fn intel_s_key_modes_are_answered_with_none() {
 }
 
 #[test]
-fn open_mpi_gets_the_directions_it_did_not_name() {
+fn open_mpi_is_granted_directions_it_did_not_request() {
     let caps = FI_MSG | FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV;
     let wish = Wish {
         version: fi_version_of(1, 18),
@@ -93,7 +93,7 @@ fn open_mpi_gets_the_directions_it_did_not_name() {
 }
 
 #[test]
-fn what_we_lack_is_refused() {
+fn unsupported_hints_are_refused() {
     let bad = [
         Wish {
             caps: FI_MSG | FI_HMEM,
@@ -163,7 +163,7 @@ fn what_we_lack_is_refused() {
 }
 
 #[test]
-fn errors_of_unknown_sources_are_granted_where_they_are_asked_for() {
+fn errors_of_unknown_sources_are_granted_on_request() {
     assert_eq!(decide(&Wish::default()).unwrap().caps & FI_SOURCE_ERR, 0);
     let wish = Wish {
         caps: FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR,
@@ -215,7 +215,7 @@ fn old_programs_get_old_memory_modes() {
 }
 
 #[test]
-fn remote_memory_is_offered_where_the_settings_say_so() {
+fn remote_memory_is_offered_if_enabled() {
     let wish = Wish {
         remote: true,
         ..Wish::default()
@@ -244,10 +244,10 @@ fn remote_memory_is_offered_where_the_settings_say_so() {
     assert!(!refused(FI_RMA | 1 << 62).contains("FI_MARLINE_RMA"));
 }
 
-/// Open MPI's btl/ofi asks for addresses and our keys, and brings the domain of mtl/ofi, which has
-/// offsets and its own.
+/// Open MPI's btl/ofi requests virtual addresses and provider keys, and passes the domain of
+/// mtl/ofi, which has offsets and caller's keys.
 #[test]
-fn a_domain_that_is_open_keeps_its_way_to_register() {
+fn an_open_domain_keeps_its_registration_mode() {
     const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     let mode = |mr_mode, opened_mr_mode| {
         let wish = Wish {

@@ -1,5 +1,5 @@
-//! Tells Marline's preloaded library (`crates/mpi-shim`), if it is there, of each poll: it leaves
-//! out yields of MPI's that are of no use after one.
+//! Reports the begin and end of each poll to Marline's preloaded library (`crates/mpi-shim`), if
+//! present, which suppresses the MPI's useless yields after a poll.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 type PollFn = extern "C" fn(u8);
 
-/// Stands for a library that is not there.
+/// The callback in a process without the preloaded library.
 extern "C" fn nobody(_: u8) {}
 
-/// A poll of the calling thread begins: yields until it ends are the engine's own, and happen.
+/// Reports that a poll of the calling thread begins. Yields during a poll are the engine's and are
+/// not suppressed.
 #[inline]
 pub(crate) fn poll_begins() {
     tell(0);
@@ -24,7 +25,8 @@ pub(crate) fn poll_ends(found_something: bool) {
 
 #[inline]
 fn tell(state: u8) {
-    /// Whom to tell; null before anyone has looked. (Nothing that waits: a fork may come.)
+    /// The callback; null before the first lookup. (No lock or `Once`: a fork may happen
+    /// meanwhile.)
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut found = FOUND.load(Relaxed);
     if found.is_null() {
@@ -39,8 +41,8 @@ fn tell(state: u8) {
 #[cold]
 fn look() -> *mut c_void {
     let name = c"marline_poll";
-    // SAFETY: a C string, looked up in the global scope, where preloaded libraries are; ours
-    // defines it as such a function, which may be called at any time, and is never unmapped.
+    // SAFETY: a C string, looked up in the global scope of preloaded libraries. The library defines
+    // the symbol as a function of this type, callable at any time and never unmapped.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if found.is_null() {
         return nobody as *mut c_void;

@@ -1,4 +1,4 @@
-//! Address vectors: what an index names, and what it no longer does.
+//! Address vectors: indices of inserted and removed addresses.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use sys::*;
 
-/// The blob that an index stands for.
+/// The blob of an index.
 fn blob(p: &Pair, addr: fi_addr_t) -> [u8; 64] {
     let (mut blob, mut len) = ([0u8; 64], 64);
     // SAFETY: an address has 64 bytes.
@@ -38,7 +38,7 @@ fn remove(p: &Pair, addr: fi_addr_t) -> c_int {
     unsafe { ((*(*p.av).ops).remove)(p.av, &mut addr, 1, 0) }
 }
 
-/// The second endpoint gets a message from the first; whom it is said to be from.
+/// The second endpoint receives a message from the first; returns the reported source.
 fn source(p: &Pair, tag: u64) -> fi_addr_t {
     let mut buf = [0u8; 8];
     p.trecv(&mut buf, tag, 0, 1);
@@ -66,12 +66,12 @@ fn a_source_has_an_index_that_is_there() {
     }
 }
 
-/// Entries are there before the address goes, and read afterwards.
+/// Completion entries whose source is removed before they are read.
 #[test]
-fn an_entry_that_is_read_late_names_nobody_else() {
+fn a_late_entry_does_not_name_another_source() {
     let p = Pair::open();
     let (name, second) = (blob(&p, 0), blob(&p, 1));
-    // Not index 0, which is never used again.
+    // Not index 0, which is never reused.
     assert_eq!(remove(&p, 0), 0);
     let addr = insert(&p, &name);
     let (mut one, mut two) = ([0u8; 8], [0u8; 8]);
@@ -107,9 +107,9 @@ fn an_address_vector_does_not_grow() {
             assert!(new as u32 <= 3, "index {new:#x}");
             assert_ne!(new, 0, "MPICH takes 0 for none");
             if av_type == FI_AV_MAP {
-                // What was kept too long names nobody, though its slot is in use.
+                // A stale address is refused although its slot is in use again.
                 let body = b"late".as_ptr().cast();
-                // SAFETY: the buffer may go when the call returns.
+                // SAFETY: the buffer is free when the call returns.
                 let rc = unsafe { (p.tagged().inject)(p.ep[0], body, 4, old, 1) };
                 assert_eq!(rc, -(libc::EINVAL as isize));
             }
@@ -119,14 +119,14 @@ fn an_address_vector_does_not_grow() {
     }
 }
 
-/// Takes index 0 away, so that the first endpoint is a stranger; its name.
+/// Removes index 0, so that the first endpoint is an unknown source; returns its name.
 fn unname(p: &Pair) -> [u8; 64] {
     let name = blob(p, 0);
     assert_eq!(remove(p, 0), 0);
     name
 }
 
-/// FI_SOURCE_ERR: the message is there, and the error that tells of it has its sender's address.
+/// FI_SOURCE_ERR: the message is received, and its error entry holds the sender's address.
 #[test]
 fn a_stranger_s_address_comes_with_its_message() {
     let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);
@@ -142,7 +142,7 @@ fn a_stranger_s_address_comes_with_its_message() {
         assert_eq!((told.op_context as usize, told.tag, told.len), (7, tag, 8));
         assert_eq!(&buf, b"who is i");
         assert_eq!(told.err_data_size, if room == 0 { 64 } else { room });
-        // SAFETY: so many bytes are there until the next error is read.
+        // SAFETY: the data stays valid until the next error is read.
         let data =
             unsafe { std::slice::from_raw_parts(told.err_data.cast::<u8>(), told.err_data_size) };
         assert_eq!(data[..8], name[..8], "the sender's identity");
@@ -156,7 +156,7 @@ fn a_stranger_s_address_comes_with_its_message() {
     p.close();
 }
 
-/// A message that was cut off is that error, whoever sent it.
+/// A truncated message is reported as truncated, whatever its source.
 #[test]
 fn an_error_without_a_stranger_has_no_data() {
     let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);

@@ -1,5 +1,5 @@
-//! Atomic operations by the C door: each that is said to be valid does what libfabric says, each
-//! other is refused; all forms of the calls, several pieces of either side, and refusals.
+//! Atomic operations by the C API: each operation reported as valid has libfabric's semantics, all
+//! others are refused; all variants of the calls, several segments of either side, refusals.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -25,7 +25,7 @@ const SUM: c_int = 2;
 const READ: c_int = 10;
 const CSWAP: c_int = 12;
 
-/// Pieces of memory of an operation.
+/// The segments of an operation.
 fn pieces<T>(parts: &mut [&mut [T]]) -> Vec<fi_ioc> {
     let ioc = |part: &mut &mut [T]| fi_ioc {
         addr: part.as_mut_ptr().cast(),
@@ -34,7 +34,7 @@ fn pieces<T>(parts: &mut [&mut [T]]) -> Vec<fi_ioc> {
     parts.iter_mut().map(ioc).collect()
 }
 
-/// An operation on pieces here and there.
+/// An operation on local and remote segments.
 struct Ask<'a> {
     kind: Kind,
     datatype: c_int,
@@ -47,7 +47,7 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// By `fi_atomicmsg` and its kin.
+    /// By `fi_atomicmsg` and its variants.
     fn message(&mut self, t: &Target, flags: u64) -> isize {
         let msg = fi_msg_atomic {
             msg_iov: self.operands.as_ptr(),
@@ -77,7 +77,7 @@ impl Ask<'_> {
         }
     }
 
-    /// By `fi_atomicv` and its kin.
+    /// By `fi_atomicv` and its variants.
     fn vector(&mut self, t: &Target) -> isize {
         let (ep, none, context) = (t.p.ep[0], null_mut(), 91 as *mut c_void);
         let (from, n) = (self.operands.as_ptr(), self.operands.len());
@@ -107,7 +107,7 @@ fn place(addr: u64, count: usize) -> [fi_rma_ioc; 1] {
     [fi_rma_ioc { addr, count, key }]
 }
 
-/// The answer to whether a kind of operations is valid: an error, or elements of an operation.
+/// The validity of an operation: an error, or the maximum of elements.
 fn said(t: &Target, kind: Kind, datatype: c_int, op: c_int) -> Result<usize, c_int> {
     let (mut count, mut attr) = (0, fi_atomic_attr { count: 0, size: 0 });
     let flags = match kind {
@@ -141,7 +141,7 @@ fn said(t: &Target, kind: Kind, datatype: c_int, op: c_int) -> Result<usize, c_i
     Ok(count)
 }
 
-/// Does one, to the peer and to oneself, and compares what comes of it.
+/// Performs an operation on the peer and on the endpoint itself, and checks the results.
 fn works(t: &mut Target, kind: Kind, datatype: usize, op: usize) {
     let (name, result, _) = OPS[op];
     for to in [1, 0] {
@@ -176,7 +176,7 @@ fn works(t: &mut Target, kind: Kind, datatype: usize, op: usize) {
 }
 
 #[test]
-fn what_is_said_to_be_valid_works_and_all_else_is_refused() {
+fn valid_atomics_work_and_all_others_are_refused() {
     let mut t = Target::open();
     let mut word = [1u64; 4];
     for datatype in 0..TYPES.len() + 1 {
@@ -235,7 +235,7 @@ fn words(t: &Target, at: usize, count: usize) -> Vec<u64> {
         .collect()
 }
 
-/// Both forms take several pieces of the own side, cut differently, of few elements and of many.
+/// Both variants accept several local segments, split differently, with few elements and with many.
 #[test]
 fn operands_and_results_lie_in_pieces() {
     for count in [10, 5_000] {
@@ -251,7 +251,7 @@ fn operands_and_results_lie_in_pieces() {
         {
             let before = expected.clone();
             let mut compare = expected.clone();
-            compare[3] ^= 1; // this one is left alone
+            compare[3] ^= 1; // the comparison fails for this one
             let (a, b) = operands.split_at_mut(3);
             let (c, d) = compare.split_at_mut(7);
             let (e, f) = old.split_at_mut(1);
@@ -293,7 +293,7 @@ fn operands_and_results_lie_in_pieces() {
     }
 }
 
-/// Sums by both endpoints into one word, which belongs to one of them: each finds another number.
+/// Both endpoints sum into one word of one of them: every fetched value is different.
 #[test]
 fn own_operations_are_atomic_with_those_of_others() {
     const EACH: usize = 200;
@@ -328,9 +328,9 @@ fn own_operations_are_atomic_with_those_of_others() {
     t.close();
 }
 
-/// An injected one leaves its operands at once; `fi_inject_atomic` tells nothing.
+/// An injected atomic copies its operands at once; `fi_inject_atomic` writes no entry.
 #[test]
-fn injected_ones_have_an_entry_where_it_is_asked_for() {
+fn injected_atomics_write_entries_on_request() {
     let t = Target::open();
     let (mut operands, mut old) = ([5u64; 2], [0u64; 2]);
     for (i, (kind, flags)) in [
@@ -362,7 +362,7 @@ fn injected_ones_have_an_entry_where_it_is_asked_for() {
         assert_eq!(words(&t, 0, 2), [5 * (i as u64 + 1); 2]);
     }
     assert_eq!(old, [10; 2]);
-    // SAFETY: the memory may be used again when the call returns.
+    // SAFETY: the memory is free when the call returns.
     let rc = unsafe {
         let (ep, from) = (t.p.ep[0], operands.as_mut_ptr());
         *from = 7;
@@ -377,7 +377,8 @@ fn injected_ones_have_an_entry_where_it_is_asked_for() {
     t.close();
 }
 
-/// The answer to a sum (or swap) on so many words here (operands, compare, results) and there.
+/// The result of a sum (or swap) with these numbers of local words (operands, compare values,
+/// results) at these remote places.
 fn asked(
     t: &Target,
     kind: Kind,
@@ -412,7 +413,7 @@ fn flags_and_lengths_that_cannot_be_are_refused_at_once() {
             assert_eq!(asked(&t, kind, (1, 1, 1), &one, flags), BAD_FLAGS);
         }
     }
-    // 64 KiB and an element more; lengths that are not each other's.
+    // More than 64 KiB by one element; lengths that differ.
     for count in [8_193, usize::MAX] {
         let lengths = (count.min(9_000), 1, 1);
         assert_eq!(asked(&t, Plain, lengths, &place(0, count), 0), INVALID);
@@ -433,7 +434,7 @@ fn flags_and_lengths_that_cannot_be_are_refused_at_once() {
     assert_eq!(asked(&t, Plain, (1, 0, 0), &[], 0), INVALID);
     assert_eq!(asked(&t, Plain, (9, 0, 0), &[one[0]; 9], 0), INVALID);
     t.counted(0, 0);
-    // Only its target can know this.
+    // Only the target can detect this.
     assert_eq!(asked(&t, Plain, (1, 0, 0), &place(199_993, 1), 0), 0);
     assert_eq!(t.p.error().err, libc::EACCES);
     t.counted(0, 1);
@@ -450,7 +451,7 @@ fn flags_and_lengths_that_cannot_be_are_refused_at_once() {
     t.close();
 }
 
-/// Several pieces of the peer's memory, of several regions, are one operation.
+/// Several segments in several regions of the peer are one operation.
 #[test]
 fn several_remote_pieces_are_one_operation() {
     for to in [1, 0] {

@@ -1,5 +1,5 @@
-//! Tests of what hints may ask for, what the reply says, and what is refused where it is asked for
-//! instead of later. The library is loaded, and called as libfabric's core calls it.
+//! Acceptable hints, the contents of replies, and attributes that are refused on opening rather
+//! than in use. The library is loaded, and called as libfabric's core calls it.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -21,7 +21,7 @@ const ENODATA: c_int = -libc::ENODATA;
 const ENOSYS: c_int = -libc::ENOSYS;
 const COMM: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
-/// Hints with nothing in them, and room for everything.
+/// Empty hints with all attribute structs.
 struct Hints {
     info: fi_info,
     tx: Box<fi_tx_attr>,
@@ -44,7 +44,7 @@ impl Hints {
         }
     }
 
-    /// The caller's fi_info; it lives as long as the hints.
+    /// The hints' fi_info; valid as long as the hints.
     fn info(&mut self) -> *mut fi_info {
         self.info.tx_attr = &mut *self.tx;
         self.info.rx_attr = &mut *self.rx;
@@ -54,7 +54,7 @@ impl Hints {
     }
 }
 
-/// The answer of `fi_getinfo` to hints changed by `ask`.
+/// The result of `fi_getinfo` for hints changed by `ask`.
 fn asked(library: &Library, ask: impl FnOnce(&mut Hints)) -> c_int {
     let mut hints = Hints::new();
     ask(&mut hints);
@@ -71,7 +71,7 @@ fn asked(library: &Library, ask: impl FnOnce(&mut Hints)) -> c_int {
 type Ask = fn(&mut Hints);
 
 #[test]
-fn hints_beyond_a_limit_find_nothing() {
+fn hints_beyond_a_limit_are_refused() {
     let library = Library::open();
     assert_eq!(asked(&library, |_| ()), 0);
     let too_much: [(&str, Ask); 20] = [
@@ -101,7 +101,7 @@ fn hints_beyond_a_limit_find_nothing() {
     }
 }
 
-/// Applications open what they got by asking for just that.
+/// Applications open a reply by passing it as hints.
 #[test]
 fn the_reply_may_be_asked_for() {
     let library = Library::open();
@@ -115,7 +115,7 @@ fn the_reply_may_be_asked_for() {
 }
 
 #[test]
-fn whom_one_can_reach_is_said_by_the_domain() {
+fn reachability_is_a_capability_of_the_domain() {
     let library = Library::open();
     for caps in [0, FI_TAGGED | FI_MSG, FI_TAGGED | COMM] {
         let mut hints = Hints::new();
@@ -133,7 +133,7 @@ fn whom_one_can_reach_is_said_by_the_domain() {
 }
 
 #[test]
-fn what_could_not_be_used_is_not_opened() {
+fn unusable_objects_are_not_opened() {
     let p = Pair::open();
     let none = null_mut();
     // SAFETY: objects of the provider, used as the libfabric headers say.
@@ -165,7 +165,7 @@ fn what_could_not_be_used_is_not_opened() {
             let rc = (ops.av_open)(p.domain, &mut attr, &mut av, none);
             assert_eq!(rc, error, "flags {flags:#x}, type {type_}");
         }
-        // What is not counted cannot be bound to be counted.
+        // Events that are not counted cannot be bound to a counter.
         let ep: *mut fid = p.ep[0].cast();
         for flags in [FI_MULTI_RECV, FI_RECV | FI_EVENT] {
             let rc = ((*(*ep).ops).bind)(ep, p.counter.cast(), flags);
@@ -215,7 +215,7 @@ fn memory_of_a_device_is_not_registered() {
 }
 
 #[test]
-fn an_endpoint_is_no_more_than_was_offered() {
+fn an_endpoint_beyond_the_offer_is_refused() {
     let p = Pair::open();
     let open = |ask: fn(&mut Hints)| {
         let mut hints = Hints::new();
@@ -238,7 +238,7 @@ fn an_endpoint_is_no_more_than_was_offered() {
     p.close();
 }
 
-/// `fi_cq_readerr` fills what the caller's version of the entry has, and not a byte more.
+/// `fi_cq_readerr` writes exactly the fields of the caller's version of the entry.
 #[test]
 fn an_error_entry_is_as_long_as_its_reader_knows() {
     let whole = size_of::<fi_cq_err_entry>();
@@ -266,9 +266,9 @@ fn an_error_entry_is_as_long_as_its_reader_knows() {
     }
 }
 
-/// Four pieces are offered, and up to eight granted to whoever asks for more.
+/// Four iovec entries by default, up to eight on request.
 #[test]
-fn so_many_pieces_as_are_asked_for() {
+fn iov_limits_up_to_eight_are_granted() {
     let library = Library::open();
     for (wished, granted) in [(0, Some(4)), (4, Some(4)), (8, Some(8)), (9, None)] {
         let mut hints = Hints::new();

@@ -1,5 +1,5 @@
-//! Calls of libraries other than MPI, in their order and with their flags: Sandia's OpenSHMEM,
-//! Mercury and NCCL's plugin (aws-ofi-nccl), as far as no other test has them.
+//! Call sequences and flags of libraries other than MPI: Sandia's OpenSHMEM, Mercury and NCCL's
+//! plugin (aws-ofi-nccl), as far as no other test covers them.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -34,7 +34,7 @@ const SUM: c_int = 2;
 const CSWAP: c_int = 12;
 const AGAIN: isize = -(libc::EAGAIN as isize);
 
-/// True in a process that offers remote memory; in another the test runs there.
+/// True if this process offers remote memory; otherwise runs the test in a child process that does.
 fn offers_remote(test: &str) -> bool {
     let name = "FI_MARLINE_RMA";
     if std::env::var(name).is_ok_and(|value| value == "on") {
@@ -46,7 +46,7 @@ fn offers_remote(test: &str) -> bool {
     false
 }
 
-/// A domain, as its library asks for it.
+/// A domain opened with a library's hints.
 struct Opened {
     info: *mut fi_info,
     fabric: *mut fid_fabric,
@@ -103,7 +103,7 @@ impl Opened {
         counter
     }
 
-    /// An enabled endpoint with all of this bound to it.
+    /// An enabled endpoint with these objects bound.
     fn endpoint(&self, bound: &[(*mut fid, u64)]) -> *mut fid_ep {
         let mut ep = null_mut();
         // SAFETY: objects of the provider.
@@ -133,7 +133,7 @@ impl Opened {
         addr
     }
 
-    /// Registers memory by its address.
+    /// Registers memory, addressed by virtual address.
     fn register(&self, memory: &mut [u8], access: u64) -> *mut fid_mr {
         let iov = libc::iovec {
             iov_base: memory.as_mut_ptr().cast(),
@@ -156,7 +156,7 @@ impl Opened {
             // SAFETY: objects of the provider, each closed once.
             assert_eq!(unsafe { close(*fid) }, 0);
         }
-        // SAFETY: not used any more.
+        // SAFETY: not used afterwards.
         unsafe { free_info(self.info) };
     }
 }
@@ -170,7 +170,7 @@ fn wait(counter: *mut fid_cntr, count: u64) {
     }
 }
 
-/// Posts what the provider may put off, as both libraries do: they read their queue meanwhile.
+/// Retries a call while it answers EAGAIN, reading the queue meanwhile as both libraries do.
 fn post(cq: *mut fid_cq, mut call: impl FnMut() -> isize) {
     let start = Instant::now();
     loop {
@@ -188,8 +188,8 @@ fn post(cq: *mut fid_cq, mut call: impl FnMut() -> isize) {
     }
 }
 
-/// Sandia's OpenSHMEM: an endpoint that has a heap whose region has a counter, another that puts,
-/// gets and adds, with counters and FI_DELIVERY_COMPLETE.
+/// Sandia's OpenSHMEM: one endpoint with a heap whose region has a counter; another that puts, gets
+/// and adds, with counters and FI_DELIVERY_COMPLETE.
 #[test]
 fn openshmem_puts_signals_and_gets() {
     if !offers_remote("openshmem_puts_signals_and_gets") {
@@ -253,7 +253,7 @@ fn openshmem_puts_signals_and_gets() {
     }
 }
 
-/// Reads a queue of FI_CQ_FORMAT_CONTEXT.
+/// Reads a context from a queue of FI_CQ_FORMAT_CONTEXT.
 fn context_of(cq: *mut fid_cq) -> Result<usize, isize> {
     let mut entry = 0usize;
     // SAFETY: an entry of this format has one word.
@@ -263,7 +263,7 @@ fn context_of(cq: *mut fid_cq) -> Result<usize, isize> {
     }
 }
 
-/// Four puts (one an atomic that signals behind those before it), three that bring something.
+/// Four puts, the last an atomic that signals after the others, and three fetching operations.
 unsafe fn openshmem_calls(
     (ep, cq): (*mut fid_ep, *mut fid_cq),
     to: fi_addr_t,
@@ -309,7 +309,7 @@ unsafe fn openshmem_calls(
         post(cq, || {
             (rma.read)(ep, into, len, none, to, base + 100, key, none)
         });
-        // (The compiler does not see that the provider writes to it.)
+        // (The compiler must not assume that `back` is unchanged.)
         while std::hint::black_box(&mut back) != &out {
             assert_eq!(context_of(cq), Err(AGAIN));
             assert!(start.elapsed() < HANG);
@@ -373,8 +373,8 @@ unsafe fn openshmem_atomics(
     }
 }
 
-/// Mercury (`na_ofi`): a queue on whose descriptor it sleeps, messages that nobody expects by
-/// `fi_senddata`, bulk memory by `fi_writemsg` and `fi_readmsg` in pieces of both sides.
+/// Mercury (`na_ofi`): sleeps on a queue's descriptor, sends unexpected messages by `fi_senddata`,
+/// moves bulk memory by `fi_writemsg` and `fi_readmsg` in segments of both sides.
 #[test]
 fn mercury_sends_and_moves_bulk_memory() {
     if !offers_remote("mercury_sends_and_moves_bulk_memory") {
@@ -511,7 +511,7 @@ unsafe fn mercury_bulk(o: &Opened, ep: *mut fid_ep, cq: *mut fid_cq, to: fi_addr
     }
 }
 
-/// NCCL's plugin, without FI_HMEM: attributes, and sizes by `fi_getopt`.
+/// NCCL's plugin without FI_HMEM: attributes, and sizes by `fi_getopt`.
 #[test]
 fn the_plugin_of_nccl_finds_its_sizes() {
     if !offers_remote("the_plugin_of_nccl_finds_its_sizes") {
@@ -549,7 +549,7 @@ fn the_plugin_of_nccl_finds_its_sizes() {
             let rc = getopt(ep.cast(), FI_OPT_ENDPOINT, option, to, &mut len);
             assert_eq!((rc, value, len), (0, expected, 8), "{option}");
         }
-        // That CUDA may be called is of no use here, which the plugin takes for a yes.
+        // The plugin permits CUDA calls, which mean nothing here, and expects success.
         let (permitted, cuda_api) = ([0u8; 1], 10);
         let setopt = (*(*ep).ops).setopt;
         let rc = setopt(

@@ -1,5 +1,5 @@
-//! Endpoints whose operations are told by counters, without a completion queue, or beside one with
-//! FI_SELECTIVE_COMPLETION: two processes over UDP that loses packets, and one of them killed.
+//! Endpoints that report completions by counters, without a completion queue or with one bound by
+//! FI_SELECTIVE_COMPLETION: two processes over UDP with packet loss, and one of them killed.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -22,16 +22,15 @@ use std::ptr::null_mut;
 use sys::*;
 use sys_ep::*;
 
-/// Tells this very program, started by a test, which side it is.
+/// Environment variable with the role of a child process of this test program.
 const ROLE: &str = "MARLINE_TEST_ROLE";
 const KEY: u64 = 7;
-/// Bytes of messages, and of what is written and read: of no packet, one, several, and by
-/// rendezvous.
+/// Bytes of messages, writes and reads: no packet, one packet, several packets, rendezvous.
 const LENGTHS: [usize; 5] = [0, 8, 5_000, 70_000, 300_000];
 const ROUNDS: usize = 60;
 const AVAIL: c_int = -259;
 
-/// An endpoint and its counters, of what each is bound for.
+/// An endpoint and its counters, with the events that each counts.
 struct Side {
     fabric: *mut fid_fabric,
     domain: *mut fid_domain,
@@ -40,7 +39,7 @@ struct Side {
     ep: *mut fid_ep,
     mr: *mut fid_mr,
     counters: [*mut fid_cntr; 6],
-    /// Of the region: its reads, its writes.
+    /// Counters of the region: remote reads, remote writes.
     of_region: [*mut fid_cntr; 2],
     memory: Vec<u8>,
     _library: Library,
@@ -141,7 +140,7 @@ impl Side {
         }
     }
 
-    /// Tells the test the own address, and inserts the peer's, which it answers with.
+    /// Prints this side's address for the test, and inserts the peer's address from its answer.
     fn meet(&self) {
         let (mut name, mut len, mut peer) = ([0u8; 64], 64, 9);
         // SAFETY: buffers of the sizes named.
@@ -181,7 +180,7 @@ impl Side {
         unsafe { ((*(*counter).ops).readerr)(counter) }
     }
 
-    /// Until it is posted, which a full engine refuses for the time being.
+    /// Retries a call while it answers EAGAIN.
     fn post(&self, mut call: impl FnMut() -> isize) {
         loop {
             match call() {
@@ -254,7 +253,7 @@ fn hear() -> String {
     line.trim().to_owned()
 }
 
-/// The bytes of a round, of which each side has its own.
+/// The bytes of a round, different for each side.
 fn bytes(side: usize, round: usize) -> Vec<u8> {
     let len = LENGTHS[round % LENGTHS.len()];
     let byte = |at: usize| (at * 7 + round * 31 + side * 101) as u8;
@@ -275,7 +274,8 @@ fn role() {
     }
 }
 
-/// Messages both ways, and then the peer's memory written and read back, all told by counters.
+/// Messages in both directions, then writes and reads of the peer's memory, all reported by
+/// counters.
 fn exchange(side: usize, with_queue: bool) {
     let s = Side::open(with_queue);
     s.meet();
@@ -305,13 +305,14 @@ fn exchange(side: usize, with_queue: bool) {
     let of_region = s.of_region.map(|c| unsafe { ((*(*c).ops).read)(c) });
     assert_eq!(of_region, [ROUNDS as u64; 2], "once, whatever was lost");
     assert_eq!([0; 6], std::array::from_fn(|counter| s.errors(counter)));
-    // Who has closed serves nobody.
+    // A closed endpoint serves no peer.
     say("done");
     hear();
     s.close();
 }
 
-/// Its peer stops, operations of each kind are posted, and it is killed: each ends as an error.
+/// The peer is stopped, operations of each kind are posted, and the peer is killed: each operation
+/// ends in error.
 fn lose() {
     let s = Side::open(false);
     s.meet();
@@ -343,10 +344,10 @@ fn be_lost() {
     s.send(&[2; 8]);
     assert_eq!((s.wait(SENDS, 1), s.wait(RECEIVES, 1)), (0, 0));
     say("connected");
-    hear(); // until it is killed
+    hear(); // until killed
 }
 
-/// A process that plays a role.
+/// A child process with a role.
 struct Player {
     child: Child,
     to: ChildStdin,
@@ -369,7 +370,7 @@ impl Player {
         Player { child, to, lines }
     }
 
-    /// The rest of the next line that the role says, which begins with this word.
+    /// Reads the role's next line, which begins with this word, and returns its rest.
     fn says(&mut self, word: &str) -> String {
         let line = (&mut self.lines).map_while(Result::ok);
         let line = line.map(|line| line.strip_prefix("role: ").map(str::to_owned));
@@ -386,12 +387,12 @@ impl Player {
     }
 
     fn signal(&self, signal: c_int) {
-        // SAFETY: no pointers; a child that is not reaped yet.
+        // SAFETY: no pointers; the child has not been reaped.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 }
 
-/// Ends it with the test, whatever happens.
+/// Kills the child at the end of the test.
 impl Drop for Player {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -399,7 +400,7 @@ impl Drop for Player {
     }
 }
 
-/// Two players who know each other.
+/// Two children with each other's addresses.
 fn players(roles: [&str; 2], faults: &str, stats: &Path) -> [Player; 2] {
     let mut players = roles.map(|role| Player::start(role, faults, stats));
     let [first, second] = &mut players;
@@ -408,7 +409,7 @@ fn players(roles: [&str; 2], faults: &str, stats: &Path) -> [Player; 2] {
     players
 }
 
-/// A directory of a test.
+/// A temporary directory for a test.
 fn directory(tag: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("marline-counted-{}-{tag}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -434,17 +435,17 @@ fn exchange_under_loss(told: &str) {
 }
 
 #[test]
-fn counters_alone_tell_what_ends() {
+fn completions_are_reported_by_counters_alone() {
     exchange_under_loss("counters");
 }
 
 #[test]
-fn counters_tell_what_a_selective_queue_does_not() {
+fn completions_without_entries_are_counted() {
     exchange_under_loss("selective");
 }
 
 #[test]
-fn what_a_peer_takes_with_it_is_counted_as_errors() {
+fn operations_on_a_killed_peer_are_counted_as_errors() {
     let stats = directory("lost");
     let [mut survivor, mut victim] = players(["lose 0", "lose 1"], "", &stats);
     survivor.says("connected");

@@ -1,5 +1,5 @@
-//! Counters that are bound to regions (`fi_mr_bind`): operations of peers, each counted once, at
-//! the endpoint and at each region that it reaches.
+//! Counters bound to regions (`fi_mr_bind`): each remote operation is counted once at the endpoint
+//! and at each region that it accesses.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -46,10 +46,10 @@ fn value(counter: *mut fid_cntr) -> u64 {
     unsafe { ((*(*counter).ops).read)(counter) }
 }
 
-/// Reads and writes that a place has counted.
+/// Counted reads and writes.
 type Pairs = [u64; 2];
 
-/// Counters of the second endpoint, and of its two regions: of reads and of writes each.
+/// Counters of reads and writes of the second endpoint and of its two regions.
 struct Counted {
     t: Target,
     all: [[*mut fid_cntr; 2]; 1 + REGIONS],
@@ -70,7 +70,8 @@ impl Counted {
         Counted { t, all }
     }
 
-    /// Waits until so much is counted, beyond which nothing is: what is counted last is told last.
+    /// Waits for these counts and checks that nothing more is counted: the last-counted event is
+    /// reported last.
     fn reaches(&self, expected: [Pairs; 1 + REGIONS]) {
         for (counters, expected) in self.all.iter().zip(expected) {
             for (counter, expected) in counters.iter().zip(expected) {
@@ -90,7 +91,7 @@ impl Counted {
             assert_eq!(unsafe { common::close(mr.cast()) }, 0);
         }
         for counter in self.all.into_iter().flatten() {
-            // SAFETY: closed once; what was bound to it is closed, or is an endpoint.
+            // SAFETY: closed once; objects bound to it are closed, or endpoints.
             assert_eq!(unsafe { common::close(counter.cast()) }, 0);
         }
         Target {
@@ -106,7 +107,7 @@ fn piece(region: usize, addr: u64, len: usize) -> fi_rma_iov {
     fi_rma_iov { addr, len, key }
 }
 
-/// Pieces of an operation, and the regions that count it.
+/// Segments of operations, and the counts that each region should show.
 fn operations() -> Vec<(Vec<fi_rma_iov>, [u64; REGIONS])> {
     vec![
         (vec![piece(0, 10, 40)], [1, 0]),
@@ -177,9 +178,9 @@ fn atomic(t: &Target, (op, fetches, compares): (c_int, bool, bool), local: &mut 
     }
 }
 
-/// The endpoint counts those that fetch as reads, the region those that change it as writes.
+/// The endpoint counts fetching atomics as reads; the region counts changing atomics as writes.
 #[test]
-fn what_changes_a_region_is_a_write_of_it() {
+fn changing_atomics_count_as_writes_of_a_region() {
     let c = Counted::open();
     let mut local = [3, 0, 0];
     let mut expected = [[0; 2]; 3];
@@ -201,7 +202,8 @@ fn what_changes_a_region_is_a_write_of_it() {
     c.close();
 }
 
-/// A counter that a region has for both counts an atomic that reads and changes it once.
+/// A counter bound to a region for reads and writes counts an atomic that reads and changes it
+/// once.
 #[test]
 fn one_counter_for_reads_and_writes_counts_an_operation_once() {
     let t = Target::open();
@@ -220,13 +222,14 @@ fn one_counter_for_reads_and_writes_counts_an_operation_once() {
     assert_eq!(value(all), 4, "counted before it is answered");
     // SAFETY: closed once.
     assert_eq!(unsafe { common::close(mr) }, 0);
-    // SAFETY: closed once, behind its region.
+    // SAFETY: closed once, after its region.
     assert_eq!(unsafe { common::close(all.cast()) }, 0);
     let regions = t.regions[1..].to_vec();
     Target { regions, ..t }.close();
 }
 
-/// An operation of short pieces that was refused, whichever was, counts nowhere at its target.
+/// A refused operation of short segments is counted nowhere at its target, whichever segment was
+/// refused.
 #[test]
 fn a_refused_operation_is_not_counted() {
     let c = Counted::open();
@@ -245,7 +248,7 @@ fn a_refused_operation_is_not_counted() {
             }
         }
     }
-    // What comes behind them is counted, and nothing was before it.
+    // A later operation is counted, and nothing before it.
     let last = [piece(1, 0, 60)];
     let mut local = bytes(60);
     assert_eq!(c.t.remote(false, (&mut local, 1), &last, (0, 0)), 0);
@@ -253,7 +256,7 @@ fn a_refused_operation_is_not_counted() {
     c.close();
 }
 
-/// An atomic that no call has room for, and that begins before its region or ends beyond it.
+/// A long atomic that begins before its region or ends beyond it.
 #[test]
 fn a_refused_part_of_a_long_atomic_is_not_counted() {
     let c = Counted::open();
@@ -315,7 +318,7 @@ fn a_counter_stays_as_long_as_a_region_has_it() {
     Target { regions, ..t }.close();
 }
 
-/// Registers memory for what `access` says.
+/// Registers memory with this access and these flags.
 fn region(t: &Target, memory: &mut [u8], key: u64, (access, flags): (u64, u64)) -> *mut fid_mr {
     let (base, domain, mut mr) = (memory.as_mut_ptr().cast(), t.p.domain.cast(), null_mut());
     // SAFETY: objects of the provider, and memory that lives longer than the region.
@@ -328,9 +331,9 @@ fn region(t: &Target, memory: &mut [u8], key: u64, (access, flags): (u64, u64)) 
     mr
 }
 
-/// An operation on no bytes needs a place, and the right to do there what it does, as any other.
+/// An operation on zero bytes needs a valid address and the right for its access, like any other.
 #[test]
-fn no_bytes_are_read_or_written_where_some_may_not_be() {
+fn empty_accesses_need_a_valid_address_and_right() {
     let t = Target::open();
     let mut memory = [vec![0u8; 100], vec![0u8; 100], Vec::new()];
     let may = [FI_REMOTE_READ, FI_REMOTE_WRITE, BOTH];
@@ -392,8 +395,8 @@ fn no_bytes_are_read_or_written_where_some_may_not_be() {
     t.close();
 }
 
-/// FI_RMA_EVENT says that a region will have a counter, which must not be said here; as
-/// FI_MR_RMA_EVENT is not asked for, the region is open at once.
+/// FI_RMA_EVENT announces a counter for the region; without FI_MR_RMA_EVENT in `mr_mode` the region
+/// is usable at once.
 #[test]
 fn a_region_may_be_made_for_events() {
     let t = Target::open();

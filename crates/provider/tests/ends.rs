@@ -1,5 +1,5 @@
-//! The ends that `fi_getinfo` names: node and service, the own side (`FI_SOURCE`) and peers, and
-//! domains of one rail.
+//! Ends in `fi_getinfo`: node and service, the local side (`FI_SOURCE`), peers, and domains of one
+//! rail.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -20,7 +20,7 @@ use sys::*;
 
 const ENODATA: c_int = -libc::ENODATA;
 
-/// The part of a reply that this is about, as text.
+/// The checked part of a reply, as text.
 #[derive(Debug, PartialEq)]
 struct Reply {
     src: String,
@@ -28,7 +28,7 @@ struct Reply {
     domain: String,
 }
 
-/// Hints that ask for text, which shows most.
+/// Hints for text addresses, which show most details.
 fn text_hints() -> fi_info {
     // SAFETY: all zero is what `fi_allocinfo` gives.
     let mut hints: fi_info = unsafe { zeroed() };
@@ -37,7 +37,7 @@ fn text_hints() -> fi_info {
 }
 
 fn read(info: *mut fi_info) -> Reply {
-    // SAFETY: a reply, of which all is there.
+    // SAFETY: a complete reply.
     unsafe {
         let text = |at: *mut std::ffi::c_void, len| match at.is_null() {
             true => String::new(),
@@ -66,7 +66,7 @@ fn asked(names: [Option<&CStr>; 2], flags: u64) -> Result<Reply, c_int> {
     Ok(reply)
 }
 
-/// The address of a rail that a domain has without being asked.
+/// The IP address of a default rail.
 fn own_ip() -> String {
     let plain = asked([None, None], 0).unwrap();
     assert_eq!((&*plain.dest, &*plain.domain), ("", "marline"));
@@ -101,7 +101,7 @@ fn the_own_side_has_the_port_that_was_named_or_one_rail() {
 }
 
 #[test]
-fn what_cannot_be_resolved_finds_nothing() {
+fn unresolvable_names_are_refused() {
     for (names, flags) in [
         ([Some(c"no.such.host.invalid"), Some(c"7471")], 0),
         ([Some(c"localhost"), Some(c"7471")], FI_NUMERICHOST),
@@ -118,7 +118,7 @@ fn what_cannot_be_resolved_finds_nothing() {
     }
 }
 
-/// Opens what a reply offers, and an endpoint in it, whose name is this text.
+/// Opens a domain and an endpoint from a reply, and returns the endpoint's name.
 fn name_of(library: &Library, info: *mut fi_info) -> Result<String, c_int> {
     let fabric = library.fabric(API);
     let (mut domain, mut ep, none) = (null_mut(), null_mut(), null_mut());
@@ -145,7 +145,7 @@ fn name_of(library: &Library, info: *mut fi_info) -> Result<String, c_int> {
 fn a_domain_has_the_side_that_was_named() {
     let library = Library::open();
     let ip = own_ip();
-    // A port that was free just now.
+    // A port that was free a moment ago.
     let socket = UdpSocket::bind((ip.trim_matches(['[', ']']), 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
     let service = CString::new(port.to_string()).unwrap();
@@ -178,7 +178,7 @@ fn a_domain_of_one_rail_is_asked_for_by_its_name() {
     assert!(read(info).src.contains("127.0.0.1"), "{:?}", read(info));
     let name = name_of(&library, info).unwrap();
     assert!(name.starts_with("fi_marline://127.0.0.1:"), "{name}");
-    // Asked for again, it is the same; and so is what it was named by.
+    // The reply as hints gives the same reply, and so does the rail's name.
     let again = library.getinfo(API, info).unwrap();
     assert_eq!(read(again), read(info));
     // SAFETY: replies of the provider.
@@ -188,9 +188,9 @@ fn a_domain_of_one_rail_is_asked_for_by_its_name() {
     }
 }
 
-/// A blob, and another provider's address in hints.
+/// A blob address, and another provider's address in hints.
 #[test]
-fn addresses_in_hints_are_ours_or_nobody_s() {
+fn foreign_addresses_in_hints_are_refused() {
     let library = Library::open();
     let plain = library.getinfo(API, null()).unwrap();
     // SAFETY: a reply, and hints with some of its fields.

@@ -1,5 +1,5 @@
-//! Loads the built library as libfabric does, into a process without libfabric: exports, the
-//! provider record, `fi_getinfo`, and what works without an engine.
+//! Loads the built library as libfabric does, into a process without libfabric: exports, provider
+//! record, `fi_getinfo`, and functions that need no engine.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -69,7 +69,7 @@ fn the_provider_record_is_stable_and_declared_new() {
 #[test]
 fn null_hints_get_one_complete_answer() {
     let library = Library::open();
-    // Intel MPI asks with version 0, MPICH with its own.
+    // Intel MPI asks with version 0, MPICH with its own version.
     for version in [0, fi_version_of(1, 5), fi_version_of(2, 5)] {
         let info = library.getinfo(version, null()).unwrap();
         // SAFETY: fresh from the provider; freed below.
@@ -101,7 +101,7 @@ fn hints_are_echoed_or_refused() {
     let library = Library::open();
     let hints = library.getinfo(0, null()).unwrap();
     let ask = |change: &dyn Fn(&mut fi_info)| {
-        // SAFETY: `hints` is ours and valid; the change is taken back by building it anew.
+        // SAFETY: `hints` is ours and valid; the change ends with the rebuilt copy.
         unsafe {
             let copy = library.getinfo(0, null()).unwrap();
             change(&mut *copy);
@@ -117,7 +117,7 @@ fn hints_are_echoed_or_refused() {
         assert_eq!((*(*threading).domain_attr).threading, 3);
         common::free_info(threading);
     }
-    // FI_EP_MSG and FI_EP_DGRAM are what libfabric's utility providers probe for.
+    // libfabric's utility providers probe for FI_EP_MSG and FI_EP_DGRAM.
     for ep_type in [1, 2] {
         // SAFETY: as above.
         let refused = ask(&|i| unsafe { (*i.ep_attr).type_ = ep_type });

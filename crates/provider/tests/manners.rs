@@ -1,5 +1,5 @@
-//! Manners inside a foreign process: what the library leaves behind, its thread, forked children.
-//! One test, because it counts what belongs to the whole process.
+//! Side effects in a host process: resources left behind, signals and the progress thread, forked
+//! children. One test, as it counts resources of the whole process.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -18,7 +18,7 @@ use sys::*;
 use sys_ep::*;
 
 const API: u32 = fi_version_of(1, 20);
-/// Times that everything is loaded, opened, closed and unloaded.
+/// Rounds of loading, opening, closing and unloading.
 const ROUNDS: usize = 100;
 const EAGAIN: isize = -(libc::EAGAIN as isize);
 
@@ -102,12 +102,12 @@ fn held() -> (usize, usize) {
     (entries("/proc/self/task"), entries("/proc/self/fd"))
 }
 
-/// Signals that our thread blocks, as a mask.
+/// The signal mask of the progress thread.
 fn blocked_by_thread() -> u64 {
     let status = loop {
         let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
         let mut all = threads.map(|t| fs::read_to_string(t.path().join("status")).unwrap());
-        // Asleep: it has done what it does first.
+        // Asleep: its initialisation is over.
         let there = |s: &String| s.starts_with("Name:\tmarline\n") && s.contains("State:\tS");
         if let Some(status) = all.find(there) {
             break status;
@@ -118,7 +118,7 @@ fn blocked_by_thread() -> u64 {
     u64::from_str_radix(mask.unwrap(), 16).unwrap()
 }
 
-/// A child opens a domain of its own, which has a thread of its own, and closes it.
+/// A child opens and closes its own domain, with its own thread.
 fn opens_its_own() {
     let before = held().0;
     let own = Opened::new();
@@ -128,15 +128,16 @@ fn opens_its_own() {
     assert_eq!(held().0, before);
 }
 
-/// How a forked child ended that polled, with and without a limit, closed everything, and opened a
-/// domain of its own: 0 if it got an error each time it polled its parent's, and none otherwise.
+/// Forks a child that polls its parent's queue with and without timeout, closes everything, and
+/// opens a domain of its own. Returns its exit status: 0 if each poll of the parent's queue failed
+/// and everything else succeeded.
 fn in_a_child(opened: &Opened) -> i32 {
-    // SAFETY: the child calls the library only, and leaves without running anything else.
+    // SAFETY: the child calls only the library and exits without running anything else.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
-            // If it hung, this would end it with a signal.
+            // Ends a child that hangs by a signal.
             libc::alarm(20);
             let polled = opened.poll();
             let mut entry: fi_cq_tagged_entry = zeroed();

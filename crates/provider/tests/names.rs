@@ -1,4 +1,4 @@
-//! Addresses that people read: text (`FI_ADDR_STR`).
+//! Addresses as text (`FI_ADDR_STR`).
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -41,14 +41,14 @@ fn name(p: &Pair, ep: usize) -> CString {
     text.to_owned()
 }
 
-/// Inserts texts at once: how many went in, their indices, and the error of each.
+/// Inserts texts in one call: returns the number inserted, the indices, and the errors.
 fn insert(p: &Pair, texts: &[Option<&CStr>]) -> (c_int, Vec<fi_addr_t>, Vec<c_int>) {
     let pointers: Vec<*const c_char> = texts
         .iter()
         .map(|text| text.map_or(null(), CStr::as_ptr))
         .collect();
     let (mut found, mut errors) = (vec![7; texts.len()], vec![7; texts.len()]);
-    // SAFETY: arrays of so many entries.
+    // SAFETY: arrays of that length.
     let n = unsafe {
         ((*(*p.av).ops).insert)(
             p.av,
@@ -62,16 +62,16 @@ fn insert(p: &Pair, texts: &[Option<&CStr>]) -> (c_int, Vec<fi_addr_t>, Vec<c_in
     (n, found, errors)
 }
 
-/// Inserts what `at` points to, as so many addresses; as [`insert`].
+/// Inserts `count` addresses from `at`; returns as [`insert`].
 fn insert_at(p: &Pair, at: *const c_void, count: usize) -> (c_int, Vec<fi_addr_t>, Vec<c_int>) {
     let (mut found, mut errors) = (vec![7; count], vec![7; count]);
     let (to, told) = (found.as_mut_ptr(), errors.as_mut_ptr().cast());
-    // SAFETY: room for as many answers; what `at` points to is for the provider to find out.
+    // SAFETY: room for all answers; the provider checks the memory at `at`.
     let n = unsafe { ((*(*p.av).ops).insert)(p.av, at, count, to, FI_SYNC_ERR, told) };
     (n, found, errors)
 }
 
-/// As Mercury does: a buffer of 128 bytes for the name, which it passes itself.
+/// As Mercury does: passes the buffer with the name, not a pointer to it.
 #[test]
 fn a_text_itself_is_as_good_as_a_pointer_to_it() {
     let p = with_text();
@@ -91,7 +91,7 @@ fn a_text_itself_is_as_good_as_a_pointer_to_it() {
         (1, vec![0], vec![0])
     );
     talk(&p, 0);
-    // Several, one behind the other, as libfabric's shm takes them; the second is no address.
+    // Several adjacent texts, as libfabric's shm accepts them; the second is not an address.
     let names = [name(&p, 0), c"fi_marline://no".to_owned(), name(&p, 1)];
     let row: Vec<u8> = names
         .iter()
@@ -104,9 +104,9 @@ fn a_text_itself_is_as_good_as_a_pointer_to_it() {
     p.close();
 }
 
-/// Bytes that are neither a text of ours nor pointers: an error, and no end of the process.
+/// Bytes that are neither valid texts nor valid pointers: refused, without a crash.
 #[test]
-fn what_points_nowhere_is_refused() {
+fn invalid_pointers_are_refused() {
     let p = with_text();
     let (none, bad) = (FI_ADDR_UNSPEC, libc::EINVAL);
     let refused = (0, vec![none], vec![bad]);
@@ -124,11 +124,11 @@ fn what_points_nowhere_is_refused() {
     p.close();
 }
 
-/// Sends from the first endpoint to the second, which `to` names for it.
+/// Sends from the first endpoint to `to`, the second.
 fn talk(p: &Pair, to: fi_addr_t) {
     let mut buf = [0u8; 5];
     p.trecv(&mut buf, 1, 0, 1);
-    // SAFETY: the buffer may go when the call returns.
+    // SAFETY: the buffer is free when the call returns.
     let rc = unsafe { (p.tagged().inject)(p.ep[0], b"hello".as_ptr().cast(), 5, to, 1) };
     assert_eq!(rc, 0);
     p.entry();
@@ -146,7 +146,7 @@ fn endpoints_that_have_texts_of_each_other_talk() {
     talk(&p, 1);
     let (mut text, mut len) = ([0u8; 256], 256);
     let (mut shown, mut shown_len) = ([0 as c_char; 256], 256);
-    // SAFETY: buffers of these sizes, and the text that was just looked up.
+    // SAFETY: buffers of these sizes, and the text just looked up.
     unsafe {
         let ops = &*(*p.av).ops;
         let to = text.as_mut_ptr().cast();
@@ -159,7 +159,7 @@ fn endpoints_that_have_texts_of_each_other_talk() {
     p.close();
 }
 
-/// An application that uses blobs is shown the same text.
+/// `fi_av_straddr` of a blob gives the same text.
 #[test]
 fn a_blob_is_shown_as_its_text() {
     let p = Pair::open();
@@ -188,7 +188,7 @@ fn a_blob_is_shown_as_its_text() {
     p.close();
 }
 
-/// The host and the port of an endpoint's text.
+/// The host and port in an endpoint's text address.
 fn place(p: &Pair, ep: usize) -> (String, String) {
     let name = name(p, ep).into_string().unwrap();
     let rest = name.strip_prefix("fi_marline://").unwrap();
@@ -196,7 +196,7 @@ fn place(p: &Pair, ep: usize) -> (String, String) {
     (host.to_owned(), port.to_owned())
 }
 
-/// Inserts hosts and ports in a row: how many went in, their indices, and the error of each.
+/// Inserts consecutive hosts and ports; returns as [`insert`].
 fn insert_row(
     p: &Pair,
     (host, hosts): (&str, usize),
@@ -206,7 +206,7 @@ fn insert_row(
     let names = [host.trim_matches(['[', ']']), port].map(|n| CString::new(n).unwrap());
     let count = hosts * ports;
     let (mut found, mut errors) = (vec![7; count], vec![7; count]);
-    // SAFETY: arrays of so many entries.
+    // SAFETY: arrays of that length.
     let n = unsafe {
         ((*(*p.av).ops).insertsym)(
             p.av,
@@ -230,9 +230,9 @@ fn looked_up(p: &Pair, addr: fi_addr_t) -> CString {
     CString::from_vec_with_nul(text[..len].to_vec()).unwrap()
 }
 
-/// Another process has a port; its first endpoint answers for it.
+/// A port of another endpoint, whose first endpoint answers.
 #[test]
-fn whoever_has_a_port_is_asked_who_it_is() {
+fn an_address_of_host_and_port_is_resolved() {
     let (p, server) = (with_text(), with_text());
     let (host, port) = place(&server, 0);
     let text = CString::new(format!("fi_marline://{host}:{port}")).unwrap();
@@ -241,7 +241,7 @@ fn whoever_has_a_port_is_asked_who_it_is() {
     let found = insert_row(&p, (&host, 1), (&port, 1), FI_NUMERICHOST);
     assert_eq!(found, (1, vec![1], vec![0]));
     assert_eq!(looked_up(&p, 1), name(&server, 0));
-    // One of its own, too: the progress thread answers.
+    // A port of the endpoint's own process: the progress thread answers.
     let (host, port) = place(&p, 0);
     let [node, service] = [&host, &port].map(|n| CString::new(n.trim_matches(['[', ']'])).unwrap());
     let mut found = 7;
@@ -258,7 +258,7 @@ fn whoever_has_a_port_is_asked_who_it_is() {
 }
 
 #[test]
-fn hosts_and_ports_that_are_nobody_s_are_refused_one_by_one() {
+fn unused_hosts_and_ports_are_refused_one_by_one() {
     let p = with_text();
     let (host, port) = place(&p, 0);
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -277,7 +277,7 @@ fn hosts_and_ports_that_are_nobody_s_are_refused_one_by_one() {
     }
     let row = insert_row(&p, (&host, 1), ("65535", 3), FI_NUMERICHOST);
     assert_eq!(row.2[1..], [no, no], "there is no port 65536");
-    // SAFETY: what is missing is refused before it is looked at.
+    // SAFETY: null arguments are refused before any access.
     let n = unsafe {
         let insertsvc = (*(*p.av).ops).insertsvc;
         insertsvc(p.av, null(), null(), null_mut(), 0, null_mut())

@@ -1,4 +1,4 @@
-//! The card of a reply's first rail.
+//! The NIC of a reply's first rail.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -20,9 +20,9 @@ use sys::*;
 use sys_nic::*;
 
 #[test]
-fn a_card_is_told_copied_and_shown() {
+fn a_nic_is_described_copied_and_shown() {
     let library = Library::open();
-    // SAFETY: hints with a domain's name; a reply, of which all is there; each card is closed once.
+    // SAFETY: hints with a domain's name; a complete reply; each NIC is closed once.
     unsafe {
         let mut domain: fi_domain_attr = zeroed();
         domain.name = c"lo".as_ptr().cast_mut();

@@ -1,5 +1,5 @@
-//! The object tables at work: two endpoints of one domain talk to each other through the loaded
-//! library, called as libfabric's inline functions call it.
+//! The object tables: two endpoints of one domain communicate through the loaded library, called as
+//! libfabric's inline functions call it.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -49,7 +49,7 @@ fn tagged_message_with_data_and_source() {
 }
 
 #[test]
-fn only_what_asks_for_it_completes() {
+fn entries_are_written_only_on_request() {
     let p = Pair::open();
     let (mut a, mut b) = ([0u8; 8], [0u8; 8]);
     p.trecv(&mut a, 1, 0, 1);
@@ -72,7 +72,7 @@ fn only_what_asks_for_it_completes() {
     };
     // SAFETY: eager, and the buffers live to the end.
     assert_eq!(unsafe { (p.tagged().sendmsg)(p.ep[0], &msg, 0) }, 0);
-    // The receives complete in order, and nothing else does.
+    // The receives complete in order, and nothing else completes.
     assert_eq!(p.entry().0.op_context as usize, 1);
     assert_eq!(p.entry().0.op_context as usize, 2);
     assert_eq!((&a, &b), (b"injected", b"no entry"));
@@ -87,7 +87,7 @@ fn peek_claim_cancel_and_truncation() {
     assert_eq!(p.trecvmsg(&mut [], 3, 31, FI_PEEK | FI_COMPLETION), 0);
     let miss = p.error();
     assert_eq!((miss.err, miss.op_context as usize), (libc::ENOMSG, 31));
-    // Peek until the message is there, claim it, then receive what was claimed.
+    // Peek until the message arrives, claim it, then receive the claimed message.
     p.tinject(b"claim me", 3);
     let start = Instant::now();
     let found = loop {
@@ -108,14 +108,14 @@ fn peek_claim_cancel_and_truncation() {
     let mut buf = [0u8; 8];
     assert_eq!(p.trecvmsg(&mut buf, 0, 32, FI_CLAIM | FI_COMPLETION), 0);
     assert_eq!((p.entry().0.len, &buf), (8, b"claim me"));
-    // Truncation reports everything about the message.
+    // Truncation reports all attributes of the message.
     let mut short = [0u8; 3];
     p.trecv(&mut short, 4, 0, 41);
     p.tinject(b"too long", 4);
     let cut = p.error();
     assert_eq!((cut.err, cut.len, cut.olen, cut.tag), (265, 3, 5, 4));
     assert_eq!((cut.op_context as usize, &short), (41, b"too"));
-    // Cancel: an entry for a posted receive, ENOENT for anything else.
+    // Cancel: an entry for a posted receive, ENOENT otherwise.
     p.trecv(&mut buf, 5, 0, 51);
     // SAFETY: contexts are only compared.
     unsafe {
@@ -249,8 +249,8 @@ fn remote_read_completes_and_counts() {
     p.close();
 }
 
-/// A wait tells of an error that nobody has read, also of one that the application adds; not of
-/// errors that it takes back.
+/// `fi_cntr_wait` reports each unread error, including errors added by the application, and no
+/// error that the application cleared.
 #[test]
 fn counters_tell_of_each_error_once() {
     const AVAIL: c_int = -259;
@@ -290,11 +290,11 @@ fn default_operation_flags_can_be_changed() {
 }
 
 #[test]
-fn a_claim_with_discard_tells_what_it_drops() {
+fn a_claim_with_discard_reports_the_dropped_message() {
     let p = Pair::open();
     let body = [3u8; 40];
     let from = body.as_ptr().cast();
-    // SAFETY: the buffer may go when the call returns.
+    // SAFETY: the buffer is free when the call returns.
     let rc = unsafe { (p.tagged().injectdata)(p.ep[0], from, 40, 99, 1, 7) };
     assert_eq!(rc, 0);
     let start = Instant::now();
@@ -307,7 +307,7 @@ fn a_claim_with_discard_tells_what_it_drops() {
             Err(_) => assert_eq!(p.error().err, libc::ENOMSG),
         }
     }
-    // Neither tag nor address count where a message was claimed before.
+    // Tag and address are ignored for a claimed message.
     let flags = FI_CLAIM | FI_DISCARD | FI_COMPLETION;
     assert_eq!(p.trecvmsg(&mut [], 0, 70, flags), 0);
     let (entry, source) = p.entry();
@@ -315,13 +315,13 @@ fn a_claim_with_discard_tells_what_it_drops() {
     assert_eq!((entry.len, entry.data, entry.tag), (40, 99, 7));
     let wanted = FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA;
     assert_eq!(entry.flags & wanted, wanted);
-    // It is gone.
+    // The message is gone.
     assert_eq!(p.trecvmsg(&mut [], 7, 71, FI_PEEK | FI_COMPLETION), 0);
     assert_eq!(p.error().err, libc::ENOMSG);
     p.close();
 }
 
-/// Registers memory with a key for this access.
+/// Registers memory for this access with a key.
 fn registered(p: &Pair, memory: &mut [u8], access: u64, key: u64) -> *mut fid_mr {
     let mut mr: *mut fid_mr = null_mut();
     let (base, len, domain) = (memory.as_mut_ptr().cast(), memory.len(), p.domain.cast());
@@ -339,7 +339,7 @@ fn rma(p: &Pair) -> &fi_ops_rma {
 }
 
 #[test]
-fn memory_is_only_read_or_written_as_it_was_registered_for() {
+fn accesses_beyond_the_registered_rights_fail() {
     let p = Pair::open();
     let (mut remote, mut local) = ([8u8; 500], [1u8; 500]);
     let (to, none) = (local.as_mut_ptr().cast(), null_mut());
@@ -403,7 +403,7 @@ fn remote_writes_complete_and_count() {
     // SAFETY: all memory lives to the end.
     unsafe {
         let writemsg = rma(&p).writemsg;
-        // What a write of ours cannot do is refused at once.
+        // Flags unsupported for writes are refused at once.
         for flags in [FI_TAGGED, FI_PEEK, FI_MULTI_RECV] {
             assert_eq!(writemsg(p.ep[0], &msg, flags), no(260), "{flags:#x}");
         }
@@ -412,14 +412,14 @@ fn remote_writes_complete_and_count() {
         assert_eq!(entry.op_context as usize, 91);
         assert_eq!(entry.flags & (FI_RMA | FI_WRITE), FI_RMA | FI_WRITE);
         assert_eq!(remote, [vec![0u8; 100_000], local.clone()].concat());
-        // Without an entry it is counted all the same.
+        // A write without an entry is counted, too.
         assert_eq!(writemsg(p.ep[0], &msg, 0), 0);
         let counter = &*(*p.counter).ops;
         let ms = HANG.as_millis() as c_int;
         assert_eq!((counter.wait)(p.counter, 2, ms), 0);
         assert_eq!((counter.readerr)(p.counter), 0);
         assert_eq!(common::close(mr.cast()), 0);
-        // Nobody may write there any more, which is told though nobody asked.
+        // The region is closed: the write fails, with an entry although none was requested.
         assert_eq!(writemsg(p.ep[0], &msg, 0), 0);
         assert_eq!(p.error().err, libc::EACCES);
         assert_eq!((counter.readerr)(p.counter), 1);
@@ -428,7 +428,7 @@ fn remote_writes_complete_and_count() {
 }
 
 #[test]
-fn match_complete_is_told_when_a_receive_took_the_message() {
+fn match_complete_is_reported_when_a_receive_matched() {
     let p = Pair::open();
     for (n, len) in [0, 10, 70_000].into_iter().enumerate() {
         let (body, mut buf) = (vec![n as u8; len], vec![0xee_u8; len]);
@@ -450,7 +450,7 @@ fn match_complete_is_told_when_a_receive_took_the_message() {
         // SAFETY: the buffers live to the end.
         unsafe {
             assert_eq!((p.tagged().sendmsg)(p.ep[0], &msg, flags), 0);
-            // A message behind it has arrived, but nothing takes the first.
+            // A later message has arrived, but no receive matched the first.
             let mut behind = [0u8; 1];
             p.tinject(b"x", 30);
             p.trecv(&mut behind, 30, 0, 31);
@@ -466,9 +466,9 @@ fn match_complete_is_told_when_a_receive_took_the_message() {
     p.close();
 }
 
-/// The buffer is free at once, the entry comes when the peer has the message.
+/// The buffer is free on return; the entry comes after delivery to the peer.
 #[test]
-fn an_injected_message_completes_as_late_as_was_asked() {
+fn an_injected_message_completes_at_the_requested_level() {
     let p = Pair::open();
     let mut body = [5u8; 8];
     let iov = libc::iovec {

@@ -20,7 +20,7 @@ use sys_ep::*;
 const AGAIN: isize = -(libc::EAGAIN as isize);
 const TOO_LONG: isize = -(libc::EMSGSIZE as isize);
 const BAD_FLAGS: isize = -260;
-/// The longest that may be injected.
+/// The advertised inject size in bytes.
 const INJECT_MAX: usize = 65_536;
 
 fn piece(addr: u64, len: usize) -> [fi_rma_iov; 1] {
@@ -34,14 +34,14 @@ fn ops(t: &Target) -> &fi_ops_rma {
 }
 
 #[test]
-fn an_injected_write_with_data_tells_its_target_alone() {
+fn an_injected_write_with_data_completes_at_the_target_only() {
     let t = Target::open();
     let mut ended = 0;
     for len in [0, 100, 5_000, INJECT_MAX] {
         let mut out = bytes(len);
         let sent = out.clone();
         let (ep, to, from) = (t.p.ep[0], 1, out.as_ptr().cast());
-        // SAFETY: the memory may be used again when the calls return.
+        // SAFETY: injected memory is free when the calls return.
         unsafe {
             let rc = (ops(&t).injectdata)(ep, from, len, 0x55, to, 10, KEYS[0]);
             assert_eq!(rc, 0);
@@ -63,7 +63,7 @@ fn too_long_to_inject_is_refused() {
     let t = Target::open();
     let (mut out, len) = (bytes(INJECT_MAX + 1), INJECT_MAX + 1);
     let (ep, from) = (t.p.ep[0], out.as_ptr().cast());
-    // SAFETY: nothing is taken.
+    // SAFETY: the call is refused and reads no memory.
     unsafe {
         assert_eq!((ops(&t).inject)(ep, from, len, 1, 0, KEYS[0]), TOO_LONG);
         let rc = (ops(&t).injectdata)(ep, from, len, 7, 1, 0, KEYS[0]);
@@ -76,10 +76,10 @@ fn too_long_to_inject_is_refused() {
     t.close();
 }
 
-/// The queue is bound with FI_SELECTIVE_COMPLETION: `fi_writemsg` and `fi_readmsg` have an entry
-/// where it is asked for, the other calls as the endpoint's flags say.
+/// With a queue bound by FI_SELECTIVE_COMPLETION, `fi_writemsg` and `fi_readmsg` write entries if
+/// their flags request one, the other calls according to the endpoint's flags.
 #[test]
-fn entries_come_where_they_are_asked_for() {
+fn entries_of_remote_accesses_are_written_on_request() {
     let t = Target::open();
     let levels = [
         0,
@@ -115,7 +115,7 @@ fn entries_come_where_they_are_asked_for() {
             assert_eq!(rc, BAD_FLAGS);
         }
     }
-    // Nobody is told of reads.
+    // A read has no remote CQ data.
     let data = (FI_REMOTE_CQ_DATA, 5);
     let several = [piece(0, 4)[0], piece(50, 4)[0]];
     assert_eq!(
@@ -127,7 +127,7 @@ fn entries_come_where_they_are_asked_for() {
     t.close();
 }
 
-/// The calls without flags, of one piece and of several, with the endpoint's own.
+/// The calls without flags, of one segment and of several, use the endpoint's flags.
 #[test]
 fn plain_calls_write_and_read() {
     let t = Target::open();
@@ -198,7 +198,7 @@ fn plain_calls_write_and_read() {
     t.close();
 }
 
-/// A fenced write waits for a message that its peer has not taken, and comes when it has.
+/// A fenced write answers EAGAIN while a message is undelivered, and is accepted afterwards.
 #[test]
 fn a_fence_waits_for_messages() {
     let t = Target::open();

@@ -1,4 +1,4 @@
-//! Remote reads and writes of several pieces of the peer's memory.
+//! Remote reads and writes of several segments of the peer's memory.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -16,10 +16,10 @@ use std::ptr::null_mut;
 use sys::*;
 use sys_ep::*;
 
-/// Lengths of the pieces, by region: of one packet, of several, and of none.
+/// Region and length of each segment: one packet, several packets, none.
 const PIECES: [(usize, usize); 5] = [(0, 300), (1, 70_000), (0, 0), (1, 1), (0, 33_000)];
 
-/// The pieces, each behind the last one of its region, and how long they are together.
+/// The segments, each directly after the last one of its region, and their total length.
 fn pieces() -> (Vec<fi_rma_iov>, usize) {
     let mut ends = [1_000; 2];
     let all = PIECES.map(|(region, len)| {
@@ -31,7 +31,7 @@ fn pieces() -> (Vec<fi_rma_iov>, usize) {
     (all.into(), PIECES.iter().map(|(_, len)| len).sum())
 }
 
-/// The bytes of the pieces, in their order.
+/// The bytes of the segments in order.
 fn gathered(memory: &[Vec<u8>; 2]) -> Vec<u8> {
     let (pieces, _) = pieces();
     let of = |piece: &fi_rma_iov| {
@@ -75,7 +75,7 @@ fn several_pieces_are_one_operation() {
     }
 }
 
-/// The peer is told when all bytes are there.
+/// The remote CQ data is delivered after all bytes.
 #[test]
 fn data_comes_after_all_pieces() {
     let t = Target::open();
@@ -117,7 +117,7 @@ fn an_injected_write_leaves_its_memory_at_once() {
     t.close();
 }
 
-/// A key that is nobody's fails the operation once, whichever piece has it.
+/// An invalid key fails the operation once, in whichever segment.
 #[test]
 fn a_piece_that_is_refused_fails_the_operation_once() {
     let t = Target::open();
@@ -167,7 +167,7 @@ fn too_many_pieces_and_wrong_lengths_are_refused() {
     t.close();
 }
 
-/// Counters of an endpoint for what its peers read and write.
+/// Counters of remote reads and writes at an endpoint.
 fn counters_there(p: &Pair, ep: *mut fid_ep) -> [*mut fid_cntr; 2] {
     [FI_REMOTE_READ, FI_REMOTE_WRITE].map(|what| {
         let mut counter = null_mut();
@@ -183,7 +183,7 @@ fn counters_there(p: &Pair, ep: *mut fid_ep) -> [*mut fid_cntr; 2] {
     })
 }
 
-/// Waits until a counter is there, beyond which it does not go.
+/// Waits for a count and checks that it is not exceeded.
 fn reaches(counter: *mut fid_cntr, count: u64) {
     // SAFETY: an object of the provider.
     unsafe {
@@ -193,7 +193,7 @@ fn reaches(counter: *mut fid_cntr, count: u64) {
     }
 }
 
-/// FI_RMA_EVENT: the peer counts operations, whatever they go in, each when all of it is there.
+/// FI_RMA_EVENT: the peer counts each operation once, when complete, however it is transferred.
 #[test]
 fn the_peer_counts_an_operation_once() {
     for to in [1, 0] {
@@ -248,7 +248,7 @@ fn the_peer_counts_an_operation_once() {
     }
 }
 
-/// Atomics that no packet has room for are one operation, too.
+/// Atomics longer than a packet are one operation, too.
 #[test]
 fn the_peer_counts_a_long_atomic_once() {
     let (fi_uint8, fi_sum) = (1, 2);
@@ -296,7 +296,7 @@ fn the_peer_counts_a_long_atomic_once() {
     t.close();
 }
 
-/// A region of several pieces is one memory to peers.
+/// A region of several pieces is contiguous for peers.
 #[test]
 fn a_region_of_pieces_is_written_and_read_across_them() {
     let t = Target::open();

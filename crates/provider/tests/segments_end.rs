@@ -1,5 +1,5 @@
-//! Reads and writes of several pieces that others end: fences, regions and endpoints that close,
-//! peers that die. Each ends once, and nobody's memory is touched after it was given back.
+//! Reads and writes of several segments that end early: fences, closed regions and endpoints, dead
+//! peers. Each operation ends once, and no memory is accessed after its release.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -20,17 +20,17 @@ use std::time::Instant;
 use sys::*;
 use sys_ep::fi_rma_iov;
 
-/// Set in a process that is the peer of another.
+/// Set in the environment of a child process that acts as a peer.
 const PEER: &str = "MARLINE_TEST_PEER";
 const AGAIN: isize = -(libc::EAGAIN as isize);
-/// A queue has an error entry.
+/// The queue has an error entry (FI_EAVAIL).
 const AVAIL: isize = -259;
-/// Polls in which what is still under way would show.
+/// Number of polls in which remaining operations would show.
 const LATER: u32 = 300;
-/// In no byte of `bytes`.
+/// A byte that `bytes` does not contain.
 const OTHER: u8 = 255;
 
-/// Region, offset and length: of one packet, and of many.
+/// Region, offset and length of each segment: one packet, and many.
 const PIECES: [(usize, u64, usize); 4] = [
     (0, 0, 100),
     (1, 0, 90_000),
@@ -38,7 +38,7 @@ const PIECES: [(usize, u64, usize); 4] = [
     (1, 100_000, 5),
 ];
 
-/// The pieces, and how long they are together.
+/// The segments and their total length.
 fn pieces() -> (Vec<fi_rma_iov>, usize) {
     let piece = |(region, addr, len)| {
         let key = KEYS[region];
@@ -48,13 +48,13 @@ fn pieces() -> (Vec<fi_rma_iov>, usize) {
     (PIECES.into_iter().map(piece).collect(), len)
 }
 
-/// The bytes of the pieces, in their order.
+/// The bytes of the segments in order.
 fn there(t: &Target) -> Vec<u8> {
     let of = |(region, addr, len): (usize, u64, usize)| &t.memory[region][addr as usize..][..len];
     PIECES.into_iter().flat_map(of).copied().collect()
 }
 
-/// The first error of the queue, behind which there may be others.
+/// The first error of the queue; others may follow.
 fn error(p: &Pair) -> c_int {
     // SAFETY: an entry in the layout of API version 1.20.
     unsafe {
@@ -64,7 +64,7 @@ fn error(p: &Pair) -> c_int {
     }
 }
 
-/// How the next operation ends, if one does.
+/// The result of the next completion, if there is one.
 fn end(p: &Pair) -> Option<Result<(), c_int>> {
     match p.poll() {
         Ok(_) => Some(Ok(())),
@@ -76,7 +76,7 @@ fn end(p: &Pair) -> Option<Result<(), c_int>> {
     }
 }
 
-/// How the next operation ends.
+/// Waits for the result of the next completion.
 fn ends(p: &Pair) -> Result<(), c_int> {
     let start = Instant::now();
     loop {
@@ -87,14 +87,14 @@ fn ends(p: &Pair) -> Result<(), c_int> {
     }
 }
 
-/// Nothing ends any more.
+/// Checks that nothing else completes.
 fn nothing_else(p: &Pair) {
     for _ in 0..LATER {
         assert_eq!(end(p), None, "one entry for each operation");
     }
 }
 
-/// Memory to read into, or to write from, and the operation under way.
+/// Starts a read or write of all segments and returns its local memory.
 fn begin(t: &Target, reads: bool, to: fi_addr_t) -> Vec<u8> {
     let (pieces, len) = pieces();
     let mut local = if reads { vec![0; len] } else { bytes(len) };
@@ -103,7 +103,7 @@ fn begin(t: &Target, reads: bool, to: fi_addr_t) -> Vec<u8> {
     local
 }
 
-/// Closes what is still open of a pair.
+/// Closes the remaining objects of a pair.
 fn close_rest(t: Target, ep: usize) {
     let regions = t.regions.iter().map(|mr| mr.cast());
     let rest = [
@@ -233,7 +233,7 @@ fn an_endpoint_that_closes_leaves_its_memory_alone() {
     }
 }
 
-/// The peer of `a_peer_that_dies_ends_them_once`: tells its name, and polls until it is killed.
+/// The peer of `a_peer_that_dies_ends_them_once`: prints its name and polls until killed.
 #[test]
 fn peer() {
     if std::env::var_os(PEER).is_none() {
@@ -254,7 +254,7 @@ fn peer() {
     }
 }
 
-/// A peer's process, which ends with this.
+/// A peer's process, killed on drop.
 struct Peer(Child);
 
 impl Peer {
@@ -270,7 +270,7 @@ impl Drop for Peer {
     }
 }
 
-/// Starts a peer, and inserts its address.
+/// Starts a peer and inserts its address.
 fn start_peer(t: &Target) -> (Peer, fi_addr_t) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "peer", "--nocapture"]);
@@ -292,10 +292,10 @@ fn start_peer(t: &Target) -> (Peer, fi_addr_t) {
     (child, addr)
 }
 
-/// Stops a process that was started here and not waited for: it runs no more on return.
+/// Stops a child process; on return the process is stopped.
 fn stop(pid: c_int) {
     let mut status = 0;
-    // SAFETY: a child of ours, and a place for its status.
+    // SAFETY: a child of this process, and a place for its status.
     let stopped = unsafe {
         assert_eq!(libc::kill(pid, libc::SIGSTOP), 0);
         libc::waitpid(pid, &mut status, libc::WUNTRACED)
@@ -305,7 +305,7 @@ fn stop(pid: c_int) {
 
 #[test]
 fn a_peer_that_dies_ends_them_once() {
-    // A peer that died before it was ever heard is known by its silence alone.
+    // A peer that dies before its first packet is detected by its silence only.
     std::env::set_var("FI_MARLINE_PEER_TIMEOUT_MS", "5000");
     for (knows, stops) in [(false, true), (true, true), (true, false)] {
         let t = Target::open();

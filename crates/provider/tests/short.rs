@@ -1,4 +1,4 @@
-//! Addresses of 48 bytes, for callers that have no room for 64 (`FI_MARLINE_ADDRESS_BYTES`).
+//! Addresses of 48 bytes, for callers without room for 64 (`FI_MARLINE_ADDRESS_BYTES`).
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -13,8 +13,8 @@ use common::pair::Pair;
 use std::ptr::null_mut;
 use sys::*;
 
-/// As LCI does: six words for an address, all of which are inserted at once. One test, as the
-/// setting is the process's.
+/// As LCI does: six words per address, all inserted at once. One test, as the setting is read from
+/// the process's environment.
 #[test]
 fn addresses_of_48_bytes_name_their_endpoints() {
     std::env::set_var("FI_MARLINE_ADDRESS_BYTES", "48");
@@ -23,7 +23,7 @@ fn addresses_of_48_bytes_name_their_endpoints() {
     let mut names = [[0_u64; 6]; 2];
     for (ep, name) in p.ep.iter().zip(&mut names) {
         let mut len = 0;
-        // SAFETY: no room, and then as much as was asked for.
+        // SAFETY: a null buffer, then a buffer of the reported size.
         unsafe {
             let getname = (*(**ep).cm).getname;
             assert_eq!(getname(ep.cast(), null_mut(), &mut len), -257, "too small");
@@ -54,7 +54,7 @@ fn addresses_of_48_bytes_name_their_endpoints() {
     p.trecv(&mut buf, 1, 0, 1);
     p.tinject(b"who is i", 1);
     assert_eq!(p.entry().1, 0);
-    // A stranger's address is as short.
+    // The address of an unknown source has 48 bytes, too.
     let mut gone = 0;
     // SAFETY: one address.
     assert_eq!(unsafe { ((*(*p.av).ops).remove)(p.av, &mut gone, 1, 0) }, 0);

@@ -1,6 +1,6 @@
-//! The event queue in many random orders of its threads, by shuttle. `events.rs` is compiled here
-//! once more, over shuttle's locks, whose waits have no end but a notice: a thread that is not
-//! woken is a deadlock, which shuttle reports.
+//! The event queue in random interleavings by shuttle. `events.rs` is compiled here over shuttle's
+//! locks, whose waits end only by a notification: a missed wakeup is a deadlock, which shuttle
+//! reports.
 
 mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex};
@@ -14,9 +14,9 @@ use shuttle::thread;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Orders tried per test: a second.
+/// Interleavings per test: about a second.
 const ORDERS: usize = 2_000;
-/// Never over within a test.
+/// Longer than any test.
 const LONG: Duration = Duration::from_secs(3_600);
 
 fn peek(events: &mut VecDeque<u32>) -> Option<u32> {
@@ -41,10 +41,10 @@ fn every_reader_gets_an_event_of_its_own() {
     shuttle::check_random(model, ORDERS);
 }
 
-/// One that only looks (FI_PEEK, or a buffer that is too small) leaves the event where it is: the
-/// reader must be woken for it, too.
+/// A reader that only peeks (FI_PEEK, or a buffer that is too small) leaves the event in the queue;
+/// a waiting reader must be woken for that event, too.
 #[test]
-fn a_peek_does_not_use_up_the_readers_notice() {
+fn a_peek_does_not_consume_a_readers_wakeup() {
     let model = || {
         let events = Arc::new(events::Events::new());
         let (peeker, reader) = (events.clone(), events.clone());
@@ -52,7 +52,7 @@ fn a_peek_does_not_use_up_the_readers_notice() {
         let reader = thread::spawn(move || reader.wait(LONG, VecDeque::pop_front));
         events.write(1);
         assert_eq!(reader.join().unwrap(), Some(1));
-        events.write(2); // for a peeker that came after the reader
+        events.write(2); // for a peeker after the reader
         assert!(peeker.join().unwrap().is_some());
     };
     shuttle::check_random(model, ORDERS);

@@ -1,5 +1,5 @@
-//! Sleeping on descriptors, as libfabric's inline functions have applications do it: `fi_trywait`,
-//! and then `poll`; and poll sets. Times are far beyond anything that works.
+//! Sleep on descriptors as applications do by libfabric's inline functions, `fi_trywait` and then
+//! `poll`; and poll sets. Timeouts are reached only by hangs.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -29,7 +29,7 @@ fn trywait(p: &Pair, fids: &[*mut fid]) -> c_int {
     unsafe { ((*(*p.fabric).ops).trywait)(p.fabric, fids.as_mut_ptr(), fids.len() as c_int) }
 }
 
-/// The result of `fi_control` for a command, and the int that it gives.
+/// The result of `fi_control` and the int that the command returns.
 fn ask(fid: *mut fid, command: c_int) -> (c_int, c_int) {
     let mut given: c_int = -1;
     // SAFETY: an open handle; both commands give an int.
@@ -45,7 +45,7 @@ fn descriptor(fid: *mut fid) -> c_int {
     fd
 }
 
-/// Sleeps until a descriptor can be read, at most so long.
+/// Waits up to `ms` until a descriptor is readable.
 fn rings(fd: c_int, ms: u128) -> bool {
     let mut polled = libc::pollfd {
         fd,
@@ -67,7 +67,7 @@ fn a_queue_wakes_its_reader_whom_the_thread_serves() {
         p.trecv(&mut buf, round, 0, 1);
         assert_eq!(trywait(&p, &[cq]), 0, "a receive alone is no news");
         p.tinject(b"injected", round);
-        // Nobody calls the library meanwhile.
+        // The application makes no calls meanwhile.
         assert!(rings(fd, HANG.as_millis()), "it slept over a message");
         assert_eq!(trywait(&p, &[cq]), AGAIN, "it is not read yet");
         assert_eq!(p.entry().0.op_context as usize, 1);
@@ -139,7 +139,7 @@ fn objects_that_are_polled_have_no_descriptor() {
 }
 
 #[test]
-fn a_poll_set_names_who_has_something() {
+fn a_poll_set_returns_the_members_with_news() {
     let p = Pair::open();
     // SAFETY: objects of the provider, used as the libfabric headers say.
     unsafe {
@@ -165,7 +165,7 @@ fn a_poll_set_names_who_has_something() {
         p.tinject(b"injected", 5);
         let start = std::time::Instant::now();
         while ask() != [11] {
-            assert!(start.elapsed() < HANG); // the set's polls are progress
+            assert!(start.elapsed() < HANG); // `fi_poll` makes progress
         }
         ((*(*p.counter).ops).add)(p.counter, 1);
         assert_eq!(ask(), [11, 22]);
@@ -175,7 +175,7 @@ fn a_poll_set_names_who_has_something() {
         assert_eq!((ops.poll_del)(set, p.cq.cast(), 0), -libc::EINVAL);
         assert_eq!(ask(), [22]);
         assert_eq!(p.entry().0.op_context as usize, 1);
-        // A member that nothing else uses: as long as the set has it, it stays, and then goes.
+        // A queue with no other user: it cannot be closed while in the set, then it can.
         let (mut attr, mut lone): (fi_cq_attr, _) = (zeroed(), null_mut());
         let cq_open = (*(*p.domain).ops).cq_open;
         assert_eq!(cq_open(p.domain, &mut attr, &mut lone, null_mut()), 0);
@@ -185,5 +185,5 @@ fn a_poll_set_names_who_has_something() {
         assert_eq!(common::close(lone.cast()), 0);
         assert_eq!(common::close(set.cast()), 0);
     }
-    p.close(); // the counter, too: the set is gone
+    p.close(); // includes the counter: the set is closed
 }

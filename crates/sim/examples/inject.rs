@@ -1,8 +1,8 @@
-//! Failure injection as a table: `inject [COPIES] [--only ALGORITHM] [--csv FILE]`, COPIES (default
-//! 50000) for each kind of damage, algorithm and content.
+//! Failure injection as a table: `inject [COPIES] [--only ALGORITHM] [--csv FILE]`, with COPIES
+//! (default 50000) damaged copies for each kind of damage, algorithm and content.
 //!
-//! Leaves with status 1 when a strong algorithm, or the head's CRC, missed anything, or when an
-//! algorithm's misses are not what theory says. `make detect` runs it in full.
+//! Exits with status 1 if a strong algorithm or the head's CRC missed any damage, or if an
+//! algorithm's misses contradict theory. `make detect` runs the whole table.
 #![forbid(unsafe_code)]
 
 use marline_checksum::{Algorithm, Strength};
@@ -37,7 +37,7 @@ fn parse() -> Option<Args> {
     Some(args)
 }
 
-/// Everything: heads with the default algorithm, payloads with every one.
+/// All experiments: heads with the default algorithm, payloads with every algorithm.
 fn plans(copies: u64) -> Vec<Plan> {
     let plan = |algorithm, stuff, kind| Plan {
         algorithm,
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     eprintln!("strong: {strong} damaged packets, {missed} missed; {wrong} rows not as theory");
     if let Some(path) = args.csv {
         if let Some(dir) = std::path::Path::new(&path).parent() {
-            // What is wrong with it, the write will tell.
+            // Writing the file reports the error.
             let _ = std::fs::create_dir_all(dir);
         }
         if let Err(e) = std::fs::write(&path, table) {

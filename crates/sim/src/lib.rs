@@ -1,10 +1,10 @@
-//! Proof by simulation: whole clusters of real engines on a virtual clock and network, with
-//! every fault, reproducible from a seed.
+//! Simulation of whole clusters of real engines on a virtual clock and network, with every fault,
+//! reproducible from a seed.
 //!
-//! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] plays it and
-//! holds every completion against the truth; [`run_seeds`] does that for many. Called by
-//! `marline sim` and the `marline-sim` binary, through [`command`], and by tests. Nothing here runs
-//! in production.
+//! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] runs it and
+//! checks every completion against the truth; [`run_seeds`] does that for many seeds. Callers are
+//! `marline sim` and the `marline-sim` binary, through [`command`], and tests. This crate is not
+//! part of production code.
 #![forbid(unsafe_code)]
 
 mod app;

@@ -1,4 +1,4 @@
-//! `marline-sim`: the simulator alone, as `marline sim` without the rest of `marline`.
+//! `marline-sim`: the simulator without the rest of `marline`.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -6,7 +6,7 @@ use marline_sim::command::{run, SimArgs};
 use marline_sim::REFUSED;
 use std::process::ExitCode;
 
-/// Worlds are made of many small pieces of memory.
+/// Worlds consist of many small allocations.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

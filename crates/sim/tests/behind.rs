@@ -1,9 +1,9 @@
-//! A rail that stands behind another, as TCP does behind UDP (docs/design/peer-failure.md).
+//! Standby rails, as TCP stands by for UDP (docs/design/peer-failure.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup, Work};
 
-/// Two hosts of two rails, one behind the other, with these faults.
+/// Runs two hosts with a rail and its standby rail and these faults.
 fn run(seed: u64, faults: &str) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.set_behind(1);
@@ -20,15 +20,15 @@ fn stood_in(report: &Outcome) -> u64 {
 }
 
 #[test]
-fn nothing_is_asked_behind_a_rail_that_works() {
+fn standby_rails_are_idle_while_the_rail_works() {
     for seed in 0..6 {
         assert_eq!(stood_in(&run(seed, "")), 0);
     }
 }
 
-/// The process of host 1 is stopped, so that it says nothing, while a firewall refuses datagrams.
+/// Host 1's process is stopped and therefore silent, while a firewall refuses datagrams.
 #[test]
-fn who_is_refused_by_datagrams_alone_is_not_dead() {
+fn refusals_of_datagrams_alone_do_not_declare_a_peer_dead() {
     for seed in 0..6 {
         let report = run(seed, "2ms 400ms 1:0 refuses\n2ms 400ms 1 stopped");
         assert_eq!(report.troubles.get("rail refuses"), Some(&1));
@@ -37,7 +37,7 @@ fn who_is_refused_by_datagrams_alone_is_not_dead() {
 }
 
 #[test]
-fn it_carries_while_the_rail_before_it_is_down() {
+fn a_standby_rail_carries_while_the_preferred_rail_is_down() {
     for seed in 0..6 {
         assert!(stood_in(&run(seed, "2ms 400ms 0:0 silent")) > 0);
     }

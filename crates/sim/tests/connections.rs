@@ -1,12 +1,12 @@
-//! Rails whose links are connections, which lose nothing until they break: then all that is under
-//! way is lost, and they are dialled anew.
+//! Rails whose links are connections, lossless until they break: a break loses all data in flight,
+//! and the ends dial again.
 
 use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather};
 
 const MS: u64 = 1_000_000;
 
-/// A cluster of two hosts with this many such rails, of which one in `breaks` of a million packets
-/// breaks its connection, and whose rail 0 goes down twice.
+/// Two hosts with this number of such rails. Each packet breaks its connection with a probability
+/// of `breaks` per million, and rail 0 goes down twice.
 fn setup(seed: u64, rails: usize, breaks: u32) -> Setup {
     let mut setup = Setup::plain(seed, 2, rails);
     setup.topology = Topology::Planes;
@@ -50,10 +50,10 @@ fn every_message_survives_connections_that_break() {
     assert!(packets > 10_000, "{packets} packets");
 }
 
-/// The test before has teeth: a node that forgets what a broken connection lost is noticed.
+/// The mutation that forgets data lost with a connection is noticed.
 #[cfg(feature = "mutation")]
 #[test]
-fn a_node_that_forgets_what_a_connection_lost_is_noticed() {
+fn forgotten_losses_of_a_connection_are_noticed() {
     let mut setup = setup(3, 1, 10_000);
     setup.node.mutation = Some(marline_proto::Mutation::ForgetMoved);
     assert!(run_setup(&setup, false).failure.is_some());

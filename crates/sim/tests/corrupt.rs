@@ -1,4 +1,4 @@
-//! Rails that corrupt: left for better ones, taken back when clean, kept when there is no better.
+//! Rails that corrupt data: isolated if a better one exists, and reinstated when clean.
 
 use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
 
@@ -10,7 +10,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
     play_with(rails, bad, &[])
 }
 
-/// The same, with other faults.
+/// As [`play`], with other faults.
 fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
     let mut setup = Setup::plain(1, 2, rails);
     setup.topology = Topology::Planes;
@@ -34,14 +34,14 @@ fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outco
     outcome
 }
 
-/// Share of the bytes that left on rail 1.
+/// The share of bytes sent on rail 1.
 fn share(outcome: &Outcome) -> f64 {
     let bytes = |rail: usize| outcome.rails[rail].bytes_sent as f64;
     bytes(1) / (bytes(0) + bytes(1))
 }
 
 #[test]
-fn traffic_leaves_a_rail_that_corrupts() {
+fn a_corrupting_rail_is_isolated() {
     let clean = play(2, &[]);
     let bad = play(2, &[(1, 50_000, 2_000)]);
     assert!(share(&clean) > 0.4, "{:?}", clean.rails);
@@ -50,7 +50,7 @@ fn traffic_leaves_a_rail_that_corrupts() {
 }
 
 #[test]
-fn a_rail_that_is_clean_again_is_taken_back() {
+fn a_clean_rail_is_reinstated() {
     let outcome = play(2, &[(1, 50_000, 5)]);
     let rail = &outcome.rails[1];
     assert!(rail.corrupt_downs > 0 && rail.returns > 0, "{rail:?}");
@@ -63,11 +63,11 @@ fn a_rail_that_is_clean_again_is_taken_back() {
 }
 
 #[test]
-fn below_the_limit_a_rail_is_kept() {
+fn below_the_limit_a_rail_is_not_isolated() {
     let outcome = play(2, &[(1, 1_000, 2_000)]);
     assert_eq!(outcome.rails[1].corrupt_downs, 0);
     assert!(outcome.rails[1].corrupt > 0);
-    // (What is short leaves on the first of two equal rails.)
+    // (Short messages use the first of two equal rails.)
     assert!(share(&outcome) > 0.3, "{:?}", outcome.rails);
 }
 
@@ -78,15 +78,15 @@ fn when_all_rails_corrupt_all_are_used() {
 }
 
 #[test]
-fn the_only_rail_is_kept() {
+fn the_only_rail_is_not_isolated() {
     let outcome = play(1, &[(0, 50_000, 2_000)]);
     assert_eq!(outcome.rails[0].corrupt_downs, 0);
 }
 
-/// A rail that damages some packets is better than one that carries nothing. Otherwise a job would
-/// die for want of a rail.
+/// A rail that damages some packets is better than one that carries nothing: without it a job would
+/// fail for lack of a rail.
 #[test]
-fn a_rail_that_was_left_carries_on_when_the_clean_one_falls_silent() {
+fn an_isolated_rail_carries_when_the_clean_one_falls_silent() {
     let hole = |outgoing| Fault {
         from_ns: 200 * MS,
         to_ns: 1_900 * MS,
@@ -100,7 +100,7 @@ fn a_rail_that_was_left_carries_on_when_the_clean_one_falls_silent() {
     let outcome = play_with(2, &[(1, 50_000, 2_000)], &[hole(true), hole(false)]);
     assert!(outcome.rails[1].corrupt_downs > 0);
     assert!(alone.worked_ns > 300 * MS, "{} ms", alone.worked_ns / MS);
-    // With a fraction of the rate; the hole ends after 1.9 s.
+    // At a fraction of the rate; the black hole ends after 1.9 s.
     assert!(
         outcome.worked_ns < 1_500 * MS,
         "{} ms",

@@ -1,6 +1,6 @@
-//! More processes than processors: each is off its processor most of the time, and the links are
-//! clean. Then next to nothing is sent twice, and no path is given up. And where links do lose
-//! packets, and nobody is away, they are sent again as soon as before.
+//! Oversubscribed hosts: each process is descheduled most of the time, and links are clean. There
+//! must be almost no spurious retransmissions, and no path may be given up. With lossy links and
+//! running processes, retransmissions must be as fast as without oversubscription.
 
 use marline_proto::PathStats;
 use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
@@ -8,18 +8,17 @@ use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, 
 const MS: u64 = 1_000_000;
 const PROCESSORS: usize = 2;
 const HOSTS: usize = 8;
-/// A processor goes from one process to the next after 2 to 8 ms, so that each of four is away for
-/// 6 to 24.
+/// A processor switches processes after 2 to 8 ms, so that each of four is descheduled for 6 to 24.
 const SLICE_NS: (u64, u64) = (2 * MS, 8 * MS);
 const CROWDED_NS: u64 = 1_500 * MS;
 
-/// Below `n`, by seed and question.
+/// A pseudo-random number below `n`, by seed and question.
 fn pick(seed: u64, question: u64, n: u64) -> u64 {
     let mixed = (seed * 65_536 + question + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29) % n
 }
 
-/// Processes take turns on their processors.
+/// Time slices of processes that share a processor.
 fn slices(seed: u64, hosts: usize) -> Vec<Fault> {
     let mut faults = Vec::new();
     for processor in 0..PROCESSORS {
@@ -56,14 +55,14 @@ fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
     setup
 }
 
-/// Packets sent, frames sent again, paths given up.
+/// Packets sent, retransmitted frames, paths given up.
 fn total(outcome: &Outcome) -> (u64, u64, u64) {
     let sum = |f: &dyn Fn(&PathStats) -> u64| outcome.rails.iter().map(f).sum();
     let resent = sum(&|r| r.resent_loss + r.resent_repair + r.resent_failover);
     (sum(&|r| r.packets_sent), resent, sum(&|r| r.failovers))
 }
 
-/// The work of the applications, the longest message, and operations: enough for a second and more.
+/// Pattern, longest message, and operations: enough for more than a second.
 const WORKS: [(Work, u64, u32); 6] = [
     (Work::PingPong, 2_000, 12_000),
     (Work::PingPong, 300_000, 6_000),
@@ -74,7 +73,7 @@ const WORKS: [(Work, u64, u32); 6] = [
 ];
 
 #[test]
-fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_left() {
+fn oversubscription_by_four_causes_no_spurious_retransmission_or_failover() {
     for (work, size_max, ops) in WORKS {
         let (mut packets, mut resent, mut failovers) = (0, 0, 0);
         for seed in 0..3 {
@@ -101,10 +100,9 @@ fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_
     }
 }
 
-/// The same with direct writes, of which one that is repaired needlessly is sent again as 40
-/// packets.
+/// The same with direct writes, each of whose spurious retransmissions takes 40 packets.
 #[test]
-fn with_four_processes_a_processor_direct_writes_land() {
+fn direct_writes_land_with_oversubscription_by_four() {
     for work in [Work::PingPong, Work::Halo, Work::AllToAll] {
         let (mut packets, mut resent, mut written, mut missed) = (0, 0, 0, 0);
         for seed in 0..3 {
@@ -124,15 +122,15 @@ fn with_four_processes_a_processor_direct_writes_land() {
         println!("{work:?}: {written} written, {missed} missed, {resent} of {packets} sent again");
         assert!(written > 50, "{work:?}: {written} written");
         assert!(100 * missed <= written, "{work:?}: {missed} of {written}");
-        // All with all send one of 410 to 510 again, by the seeds that are taken.
+        // In an all-to-all one packet in 410 to 510 is retransmitted, depending on the seeds.
         assert!(300 * resent < packets, "{work:?}: {resent} of {packets}");
     }
 }
 
-/// Rails that lose nothing, as shared memory and connections: while a link lives nothing of it is
-/// lost, however long its other end is off its processor.
+/// Lossless rails, such as shared memory and connections: while a link lives nothing is lost,
+/// however long the peer is descheduled.
 #[test]
-fn with_two_processes_a_processor_nothing_is_lost_on_rails_that_lose_nothing() {
+fn lossless_rails_lose_nothing_with_oversubscription_by_two() {
     for lossless in [[true, true], [true, false]] {
         for (work, size_max, ops) in WORKS {
             let (mut packets, mut resent, mut lost, mut failovers) = (0, 0, 0, 0);
@@ -158,7 +156,7 @@ fn with_two_processes_a_processor_nothing_is_lost_on_rails_that_lose_nothing() {
                  {packets} packets, {failovers} failovers"
             );
             assert_eq!((lost, failovers), (0, 0), "{work:?}, {lossless:?}");
-            // A few leave again by another path, as what waits on one that is not proven yet.
+            // Some frames are requeued to another path, such as those of a path not proven yet.
             assert!(
                 10_000 * resent <= packets,
                 "{work:?}, {lossless:?}: {resent} of {packets}"
@@ -167,14 +165,14 @@ fn with_two_processes_a_processor_nothing_is_lost_on_rails_that_lose_nothing() {
     }
 }
 
-/// Virtual time of all runs below together before anybody had patience.
+/// Total virtual time of all runs below, before the descheduling grace existed.
 const IMPATIENT_US: u64 = 1_911_315;
 
-/// Losses are drawn by packet, so a run that differs in one has others from there on: the bound
-/// leaves 2 % for that. (`what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before` of
-/// `proto` is exact.)
+/// Losses are drawn per packet, so that a run that differs in one packet differs in all later
+/// losses; the bound allows 2 % for that.
+/// (`what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before` of `proto` is exact.)
 #[test]
-fn on_a_lossy_link_repairs_are_as_quick_as_ever() {
+fn losses_are_retransmitted_without_descheduling_grace() {
     let works = [
         (Work::PingPong, 2_000),
         (Work::PingPong, 70_000),

@@ -1,44 +1,45 @@
-//! Data leaves a bad rail within milliseconds, whatever is wrong with it, as long as another works.
+//! Data leaves a faulty rail within milliseconds, whatever the fault, if another rail works.
 
 use marline_sim::{run_setup, Fault, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
-/// Runs of each fault.
+/// Runs per fault.
 const SEEDS: u64 = 50;
-/// Bytes a second of each rail, but for one that gets slow.
+/// Bytes per second of each rail.
 const RATE: u64 = 1_250_000_000;
-/// There it has this part of that left: one in so many.
+/// Divisor of the rate for `Cut::Slow`.
 const SLOWED: u64 = 30;
-/// Without losses so much of a rail's rate, as time, is under way at most: two of the round trips
-/// that a window allows for at least (`RTT_ROOM_NS` of `path.rs`).
+/// Data in flight on a rail without losses at most, as time: two of the least round trips that a
+/// window covers (`RTT_ROOM_NS` of `path.rs`).
 const WINDOW_NS: u64 = 2 * 500_000;
-/// Bytes of the longest packets that a rail which shrinks carries: less than the base of all paths.
+/// Longest packet that a shrunk rail carries, in bytes: less than the base PMTU.
 const SHRUNK: usize = 1_200;
-/// A round of a duel (`DUEL_NS` of `timers.rs`).
+/// A round of a path comparison (`DUEL_NS` of `timers.rs`).
 const DUEL_NS: u64 = MS;
 
 /// The fault of rail 0 of host 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
-    /// It goes down, and its host is told (the other is not).
+    /// The rail goes down; its host is notified, the other one is not.
     Told,
-    /// Nobody is told.
+    /// The rail goes down without notification.
     Silent,
-    /// It hears nothing.
+    /// The rail receives nothing.
     Deaf,
-    /// Nobody hears it.
+    /// Packets sent on the rail are lost.
     Mute,
-    /// It has a part of its rate.
+    /// The rail has a fraction of its rate.
     Slow,
-    /// It loses 30 % in both directions.
+    /// The rail loses 30 % in both directions.
     Leaks,
-    /// It carries short packets only.
+    /// The rail carries only short packets.
     Shrinks,
-    /// Nobody hears it, and the other rail hears nothing: each carries one direction.
+    /// Packets sent on the rail are lost, and the other rail receives nothing: each carries one
+    /// direction.
     Opposite,
 }
 
-/// Below `n`, by seed and question.
+/// A pseudo-random number below `n`, by seed and question.
 fn pick(seed: u64, question: u64, n: u64) -> u64 {
     let mixed = (seed * 16 + question + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29) % n
@@ -52,7 +53,7 @@ fn setup(seed: u64, cut: Cut) -> Setup {
     setup.size_max = [2_000, 70_000, 300_000][pick(seed, 2, 3) as usize];
     (setup.ops, setup.pause_ns) = (1_600, 500);
     setup.rate = vec![RATE; 2];
-    // Neither an overflowing socket nor a full log is the subject.
+    // Neither an overflowing socket nor a full log is under test.
     setup.socket_bytes = setup.socket_bytes.max(212_992);
     setup.log_bytes = 64 << 20;
     let from_ns = MS / 2 + pick(seed, 3, 2 * MS);
@@ -109,30 +110,31 @@ fn troubles(cut: Cut) -> Vec<Trouble> {
     }
 }
 
-/// So long after the cut all is over that was under way.
+/// Longest time from the fault until all operations in flight have ended.
 fn bound_ns(setup: &Setup, cut: Cut) -> u64 {
     let (latency, away) = (setup.latency_ns.iter().max(), setup.yields_ns.iter().max());
     let (latency, away) = (latency.unwrap(), away.unwrap());
-    // Both processes may have offered their processors.
+    // Both processes may have yielded their processors.
     let rtt = 2 * latency + 2 * away + setup.node.ack_delay_ns;
-    // The second expiry, after twice as long, makes a path suspect; the second round of a duel that
-    // another path answers ends it. What waited then goes behind what that path has in flight.
+    // The second expiry, after twice the interval, makes a path suspect; the second round of a path
+    // comparison that another path answers ends it. Waiting frames then follow that path's data in
+    // flight.
     let repair = (4 * rtt).max(setup.node.repair_floor_ns);
     let duel = rtt + (4 * rtt).max(DUEL_NS);
     let left = 3 * repair + 2 * duel + WINDOW_NS + rtt;
     match cut {
-        // Nothing is lost there, and all that was under way may come in the end.
+        // Nothing is lost there, and all data in flight may still arrive.
         Cut::Slow => left + SLOWED * WINDOW_NS,
-        // Two losses that short packets survive, perhaps in two repairs each; then four probes,
-        // each of which is lost when its witness was answered and a repair is due.
+        // Two losses that short packets survive, each with up to two PTOs; then four probes, each
+        // of which counts as lost when its reference path was answered and a PTO is due.
         Cut::Shrinks => 2 * left + 4 * (repair + rtt),
-        // Both paths fall under suspicion at both ends before acks are said on both.
+        // Both paths become suspect at both ends before acks travel on both.
         Cut::Opposite => 3 * left,
         _ => left,
     }
 }
 
-/// Holds each run to the bound.
+/// Checks the bound in each run.
 fn leaves(cut: Cut) {
     let (mut times, mut harmed, mut late) = (Vec::new(), 0, 0);
     for seed in 0..SEEDS {
@@ -143,8 +145,8 @@ fn leaves(cut: Cut) {
         harmed += (net.cut + net.dropped + net.too_big > 0 || cut == Cut::Slow) as u64;
         assert!(!outcome.troubles.is_empty(), "nothing went wrong");
         let (took, bound) = (outcome.recovery_ns, bound_ns(&setup, cut));
-        // A rail that loses three packets of ten also loses those that are to show it: 7 runs of
-        // 3,000 took longer (seeds 37 and 788, for one), the longest 1.4 times as long.
+        // A rail that loses three packets of ten also loses packets that reveal its fault: 7 runs of
+        // 3,000 took longer (for example seeds 37 and 788), at most 1.4 times the bound.
         late += (took > bound) as u64;
         let most = bound + (cut == Cut::Leaks) as u64 * bound;
         assert!(took <= most, "{cut:?}, seed {seed}: {took} of {most} ns");
@@ -169,50 +171,50 @@ fn leaves(cut: Cut) {
 }
 
 #[test]
-fn a_rail_that_is_down_and_says_so() {
+fn data_leaves_a_rail_that_is_reported_down() {
     leaves(Cut::Told);
 }
 
 #[test]
-fn a_rail_that_falls_silent() {
+fn data_leaves_a_silent_rail() {
     leaves(Cut::Silent);
 }
 
 #[test]
-fn a_rail_that_hears_nothing() {
+fn data_leaves_a_rail_that_receives_nothing() {
     leaves(Cut::Deaf);
 }
 
 #[test]
-fn a_rail_that_nobody_hears() {
+fn data_leaves_a_rail_whose_packets_are_lost() {
     leaves(Cut::Mute);
 }
 
 #[test]
-fn a_rail_that_gets_slow() {
+fn data_leaves_a_rail_that_becomes_slow() {
     leaves(Cut::Slow);
 }
 
 #[test]
-fn a_rail_that_carries_short_packets_only() {
+fn data_leaves_a_pmtu_black_hole() {
     leaves(Cut::Shrinks);
 }
 
 #[test]
-fn two_rails_that_carry_one_direction_each() {
+fn data_moves_with_one_rail_per_direction() {
     leaves(Cut::Opposite);
 }
 
 #[test]
-fn a_rail_that_loses_thirty_percent() {
+fn data_leaves_a_rail_with_heavy_loss() {
     leaves(Cut::Leaks);
 }
 
-/// The bound is sharp enough to notice that a path is never given up, and that large packets are
-/// never doubted.
+/// The bound is tight enough to notice a path that is never given up, and a missing check for PMTU
+/// black holes.
 #[cfg(feature = "mutation")]
 #[test]
-fn a_path_that_is_kept_is_noticed() {
+fn a_path_that_is_never_given_up_is_noticed() {
     use marline_proto::Mutation;
     for (cut, mutation) in [
         (Cut::Told, Mutation::Cling),

@@ -1,6 +1,5 @@
-//! All rails of all hosts fail in turn, and each time their kernels ask for their neighbours'
-//! addresses anew, a second later: nothing passes for as long as that goes on
-//! (docs/design/peer-failure.md).
+//! All rails of all hosts fail in turn, and each time their kernels repeat the neighbour discovery
+//! a second later; nothing passes meanwhile (docs/design/peer-failure.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup, Work};
@@ -8,13 +7,13 @@ use std::fmt::Write;
 
 const MS: u64 = 1_000_000;
 const TIMEOUT_MS: u64 = 5_000;
-/// A rail is down for so long, every second time that one fails.
+/// Duration of an outage, and interval between two outages.
 const DOWN_MS: u64 = 50;
 const EVERY_MS: u64 = 150;
-/// And swallows what is to leave for so long after that.
+/// Further time in which the rail loses outgoing packets.
 const ASKS_MS: u64 = 1_000;
 
-/// Two hosts whose rails flap until then.
+/// Two hosts with flapping rails until then.
 fn flapping(seed: u64, until_ms: u64, more: &str) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.node.peer_timeout_ns = TIMEOUT_MS * MS;
@@ -23,7 +22,7 @@ fn flapping(seed: u64, until_ms: u64, more: &str) -> Setup {
     let mut faults = more.to_string();
     for (turn, from) in (5..until_ms).step_by(EVERY_MS as usize).enumerate() {
         let (down, mute) = (from + DOWN_MS, from + DOWN_MS + ASKS_MS);
-        // The first time all do at once, so that there is work left afterwards.
+        // The first outage affects all rails at once, so that work is left afterwards.
         for (host, rail) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             if turn > 0 && rail != turn % 2 {
                 continue;
@@ -49,7 +48,7 @@ fn right(setup: &Setup) -> Outcome {
     outcome
 }
 
-/// For more than twice the time after which a silent peer is dead.
+/// The rails flap for more than twice the timeout for silent peers.
 #[test]
 fn nobody_is_dead_while_all_rails_flap() {
     for seed in 0..4 {
@@ -60,9 +59,9 @@ fn nobody_is_dead_while_all_rails_flap() {
     }
 }
 
-/// The simulator holds the news to its bound.
+/// The simulator checks the bound on reporting a death.
 #[test]
-fn a_death_among_flaps_is_told() {
+fn a_death_during_flaps_is_reported() {
     for seed in 0..4 {
         let setup = flapping(seed, 5 * TIMEOUT_MS, "1s 26s 1 restarts\n");
         assert_eq!(right(&setup).troubles.get("died"), Some(&1));

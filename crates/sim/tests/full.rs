@@ -1,5 +1,5 @@
-//! A rail whose queue does not move takes nothing, for longer than peers wait: what another can
-//! carry leaves by that, nobody is taken for dead, and the rail comes back.
+//! A hung queue that takes nothing for longer than the timeout for silent peers: data leaves by
+//! another rail, no live peer is declared dead, and the rail comes back.
 
 use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Work};
 
@@ -16,7 +16,7 @@ fn setup(seed: u64) -> Setup {
     setup.socket_bytes = 4 << 20;
     setup.log_bytes = 64 << 20;
     setup.node.peer_timeout_ns = 1_000 * MS;
-    // A third has direct writes, a third other ones.
+    // A third of the seeds has direct writes, a third other writes.
     setup.direct = seed % 3 == 1;
     setup.writes = vec![seed % 3 == 2; 2];
     setup
@@ -40,7 +40,7 @@ fn play(seed: u64, setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn a_queue_that_hangs_holds_up_nothing() {
+fn a_hung_queue_delays_no_other_rail() {
     let (mut late, mut fell) = (0, 0);
     for seed in 0..96 {
         let mut setup = setup(seed);
@@ -48,7 +48,7 @@ fn a_queue_that_hangs_holds_up_nothing() {
         let outcome = play(seed, &setup);
         late += u64::from(outcome.worked_ns > MS);
         fell += outcome.rails.iter().map(|r| r.failovers).sum::<u64>();
-        // Long before the queue moves. (Random work goes on until all faults are over.)
+        // Long before the queue recovers. (Random work continues until all faults are over.)
         let worked_ms = outcome.worked_ns / MS;
         let over = worked_ms < 500 || setup.work == Work::Random;
         assert!(over, "seed {seed}: {worked_ms} ms");
@@ -57,9 +57,9 @@ fn a_queue_that_hangs_holds_up_nothing() {
     assert!(fell > 64, "{fell} failovers");
 }
 
-/// Rails by turns, so that one which does not come back is missed.
+/// Rails in turn, so that a rail that does not come back is noticed.
 #[test]
-fn a_queue_that_moves_again_is_used_again() {
+fn a_recovered_queue_is_used_again() {
     let mut came = 0;
     for seed in 0..24 {
         let mut setup = setup(seed);
@@ -69,7 +69,7 @@ fn a_queue_that_moves_again_is_used_again() {
             let from_ms = 1 + 400 * turn;
             hang(&mut setup, turn as usize % 2, (from_ms, from_ms + 300));
         }
-        // One lasts until there is nothing but probes.
+        // One outage lasts until only probes are sent.
         hang(&mut setup, 0, (1_600, 3_200));
         let outcome = play(seed, &setup);
         came += outcome.rails.iter().map(|r| r.returns).sum::<u64>();
@@ -77,9 +77,9 @@ fn a_queue_that_moves_again_is_used_again() {
     assert!(came > 24, "{came} came back");
 }
 
-/// Where there is one rail nothing can be done but to wait: less long than for a death.
+/// With a single rail, all waits for the queue, for less time than until a peer is declared dead.
 #[test]
-fn an_only_rail_is_waited_for() {
+fn a_single_hung_rail_is_waited_for() {
     for seed in 0..24 {
         let mut setup = setup(seed);
         setup.rails = 1;

@@ -1,4 +1,4 @@
-//! Groups on simulated networks: a slice of seeds, and what each fault by itself must do.
+//! Groups on simulated networks: a range of seeds, and the required effects of each single fault.
 
 use marline_proto::group::Scheme;
 use marline_sim::group::{
@@ -10,8 +10,8 @@ const MS: u64 = 1_000_000;
 /// About half a minute of one core.
 const SEEDS: u64 = 400;
 
-/// The first seed. Not taken from the commit: a failure that one seed in thousands finds would come
-/// by chance with any commit.
+/// The first seed. Independent of the commit: rare failures would otherwise appear at random
+/// commits.
 fn base() -> u64 {
     1_300
 }
@@ -47,15 +47,16 @@ fn the_same_seed_gives_the_same_events() {
     }
 }
 
-/// Seeds that found something; each is a cluster that failed once.
+/// Seeds that failed once, each for a reason below.
 #[test]
-fn seeds_that_found_something() {
-    // Members that had lost a dead root's broadcast took part in none from some time on, and
-    // others waited for theirs; a deaf member said so only with its next acknowledgement; a co-root
-    // that refused a broadcast did not collect for it; orphans of a co-root that had died before
-    // a root's first broadcast were forgotten. The last three: rails of the simulator took all that
-    // a root sent again, 3 GB and more; what had found no room was never asked for once its
-    // broadcast was refused; a rule of the simulator did not know that a broadcast begins late.
+fn seeds_that_failed_once_pass() {
+    // Members that had lost a dead root's broadcast stopped participating in all broadcasts, and
+    // others waited for them; an unreachable member reported that only with its next
+    // acknowledgement; a co-root that refused a broadcast did not collect acknowledgements for it;
+    // orphans of a co-root that died before a root's first broadcast were forgotten. The last
+    // three: the simulator's rails accepted all retransmissions of a root, 3 GB and more; data
+    // without room was never requested after its broadcast was refused; a rule of the simulator
+    // ignored that a broadcast may begin late.
     let seeds = [
         108,
         1_085,
@@ -92,7 +93,7 @@ fn fault(from_ns: u64, to_ns: u64, what: GroupTrouble) -> GroupFault {
     }
 }
 
-/// The losses of the issue, one member with 20 %, every scheme.
+/// Losses of all members and of one with 20 %, for every scheme.
 #[test]
 fn losses_of_all_and_of_one() {
     for scheme in [
@@ -119,7 +120,7 @@ fn losses_of_all_and_of_one() {
     }
 }
 
-/// One rail of two is cut, or loses multicast only, in mid-broadcast: nobody leaves the group.
+/// One rail of two is cut, or loses multicast only, during a broadcast: no member leaves the group.
 #[test]
 fn one_rail_of_two_fails() {
     for what in [
@@ -145,8 +146,8 @@ fn one_rail_of_two_fails() {
     }
 }
 
-/// A rail of two loses all multicast while broadcasts are short and come one after another with
-/// pauses, from roots that do not know yet which rail loses: nobody leaves the group.
+/// One rail of two loses all multicast while short broadcasts follow each other with pauses, from
+/// roots that do not know which rail fails: no member leaves the group.
 #[test]
 fn one_rail_of_two_loses_multicast_and_broadcasts_are_slow() {
     for who in [None, Some(2)] {
@@ -165,7 +166,8 @@ fn one_rail_of_two_loses_multicast_and_broadcasts_are_slow() {
     }
 }
 
-/// Multicast stops in mid-run, for all or for one: all leave the group at the same broadcast.
+/// Multicast stops during a run, for all members or for one: all leave the group at the same
+/// broadcast.
 #[test]
 fn multicast_stops_in_mid_run() {
     for who in [None, Some(3)] {
@@ -178,10 +180,10 @@ fn multicast_stops_in_mid_run() {
     }
 }
 
-/// A member that enters two seconds late keeps nobody, whether it was there before or not: what
-/// the others do takes no longer than without it, as far as it finds room.
+/// A member that enters two seconds late delays no other, whether it was connected before or not,
+/// as far as the others find room.
 #[test]
-fn who_comes_two_seconds_late() {
+fn a_late_member_delays_no_other() {
     for born in [false, true] {
         let mut setup = GroupSetup::calm(8, Scheme::NACK, vec![(0, 2_000); 30]);
         setup.late = Some((5, 2_000 * MS));
@@ -191,7 +193,8 @@ fn who_comes_two_seconds_late() {
     }
 }
 
-/// A root, a co-root or another member is killed in mid-broadcast: everything ends, with its name.
+/// A root, a co-root or another member is killed during a broadcast: every operation ends and names
+/// it.
 #[test]
 fn members_are_killed() {
     for who in [0, 4, 5] {
@@ -211,9 +214,8 @@ fn members_are_killed() {
     }
 }
 
-/// Little room for what comes early, a member that enters late, and one that is killed: what found
-/// no room is asked for again when its broadcast is refused, too. Without that, ten of these stood
-/// still.
+/// Little room for early data, a member that enters late, and a member that is killed: data without
+/// room is requested again when its broadcast is refused, too. Otherwise ten of these seeds hang.
 #[test]
 fn a_death_where_there_is_little_room_for_a_late_member() {
     for n in 0..32u64 {
@@ -234,8 +236,8 @@ fn a_death_where_there_is_little_room_for_a_late_member() {
     }
 }
 
-/// A packet leaves the root for a broadcast and hardly more, whatever the number of members; the
-/// busiest member hears less than one for a member, and the time does not grow with them.
+/// The root sends little more than one packet per broadcast, whatever the number of members; the
+/// busiest member receives less than one per member, and the time does not grow with the members.
 #[test]
 fn large_groups_cost_the_root_no_more_than_small_ones() {
     let (small, large) = (

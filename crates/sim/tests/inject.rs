@@ -1,4 +1,4 @@
-//! Failure injection in a few seconds; `make detect` has millions of damaged packets.
+//! Failure injection in a few seconds; `make detect` delivers millions of damaged copies.
 
 use marline_checksum::Algorithm;
 use marline_sim::damage::{HEAD_KINDS, PAYLOAD_KINDS};
@@ -8,7 +8,7 @@ fn run(plan: &Plan) -> Tally {
     plan.run().unwrap_or_else(|text| panic!("{text}"))
 }
 
-/// Whatever is damaged: with the default nothing wrong is taken for right, and all arrives.
+/// With the default algorithm no damage passes, and all messages arrive.
 #[test]
 fn nothing_damaged_is_delivered_with_the_default() {
     let mut tried = 0;
@@ -30,7 +30,7 @@ fn nothing_damaged_is_delivered_with_the_default() {
     assert!(tried >= 2 * 25 * 2_000);
 }
 
-/// The weak ones miss as much as their construction says, and no less: the injection is real.
+/// Weak algorithms miss exactly what their construction implies: the injection is effective.
 #[test]
 fn every_algorithm_misses_what_theory_says() {
     for algorithm in Algorithm::all() {

@@ -1,4 +1,4 @@
-//! A process of a host that is killed while it and another get to know each other by shared memory
+//! A process is killed while it and another of the same host establish contact by shared memory
 //! (docs/design/shm.md).
 
 use marline_sim::script::parse;
@@ -6,7 +6,7 @@ use marline_sim::{run_setup, Outcome, Setup};
 
 const MS: u64 = 1_000_000;
 
-/// Two processes of one host; the second is killed after so many microseconds.
+/// Two processes of one host; the second is killed after this many microseconds.
 fn run(seed: u64, after_us: u64) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 1);
     (setup.near, setup.streams[0], setup.connected[0]) = (Some(0), true, true);
@@ -20,10 +20,10 @@ fn run(seed: u64, after_us: u64) -> Outcome {
     outcome
 }
 
-/// Nobody listens by the name of its rail, which was never another's: that is told at once, also
-/// where the dead one had acknowledged nothing yet. Before, 5 s went by then.
+/// No process listens under the name of its rail, which is never reused: the death is reported at
+/// once, even if the dead process had acknowledged nothing.
 #[test]
-fn whoever_is_killed_inside_a_host_is_told_at_once() {
+fn a_process_killed_on_the_same_host_is_reported_at_once() {
     let (mut told, mut late) = (0, Vec::new());
     for seed in 0..40 {
         for after_us in [1, 3, 10, 20, 30, 50, 100, 300] {

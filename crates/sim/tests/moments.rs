@@ -1,14 +1,14 @@
 //! A rail fails at each moment of a message, between each two kinds of rails, at either end: the
-//! packet of that moment is lost with it, and all messages arrive exactly once over the rail that
-//! is left.
+//! packet of that moment is lost with it, and all messages arrive exactly once over the remaining
+//! rail.
 
 use marline_proto::RailPolicy;
 use marline_sim::{run_setup, Moment, Outcome, Setup, Strike, Topology, Verbs, Weather, Work};
 
 const MS: u64 = 1_000_000;
-/// The rail is away for so long: longer than anything that is under way.
+/// Duration of the failure, longer than any packet is in flight.
 const AWAY_NS: u64 = 60 * MS;
-/// The rail that fails. The other is used when this one is not.
+/// The failing rail. The other one is a fallback.
 const FAILS: usize = 0;
 const OTHER: usize = 1;
 
@@ -18,7 +18,7 @@ enum Kind {
     Udp,
     Tcp,
     Shm,
-    /// Reliable connections of InfiniBand.
+    /// Reliable InfiniBand connections.
     Rc,
 }
 
@@ -46,7 +46,7 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
     }
 }
 
-/// Two processes play ping-pong over two rails, the first of which carries all while it works.
+/// Ping-pong between two processes over two rails, the first of which carries all while it works.
 fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
     let mut setup = Setup::plain(7, 2, 2);
     setup.topology = Topology::Planes;
@@ -72,7 +72,7 @@ fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
     setup
 }
 
-/// The moment of a run that is struck, of so many that it has: one in the middle, of acks the last.
+/// The ordinal of the moment to strike, of all in a run: one in the middle, for acks the last.
 fn nth(moment: Moment, moments: u64) -> u64 {
     match moment {
         Moment::Ack => moments,
@@ -86,7 +86,7 @@ fn run(setup: &Setup) -> Outcome {
     outcome
 }
 
-/// A failure of the rail that a run does not reach, to count moments.
+/// A failure that a run does not reach, for counting moments.
 fn strike(moment: Moment, senders: bool, told: bool) -> Strike {
     Strike {
         moment,
@@ -98,7 +98,7 @@ fn strike(moment: Moment, senders: bool, told: bool) -> Strike {
     }
 }
 
-/// Runs the cell of the table twice: to count its moments, and to strike one.
+/// Runs a cell of the table twice: to count its moments, and to strike one.
 fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
     let mut setup = setup(kinds, moment);
     let mut strike = strike(moment, senders, told);
@@ -114,25 +114,25 @@ fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
     let lost = struck.net.cut + struck.net.broken + struck.net.writes_lost;
     assert!(lost > 0, "something was lost with the rail");
     assert_eq!(struck.messages, whole.messages, "the same work");
-    // Exactly once and right bytes are what the run has checked. That the rail was in use, and the
-    // other took over:
+    // The run has checked exactly-once delivery and contents. Here: the rail was in use, and the
+    // other one took over.
     let before = whole.rails[OTHER].packets_sent;
     let after = struck.rails[OTHER].packets_sent;
     assert!(
         after > before,
         "{after} packets on the other rail, {before} without"
     );
-    // (The last path that works is not given up. What it holds leaves when the other works.)
+    // (The last working path is not given up. Its frames leave when another works.)
     let rail = &struck.rails[FAILS];
     let left = rail.failovers + rail.resent_failover;
     let repaired = struck.rails[FAILS].repairs;
     assert!(left > 0 || (!told && repaired > 0), "the rail was left");
 }
 
-/// The table notices a node that forgets what was under way on a path that it gives up.
+/// The mutation that forgets frames in flight on an abandoned path is noticed.
 #[cfg(feature = "mutation")]
 #[test]
-fn what_does_not_move_is_missed() {
+fn forgotten_frames_of_an_abandoned_path_are_noticed() {
     use Kind::{Shm, Tcp, Udp};
     for kinds in [
         (Udp, Udp),

@@ -1,9 +1,9 @@
-//! Rails whose addresses change in mid-run (docs/design/moving-addresses.md).
+//! Rails whose addresses change during a run (docs/design/moving-addresses.md).
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Setup, Topology, Work};
 
-/// A cluster whose work lasts for longer than these faults.
+/// A cluster whose work lasts longer than these faults.
 fn moving(seed: u64, hosts: usize, rails: usize, faults: &str) -> Setup {
     let mut setup = Setup::plain(seed, hosts, rails);
     (setup.work, setup.ops, setup.size_max) = (Work::Halo, 400, 3 << 20);
@@ -57,11 +57,11 @@ fn rails_come_later() {
     }
 }
 
-/// A process that starts after all rails of another have moved learns where they are now: with the
-/// first address it found nobody and called the other dead (profile swarm, seed 12730539078467
+/// A process that starts after all rails of another have moved gets the current addresses: with the
+/// first ones it could not reach the peer and declared it dead (profile swarm, seed 12730539078467
 /// with 3,000 packets at least).
 #[test]
-fn who_starts_later_has_the_addresses_of_then() {
+fn a_later_process_gets_the_moved_addresses() {
     for seed in 0..6 {
         let faults = "5ms 7ms 0:0 moves=1\n9ms 11ms 0:1 moves=2\n15ms 20ms 1 restarts";
         let report = run_setup(&moving(seed, 3, 2, faults), false);
@@ -75,10 +75,10 @@ fn who_starts_later_has_the_addresses_of_then() {
     }
 }
 
-/// While a peer is silent a move is said again by each path that lost it, and not by all paths
-/// whenever one lost it: 376,000 packets went towards silent peers in 4.5 s (seed 3852).
+/// While a peer is silent, a lost notification of a move is repeated on the paths that lost it
+/// only, not on all paths at each loss, which flooded silent peers (seed 3852).
 #[test]
-fn a_move_that_nobody_hears_of_is_no_storm() {
+fn a_lost_notification_of_a_move_floods_no_peer() {
     let sent = |faults: &str| {
         let mut setup = Setup::plain(1, 3, 4);
         (setup.work, setup.ops, setup.size_max) = (Work::Incast, 50, 64);

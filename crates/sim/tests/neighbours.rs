@@ -1,5 +1,5 @@
-//! Hosts whose kernels ask for their neighbours' addresses: in vain during an outage, and then not
-//! for a long time.
+//! Hosts whose kernels send neighbour requests in vain during an outage, and not again for a long
+//! time.
 
 use marline_sim::script::parse;
 use marline_sim::{run_setup, Outcome, Setup, Work};
@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 const MS: u64 = 1_000_000;
 
-/// Both rails of one of two hosts have no carrier for so long, several times. Kernels that have
-/// asked in vain ask again after a minute: far longer than silent peers are waited for.
+/// Both rails of one of two hosts lose their carrier several times, for this long each. Kernels
+/// repeat a failed request after a minute, far longer than the timeout for silent peers.
 fn setup(seed: u64, down_ms: u64) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.node.peer_timeout_ns = 5_000 * MS;
@@ -33,7 +33,7 @@ fn clean(setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn a_host_that_asks_in_vain_is_told_by_its_silent_peer() {
+fn a_failed_neighbour_request_ends_by_announcement() {
     for down_ms in [50, 1_200, 4_200] {
         let mut told = 0;
         for seed in 0..6 {
@@ -43,10 +43,10 @@ fn a_host_that_asks_in_vain_is_told_by_its_silent_peer() {
     }
 }
 
-/// The test before has teeth: rails that are not told of silence are noticed.
+/// The mutation without announcements of silent rails is noticed.
 #[cfg(feature = "mutation")]
 #[test]
-fn silence_that_no_rail_is_told_of_is_noticed() {
+fn missing_announcements_are_noticed() {
     let fails = |seed| {
         let mut setup = setup(seed, 1_200);
         setup.node.mutation = Some(marline_proto::Mutation::HideSilence);

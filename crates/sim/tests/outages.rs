@@ -1,5 +1,5 @@
-//! Outages of all rails for 1 to 100 s, and firewalls that refuse everything for a while: whoever
-//! lives is not declared dead, whoever died is told, and all work completes.
+//! Outages of all rails for 1 to 100 s, and firewalls that refuse everything temporarily: live
+//! peers are not declared dead, deaths are reported, and all work completes.
 
 use marline_sim::{run_setup, Fault, Profile, Setup, Trouble};
 
@@ -26,10 +26,10 @@ fn live_peers_outlast_outages() {
     assert!(long > SEEDS / 4 && refused > 100 && dead > 0);
 }
 
-/// A node that takes refusals of one kind for the end of a process at once is noticed.
+/// The mutation that takes refusals of one kind as immediate proof of a death is noticed.
 #[cfg(feature = "mutation")]
 #[test]
-fn hiccups_that_are_believed_are_noticed() {
+fn premature_deaths_by_refusals_are_noticed() {
     let fails = |seed: &u64| {
         let mut setup = draw(*seed);
         setup.node.mutation = Some(marline_proto::Mutation::BelieveHiccups);

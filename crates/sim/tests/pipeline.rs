@@ -29,7 +29,7 @@ fn plans_take_as_long_as_the_formula_says() {
                 machine.play(plan.chunks(total)),
                 machine.formula(&plan, total),
             );
-            // n is no whole number in the formula, and granules round chunks: two gaps, 2 %.
+            // n is fractional in the formula, and chunks are rounded to blocks: two gaps, 2 %.
             let off = (took - says).abs();
             assert!(
                 off <= 2.0 * JACK.gap_ns + 0.02 * says,
@@ -41,7 +41,7 @@ fn plans_take_as_long_as_the_formula_says() {
 
 #[test]
 fn summing_costs_less_than_a_percent_of_a_megabyte() {
-    // The paper's claim at 1 MB: copying alone at 9 GB/s, with sums at 6.
+    // The paper's claim at 1 MB: copy alone at 9 GB/s, with sums at 6.
     let plain = Machine { copy: 9.0, ..JACK };
     let time = |m: &Machine| m.play(m.plan(BLOCK).chunks(1 << 20));
     assert!(
@@ -73,7 +73,7 @@ fn a_copy_slower_than_the_network_gets_equal_chunks() {
     };
     assert!(!plan.grows());
     let took = slow.play(plan.chunks(8 << 20));
-    // The copy is the limit; one chunk on its way and one at the receiver come on top.
+    // The copy is the bottleneck; one chunk in flight and one at the receiver add to it.
     let least = (8 << 20) as f64 / slow.copy;
     assert!(
         took > 0.99 * least && took < 1.05 * least,

@@ -1,6 +1,6 @@
-//! Readers that poll the memory which others write, and store there when they have seen what they
-//! wait for: on rails of every kind, with loss, damage and rails that fail, no byte is seen that is
-//! not right, the last byte of a write is seen last, and what a reader has stored stays.
+//! Readers that poll memory written by peers, and store there after the awaited bytes appeared. On
+//! rails of every kind, with loss, damage and failing rails, no wrong byte is visible, the last
+//! byte of a write is visible last, and stored bytes stay.
 
 use marline_proto::Config;
 use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Topology, Trouble, Verbs, Weather, Work};
@@ -11,17 +11,17 @@ const FAULTS_NS: u64 = 100 * MS;
 /// A kind of rails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Packets, as UDP's.
+    /// Datagrams, as UDP.
     Datagrams,
-    /// With writes in long datagrams, some of which come again.
+    /// Direct writes in long datagrams, some of them repeated.
     Direct,
-    /// Connections, as TCP's, that write into place.
+    /// Connections with writes, as TCP.
     Streams,
-    /// Writes by key that come before or after the packets that tell of them.
+    /// Writes by key that land before or after the packets that report them.
     Unordered,
-    /// Reliable connections of InfiniBand.
+    /// Reliable InfiniBand connections.
     Reliable,
-    /// Unreliable ones.
+    /// Unreliable InfiniBand connections.
     Unreliable,
 }
 
@@ -34,8 +34,8 @@ const KINDS: [Kind; 6] = [
     Kind::Unreliable,
 ];
 
-/// Two hosts write into each other's memory over two rails of a kind, which lose, damage, repeat
-/// and reorder, or break; the first of host 0 fails in between.
+/// Two hosts write into each other's memory over two rails of a kind, with loss, damage, duplicates
+/// and reordering, or breaks; the first rail of host 0 fails meanwhile.
 fn setup(seed: u64, kind: Kind) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
@@ -101,7 +101,7 @@ fn hurt(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn what_is_seen_is_right_and_what_a_reader_stores_stays() {
+fn visible_bytes_are_right_and_stored_ones_stay() {
     for kind in KINDS {
         let (mut seen, mut harm) = (0, 0);
         for seed in 0..10 {
@@ -116,9 +116,9 @@ fn what_is_seen_is_right_and_what_a_reader_stores_stays() {
     }
 }
 
-/// A stream breaks while puts are under way; without sums what it brought is stored once as well.
+/// A stream breaks during puts; even without sums its bytes are stored once.
 #[test]
-fn without_sums_no_byte_comes_back() {
+fn without_sums_no_byte_is_stored_twice() {
     for kind in [Kind::Datagrams, Kind::Streams] {
         for seed in 0..10 {
             let mut setup = setup(seed, kind);

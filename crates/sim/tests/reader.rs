@@ -1,9 +1,9 @@
-//! The command when nobody reads what it prints.
+//! The command with closed or full outputs.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Output, Stdio};
 
-/// A seed of the simulator, its report going to `out`.
+/// Runs a seed of the simulator with its report going to `out`.
 fn simulate(out: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_marline-sim"));
     command.args(["--seeds", "0..1", "--progress", "0"]);
@@ -12,7 +12,7 @@ fn simulate(out: Stdio) -> Output {
 }
 
 #[test]
-fn a_closed_output_ends_it_without_a_word() {
+fn a_closed_output_ends_the_command_silently() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = simulate(writer.into());
@@ -21,7 +21,7 @@ fn a_closed_output_ends_it_without_a_word() {
 }
 
 #[test]
-fn a_full_output_ends_it_with_a_line() {
+fn a_full_output_ends_the_command_with_an_error() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = simulate(full.into());
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Networks that reorder: a packet that was overtaken is not one that was too long.
+//! Networks that reorder packets: an overtaken packet is not taken for a lost oversized one.
 
 use marline_sim::{run_setup, Outcome, Setup, Topology, Weather, Work};
 
 const MS: u64 = 1_000_000;
 
-/// Two hosts exchange large messages over two rails, on which half of all packets are held back by
-/// up to so long.
+/// Two hosts exchange large messages over two rails that delay half of all packets by up to
+/// `reorder_ns`.
 fn play(seed: u64, reorder_ns: u64) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
@@ -28,7 +28,7 @@ fn play(seed: u64, reorder_ns: u64) -> Outcome {
 }
 
 #[test]
-fn sizes_stay_where_packets_are_overtaken() {
+fn reordering_does_not_reduce_packet_sizes() {
     for reorder_ns in [100_000, MS, 3 * MS] {
         for seed in 0..6 {
             let outcome = play(seed, reorder_ns);

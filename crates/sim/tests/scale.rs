@@ -1,14 +1,14 @@
-//! The cost of a peer when nothing is going on, and of first contact of all with all.
+//! The memory of an idle peer, and the packets of first contact among all endpoints.
 
 use marline_sim::{scale, Work};
 
-/// A million of them fit into 3 GiB.
+/// Bytes per idle peer; a million peers fit into 3 GiB.
 const IDLE_PEER_MAX: u64 = 2_976;
 
-/// With 256 the bytes were above the mark, and there were 9.5 packets for each message: probes of
-/// paths and of packet sizes, all at once, kept the acks waiting until repair timers expired.
+/// Memory and packets must not grow with the number of peers: probes of many paths and packet sizes
+/// at once must not delay acks until PTOs expire.
 #[test]
-fn an_idle_peer_takes_little_however_many_there_are() {
+fn the_memory_of_an_idle_peer_is_bounded() {
     for (work, hosts) in [
         (Work::Tree, 32),
         (Work::Tree, 256),
@@ -23,10 +23,10 @@ fn an_idle_peer_takes_little_however_many_there_are() {
     }
 }
 
-/// Both sides of a pair speak at once, so that each message takes itself and an ack; down a tree
-/// only one does, and the other's HELLO wants an ack, too.
+/// In an all-to-all both sides of a pair send, so that each message takes itself and an ack; down a
+/// tree only one side does, and the other's HELLO needs an ack, too.
 #[test]
-fn first_messages_take_no_more_packets_than_they_must() {
+fn first_messages_take_few_packets() {
     for (work, hosts, each) in [(Work::AllToAll, 64, 2), (Work::Tree, 64, 3)] {
         let row = scale(hosts, work);
         assert_eq!(row.failure, None);

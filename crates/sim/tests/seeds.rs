@@ -1,16 +1,15 @@
-//! A slice of the simulations that `make soak` runs until it is stopped: other seeds for every
-//! commit.
+//! A range of the simulations that `make soak` runs endlessly: other seeds for every commit.
 
 use marline_sim::{run_seeds, run_setup, shrink, Fault, Hunt, Profile, Setup, Trouble, Work};
 use std::process::Command;
 
-/// Seeds per profile: 2,450 in all, about a minute of one core.
+/// Seeds per profile: 2,450 in total, about a minute of one core.
 const SEEDS: u64 = 350;
-/// Where there is no commit to take them from.
+/// First seed without a commit.
 const FALLBACK: u64 = 0x6d61_726c_696e_6500;
 
-/// The first seed: the head of the commit's hash. The tree may have changed since; what a seed
-/// does is printed with a command that says all.
+/// The first seed: the beginning of the commit's hash. Uncommitted changes do not alter it;
+/// failures are printed with a complete command.
 fn base() -> u64 {
     let git = Command::new("git")
         .args(["rev-parse", "HEAD"])
@@ -78,8 +77,8 @@ fn nothing_fails() {
     clean(Profile::Calm, SEEDS);
 }
 
-/// Each run has a thread of its own, whose memory is fresh: what is received into holds anything,
-/// and would hold the right bytes of the run before where a write is lost (seed 5025555587850).
+/// Each run has its own thread with fresh memory: reused receive buffers might contain the right
+/// bytes of the run before where a write is lost (seed 5025555587850).
 #[test]
 fn the_same_seed_gives_the_same_events() {
     for seed in (base()..base() + 40).chain([5025555587850]) {
@@ -125,7 +124,7 @@ fn peers_that_gave_each_other_up_are_replaced_and_send_their_packets() {
     assert!(outcome.troubles["renewed"] > 0);
 }
 
-/// Kinds of work that few seeds draw.
+/// Patterns that few seeds draw.
 #[test]
 fn trees_collectives_and_storms_end() {
     for work in [Work::Tree, Work::Collective, Work::Storm] {
@@ -149,8 +148,8 @@ fn a_storm_opens_thousands() {
     assert!(outcome.open_max >= 2_000, "{}", outcome.open_max);
 }
 
-/// Behind a packet that its queue cannot hold all others are lost, and one whose packets come just
-/// then is called dead (seed 9115949, before).
+/// Behind a packet longer than its queue all others are lost, and a peer whose packets come just
+/// then would be declared dead (seed 9115949).
 #[test]
 fn queues_hold_a_packet() {
     for seed in 0..500 {
@@ -162,8 +161,8 @@ fn queues_hold_a_packet() {
     }
 }
 
-/// Naps took time of a process but not of the world: its clock ran 157 s ahead, and what it sent
-/// left then (seed 9866981, before).
+/// Sleeps must advance the world's time with the process's: otherwise its clock ran ahead and its
+/// packets left then (seed 9866981).
 #[test]
 fn calls_take_time_of_the_world() {
     let mut setup = Setup::draw(9_866_981, Profile::Swarm, 0, 0);
@@ -173,8 +172,8 @@ fn calls_take_time_of_the_world() {
     assert_eq!(outcome.failure, None);
 }
 
-/// An application whose 29,000 receives had ended read 64 entries in 20 ms, and meanwhile did
-/// nothing for whom others waited (seed 10189662, before).
+/// An application with 29,000 completed receives must read them without pauses: at 64 entries in 20
+/// ms it delayed its peers (seed 10189662).
 #[test]
 fn entries_are_read_without_pause() {
     let setup = Setup::draw(10_189_662, Profile::Swarm, 0, 0);

@@ -1,13 +1,13 @@
-//! A host whose reliable connections carry next to nothing: what is sent to it waits for longer
-//! than a silent peer is waited for, behind long messages (docs/design/peer-failure.md); and its
-//! device is not taken for one that stands still (docs/design/verbs.md).
+//! A host with very slow reliable connections: messages to it wait behind long ones for longer than
+//! the timeout for silent peers (docs/design/peer-failure.md), and its device is not considered
+//! hung (docs/design/verbs.md).
 
 use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Trouble, Verbs, Work};
 
 const MS: u64 = 1_000_000;
 const SLOW_MS: u64 = 60_000;
 
-/// Three hosts, one reliable connection between each two; those of one carry 33 kB/s.
+/// Three hosts with one reliable connection per pair; those of one host carry 33 kB/s.
 fn slow(seed: u64, size_max: u64, reads: bool) -> Setup {
     let mut setup = Setup::plain(seed, 3, 1);
     setup.set_verbs(0, Verbs::Rc);
@@ -33,9 +33,9 @@ fn slow(seed: u64, size_max: u64, reads: bool) -> Setup {
     setup
 }
 
-/// Before, each of these ended by the death of a peer that had been heard 0 to 1,868 ms before.
+/// No peer may be declared dead shortly after it was heard.
 #[test]
-fn nobody_is_dead_who_is_heard_and_slow() {
+fn a_slow_peer_is_not_declared_dead() {
     for (seed, size_max, reads) in [
         (0, 300_000, false),
         (4, 300_000, true),
@@ -47,15 +47,15 @@ fn nobody_is_dead_who_is_heard_and_slow() {
         assert_eq!(failure, None, "{seed}");
         let worked_ms = outcome.worked_ns / MS;
         assert!(worked_ms > 15_000, "over at {worked_ms} ms");
-        // Before that it was drained for its slowness: 99 to 251 connections each.
+        // Connections must not be drained for their slowness.
         let ends = (outcome.drained, outcome.net.connected);
         assert_eq!(ends, (0, 6), "{seed}");
     }
 }
 
-/// Two hosts and two rails of a kind, of which one carries 2 MB/s from the first host: behind what
-/// else is under way a write takes far longer than a device may stand still, but something of that
-/// rail ends all the time.
+/// Two hosts with two rails of one kind, one of which carries 2 MB/s from the first host: behind
+/// other data a write takes far longer than the watchdog's limit for a hung device, but operations
+/// of that rail end continuously.
 fn slow_beside_another(seed: u64, kind: Verbs) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     (0..2).for_each(|rail| setup.set_verbs(rail, kind));
@@ -92,22 +92,22 @@ fn clean(seed: u64, setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn a_device_that_moves_is_not_drained_though_another_rail_is_there() {
+fn a_slow_device_is_not_drained() {
     let (mut writes, mut drained) = (0, 0);
     for (seed, kind) in (0..8).flat_map(|seed| [(seed, Verbs::Rc), (seed, Verbs::Uc)]) {
         let outcome = clean(seed, &slow_beside_another(seed, kind));
         (writes, drained) = (writes + outcome.net.writes, drained + outcome.drained);
     }
     assert!(writes > 1_000, "{writes} writes");
-    // (Five before 0322. This one is behind packets alone, whose buffers are free here when they
-    // have left, on the slow side long before they arrive.)
+    // (The only drain may follow packets, whose buffers are free here once they left, on the slow
+    // side long before they arrive.)
     assert!(drained <= 1, "{drained} of {writes} writes");
 }
 
-/// Three hosts, of which one receives 2 MB/s by a rail: what others send it ends behind much else,
-/// one after the other, while all that they send each other by the same rail ends at once.
+/// Three hosts, one of which receives 2 MB/s on a rail: others' sends to it end slowly one after
+/// another, while their sends to each other on the same rail end at once.
 #[test]
-fn what_ends_for_others_does_not_use_up_the_patience_with_a_slow_peer() {
+fn completions_for_others_do_not_shorten_a_slow_peers_timeout() {
     let (mut writes, mut drained) = (0, 0);
     for (seed, kind) in (0..8).flat_map(|seed| [(seed, Verbs::Rc), (seed, Verbs::Uc)]) {
         let mut setup = slow_beside_another(seed, kind);
@@ -119,10 +119,10 @@ fn what_ends_for_others_does_not_use_up_the_patience_with_a_slow_peer() {
     assert_eq!(drained, 0, "{writes} writes");
 }
 
-/// A device that never tells of a write is drained, whether there is another rail or not, and also
-/// while others of its writes end. All work ends.
+/// A device that never reports the end of a write is drained, with or without another rail, and
+/// also while other writes of it end. All work completes.
 #[test]
-fn a_device_that_stands_still_is_drained() {
+fn a_hung_device_is_drained() {
     for rails in [1, 2] {
         let mut drained = 0;
         for seed in 0..8 {

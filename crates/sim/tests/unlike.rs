@@ -1,4 +1,4 @@
-//! Rails of unlike rates share long messages so that all of them are busy to the end.
+//! Rails of different rates share long messages such that all are busy to the end.
 
 use marline_proto::RailPolicy;
 use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
@@ -8,7 +8,7 @@ const MS: u64 = 1_000_000;
 /// Bytes per second of two rails: 400 and 100 Mbit/s.
 const RATES: [u64; 2] = [50_000_000, 12_500_000];
 
-/// Two hosts send each other messages of up to 4 MiB, and wait for both in between.
+/// Two hosts exchange messages of up to 4 MiB, waiting for both of each round.
 fn play(rates: &[u64], streams: &[bool]) -> Outcome {
     run(&setup(rates, streams))
 }
@@ -58,8 +58,8 @@ fn unlike_rails_finish_together() {
     }
 }
 
-/// Two processes send each other long messages by a connection, which falls silent, and another
-/// rail stands by: how much longer that takes than without the fault, in ns.
+/// Two processes exchange long messages over a connection that falls silent, with another rail
+/// available: the additional time over a run without the fault, in ns.
 fn stall_ns(seed: u64, from_ns: u64) -> u64 {
     let mut setup = setup(&[125_000_000; 2], &[true, false]);
     (setup.seed, setup.work) = (seed, Work::PingPong);
@@ -81,9 +81,9 @@ fn stall_ns(seed: u64, from_ns: u64) -> u64 {
     run(&setup).worked_ns.saturating_sub(whole.worked_ns)
 }
 
-/// A silent connection's packets are on the other rail soon, though nobody says anything else.
+/// Packets of a silent connection move to the other rail soon, without other evidence.
 #[test]
-fn long_messages_go_on_when_their_connection_falls_silent() {
+fn long_messages_continue_when_their_connection_falls_silent() {
     for seed in 0..8 {
         let stall_ns = stall_ns(seed, 20 * MS + seed * 3 * MS);
         println!("seed {seed}: {} us", stall_ns / 1_000);
@@ -91,7 +91,7 @@ fn long_messages_go_on_when_their_connection_falls_silent() {
     }
 }
 
-/// Work, the longest message and operations: short and long messages, by the rails that there are.
+/// Pattern, longest message and operations: short and long messages over all rails.
 const WORKS: [(Work, u64, u32); 6] = [
     (Work::Halo, 4 << 20, 25),
     (Work::Halo, 300_000, 100),
@@ -102,7 +102,7 @@ const WORKS: [(Work, u64, u32); 6] = [
 ];
 const SEEDS: u64 = 6;
 
-/// Counts of many runs.
+/// Totals of many runs.
 #[derive(Debug, Default)]
 struct Sum {
     packets: u64,
@@ -110,7 +110,7 @@ struct Sum {
     needless: u64,
 }
 
-/// Plays all works on a clean network, with as many seeds.
+/// Runs all patterns on a clean network, with as many seeds.
 fn play_all(rates: &[u64], streams: &[bool], direct: bool) -> Sum {
     let mut sum = Sum::default();
     for (work, size_max, ops) in WORKS {
@@ -132,10 +132,10 @@ fn play_all(rates: &[u64], streams: &[bool], direct: bool) -> Sum {
     sum
 }
 
-/// A path is not given up for what queues on it, whatever its rail is and however much it is
-/// slower, and next to nothing is sent again though it had arrived.
+/// No path is given up for its queue, whatever the rail's kind and however slow it is, and there
+/// are almost no spurious retransmissions.
 #[test]
-fn no_rail_is_left_for_what_queues_on_it() {
+fn no_rail_is_given_up_for_its_queue() {
     let slow_first = [RATES[1], RATES[0]];
     let mut failovers = 0;
     for rates in [RATES, slow_first] {
@@ -151,10 +151,9 @@ fn no_rail_is_left_for_what_queues_on_it() {
     assert_eq!(failovers, 0);
 }
 
-/// Streams over one rail of 1 Gbit/s, and over two: acks that wait in the peer's queue are not
-/// late.
+/// Streams over one and two rails of 1 Gbit/s: acks that wait in the peer's queue are not late.
 #[test]
-fn what_is_acknowledged_in_a_queue_is_not_sent_again() {
+fn queued_acks_cause_no_spurious_retransmission() {
     for rails in [1, 2] {
         for direct in [false, true] {
             let (rates, streams) = (vec![125_000_000; rails], vec![false; rails]);
@@ -168,9 +167,9 @@ fn what_is_acknowledged_in_a_queue_is_not_sent_again() {
     }
 }
 
-/// Packets in the queue of a slow rail are not late, and the rail is not left for them.
+/// Packets in the queue of a slow rail are not late, and the rail is not given up for them.
 #[test]
-fn a_slow_rail_with_a_deep_queue_is_not_left() {
+fn a_slow_rail_with_a_deep_queue_is_not_given_up() {
     for streams in [[false, false], [false, true], [true, false]] {
         let outcome = play(&RATES, &streams);
         let rails = &outcome.rails;
@@ -183,7 +182,7 @@ fn a_slow_rail_with_a_deep_queue_is_not_left() {
     }
 }
 
-/// Lone short messages over two rails with these latencies of one way, and faults.
+/// Single short messages over two rails with these one-way latencies, and faults.
 fn short(latency_ns: [u64; 2], faults: &[Fault]) -> Outcome {
     let mut setup = setup(&[1_250_000_000; 2], &[false, false]);
     (setup.work, setup.ops, setup.size_max) = (Work::PingPong, 20_000, 64);
@@ -193,7 +192,7 @@ fn short(latency_ns: [u64; 2], faults: &[Fault]) -> Outcome {
     run(&setup)
 }
 
-/// The part of all packets that the rails carried which left on the second.
+/// The share of all packets that left on the second rail.
 fn of_second(outcome: &Outcome) -> f64 {
     let packets = |rail: usize| outcome.rails[rail].packets_sent as f64;
     packets(1) / (packets(0) + packets(1))
@@ -210,7 +209,7 @@ fn short_messages_leave_on_the_quicker_rail() {
     }
 }
 
-/// The second rail, which is the slower one, begins to be the quicker one, or was it.
+/// The second, slower rail becomes the faster one, or was it before.
 #[test]
 fn a_rail_that_becomes_quicker_is_found() {
     let whole = short([20_000, 30_000], &[]);

@@ -1,5 +1,5 @@
-//! Rails of InfiniBand: connections that break while they write, ends that hear late of it, writes
-//! that land late, in part or never, and connections that rest.
+//! InfiniBand rails: connections that break during writes, ends that learn of it late, writes that
+//! land late, partially or never, and idle eviction of connections.
 
 use marline_proto::Pipeline;
 use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather, Work};
@@ -32,7 +32,7 @@ fn clean(setup: &Setup) -> Outcome {
 }
 
 #[test]
-fn what_breaking_connections_were_writing_arrives_by_others() {
+fn writes_of_broken_connections_arrive_by_others() {
     use Verbs::{Rc, Uc, Ud};
     for kinds in [&[Rc][..], &[Uc], &[Rc, Rc], &[Uc, Uc], &[Rc, Ud], &[Uc, Rc]] {
         let (mut writes, mut late) = (0, 0);
@@ -55,7 +55,7 @@ fn datagrams_write_nothing() {
     assert!(outcome.net.dropped > 0);
 }
 
-/// The packet that tells of a write is no proof of it, on connections that lose single writes.
+/// On connections that lose single writes, the packet that reports a write does not prove it.
 #[test]
 fn writes_that_never_land_are_sent_again() {
     let mut setup = setup(3, &[Verbs::Uc, Verbs::Uc]);
@@ -75,7 +75,7 @@ fn writes_that_never_land_are_sent_again() {
     assert!(outcome.net.writes_lost > 0, "{:?}", outcome.net);
 }
 
-/// Two hosts whose unreliable connections lose what they write, without sums.
+/// Two hosts with unreliable connections that lose writes, without sums.
 fn unreliable(seed: u64, drop: u32) -> Setup {
     let mut setup = setup(seed, &[Verbs::Uc]);
     setup.weather = Weather {
@@ -86,9 +86,9 @@ fn unreliable(seed: u64, drop: u32) -> Setup {
     setup
 }
 
-/// Without sums the immediates alone tell that bytes are missing.
+/// Without sums only the immediates reveal missing bytes.
 #[test]
-fn a_packet_is_not_believed_before_its_writes_are_there() {
+fn a_packet_counts_only_after_its_writes() {
     let mut doubted = 0;
     for seed in 0..8 {
         let mut setup = unreliable(seed, 20_000);
@@ -99,7 +99,7 @@ fn a_packet_is_not_believed_before_its_writes_are_there() {
     assert!(doubted > 0);
 }
 
-/// A connection that takes nothing any more is made anew, and then its writes have no parts.
+/// A stuck connection is replaced, and its writes then have a single part.
 #[test]
 fn stuck_connections_are_made_anew() {
     let (mut stuck, mut remade) = (0, 0);
@@ -112,7 +112,7 @@ fn stuck_connections_are_made_anew() {
     assert!(stuck > 0 && remade > 0, "{stuck} {remade}");
 }
 
-/// The same by packets alone, which have no parts on a rail that made a connection anew.
+/// The same with packets only, which have a single part after a replacement.
 #[test]
 fn connections_stuck_by_packets_are_made_anew() {
     let (mut stuck, mut remade, mut packets) = (0, 0, 0);
@@ -128,11 +128,11 @@ fn connections_stuck_by_packets_are_made_anew() {
         packets += net.packets;
     }
     assert!(stuck > 0 && remade > 0, "{stuck} {remade} {packets}");
-    // Each of two rails shrinks once, not again and again.
+    // Each of two rails shrinks its packets once, not repeatedly.
     assert!(remade < 100, "{stuck} {remade} {packets}");
 }
 
-/// Native rails that lose nothing carry everything, with few acks.
+/// Native lossless rails carry everything, with few acks.
 #[test]
 fn nothing_is_lost_natively_where_nothing_fails() {
     for kinds in [
@@ -144,16 +144,16 @@ fn nothing_is_lost_natively_where_nothing_fails() {
         for seed in 0..8 {
             let mut setup = setup(seed, kinds);
             setup.weather = Weather::default();
-            setup.queue_ns = 50 * MS; // nothing is dropped for want of room either
+            setup.queue_ns = 50 * MS; // nothing is dropped for lack of room either
             setup.node.native_rails = u32::MAX;
-            // A receive that is given up in the middle of its write breaks the connection.
+            // A receive that fails during its write breaks the connection.
             setup.may_die = clean(&dying(&setup)).net.writes_refused > 0;
             clean(&setup);
         }
     }
 }
 
-/// The same, and conversations may end.
+/// The same setup; connections to peers may end.
 fn dying(setup: &Setup) -> Setup {
     Setup {
         may_die: true,
@@ -161,7 +161,7 @@ fn dying(setup: &Setup) -> Setup {
     }
 }
 
-/// Where connections break, conversations end with an error or lose nothing.
+/// If connections break, operations end with an error or nothing is lost.
 #[test]
 fn nothing_is_lost_silently_where_native_connections_break() {
     let mut died = 0;
@@ -174,10 +174,10 @@ fn nothing_is_lost_silently_where_native_connections_break() {
     assert!(died > 0);
 }
 
-/// Three hosts whose connections rest and are made again all the time, with breaks and losses, by
-/// connections alone or by datagrams first.
+/// Three hosts whose connections are evicted and re-established continuously, with breaks and
+/// losses, by connections only or by datagrams first.
 #[test]
-fn connections_rest_and_wake_while_traffic_goes_on() {
+fn connections_are_evicted_and_re_established_under_traffic() {
     use Verbs::{Rc, Uc};
     let (mut rested, mut woken, mut held) = (0, 0, 0);
     for kinds in [&[Rc][..], &[Uc], &[Rc, Uc]] {
@@ -197,14 +197,14 @@ fn connections_rest_and_wake_while_traffic_goes_on() {
     );
 }
 
-/// A connection that rests loses nothing: native rails may do it.
+/// Idle eviction loses nothing: native rails may use it.
 #[test]
-fn nothing_is_lost_natively_by_rest() {
+fn idle_eviction_loses_nothing_natively() {
     for kinds in [&[Verbs::Rc][..], &[Verbs::Rc, Verbs::Rc]] {
         let mut rested = 0;
         for seed in 0..8 {
             let mut setup = natively_resting(seed, kinds);
-            // A receive that is given up in the middle of its write breaks the connection.
+            // A receive that fails during its write breaks the connection.
             setup.may_die = clean(&dying(&setup)).net.writes_refused > 0;
             rested += clean(&setup).net.rested;
         }
@@ -212,7 +212,7 @@ fn nothing_is_lost_natively_by_rest() {
     }
 }
 
-/// Nothing is lost but by rest, and what is lost ends conversations.
+/// Losses can only come from idle eviction, and end the connection to the peer.
 fn natively_resting(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = resting(seed, kinds);
     setup.weather = Weather::default();
@@ -220,10 +220,10 @@ fn natively_resting(seed: u64, kinds: &[Verbs]) -> Setup {
     setup
 }
 
-/// A connection that rests with something under way ends the conversation, as a broken one does.
+/// Evicting a connection with work in progress ends the connection to the peer, as a break does.
 #[cfg(feature = "mutation")]
 #[test]
-fn rest_that_waits_for_nothing_is_noticed() {
+fn eviction_with_work_in_progress_is_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     let noticed = (0..100).find(|&seed| {
         let mut setup = natively_resting(seed, &[Verbs::Rc]);
@@ -247,7 +247,7 @@ fn resting(seed: u64, kinds: &[Verbs]) -> Setup {
     setup
 }
 
-/// The profile has teeth: each of the mistakes that connections with writes invite is noticed.
+/// The profile notices each typical mistake with connections and writes.
 #[cfg(feature = "mutation")]
 #[test]
 fn mistakes_with_writes_under_way_are_noticed() {
@@ -256,15 +256,15 @@ fn mistakes_with_writes_under_way_are_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     for mutation in [
         Mutation::TrustImmediates, // a packet counts before its writes have landed
-        Mutation::LeaveStuck,      // a connection that takes nothing is not made anew
-        Mutation::ReadLate,        // a send's memory is used again before its writes are drained
+        Mutation::LeaveStuck,      // a stuck connection is not replaced
+        Mutation::ReadLate,        // a send's memory is reused before its writes are drained
         Mutation::KeepSource,      // a send's memory stays open to the device after its end
-        Mutation::CloseEarly,      // it is closed before its writes are over
-        Mutation::WaitOn,          // a rail whose writes never end is never given up
-        Mutation::TrustWrites,     // that a write is told of is taken for its bytes
+        Mutation::CloseEarly,      // a send's memory is closed before its writes are over
+        Mutation::WaitOn,          // a rail whose writes never end is not drained
+        Mutation::TrustWrites,     // the report of a write counts as its bytes
         Mutation::KeepKeys,        // keys outlive the completion
         Mutation::WriteLate,       // bytes are put in place under a key that is still open
-        Mutation::ForgetMoved,     // what a broken connection lost is not sent again
+        Mutation::ForgetMoved,     // data lost with a connection is not resent
     ] {
         let noticed = (0..1_500).find(|&seed| {
             let mut setup = Setup::draw(seed, Profile::Verbs, 0, 0);
@@ -276,8 +276,8 @@ fn mistakes_with_writes_under_way_are_noticed() {
     }
 }
 
-/// Messages are written into memory of the rails' own and copied from there: what breaking
-/// connections were writing may land among what is written there next.
+/// Messages are written into the rails' staging memory and copied from there; writes of broken
+/// connections may land among data staged later.
 fn staging(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = setup(seed, kinds);
     setup.node.staged = Some(Pipeline {
@@ -291,7 +291,7 @@ fn staging(seed: u64, kinds: &[Verbs]) -> Setup {
 }
 
 #[test]
-fn what_is_staged_is_right_though_late_writes_land_there() {
+fn staged_bytes_are_right_despite_late_writes() {
     use Verbs::{Rc, Uc};
     for kinds in [&[Rc][..], &[Uc], &[Rc, Rc], &[Uc, Rc]] {
         let (mut staged, mut writes) = (0, 0);
@@ -306,7 +306,7 @@ fn what_is_staged_is_right_though_late_writes_land_there() {
     }
 }
 
-/// Without sums nothing would show whose bytes they are.
+/// Without sums, misplaced bytes in staging memory would go unnoticed.
 #[test]
 fn nothing_is_staged_without_sums() {
     let mut setup = staging(1, &[Verbs::Rc]);
@@ -316,7 +316,7 @@ fn nothing_is_staged_without_sums() {
     assert!(net.staged == 0 && net.writes > 0, "{net:?}");
 }
 
-/// Long messages are read from their sender's memory, on connections that break in the midst of it.
+/// Long messages are read from the sender's memory, on connections that break meanwhile.
 fn reading(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = setup(seed, kinds);
     setup.read_all();
@@ -327,7 +327,7 @@ fn reading(seed: u64, kinds: &[Verbs]) -> Setup {
 }
 
 #[test]
-fn what_is_read_when_connections_break_is_granted_instead() {
+fn reads_of_broken_connections_are_granted_instead() {
     use Verbs::{Rc, Uc, Ud};
     for kinds in [&[Rc][..], &[Rc, Rc], &[Rc, Ud], &[Uc, Rc]] {
         let (mut reads, mut failed, mut writes) = (0, 0, 0);
@@ -343,10 +343,9 @@ fn what_is_read_when_connections_break_is_granted_instead() {
     }
 }
 
-/// (A write into memory that was closed in the meantime takes its connection with it, and what is
-/// read over that.)
+/// (A write into memory closed meanwhile breaks its connection, and with it the reads.)
 #[test]
-fn where_nothing_fails_every_read_comes() {
+fn without_faults_every_read_completes() {
     let mut reads = 0;
     for seed in 0..8 {
         let mut setup = reading(seed, &[Verbs::Rc]);
@@ -358,9 +357,9 @@ fn where_nothing_fails_every_read_comes() {
     assert!(reads > 200, "{reads}");
 }
 
-/// Rails that lie of their reads: by sums it is noticed, and nothing lands after its message.
+/// Rails that report falsely on reads: sums detect it, and nothing lands after its message ended.
 #[test]
-fn lies_about_reads_are_noticed() {
+fn false_reports_of_reads_are_noticed() {
     for how in [Lie::Never, Lie::Late(5 * MS), Lie::NeverOver] {
         let mut reads = 0;
         for seed in 0..4 {
@@ -381,7 +380,7 @@ fn lies_about_reads_are_noticed() {
     }
 }
 
-/// Bytes that are damaged on their way through a read are asked for again.
+/// Segments damaged during a read are requested again.
 #[test]
 fn damaged_segments_are_asked_for_again() {
     let mut reads = 0;
@@ -393,7 +392,7 @@ fn damaged_segments_are_asked_for_again() {
     assert!(reads > 200, "{reads}");
 }
 
-/// Nothing but damage happens to what is read.
+/// Reads suffer damage only.
 fn damaged_reads(seed: u64) -> Setup {
     let mut setup = reading(seed, &[Verbs::Rc]);
     setup.weather = Weather {
@@ -403,7 +402,7 @@ fn damaged_reads(seed: u64) -> Setup {
     setup
 }
 
-/// Nothing passes a rail of the first host, in either direction, and nobody is told.
+/// A rail of the first host carries nothing in either direction, without notification.
 fn silence(setup: &mut Setup, rail: usize, (from_ns, to_ns): (u64, u64)) {
     for outgoing in [true, false] {
         let what = Trouble::Blackhole {
@@ -420,14 +419,14 @@ fn silence(setup: &mut Setup, rail: usize, (from_ns, to_ns): (u64, u64)) {
     }
 }
 
-/// One rail after the other falls silent, of reliable connections, datagrams and UDP, until TCP
-/// alone is left, and all come back.
+/// Rails fall silent one after another (reliable connections, datagrams, UDP) until only TCP is
+/// left, and all come back.
 #[test]
 fn rc_then_ud_then_udp_then_tcp_and_back() {
     let mut moved = [0; 4];
     for seed in 0..8 {
         let mut setup = setup(seed, &[Verbs::Rc, Verbs::Ud, Verbs::Ud, Verbs::Ud]);
-        // UDP, and TCP.
+        // Rails 2 and 3 are UDP and TCP.
         setup.verbs[2..].fill(None);
         (setup.connected[2], setup.streams[3]) = (false, true);
         (setup.weather, setup.silent_ns) = (Weather::default(), 1_900 * MS);
@@ -452,7 +451,7 @@ fn rc_then_ud_then_udp_then_tcp_and_back() {
     assert!(moved[..3].iter().all(|n| *n > 0), "{moved:?}");
 }
 
-/// Mistakes of those who read are noticed.
+/// Mutations of readers are noticed.
 #[cfg(feature = "mutation")]
 #[test]
 fn reads_that_count_early_and_memory_left_open_are_noticed() {

@@ -1,5 +1,5 @@
-//! Rails that write into registered memory: what is worth it is written, whatever the rail makes of
-//! it every byte is right, and nobody's memory is touched who has it back (which every run checks).
+//! Rails with remote writes: long messages are written, all bytes are correct whatever the rail
+//! does, and no memory is accessed after its return to the application (checked in every run).
 
 use marline_checksum::Algorithm;
 use marline_proto::Config;
@@ -7,7 +7,7 @@ use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Topology, Trouble, Weat
 
 const MS: u64 = 1_000_000;
 
-/// Two hosts exchange messages of up to 1 MiB over two rails that write, in order or not.
+/// Two hosts exchange messages of up to 1 MiB over two rails with writes, in order or not.
 fn setup(ordered: bool) -> Setup {
     let mut setup = Setup::plain(1, 2, 2);
     setup.topology = Topology::Planes;
@@ -62,10 +62,10 @@ fn long_messages_are_written_with_few_packets() {
         };
         let (written, packets) = (play(&with), run_setup(&without, false));
         assert_eq!((packets.failure, packets.net.writes), (None, 0));
-        // Some are late: a process away from its processor for 0.2 ms looks like a loss.
+        // Some writes are late: a process descheduled for 0.2 ms looks like a loss.
         let (wasted, all) = (written.net.writes_refused, written.net.writes);
         assert!(50 * wasted < all, "{wasted} of {all} refused");
-        // One that is refused breaks a stream, and what was in it is lost.
+        // A refused write breaks a stream and loses its contents.
         let lost = written.net.writes_lost;
         let broke = ordered && wasted > 0;
         assert!(lost == 0 || broke && 20 * lost < all, "{:?}", written.net);
@@ -104,8 +104,7 @@ fn writes_that_are_lost_or_damaged_are_sent_again() {
     }
 }
 
-/// Long messages by direct writes: nothing of what comes twice, late, damaged, in
-/// part or not at all is delivered.
+/// Long messages by direct writes: no duplicate, late, damaged, partial or lost data is delivered.
 #[test]
 fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     let mut setup = Setup {
@@ -132,10 +131,10 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     assert!(outcome.net.direct > 100 && outcome.net.damaged > 10);
 }
 
-/// Datagrams of a direct write may be joined in another order, which sums and exclusive ors of
-/// words do not show: where these are agreed, long messages travel in packets.
+/// Datagrams of a direct write may be merged in another order, which sums and exclusive ors of words
+/// do not detect: where such sums are agreed, long messages travel in packets.
 #[test]
-fn datagrams_of_direct_writes_that_change_places_never_pass() {
+fn reordered_datagrams_of_direct_writes_never_pass() {
     let shuffled = |algorithm: Algorithm| {
         let mut setup = Setup {
             writes: vec![false; 2],
@@ -149,7 +148,7 @@ fn datagrams_of_direct_writes_that_change_places_never_pass() {
         setup.node.seeing_order = Algorithm::SEEING_ORDER;
         run_setup(&setup, false)
     };
-    // (All of them: `order.rs` of the checksums.)
+    // (`order.rs` of the checksums covers all algorithms.)
     for algorithm in [
         Algorithm::Crc64Nvme,
         Algorithm::Crc64Nh,
@@ -167,16 +166,16 @@ fn datagrams_of_direct_writes_that_change_places_never_pass() {
 }
 
 #[test]
-fn a_rail_that_never_writes_what_it_says_is_found_out() {
+fn a_rail_that_never_writes_is_detected() {
     for ordered in [false, true] {
         assert!(lying(ordered, Lie::Never).net.writes_lost > 0);
     }
 }
 
-/// The mistake of not ending keys first is noticed where many writes are late.
+/// The mutation that does not end keys first is noticed if many writes are late.
 #[cfg(feature = "mutation")]
 #[test]
-fn late_writes_over_what_was_counted_are_noticed() {
+fn late_writes_over_counted_bytes_are_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     let noticed = |us: &u64| {
         let mut setup = lie(false, Lie::Late(us * 1_000));
@@ -187,7 +186,7 @@ fn late_writes_over_what_was_counted_are_noticed() {
     assert!(count > 0);
 }
 
-/// Bytes that land late are not taken for those that were sent instead, and are refused afterwards.
+/// Late bytes are not mistaken for their retransmission, and are refused afterwards.
 #[test]
 fn late_writes_are_refused() {
     for ordered in [false, true] {
@@ -197,15 +196,15 @@ fn late_writes_are_refused() {
 }
 
 #[test]
-fn a_rail_that_is_done_too_early_does_no_harm() {
+fn early_completion_reports_do_no_harm() {
     for ordered in [false, true] {
         lying(ordered, Lie::OverEarly);
     }
 }
 
-/// The local-completion watchdog: the memory of a send is the rail's until it has been drained.
+/// The completion watchdog: the memory of a send belongs to the rail until drained.
 #[test]
-fn a_rail_that_is_never_done_is_given_up() {
+fn a_rail_without_completions_is_drained() {
     for ordered in [false, true] {
         let outcome = lying(ordered, Lie::NeverOver);
         // The drain waits for a tenth of a second.

@@ -1,10 +1,10 @@
-//! Making faults real: `ip link`, nft at the switch's ports, tc at both ends of a cable.
+//! Applies faults by `ip link`, nft at the switch's ports, and tc at both ends of a cable.
 //!
-//! Drops, blackholes and corruption happen at the switch's end of the cable, in the namespace of
-//! the switches: on entry for what a host sends (`out`), on exit for what it is to receive (`in`).
-//! So the sender is never told, as on a real link (nft at the sending host's output would make
-//! `sendmsg` fail with EPERM). Segmentation offload passes whole super-packets of up to 64 KB
-//! through here; with offload off on the rail each packet of the wire is judged by itself.
+//! Drops, blackholes and corruption happen at the switch's end of the cable, in the switches'
+//! namespace: on ingress for packets from a host (`out`), on egress for packets to it (`in`). The
+//! sender gets no error, as on a real link; nft at the sending host's output would make `sendmsg`
+//! fail with EPERM. With segmentation offload, super-packets of up to 64 KB pass as one packet;
+//! without it on the rail, each wire packet is judged separately.
 
 use super::enter::{run_in, Place};
 use super::fault::{Active, Dir, Effect, Ports};
@@ -13,7 +13,7 @@ use super::names::{port_name, rail_address};
 use super::state::{rail_name, Lab};
 use std::fmt::Write as _;
 
-/// Brings the kernel from the faults `lab.faults` to `wanted`, and remembers them.
+/// Changes the kernel's faults from `lab.faults` to `wanted`, and stores the latter.
 pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), String> {
     let before = std::mem::replace(&mut lab.faults, wanted);
     apply_nft(lab, &before)?;
@@ -47,7 +47,7 @@ fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
     run_in(lab, Place::Switch, &["nft", "-f", "-"], &script).map(drop)
 }
 
-/// One transaction: rules are made anew, counters of faults that stay keep counting.
+/// One transaction: rules are replaced, counters of unchanged faults continue.
 fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     let mut s = String::from("add table netdev marline\nflush table netdev marline\n");
     for fault in old.iter().filter(|f| !new.iter().any(|n| n.id() == f.id())) {
@@ -82,8 +82,8 @@ fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     s
 }
 
-/// Matches `ppm` packets of a million. All of them: nothing to match, for nft takes no number as
-/// large as its modulus.
+/// Matches `ppm` packets of a million. For all packets the match is empty: nft accepts no number
+/// equal to its modulus.
 fn chance(ppm: u32) -> String {
     match ppm {
         1_000_000.. => String::new(),
@@ -91,7 +91,7 @@ fn chance(ppm: u32) -> String {
     }
 }
 
-/// Rules of one fault in its port's chain.
+/// The rules of one fault in its port's chain.
 fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     let id = fault.id();
     let verdict = match fault.effect {
@@ -121,9 +121,9 @@ fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     }
 }
 
-/// Matches packets that a fault is about: what was forgotten, or what is longer than an MTU by what
-/// it says itself. (`meta length` counts an Ethernet header in one direction only; IPv6's length
-/// leaves out its own header.)
+/// Matches the packets that a fault concerns: forgotten connections, or packets above an MTU by the
+/// length in their IP header. (`meta length` includes the Ethernet header in one direction only;
+/// IPv6's length field excludes its own header.)
 fn kinds(effect: Effect, id: &str) -> Vec<String> {
     const IPV6_HEADER: u32 = 40;
     match effect {
@@ -136,11 +136,11 @@ fn kinds(effect: Effect, id: &str) -> Vec<String> {
     }
 }
 
-/// Random faults spare ARP and neighbour discovery: losing one stalls a flow for a second or more,
-/// which says nothing about the transport under test.
+/// Random faults spare ARP and neighbour discovery: their loss stalls a flow for a second or more,
+/// which tells nothing about the transport under test.
 const CARRIES_DATA: &str = "meta protocol { ip, ip6 } meta l4proto != ipv6-icmp";
 
-/// Matches for a port range, exclusive of each other so that no packet is judged twice.
+/// Matches for a port range, mutually exclusive so that each packet is judged once.
 fn port_matches(ports: Ports) -> Vec<String> {
     match ports {
         None => vec![String::new()],
@@ -154,12 +154,12 @@ fn port_matches(ports: Ports) -> Vec<String> {
     }
 }
 
-/// Classes of packets, longest first: what nft matches, and bytes from the start of the TCP or UDP
-/// header that are sure to be payload there.
+/// Classes of packets, longest first: nft's match, and offsets in bytes from the start of the TCP
+/// or UDP header that are certainly payload.
 ///
-/// UDP says its own length. For TCP, `meta length` counts the Ethernet header (14 B) on the way out
-/// of the switch but not on the way in, IPv6 takes 20 B more than IPv4, and the TCP header may have
-/// up to 60 B: the bounds allow for the worst.
+/// UDP has a length field. For TCP, `meta length` includes the Ethernet header (14 B) on the way
+/// out of the switch but not on the way in, IPv6 headers are 20 B longer than IPv4's, and the TCP
+/// header has up to 60 B: the bounds hold in the worst case.
 const CLASSES: &[(&str, u32, &[u32])] = &[
     (
         UDP,
@@ -196,9 +196,9 @@ fn corrupt_rules(s: &mut String, id: &str) {
     }
 }
 
-/// One chain per byte position. XOR with a constant changes the byte whatever it was; no checksum
-/// is adjusted, and a veth never verifies the one of the transport header, like an adapter that
-/// corrupts after its check.
+/// One chain per byte offset. XOR with a constant always changes the byte. Checksums are not
+/// adjusted, and a veth never verifies the transport header's checksum, like an adapter that
+/// corrupts data after its check.
 fn flip_chains(s: &mut String) {
     let mut offsets: Vec<u32> = CLASSES.iter().flat_map(|c| c.2.iter().copied()).collect();
     offsets.sort_unstable();
@@ -243,7 +243,7 @@ fn apply_link(lab: &Lab, before: &[Active], host: usize, rail: usize) -> Result<
         )?;
         let address = rail_address(lab, host, rail);
         if word == "up" {
-            // IPv6 may have lost it on the way down.
+            // IPv6 may have lost the address while the link was down.
             let words = ["ip", "addr", "replace", &address, "dev", &name];
             run_in(lab, Place::Host(host), &words, "")?;
         }
@@ -264,8 +264,8 @@ fn shaping(faults: &[Active], at: (usize, usize, Dir)) -> (Option<u64>, Option<u
     (rate, delay)
 }
 
-/// The place and device at which a direction of a rail is shaped: packets that a host sends at its
-/// own end, packets that it receives at the switch's.
+/// The place and device at which a direction of a rail is shaped: sent packets at the host's end of
+/// the cable, received packets at the switch's.
 fn shaping_device(host: usize, rail: usize, dir: Dir) -> (Place, String) {
     match dir {
         Dir::Out => (Place::Host(host), rail_name(rail)),
@@ -280,13 +280,13 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
     }
     let (place, dev) = shaping_device(at.0, at.1, at.2);
     if was != (None, None) {
-        // After a failed change there may be none; one that stays makes the next `add` fail.
+        // After a failed change there may be no qdisc; a remaining one makes the next `add` fail.
         let _ = run_in(lab, place, &["tc", "qdisc", "del", "dev", &dev, "root"], "");
     }
     let mut parent = vec!["root"];
     if let Some(us) = now.1 {
         let delay = format!("{us}us");
-        // Room for a gigabit for a second, as a long link has.
+        // Queue for a second of a gigabit link, as a long link has.
         let words = [
             "tc", "qdisc", "add", "dev", &dev, "root", "handle", "1:", "netem", "limit", "100000",
             "delay", &delay,
@@ -315,12 +315,12 @@ fn explain_netem(error: &str) -> String {
     error.to_owned()
 }
 
-/// Segmentation offload on one rail, at both ends of every cable.
+/// Sets segmentation offload of one rail at both ends of every cable.
 ///
-/// Off means that the devices' features for it are, so the kernel cuts super-packets before they
-/// reach the cable, as an adapter does before they reach the wire. (Not by `gso_max_segs 1`: then
-/// TCP itself sends and paces one segment at a time, thirty times as slow.) Checksum offload stays
-/// on: it is what lets a corrupted byte pass unseen.
+/// Off disables the devices' offload features, so that the kernel cuts super-packets before the
+/// cable, as an adapter does before the wire. (Not by `gso_max_segs 1`, with which TCP itself sends
+/// and paces single segments, thirty times slower.) Checksum offload stays on, so that a corrupted
+/// byte goes unnoticed.
 pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     let state = if on { "on" } else { "off" };
     for host in 0..lab.shape.hosts {
@@ -336,8 +336,8 @@ pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// How many packets each fault hit, one line each; none where nobody counts, since the interface
-/// is down.
+/// The packets that each fault hit, one line each; `None` if the interface is down, where nothing
+/// counts.
 pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, String> {
     let mut lines = Vec::new();
     let nft = match lab.faults.iter().any(is_nft) {
@@ -359,14 +359,14 @@ pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, String> {
     Ok(lines)
 }
 
-/// The packet count of one named counter in `nft list counters`.
+/// The packet count of a named counter in `nft list counters`.
 fn nft_packets(listing: &str, id: &str) -> u64 {
     let head = format!("counter {id} {{");
     let after = listing.split_once(&head).map_or("", |(_, rest)| rest);
     number_after(after, "packets ")
 }
 
-/// Packets that went through a queueing discipline.
+/// The packets that passed a queueing discipline.
 fn tc_packets(listing: &str) -> u64 {
     listing
         .split_once("bytes ")

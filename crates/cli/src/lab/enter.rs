@@ -1,4 +1,4 @@
-//! Starting commands inside a lab: on a host, or where the launcher and the switches are.
+//! Starts commands inside a lab: on a host, or beside the launcher and the switches.
 
 use super::state::{Lab, Proc, HOME_VARIABLE, STATE_DIR_VARIABLE};
 use crate::tool;
@@ -6,10 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where in the lab.
+/// A place in a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The namespace with the switches, where mpiexec runs.
+    /// The namespace of the switches, where mpiexec runs.
     Switch,
     /// A host.
     Host(usize),
@@ -23,10 +23,10 @@ fn holder(lab: &Lab, place: Place) -> Result<Proc, String> {
     proc.ok_or_else(|| format!("lab `{}` has no {place:?}", lab.name))
 }
 
-/// `nsenter` into `place`, up to and including its `--`; the caller adds the command.
+/// An `nsenter` command into `place`, up to its `--`, for the caller to append a command.
 ///
-/// The namespaces are taken from a process that is checked to be ours, not from names, so nothing
-/// else on the machine can be meant by mistake.
+/// The namespaces are those of a verified process of the lab, not of a name, which could refer to
+/// others.
 pub fn enter(lab: &Lab, place: Place) -> Result<Command, String> {
     let proc = holder(lab, place)?;
     let mut command = Command::new("nsenter");
@@ -43,7 +43,7 @@ pub fn enter(lab: &Lab, place: Place) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Marks a process-to-be as part of the lab.
+/// Marks a command's process as part of the lab.
 pub fn mark(command: &mut Command, lab: &Lab) {
     command.env(HOME_VARIABLE, &lab.dir);
     if let Some(base) = lab.dir.parent() {
@@ -51,7 +51,7 @@ pub fn mark(command: &mut Command, lab: &Lab) {
     }
 }
 
-/// Entering the user namespace one is already in is an error to the kernel.
+/// The kernel refuses to enter the current user namespace.
 fn in_other_user_namespace(pid: u32) -> bool {
     let theirs = fs::read_link(format!("/proc/{pid}/ns/user"));
     let ours = fs::read_link("/proc/self/ns/user");
@@ -66,7 +66,7 @@ pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<St
     tool::run_through(enter(lab, place)?, words, input)
 }
 
-/// Writes the script that launchers call instead of `ssh`.
+/// Writes the script that launchers call in place of `ssh`.
 pub fn write_agent(lab: &Lab) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let path = agent_path(lab);
@@ -98,21 +98,21 @@ pub struct AgentArgs {
     words: Vec<String>,
 }
 
-/// Becomes the command on the host that a launcher asked for.
+/// Replaces this process by the launcher's command on a host.
 pub fn agent_main(args: &AgentArgs) -> crate::outcome::Outcome {
     use std::os::unix::process::CommandExt;
     let lab = Lab::load(&args.dir)?;
     let (host, words) = split_ssh_words(&args.words)?;
     let mut command = enter(&lab, Place::Host(lab.find_host(host)?))?;
-    // As ssh does: the words become one line for the shell over there.
+    // As in ssh, the words form one line for the remote shell.
     command.args(["sh", "-c", &words.join(" ")]);
     let error = command.exec();
     Err(tool::spawn_error(&command, &error))
 }
 
-/// Skips ssh's options; the host, and the words of the command.
+/// Skips ssh's options; returns the host and the words of the command.
 fn split_ssh_words(words: &[String]) -> Result<(&str, &[String]), String> {
-    // The options of ssh that take a value in the next word.
+    // Options of ssh with a value in the next word.
     const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
     let mut at = 0;
     while let Some(word) = words.get(at).filter(|w| w.starts_with('-')) {

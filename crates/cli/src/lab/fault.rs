@@ -1,5 +1,5 @@
-//! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and the
-//! faults in force.
+//! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and active
+//! faults.
 
 /// The end of `marline lab fault --help`: every fault, each with an example.
 pub const HELP: &str = "\
@@ -42,7 +42,7 @@ Examples:
   marline lab fault 0 drop=5% port=5000-5999
   marline lab fault 0 clear                rail0 is healthy again";
 
-/// Direction, seen from the host.
+/// Direction as seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dir {
     /// Packets that arrive at the host.
@@ -52,7 +52,7 @@ pub enum Dir {
 }
 
 impl Dir {
-    /// The word for it.
+    /// The grammar's word.
     pub fn word(self) -> &'static str {
         match self {
             Dir::In => "in",
@@ -61,32 +61,32 @@ impl Dir {
     }
 }
 
-/// A fault of one direction of one host's rail.
+/// A fault on one direction of one host's rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// The cable is out: the host sees the carrier go.
+    /// The cable is unplugged: the host sees the carrier go.
     Down,
     /// The host's interface is set down.
     IfDown,
-    /// Packets of a million that vanish.
+    /// Lost packets per million.
     Drop(u32),
-    /// Every packet vanishes, and nobody is told.
+    /// All packets are lost without an error.
     Blackhole,
-    /// Packets of a million that get one payload byte changed.
+    /// Packets per million with one corrupted payload byte.
     Corrupt(u32),
-    /// Packets of the connections and source ports that a host had when this was ordered (the last
-    /// of so many times) vanish.
+    /// Packets of the connections and source ports that the host had at the time of the order are
+    /// lost. The number counts repeated orders.
     Forget(u32),
-    /// IP packets above so many bytes vanish, and nobody is told.
+    /// IP packets above this many bytes are lost without an error.
     Mtu(u32),
-    /// Bits per second.
+    /// A rate in bits per second.
     Rate(u64),
-    /// Microseconds.
+    /// A delay in microseconds.
     Delay(u64),
 }
 
 impl Effect {
-    /// The word for it in names and in the grammar.
+    /// The word for names and the grammar.
     pub fn word(self) -> &'static str {
         match self {
             Effect::Down => "down",
@@ -101,7 +101,7 @@ impl Effect {
         }
     }
 
-    /// Its number, 0 for those without.
+    /// The effect's number; 0 for effects without one.
     fn value(self) -> u64 {
         match self {
             Effect::Down | Effect::IfDown | Effect::Blackhole => 0,
@@ -125,12 +125,12 @@ impl Effect {
         })
     }
 
-    /// True if it belongs to the link, not to one direction.
+    /// True for effects on the link rather than on one direction.
     pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }
 
-    /// True if a rule judges each packet by itself.
+    /// True if a rule judges each packet separately.
     pub fn by_packet(self) -> bool {
         matches!(
             self,
@@ -142,7 +142,7 @@ impl Effect {
         )
     }
 
-    /// As a person would say it.
+    /// A description for users.
     pub fn describe(self) -> String {
         match self {
             Effect::Drop(ppm) | Effect::Corrupt(ppm) => {
@@ -156,34 +156,34 @@ impl Effect {
     }
 }
 
-/// An inclusive range of ports; a packet belongs to it by source or destination.
+/// An inclusive range of ports, matched against source and destination.
 pub type Ports = Option<(u16, u16)>;
 
-/// When a fault is at work, in seconds of UNIX time: from the first to before the last.
+/// The active time of a fault in UNIX seconds: first inclusive, last exclusive.
 pub type Span = Option<(u64, u64)>;
 
-/// Most seconds that a fault may be ordered for.
+/// Longest duration of a fault in seconds.
 const SPAN_MAX_S: u64 = 3_600;
 
-/// One fault in force on one direction of one host's rail.
+/// An active fault on one direction of one host's rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Active {
     /// Host number.
     pub host: usize,
     /// Rail number.
     pub rail: usize,
-    /// Direction; `Out` for what belongs to the link.
+    /// Direction; `Out` for effects on the link.
     pub dir: Dir,
     /// The fault.
     pub effect: Effect,
-    /// Only packets of these ports.
+    /// Restricts the fault to packets with these ports.
     pub ports: Ports,
-    /// Only then.
+    /// Restricts the fault to this time.
     pub span: Span,
 }
 
 impl Active {
-    /// One line of the state file.
+    /// The fault as one line of the state file.
     pub fn to_line(&self) -> String {
         let ports = self
             .ports
@@ -200,7 +200,7 @@ impl Active {
         )
     }
 
-    /// Reads it back.
+    /// Parses a line of the state file.
     pub fn from_line(line: &str) -> Option<Active> {
         let words: Vec<&str> = line.split(' ').collect();
         let [host, rail, dir, word, value, ports, span] = words[..] else {
@@ -228,7 +228,7 @@ impl Active {
         })
     }
 
-    /// Name of its counter and of its chain; the same for a new value of the same fault.
+    /// The name of the counter and the chain; the same for another value of the same fault.
     pub fn id(&self) -> String {
         let ports = self
             .ports
@@ -237,7 +237,7 @@ impl Active {
         format!("h{}_rail{}_{dir}_{word}{ports}", self.host, self.rail)
     }
 
-    /// As a person would say it.
+    /// A description for users.
     pub fn describe(&self) -> String {
         let mut text = format!(
             "h{}:rail{} {}",
@@ -259,16 +259,16 @@ impl Active {
     }
 }
 
-/// The action that a `fault` command asks for.
+/// The action of a `fault` command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Put this fault in force.
+    /// Sets this fault.
     Set(Effect),
-    /// Take `down` and `ifdown` back.
+    /// Reverts `down` and `ifdown`.
     Up,
-    /// Take everything back.
+    /// Reverts all faults.
     Clear,
-    /// Segmentation offload on or off.
+    /// Sets segmentation offload on or off.
     Offload(bool),
 }
 
@@ -277,11 +277,11 @@ pub enum Action {
 pub struct Order {
     /// The action.
     pub action: Action,
-    /// Only this direction.
+    /// Restricts the action to this direction.
     pub dir: Option<Dir>,
-    /// Only these ports.
+    /// Restricts the action to these ports.
     pub ports: Ports,
-    /// Only for so many seconds, from a full one that comes.
+    /// Duration in seconds, from a coming full second.
     pub for_s: Option<u64>,
 }
 
@@ -370,7 +370,7 @@ fn parse_action(word: &str) -> Result<Action, String> {
     Ok(Action::Set(effect))
 }
 
-/// `0.01` or `1%`, as parts per million; at least one, at most all.
+/// Parses `0.01` or `1%` to parts per million, between one and a million.
 fn parse_ppm(text: &str) -> Result<u32, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 1e4),
@@ -388,7 +388,7 @@ fn parse_ppm(text: &str) -> Result<u32, String> {
     }
 }
 
-/// From what IPv4 has to carry at least to its longest.
+/// Parses an MTU between IPv4's minimum and its longest packet.
 fn parse_mtu(text: &str) -> Result<u32, String> {
     let bytes = text.parse().ok().filter(|n| (68..=65_535).contains(n));
     bytes.ok_or_else(|| format!("`{text}`: an MTU is 68 to 65535 bytes"))
@@ -399,7 +399,7 @@ fn parse_with_unit(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let (number, unit) = text.split_at(split);
     let scale = units.iter().find(|(name, _)| *name == unit)?.1;
     let value = (number.parse::<f64>().ok()? * scale).round();
-    // Above 2^53 a double no longer counts by ones, and no link or delay is that large.
+    // Above 2^53 a double is not exact, and no link or delay is that large.
     (1.0..9e15).contains(&value).then_some(value as u64)
 }
 
@@ -416,7 +416,7 @@ fn parse_delay_us(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}`: a delay is a number with us, ms or s"))
 }
 
-/// Full seconds: the kernel's rules know no other.
+/// Parses full seconds: the kernel's rules have no finer unit.
 fn parse_seconds(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse();
     number
@@ -425,7 +425,7 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}`: a fault lasts 1 to {SPAN_MAX_S} full seconds"))
 }
 
-/// `LO-HI` or one port.
+/// Parses `LO-HI` or one port.
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {
     let (lo, hi) = text.split_once('-').unwrap_or((text, text));
     match (lo.parse(), hi.parse()) {

@@ -1,4 +1,4 @@
-//! The grammar, case by case.
+//! Tests of the fault grammar.
 
 use super::super::state::{Lab, Shape};
 use super::super::target::{expand, parse_target, Target};
@@ -133,7 +133,7 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn each_packet_of_a_rail_meets_a_fault_once() {
+fn a_fault_on_a_rail_hits_each_packet_once() {
     let lab = lab();
     let dirs = |host, effect| -> Vec<(usize, Dir)> {
         let all = expand(

@@ -1,5 +1,5 @@
-//! Connections and ports that a network forgets: which those are that a host has, and nft's sets of
-//! them. What is ordered again adds to what was forgotten before.
+//! The fault `forget`: a middlebox forgets the connections and ports that a host has at the time of
+//! the order. A repeated order adds the host's current ones. nft sets hold them.
 
 use super::enter::{run_in, Place};
 use super::fault::Active;
@@ -7,10 +7,10 @@ use super::state::Lab;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// In the kernel's tables: a TCP socket that listens.
+/// The state of a listening TCP socket in the kernel's tables.
 const LISTENS: &str = "0A";
 
-/// Sockets of a host: TCP connections by their two ports, ports of UDP.
+/// A host's sockets: local and remote port of TCP connections, local ports of UDP.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sockets {
     tcp: BTreeSet<(u16, u16)>,
@@ -18,7 +18,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Takes what a table of the kernel's lists, as `/proc/net/tcp`.
+    /// Adds the entries of a kernel table such as `/proc/net/tcp`.
     fn take(&mut self, table: &str, tcp: bool) {
         let port = |text: &str| u16::from_str_radix(text.rsplit_once(':')?.1, 16).ok();
         for line in table.lines().skip(1) {
@@ -39,12 +39,12 @@ impl Sockets {
     }
 }
 
-/// Names of the sets of a fault, of TCP and of UDP.
+/// The names of a fault's sets for TCP and UDP.
 fn sets(id: &str) -> [String; 2] {
     ["tcp", "udp"].map(|kind| format!("{id}_{kind}"))
 }
 
-/// Adds the two sets of a fault, where they are not there.
+/// Adds the two sets of a fault unless they exist.
 pub fn add_sets(script: &mut String, id: &str) {
     let types = ["inet_service . inet_service", "inet_service"];
     for (set, of) in sets(id).iter().zip(types) {
@@ -52,14 +52,14 @@ pub fn add_sets(script: &mut String, id: &str) {
     }
 }
 
-/// Deletes them.
+/// Deletes the two sets of a fault.
 pub fn delete_sets(script: &mut String, id: &str) {
     for set in sets(id) {
         let _ = writeln!(script, "delete set netdev marline {set}");
     }
 }
 
-/// Matches packets of what is in the sets.
+/// Matches packets of the sets' connections and ports.
 pub fn matches(id: &str) -> [String; 2] {
     let [tcp, udp] = sets(id);
     [
@@ -68,7 +68,7 @@ pub fn matches(id: &str) -> [String; 2] {
     ]
 }
 
-/// Adds what the host of a fault has now.
+/// Adds the host's current connections and ports to the sets.
 pub fn elements(lab: &Lab, fault: &Active, script: &mut String) -> Result<(), String> {
     let mut sockets = Sockets::default();
     for (table, tcp) in [

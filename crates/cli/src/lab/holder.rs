@@ -1,5 +1,5 @@
-//! The process that keeps the namespaces of one host alive: they live as long as it does, so
-//! whatever kills it also removes every device, address and fault in them.
+//! The process that keeps the namespaces of one lab host alive. They end with it, and with them
+//! every device, address and fault.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ pub struct HolderArgs {
     ipv6: bool,
 }
 
-/// Prepares the new namespaces it was started in, says `ready`, and stays.
+/// Sets up the new namespaces it was started in, prints `ready`, and stays.
 pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
-    // The terminal's Ctrl-C and hang-up must not take the lab down.
+    // The terminal's Ctrl-C and hang-up must not end the lab.
     let _ = rustix::process::setsid();
     rustix::system::sethostname(args.hostname.as_bytes()).map_err(|e| format!("hostname: {e}"))?;
     if let Some(file) = &args.hosts_file {
         rustix::mount::mount_bind(file, "/etc/hosts").map_err(|e| format!("/etc/hosts: {e}"))?;
     }
-    // So that /sys/class/net shows this host's devices. Containers may forbid it; nothing that
-    // we start depends on it.
+    // Makes /sys/class/net show this host's devices. Containers may forbid the mount; no program of
+    // the lab depends on it.
     let _ = rustix::mount::mount(
         "sysfs",
         "/sys",
@@ -44,18 +44,17 @@ pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
     }
 }
 
-/// Bridges leave the frames that pass them alone, as a switch does. Where the kernel has loaded
-/// br_netfilter (Docker does), each frame would run through the host's tables: 0.9 us of 5.3
-/// measured, one way.
+/// Keeps frames on bridges out of the host's packet filter. With br_netfilter loaded, as by Docker,
+/// each frame would pass the host's tables, which costs a noticeable part of the latency.
 fn spare_frames() {
     for table in ["iptables", "ip6tables", "arptables"] {
-        // Without br_netfilter there is no such file, which is as good.
+        // The file exists only with br_netfilter.
         let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{table}"), "0");
     }
 }
 
-/// Without IPv6, none of its chatter disturbs the packet counters. With it, addresses work at
-/// once (no duplicate address detection) and survive `ip link set down`.
+/// Without IPv6, its background traffic does not disturb the packet counters. With IPv6, addresses
+/// work at once (no duplicate address detection) and survive `ip link set down`.
 fn set_ipv6(wanted: bool) {
     let settings: &[(&str, &str)] = match wanted {
         true => &[("accept_dad", "0"), ("keep_addr_on_down", "1")],
@@ -63,7 +62,7 @@ fn set_ipv6(wanted: bool) {
     };
     for scope in ["all", "default"] {
         for (name, value) in settings {
-            // A kernel without IPv6 has no such file, which is as good.
+            // The file exists only in kernels with IPv6.
             let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/{name}"), value);
         }
     }

@@ -1,10 +1,10 @@
-//! `marline lab`: hosts out of network namespaces, one switch per rail, a control network apart,
-//! and faults made by the kernel.
+//! `marline lab`: hosts in network namespaces, one switch per rail, a separate control network, and
+//! faults made by the kernel.
 //!
-//! A lab is a tree of holder processes. The first has the switches (bridges) and the launcher's end
-//! of the control network in its own network and mount namespaces; each of the others is a host
-//! with its own network, host name and mounts. Nothing appears in the machine's own namespaces, so
-//! labs cannot collide with each other or with anything else, and ending the processes removes all.
+//! A lab is a tree of holder processes. The first holds the network and mount namespaces of the
+//! switches (bridges) and of the launcher; each other one is a host with its own network, host name
+//! and mounts. The machine's own namespaces stay untouched, so labs cannot collide with each other
+//! or with other software, and killing the processes removes everything.
 
 mod apply;
 pub mod enter;
@@ -42,8 +42,7 @@ pub enum LabCommand {
     Down(DownArgs),
 }
 
-/// Rails of a lab at most: what `docs/user-guide.md` promises, and more virtual cables than show
-/// anything new.
+/// Maximum of rails, as documented in `docs/user-guide.md`; more virtual cables show nothing new.
 const RAILS_MAX: i64 = 8;
 
 /// Arguments of `lab up`.
@@ -157,7 +156,7 @@ fn up(args: &UpArgs) -> crate::outcome::Outcome {
             "lab `{name}` is up already: `marline lab down --name {name}` first"
         ));
     }
-    // What a crash or an interrupted `up` left.
+    // Removes remains of a crash or an interrupted `up`.
     net::end_all(&dir)?;
     place::clear(&dir)?;
     let mut lab = Lab::new(&dir, name, shape);
@@ -181,7 +180,7 @@ fn down(args: &DownArgs) -> crate::outcome::Outcome {
         let _lock = Lock::take(&name)?;
         let dir = place::base_dir()?.join(&name);
         let there = place::look(&dir)?.is_some();
-        // Processes may have outlived a directory that was removed by hand.
+        // Processes may outlive a directory removed by hand.
         let ended = net::end_all(&dir)?;
         if there {
             place::clear(&dir)?;
@@ -274,8 +273,8 @@ fn change_fault(args: &FaultArgs) -> crate::outcome::Outcome {
     Ok(0)
 }
 
-/// A span of `seconds` that begins at the next full second but one: at least a second from now, so
-/// that the kernel has its rules before, and nothing is done when it begins.
+/// A span of `seconds` that begins at the second full second from now: at least one second ahead,
+/// so that the kernel's rules are in place before.
 fn coming(seconds: u64) -> (u64, u64) {
     let from = unix_s() + 2;
     (from, from + seconds)
@@ -286,7 +285,7 @@ fn unix_s() -> u64 {
     now.map_or(0, |t| t.as_secs())
 }
 
-/// Says when a fault that is in the kernel now will be at work, if not always.
+/// Reports when an installed fault takes effect, if not at once.
 fn in_time(span: fault::Span) -> Result<(), String> {
     let Some((from, until)) = span else {
         return Ok(());
@@ -336,7 +335,7 @@ fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> R
     let before = lab.faults.clone();
     let made = apply::change(lab, wanted).and_then(|()| in_time(span));
     made.map_err(|error| {
-        // Half a change is worse than none: go back to what was in force.
+        // A partial change is undone: the previous faults are restored.
         let undone = apply::change(lab, before);
         undone.err().map_or(error.clone(), |also| {
             format!("{error}; and undoing it: {also}")

@@ -1,9 +1,9 @@
-//! Names and addresses: of a lab, of its hosts on each network, of the switches' ports.
+//! Names and addresses of a lab, of its hosts on each network, and of the switches' ports.
 
 use super::state::Lab;
 use clap::Args;
 
-/// Hosts per third octet of an address, so that none ends in 0 or 255.
+/// Hosts per third octet of an address, so that no address ends in 0 or 255.
 const HOSTS_PER_OCTET: usize = 250;
 
 /// The argument that names a lab.
@@ -27,7 +27,7 @@ pub fn rail_address(lab: &Lab, host: usize, rail: usize) -> String {
     }
 }
 
-/// The switch's end of the cable from a host's rail.
+/// The switch's end of the cable to a host's rail.
 pub fn port_name(host: usize, rail: usize) -> String {
     format!("h{host}r{rail}")
 }

@@ -1,4 +1,4 @@
-//! Building and removing a lab: namespaces, switches, cables, addresses.
+//! Builds and removes a lab: namespaces, switches, cables, addresses.
 
 use super::enter::{self, Place};
 use super::names::{control_address, port_name, rail_address};
@@ -13,20 +13,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Interface of the control network, on every host and at the launcher.
+/// The control network's interface on every host and at the launcher.
 pub const CONTROL: &str = "ctl";
 /// The launcher's address on the control network.
 const LAUNCHER_ADDRESS: &str = "10.99.255.254";
 
-/// Carriers that take longer than this do not come, and how often they are looked for.
+/// Timeout for a rail's carrier, and interval of checks.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
 const CARRIER_LOOK: Duration = Duration::from_millis(5);
 
-/// Makes the lab; whatever was made is removed again when something fails.
+/// Builds the lab; after an error, removes all parts of it.
 pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
     let made = build_all(lab, offload);
     if made.is_err() {
-        // The first error is the one worth telling.
+        // Errors of the cleanup are less informative than the first error.
         let _ = end_all(&lab.dir).and_then(|_| place::clear(&lab.dir));
     }
     made
@@ -38,7 +38,7 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
         .mode(0o700)
         .create(&lab.dir);
     made.map_err(|e| format!("{}: {e}", lab.dir.display()))?;
-    // Saved before anything exists, so that an interrupted `up` can be cleaned up.
+    // Saved first, so that an interrupted `up` can be cleaned up.
     lab.save()?;
     write_hosts_file(lab)?;
     enter::write_agent(lab)?;
@@ -74,9 +74,9 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
     lab.save()
 }
 
-/// Waits until the kernel says of all rails of a host that they run. A worker of the kernel's sees
-/// to that some time after both ends of a cable are up: on a busy machine the first job of a lab
-/// would find its rails down.
+/// Waits until the kernel reports all rails of a host as running. A kernel worker sets that state
+/// some time after both ends of a cable are up; on a busy machine a lab's first job would find its
+/// rails down.
 fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
     let until = Instant::now() + CARRIER_PATIENCE;
     let show = &["ip", "-o", "link", "show"];
@@ -92,7 +92,7 @@ fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether all these interfaces run, by what `ip -o link show` says.
+/// Returns whether `ip -o link show` reports all these interfaces as running.
 fn all_run(shown: &str, rails: &[String]) -> bool {
     let runs = |rail: &String| {
         let mut lines = shown.lines().filter_map(|line| {
@@ -105,7 +105,7 @@ fn all_run(shown: &str, rails: &[String]) -> bool {
     rails.iter().all(runs)
 }
 
-/// Names stand for the control network: rails are chosen by interface, never by host name.
+/// Host names resolve to the control network; rails are selected by interface, not by host name.
 fn write_hosts_file(lab: &Lab) -> Result<(), String> {
     let mut text = format!(
         "127.0.0.1 localhost\n{LAUNCHER_ADDRESS} {}-{CONTROL}\n",
@@ -131,7 +131,7 @@ fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Com
     Ok(command)
 }
 
-/// As root directly; otherwise, or where even root may not, in a user namespace of its own.
+/// Directly as root; for other users, and where root lacks the right, in a new user namespace.
 fn start_switch(lab: &Lab) -> Result<Proc, String> {
     let attempt = |user: bool| {
         let mut command = Command::new("unshare");
@@ -170,7 +170,7 @@ fn start_host(lab: &Lab, host: usize) -> Result<Proc, String> {
     start_holder(command)
 }
 
-/// Starts a holder and waits for its word that the namespaces are ready.
+/// Starts a holder and waits for its `ready`.
 fn start_holder(mut command: Command) -> Result<Proc, String> {
     command
         .stdin(Stdio::null())
@@ -184,14 +184,15 @@ fn start_holder(mut command: Command) -> Result<Proc, String> {
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     if line.trim() == "ready" {
-        // nsenter and unshare have become the holder, so the number is its own.
+        // nsenter and unshare replaced themselves by the holder, so that the process number is the
+        // holder's.
         return Proc::from_pid(child.id()).ok_or_else(|| "the holder vanished".to_owned());
     }
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Commands for `ip -batch` at the switches.
+/// Commands for `ip -batch` beside the switches.
 fn switch_script(lab: &Lab) -> String {
     let mut script = String::from("link set dev lo up\n");
     let switched = if lab.shape.direct { 0 } else { lab.shape.rails };
@@ -258,10 +259,10 @@ fn host_script(lab: &Lab, host: usize) -> String {
     script
 }
 
-/// Ends every process of the lab in `dir`, with them its namespaces. How many there were.
+/// Kills every process of the lab in `dir`, which ends its namespaces; returns their number.
 pub fn end_all(dir: &Path) -> Result<usize, String> {
     let mut ended = 0;
-    // A process may start another while we look, so look until none is left.
+    // Repeats until no process is found, as processes may start others meanwhile.
     loop {
         let found = processes_of(dir);
         if found.is_empty() {
@@ -274,11 +275,10 @@ pub fn end_all(dir: &Path) -> Result<usize, String> {
     }
 }
 
-/// How long a killed process may take to go: one that waits for a disk or a network file system
-/// cannot be ended before that answers.
+/// Timeout for a killed process: a wait for a disk or a network file system cannot be interrupted.
 const END_S: i64 = 30;
 
-/// Kills one process and waits until it is gone.
+/// Kills a process and waits until it is gone.
 fn end(proc: Proc) -> Result<(), String> {
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
     use rustix::io::Errno;
@@ -289,9 +289,8 @@ fn end(proc: Proc) -> Result<(), String> {
     let cannot = |why: &str| Err(format!("cannot end process {}: {why}", proc.pid));
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
-        // Some kernels say EINVAL where it is going just now.
+        // Some kernels report EINVAL for an exiting process.
         Err(_) if !proc.is_alive() => return Ok(()),
-        // Nothing that going on and looking again would change.
         Err(e) => return cannot(&e.to_string()),
     };
     if !proc.is_alive() {
@@ -317,7 +316,7 @@ fn end(proc: Proc) -> Result<(), String> {
     }
 }
 
-/// Every process that carries the lab's mark, this one excepted.
+/// Every process with the lab's mark, except this one.
 fn processes_of(dir: &Path) -> Vec<Proc> {
     let mark = format!("{HOME_VARIABLE}={}", dir.display());
     let own = std::process::id();
@@ -329,7 +328,8 @@ fn processes_of(dir: &Path) -> Vec<Proc> {
 }
 
 fn has_mark(pid: u32, mark: &[u8]) -> bool {
-    // A process of another user is not readable, and not ours. A zombie's is empty.
+    // Processes of other users are unreadable and not part of the lab; a zombie's environment is
+    // empty.
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.split(|&byte| byte == 0).any(|entry| entry == mark)
 }

@@ -1,6 +1,6 @@
-//! Where labs are kept, and which directories there are theirs. Labs are made, run programs from
-//! their directory and remove it, so nothing there is believed that another user could have put
-//! there, and nothing is removed that a lab did not make.
+//! The directories of labs and their ownership. Labs run programs from their directories, often as
+//! root, and remove them: files that another user could have written are not trusted, and files
+//! that no lab made are not removed.
 
 use super::state::{check_name, Lab, STATE_DIR_VARIABLE, STATE_FILE};
 use marline_engine::owned;
@@ -9,15 +9,15 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The file that the lab's hosts see as `/etc/hosts`.
+/// The hosts' `/etc/hosts`.
 pub const HOSTS_FILE: &str = "hosts";
-/// The script that launchers call instead of `ssh`.
+/// The script that launchers call in place of `ssh`.
 pub const AGENT_FILE: &str = "agent";
-/// All that a lab has in its directory. The state is removed last: as long as it is there, the rest
-/// is known to be ours.
+/// All files in a lab's directory. The state is removed last: while it exists, the directory is
+/// known to be a lab's.
 const FILES: [&str; 3] = [HOSTS_FILE, AGENT_FILE, STATE_FILE];
 
-/// The directory of all labs of this user, absolute, whether it is there or not.
+/// The absolute path of this user's directory of labs, which may not exist.
 pub fn base_dir() -> Result<PathBuf, String> {
     let uid = rustix::process::geteuid().as_raw();
     let given = std::env::var_os(STATE_DIR_VARIABLE).filter(|dir| !dir.is_empty());
@@ -30,7 +30,7 @@ pub fn base_dir() -> Result<PathBuf, String> {
         },
     };
     let bad = |why: &str| format!("{STATE_DIR_VARIABLE}={}: {why}", dir.display());
-    // One directory has one name, since processes of a lab are known by it.
+    // One canonical name per directory: the environment of a lab's processes contains it.
     let dir = std::path::absolute(&dir).map_err(|e| bad(&e.to_string()))?;
     let name = dir.file_name().ok_or_else(|| bad("no name of a directory"));
     let name = name?.to_owned();
@@ -38,8 +38,8 @@ pub fn base_dir() -> Result<PathBuf, String> {
     Ok(fs::canonicalize(parent).map_or(dir.clone(), |parent| parent.join(name)))
 }
 
-/// The directory of all labs, made if it is not there: a directory of this user in which nobody
-/// else can write.
+/// Opens or makes the directory of labs, which must belong to this user and be writable only for
+/// this user.
 pub fn open_base() -> Result<PathBuf, String> {
     let dir = base_dir()?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
@@ -60,13 +60,13 @@ pub fn open_base() -> Result<PathBuf, String> {
     } else if found.mode() & 0o022 != 0 {
         "others can write there (chmod go-w)"
     } else {
-        // Its name may be an older one than the parent's real one.
+        // The parent may have a different canonical name.
         return base_dir();
     };
     Err(refused(why))
 }
 
-/// Names of all labs of this user; what else is in the directory is none.
+/// The names of this user's labs, ignoring other entries of the directory.
 pub fn names() -> Result<Vec<String>, String> {
     let entries = fs::read_dir(open_base()?).into_iter().flatten().flatten();
     let labs = entries.filter(|e| matches!(look(&e.path()), Ok(Some(_))));
@@ -77,8 +77,8 @@ pub fn names() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The lab in `dir`; none if there is no directory, or an empty one. An error for what is no
-/// lab's and must be left alone.
+/// The lab in `dir`; `None` without a directory or with an empty one. An error if the directory has
+/// contents of unknown origin.
 pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
     let refused = |why: &str| {
         format!(
@@ -107,7 +107,7 @@ pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
     }
 }
 
-/// A lab that is up; an error that says how to make one otherwise.
+/// A running lab; otherwise an error that says how to make one.
 pub fn running(name: &str) -> Result<Lab, String> {
     check_name(name)?;
     let base = base_dir()?;
@@ -126,8 +126,8 @@ pub fn running(name: &str) -> Result<Lab, String> {
     }
 }
 
-/// Removes the lab's files and its directory, which [`look`] found to be one's. Anything else in
-/// it is not removed, and the error says so.
+/// Removes the files and the directory of a lab found by [`look`]. Other files remain, with an
+/// error.
 pub fn clear(dir: &Path) -> Result<(), String> {
     let files = FILES.map(|name| dir.join(name));
     let removed = files
@@ -150,10 +150,10 @@ pub fn clear(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds back other `marline lab` commands on the same lab until dropped. Its file goes away with
-/// the lab.
+/// An exclusive lock against other `marline lab` commands on the same lab, held until dropped. The
+/// lock's file is removed with the lab.
 pub struct Lock {
-    /// The open file is the lock.
+    /// The open file holds the lock.
     file: File,
     path: PathBuf,
     /// The lab's directory.
@@ -161,14 +161,13 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of lab `name`, waiting for its turn.
+    /// Takes the lock of lab `name`; blocks until it is free.
     pub fn take(name: &str) -> Result<Lock, String> {
         Lock::take_in(&open_base()?, name)
     }
 
     fn take_in(base: &Path, name: &str) -> Result<Lock, String> {
-        // Beside, not inside, the lab's directory: `down` removes that. No lab has a dot in its
-        // name.
+        // Beside the lab's directory, which `down` removes. Names of labs have no dots.
         let path = base.join(format!("{name}.lock"));
         let open = || -> std::io::Result<Lock> {
             loop {
@@ -185,8 +184,8 @@ impl Lock {
         open().map_err(|e| format!("the lock {}: {e}", path.display()))
     }
 
-    /// False if who had the lock before removed the file, so that it holds back nobody who comes
-    /// now.
+    /// False if the lock's previous owner removed the file, so that other commands would lock a new
+    /// one.
     fn is_in_place(&self) -> std::io::Result<bool> {
         let ours = self.file.metadata()?;
         match fs::symlink_metadata(&self.path) {
@@ -200,8 +199,8 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         let gone = fs::symlink_metadata(&self.lab).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-        // Under the lock: those who wait for it look for its file again. A file that took its place
-        // is another's.
+        // Under the lock: waiting commands check for a new file. A file already in its place
+        // belongs to another command.
         if gone && self.is_in_place().is_ok_and(|in_place| in_place) {
             let _ = fs::remove_file(&self.path);
         }
@@ -213,9 +212,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Each that has the lock is alone, though those that leave no lab behind remove its file.
+    /// Mutual exclusion holds although owners without a lab remove the file.
     #[test]
-    fn a_lock_whose_file_goes_away_holds_back_all_the_same() {
+    fn a_lock_excludes_although_its_file_is_removed() {
         let base = std::env::temp_dir().join(format!("marline-lock-{}", std::process::id()));
         fs::create_dir(&base).unwrap();
         let (taken, lab) = (AtomicBool::new(false), base.join("x"));

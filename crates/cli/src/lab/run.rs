@@ -1,4 +1,4 @@
-//! `marline lab run`: an MPI program across the lab's hosts.
+//! `marline lab run`: runs an MPI program across the lab's hosts.
 
 use super::enter::{self, Place};
 use super::net::CONTROL;
@@ -86,7 +86,7 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
 /// The setting that names the rails.
 const RAILS: &str = "FI_MARLINE_RAILS";
 
-/// How the launcher reaches the hosts, as far as it is told by environment.
+/// Variables by which the launcher reaches the hosts.
 fn launcher_variables(kind: Kind, lab: &Lab) -> Vec<(String, String)> {
     let agent = enter::agent_path(lab).to_string_lossy().into_owned();
     let agent_variable = match kind {
@@ -95,7 +95,7 @@ fn launcher_variables(kind: Kind, lab: &Lab) -> Vec<(String, String)> {
         Kind::OpenMpi4 => "OMPI_MCA_plm_rsh_agent",
     };
     let mut vars = vec![(agent_variable.to_owned(), agent)];
-    // In a lab one is always root, be it only of a user namespace.
+    // Programs in a lab run as root, at least of a user namespace.
     vars.extend(mpi::ALLOW_ROOT.map(|name| (name.to_owned(), "1".to_owned())));
     vars
 }
@@ -127,8 +127,8 @@ fn launcher_args(kind: Kind, lab: &Lab, ranks: u32, ppn: Option<u32>) -> Vec<Str
         }
         Kind::OpenMpi5 | Kind::OpenMpi4 => {
             let slots: Vec<String> = hosts.iter().map(|h| format!("{h}:{ppn}")).collect();
-            // The hosts share this machine's cores: binding each host's first rank to core 0
-            // would put them all on one.
+            // The hosts share this machine's cores: binding each host's first rank to core 0 would
+            // put all of them on one core.
             [
                 "--host",
                 &slots.join(","),

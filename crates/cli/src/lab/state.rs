@@ -1,4 +1,4 @@
-//! The state of a lab, and the file that keeps it between commands.
+//! The state of a lab, and its file.
 
 use super::fault::Active;
 use marline_engine::owned;
@@ -6,16 +6,16 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Overrides where labs keep their state; set for everything that runs inside a lab.
+/// Overrides the directory of labs' states; set for all programs inside a lab.
 pub const STATE_DIR_VARIABLE: &str = "MARLINE_LAB_DIR";
-/// Marks every process of a lab, so that `down` finds them even after a crash.
+/// Marks every process of a lab, so that `down` finds them after a crash, too.
 pub const HOME_VARIABLE: &str = "MARLINE_LAB_HOME";
-/// The state of a lab, in its directory.
+/// The state file's name in a lab's directory.
 pub const STATE_FILE: &str = "state";
 /// First line of the state file.
 const MAGIC: &str = "marline-lab 3";
 
-/// A process, told apart from a later one with the same number by its start time.
+/// A process, identified by number and start time, since numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proc {
     /// Process number.
@@ -25,13 +25,13 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// The process that has this number now.
+    /// The running process with this number.
     pub fn from_pid(pid: u32) -> Option<Proc> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may hold anything; fields are counted after it.
+        // The command name, in parentheses, may contain any character; fields are counted after it.
         let after_name = stat.rsplit_once(") ")?.1;
         const START_TIME_FIELD: usize = 19;
-        // One that has ended and waits to be reaped is gone for our purposes.
+        // A zombie counts as ended.
         if after_name.starts_with(['Z', 'X']) {
             return None;
         }
@@ -39,13 +39,13 @@ impl Proc {
         Some(Proc { pid, start_ticks })
     }
 
-    /// True if that very process still runs.
+    /// True if this process still runs.
     pub fn is_alive(&self) -> bool {
         Proc::from_pid(self.pid) == Some(*self)
     }
 }
 
-/// The shape of a lab, as asked for by `up`.
+/// The shape of a lab, from the arguments of `up`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of hosts.
@@ -56,7 +56,7 @@ pub struct Shape {
     pub mtu: u32,
     /// Rails have IPv6 addresses instead of IPv4 ones.
     pub ipv6: bool,
-    /// Rails are cables between two hosts, without a switch: faster, and without faults.
+    /// Rails are cables between two hosts, without a switch: faster, but without faults.
     pub direct: bool,
 }
 
@@ -69,11 +69,11 @@ pub struct Lab {
     pub dir: PathBuf,
     /// Its shape.
     pub shape: Shape,
-    /// Holder of the namespaces with the switches and the launcher.
+    /// Holder of the namespaces of the switches and the launcher.
     pub switch: Option<Proc>,
     /// Holders of the hosts.
     pub hosts: Vec<Proc>,
-    /// True if `up` reached its end.
+    /// True if `up` completed.
     pub complete: bool,
     /// Rails whose segmentation offload is off.
     pub no_offload: Vec<usize>,
@@ -81,7 +81,7 @@ pub struct Lab {
     pub faults: Vec<Active>,
 }
 
-/// Refuses names that would not do as a file, host or device name.
+/// Refuses names that are invalid as a file, host or device name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let ends_well = |n: &str| !n.starts_with('-') && !n.ends_with('-');
@@ -94,7 +94,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl Lab {
-    /// A lab in `dir` that does not exist yet.
+    /// A lab in `dir` that has not been built.
     pub fn new(dir: &Path, name: &str, shape: Shape) -> Lab {
         Lab {
             name: name.to_owned(),
@@ -108,7 +108,7 @@ impl Lab {
         }
     }
 
-    /// True if it is whole: `up` ended, and every holder lives.
+    /// True if `up` completed and every holder is alive.
     pub fn is_running(&self) -> bool {
         let mut holders = self.switch.iter().chain(&self.hosts);
         self.complete && self.switch.is_some() && holders.all(Proc::is_alive)
@@ -126,9 +126,10 @@ impl Lab {
         parse(dir, &text).ok_or_else(|| format!("{}: not a state file of ours", path.display()))
     }
 
-    /// Writes the state file so that a reader never sees half of it.
+    /// Writes the state file atomically.
     pub fn save(&self) -> Result<(), String> {
-        // Beside the lab's directory, in which there is then either nothing or a state.
+        // The temporary file is beside the lab's directory, which thus holds a complete state or
+        // none.
         let new = self.dir.with_extension("new");
         let write = || -> std::io::Result<()> {
             let mut file = fs::File::create(&new)?;
@@ -181,7 +182,7 @@ impl Lab {
         format!("{}-h{host}", self.name)
     }
 
-    /// Number of the host called `word`: `ml-h1`, `h1` or `1`.
+    /// The number of host `word`: `ml-h1`, `h1` or `1`.
     pub fn find_host(&self, word: &str) -> Result<usize, String> {
         let prefix = format!("{}-", self.name);
         let short = word.strip_prefix(&prefix).unwrap_or(word);
@@ -195,7 +196,7 @@ impl Lab {
         }
     }
 
-    /// Number of the rail called `word`: `rail1` or `1`.
+    /// The number of rail `word`: `rail1` or `1`.
     pub fn find_rail(&self, word: &str) -> Result<usize, String> {
         match word.strip_prefix("rail").unwrap_or(word).parse::<usize>() {
             Ok(n) if n < self.shape.rails => Ok(n),
@@ -207,7 +208,7 @@ impl Lab {
     }
 }
 
-/// Interface name of a rail in its host.
+/// The interface name of a rail on its hosts.
 pub fn rail_name(rail: usize) -> String {
     format!("rail{rail}")
 }
@@ -294,7 +295,7 @@ mod tests {
     fn a_torn_or_foreign_file_is_no_state() {
         let text = lab().to_text();
         for end in 0..text.len() - 1 {
-            // Cut anywhere: an error or a smaller lab, never a panic.
+            // Truncated anywhere: an error or a smaller lab, never a panic.
             let _ = parse(Path::new("/x"), &text[..end]);
         }
         assert!(parse(Path::new("/x"), "hello\n").is_none());

@@ -1,12 +1,12 @@
-//! Rails of a lab that a fault is meant for, and the faults that an order puts in force there.
+//! The targets of a fault, and the faults that an order sets there.
 
 use super::fault::{Active, Dir, Effect, Order, Span};
 use super::state::Lab;
 
-/// Which hosts' rail is meant.
+/// A rail of one host or of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// One host, or all.
+    /// One host; `None` for all.
     pub host: Option<usize>,
     /// The rail.
     pub rail: usize,
@@ -26,10 +26,10 @@ pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
     }
 }
 
-/// The faults that `order` on `target` puts in force.
+/// The faults that `order` sets on `target`.
 ///
-/// A fault on a whole rail without a direction hits each packet once: at its receiver for what
-/// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
+/// Without a host or direction, a fault hits each packet once: at its receiver if it models the
+/// fabric, at both ends for a rate, which is a property of the hosts' links.
 pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
     let dirs: &[Dir] = match (effect, order.dir, target.host) {
         (e, ..) if e.is_link() => &[Dir::Out],
@@ -57,7 +57,7 @@ pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Sp
         .collect()
 }
 
-/// An effect that is ordered for a rail of a host, where it may be in force.
+/// The effect of a repeated order, which may already be in force on a host's rail.
 fn once_more(lab: &Lab, at: (usize, usize), effect: Effect) -> Effect {
     let before = lab.faults.iter().find_map(|fault| match fault.effect {
         Effect::Forget(times) if (fault.host, fault.rail) == at => Some(times),

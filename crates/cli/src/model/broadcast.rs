@@ -1,38 +1,37 @@
-//! Broadcast by multicast against broadcast point to point: what each takes by the number of
-//! members.
+//! Models the time of a broadcast by multicast and point to point, by number of members.
 //!
-//! Point to point, a message goes down a binomial tree, so log2(n) messages follow one another.
-//! By multicast it leaves once; switches add a little with the depth of the fabric. A root that
-//! collects one acknowledgement from each member takes a time for each of them, in which it waits
-//! (basic), or which bounds the rate at which broadcasts follow one another (window).
+//! Point to point, a message descends a binomial tree of log2(n) sequential messages. Multicast
+//! sends a message once; each level of switches adds a little. Collecting one acknowledgement per
+//! member takes the root a constant time each: the root waits for that time (basic), or the time
+//! bounds the rate of successive broadcasts (window).
 
 use super::cost::Network;
 
 /// Constants of a cluster, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
-    /// A short message point to point, and what each byte adds.
+    /// A short point-to-point message, and the time per byte.
     pub message: (f64, f64),
-    /// A short multicast, and what each byte adds.
+    /// A short multicast, and the time per byte.
     pub multicast: (f64, f64),
-    /// A level of switches adds this to a multicast; each has so many ports.
+    /// Ports per switch, and the time that a level of switches adds to a multicast.
     pub hop: (f64, f64),
-    /// A root takes so long for an acknowledgement.
+    /// Time of the root per acknowledgement.
     pub ack: f64,
 }
 
-/// The window's design, seen from its root: how acknowledgements are collected.
+/// The collection of acknowledgements in the window design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
-    /// Members that collect, the root among them.
+    /// Members that collect acknowledgements, including the root.
     pub collectors: u32,
-    /// Broadcasts for one acknowledgement.
+    /// Broadcasts per acknowledgement.
     pub every: u32,
 }
 
 impl Cluster {
-    /// A cluster with this network, whose ends copy at `copy` bytes per second. Multicast is as
-    /// fast as a message; a switch is a tenth of the latency.
+    /// A cluster with this network, whose hosts copy at `copy` bytes per second. Multicast is as
+    /// fast as a message; a switch adds a tenth of the latency.
     pub fn of(network: &Network, copy: f64) -> Cluster {
         let per_byte = 1.0 / network.rate + 2.0 / copy;
         Cluster {
@@ -43,13 +42,13 @@ impl Cluster {
         }
     }
 
-    /// A broadcast down a binomial tree of messages.
+    /// Time of a broadcast down a binomial tree of messages.
     pub fn original(&self, members: u32, len: f64) -> f64 {
         let (start, per_byte) = self.message;
         f64::from(members.max(1)).log2().ceil() * (start + len * per_byte)
     }
 
-    /// A broadcast by multicast, until it is at the last member.
+    /// Time of a multicast until its arrival at the last member.
     pub fn window(&self, members: u32, len: f64) -> f64 {
         let (start, per_byte) = self.multicast;
         let (hop, ports) = self.hop;
@@ -57,7 +56,7 @@ impl Cluster {
         start + levels.max(0.0) * hop + len * per_byte
     }
 
-    /// The same, until its root has one acknowledgement from each member.
+    /// As `window`, plus one acknowledgement from each member to the root.
     pub fn basic(&self, members: u32, len: f64) -> f64 {
         let back = self.message.0;
         self.window(members, len)
@@ -71,7 +70,7 @@ impl Cluster {
             )
     }
 
-    /// Time that the root takes for the acknowledgements of a broadcast.
+    /// Time of the root to collect the acknowledgements of a broadcast.
     pub fn collect(&self, members: u32, acks: Acks) -> f64 {
         let part = members.div_ceil(acks.collectors.max(1)).saturating_sub(1);
         let heard = part + acks.collectors.saturating_sub(1);
@@ -80,9 +79,9 @@ impl Cluster {
 }
 
 /// The testbed of the paper on broadcast by InfiniBand multicast. The slides print results, not
-/// constants: these are chosen so that the model gives what they state, at 1,024 nodes less than
-/// 20 us for 4 bytes, less than 40 us for 1,836, up to 4.86 times as fast as point to point, and
-/// 58 % faster at 8 nodes. A message of 6.8 us is what MPI took on such adapters.
+/// constants. These constants make the model reproduce them: at 1,024 nodes less than 20 us for 4
+/// bytes, less than 40 us for 1,836, up to 4.86 times as fast as point to point, and 58 % faster at
+/// 8 nodes. 6.8 us per message is typical of MPI on such adapters.
 pub const PAPER: Cluster = Cluster {
     message: (6.8e-6, 4.8e-9),
     multicast: (12.9e-6, 11e-9),
@@ -141,7 +140,7 @@ mod tests {
         assert!((acks(1, 1) / (1_023.0 * PAPER.ack) - 1.0).abs() < 1e-9);
         assert!((acks(2, 1) / (512.0 * PAPER.ack) - 1.0).abs() < 1e-9);
         assert!((acks(1, 10) * 10.0 / acks(1, 1) - 1.0).abs() < 1e-9);
-        // A basic root waits for all of them; a window's root does not.
+        // The basic root waits for all acknowledgements; the window's root does not.
         assert!(PAPER.basic(1_024, 4.0) > 10.0 * PAPER.window(1_024, 4.0));
     }
 

@@ -1,4 +1,4 @@
-//! The papers' cost models: how long a message of L bytes takes, from a machine's constants.
+//! The papers' cost models: the time of a message of L bytes from a machine's constants.
 //!
 //! Pure arithmetic. Seconds, bytes, bytes per second. Sources: paper 0 (EuroMPI 2012) sections 3
 //! to 4.3, paper 2 section 5.2; the super-pipeline's time is paper 0's, from its reference 6.
@@ -6,7 +6,7 @@
 /// A network: T(L) = latency + L / rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
-    /// One way of an empty message, in seconds (λ).
+    /// One-way latency of an empty message, in seconds (λ).
     pub latency: f64,
     /// Bytes per second (B_net).
     pub rate: f64,
@@ -21,7 +21,7 @@ impl Network {
     }
 }
 
-/// How both ends touch each byte.
+/// The work of each end per byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
     /// Copied at this rate, in bytes per second.
@@ -47,37 +47,37 @@ impl Work {
     }
 }
 
-/// The naive way (paper 0, section 3): sum all, send all, sum all.
+/// Naive checksums (paper 0, section 3): sum all, send all, sum all.
 pub fn naive(network: &Network, sum_rate: f64, len: f64) -> f64 {
     len / sum_rate + network.time(len) + len / sum_rate
 }
 
-/// An eager message (paper 0, section 4.2; paper 2, section 5.2): both ends work on all of it,
-/// one before, one after the transfer.
+/// An eager message (paper 0, section 4.2; paper 2, section 5.2): both ends process the whole
+/// message, one before and one after the transfer.
 pub fn eager(network: &Network, work: &Work, len: f64) -> f64 {
     2.0 * len * work.per_byte() + network.time(len)
 }
 
-/// The super-pipeline's numbers (paper 0, section 4.3).
+/// The super-pipeline's parameters (paper 0, section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pipeline {
     /// C0: first chunk, in bytes.
     pub first: f64,
-    /// q: each chunk is so many times the one before; 1: all are equal.
+    /// q: ratio of successive chunk sizes; 1 if all are equal.
     pub growth: f64,
-    /// b: bytes of the blocks of the last chunk.
+    /// b: block size of the last chunk, in bytes.
     pub last_block: f64,
 }
 
 /// Smallest block of the last chunk, in bytes: the papers' (paper 0, section 4.3).
 const BLOCK_MIN: f64 = 4096.0;
-/// Shortest first chunk, in bytes: below, a chunk is not worth a packet of its own.
+/// Shortest first chunk, in bytes: a shorter chunk is not worth its packet.
 const FIRST_MIN: f64 = 4096.0;
 
 impl Pipeline {
-    /// Chunks for this network and this work: the first is worked on while the rendezvous makes
-    /// its round trip (C0 = 2λ·B); each one while the one before is under way (q = B/B_net), which
-    /// needs q > 1. The last block takes at most as long as a gap.
+    /// Chunks for this network and this work. The first chunk is processed during the rendezvous'
+    /// round trip (C0 = 2λ·B), each other one during the transfer of the previous one (q =
+    /// B/B_net), which needs q > 1. The last block takes at most one gap.
     pub fn fit(network: &Network, work: &Work) -> Pipeline {
         let rate = work.rate();
         let growth = rate / network.rate;
@@ -89,7 +89,7 @@ impl Pipeline {
         }
     }
 
-    /// Chunks of a message: n = log_q(1 + L/C0·(q - 1)), or L/C0 where all are equal.
+    /// Number of chunks of a message: n = log_q(1 + L/C0·(q - 1)), or L/C0 for equal chunks.
     pub fn chunks(&self, len: f64) -> f64 {
         let first = self.first.max(1.0);
         if self.growth <= 1.0 {
@@ -98,29 +98,29 @@ impl Pipeline {
         (1.0 + len / first * (self.growth - 1.0)).ln() / self.growth.ln()
     }
 
-    /// Time of `len` bytes once the receiver has answered: b/B + g·n + λ + L/B_net. Where the work
-    /// is slower than the network, the work is what a long message waits for.
+    /// Time of `len` bytes after the receiver's answer: b/B + g·n + λ + L/B_net. Work slower than
+    /// the network bounds long messages instead of B_net.
     pub fn time(&self, network: &Network, work: &Work, len: f64) -> f64 {
         let (block, slower) = (self.last_block.min(len), network.rate.min(work.rate()));
         block * work.per_byte() + network.gap * self.chunks(len) + network.latency + len / slower
     }
 }
 
-/// A whole rendezvous: the request's round trip (in which the first chunk is prepared), then the
-/// super-pipeline.
+/// Time of a rendezvous: the request's round trip, which overlaps with the first chunk's work, then
+/// the super-pipeline.
 pub fn rendezvous(network: &Network, work: &Work, pipeline: &Pipeline, len: f64) -> f64 {
     2.0 * network.latency + pipeline.time(network, work, len)
 }
 
-/// The longest message, up to `most` bytes, for which sending at once (by `work`) is not slower
-/// than a rendezvous (whose chunks are `chunk` work).
+/// The longest message, up to `most` bytes, whose eager transfer with `work` is not slower than a
+/// rendezvous with `chunk` work.
 pub fn eager_threshold(network: &Network, work: &Work, chunk: &Work, most: usize) -> usize {
     let pipeline = Pipeline::fit(network, chunk);
     let wins = |len: usize| {
         let len = len as f64;
         eager(network, work, len) <= rendezvous(network, chunk, &pipeline, len)
     };
-    // Eager grows faster with the length than a rendezvous, so there is one crossing.
+    // Eager time grows faster with the length, so the curves cross once.
     let (mut below, mut above) = (0, most + 1);
     while above - below > 1 {
         let middle = below + (above - below) / 2;
@@ -129,12 +129,12 @@ pub fn eager_threshold(network: &Network, work: &Work, chunk: &Work, most: usize
     below
 }
 
-/// How much longer `with` takes than `without`, in percent of `without`.
+/// Overhead of `with` over `without`, in percent of `without`.
 pub fn overhead_percent(with: f64, without: f64) -> f64 {
     100.0 * (with / without - 1.0)
 }
 
-/// How much bandwidth is lost when a message takes `with` instead of `without`, in percent.
+/// Bandwidth lost if a message takes `with` instead of `without`, in percent.
 pub fn loss_percent(with: f64, without: f64) -> f64 {
     100.0 * (1.0 - without / with)
 }

@@ -1,6 +1,6 @@
-//! Measured times of messages, to draw the model against: CSV as `bench/record` has it.
+//! Measured message times to compare with the model, from CSV in the format of `bench/record`.
 
-/// The times of one contender.
+/// The times of one implementation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Contender (and test, if the file has several).
@@ -9,9 +9,9 @@ pub struct Series {
     pub points: Vec<(usize, f64)>,
 }
 
-/// Reads rows with `bytes`, `value` and `unit`: microseconds one way (`us`), or a rate of messages
-/// one after the other (`GB/s`). `contender` and `test`, where there are such columns, name the
-/// series. Rows of other units are left out; errors name the line.
+/// Reads rows with `bytes`, `value` and `unit`: microseconds one way (`us`), or a rate of
+/// successive messages (`GB/s`). Columns `contender` and `test`, if present, name the series. Rows
+/// with other units are skipped; errors name the line.
 pub fn read(text: &str) -> Result<Vec<Series>, String> {
     let mut csv = csv::Reader::from_reader(text.as_bytes());
     let headers = csv.headers().map_err(|e| e.to_string())?.clone();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn few_columns_are_enough_and_nonsense_is_named() {
+    fn three_columns_suffice_and_bad_rows_are_named() {
         let series = read("bytes,value,unit\n8,3.5,us\n").unwrap();
         assert_eq!(series[0].points, [(8, 3.5)]);
         for (text, said) in [

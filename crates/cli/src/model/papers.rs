@@ -1,4 +1,4 @@
-//! The papers' own constants: cluster `jack`, dual-core Xeon X5650 with ConnectX2 QDR InfiniBand.
+//! Constants of the papers: cluster `jack`, dual-core Xeon X5650 with ConnectX2 QDR InfiniBand.
 
 use super::cost::{Network, Work};
 
@@ -8,13 +8,13 @@ pub const JACK: Network = Network {
     rate: 3e9,
     gap: 300e-9,
 };
-/// Copying, from memory (both papers).
+/// Copy rate from memory (both papers).
 pub const COPY: f64 = 4.53e9;
-/// Summing with Fletcher-64, and copying and summing in one pass: both 6 GB/s (paper 0).
+/// Fletcher-64 alone, and copy and sum in one pass: both 6 GB/s (paper 0).
 pub const SUM: f64 = 6e9;
-/// One pass, from the cache (paper 0, section 4.2).
+/// Copy and sum in one pass, in cache (paper 0, section 4.2).
 pub const FUSED: Work = Work::Fused(6e9);
-/// A copy at 4.5 GB/s, then the plain sum of what is in the cache (paper 2, section 5.2).
+/// A copy at 4.5 GB/s, then the sum of data in cache (paper 2, section 5.2).
 pub const PAPER_2: Work = Work::CopyThenSum(4.5e9, 24.1e9);
 /// Paper 2 without checksums.
 pub const PAPER_2_COPY: Work = Work::Copy(4.5e9);
@@ -24,7 +24,7 @@ mod tests {
     use super::super::cost::*;
     use super::*;
 
-    /// `value` is `stated` when rounded as the paper rounds.
+    /// Asserts that `value` rounds to the paper's number.
     fn states(value: f64, stated: f64) {
         assert!((value - stated).abs() <= 0.5, "{value} % is not {stated} %");
     }
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn eager_with_one_pass_loses_a_third_at_4_kb() {
-        // Section 4.2: "34 % on 4 kB messages". With the constants as printed it is 33.1 %; 34 %
-        // takes a latency that is printed as 1.4 µs but is 1.3 µs, or 3.2 GB/s.
+        // Section 4.2: "34 % on 4 kB messages". The constants as printed give 33.1 %; 34 % needs a
+        // latency of 1.3 µs (printed as 1.4 µs), or 3.2 GB/s.
         let len = 4096.0;
         let loss = |network: &Network| loss_percent(eager(network, &FUSED, len), network.time(len));
         assert!((loss(&JACK) - 33.1).abs() < 0.1, "{}", loss(&JACK));
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn eager_with_a_copy_and_then_a_sum_costs_7_and_10_percent() {
-        // Paper 2, section 5.2: "7 % on 4 kB messages and 10 % on 32 kB messages", against the
-        // copy that is made in any case.
+        // Paper 2, section 5.2: "7 % on 4 kB messages and 10 % on 32 kB messages", relative to the
+        // copy that is needed in any case.
         let overhead = |len| {
             overhead_percent(
                 eager(&JACK, &PAPER_2, len),
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_super_pipeline_hides_the_sum_at_1_mb() {
         // Section 4.3: the sum of a 4 kB block, "half a micro-second", and "one gap, i.e. 300 ns":
-        // less than 1 % of 1 MB. A rate of copy and sum of 4.3 GB/s is what costs one gap.
+        // less than 1 % of 1 MB. A copy-and-sum rate of 4.3 GB/s costs one gap.
         let len = 1_048_576.0;
         let time = |work: &Work| {
             let pipeline = Pipeline {
@@ -99,10 +99,10 @@ mod tests {
         );
         let overhead = overhead_percent(summed, plain);
         assert!(overhead > 0.0 && overhead < 1.0, "{overhead} %");
-        // The block's sum by itself, at FNV-1a's 6.1 GB/s, and the gap: the paper's own sum.
+        // The block's sum alone, at FNV-1a's 6.1 GB/s, and the gap: the paper's own estimate.
         let stated = 4096.0 / 6.1e9 + JACK.gap;
         assert!(stated / plain < 0.01, "{}", stated / plain);
-        // A sum in a pass of its own, at the plain sum's rate, is still below 1 %.
+        // A separate pass at the plain sum's rate still costs less than 1 %.
         let (separate, _) = time(&Work::CopyThenSum(COPY, 24.1e9));
         assert!(overhead_percent(separate, plain) < 1.0);
         // Without any overlap the same work costs more than half.
@@ -116,7 +116,7 @@ mod tests {
         let p = Pipeline::fit(&JACK, &work);
         assert!((p.first * work.per_byte() - 2.0 * JACK.latency).abs() < 1e-12);
         assert!((p.growth - 4.53 / 3.0).abs() < 1e-9);
-        // n chunks of C0·qⁱ hold the message: C0·(qⁿ - 1)/(q - 1) = L.
+        // n chunks of C0·qⁱ add up to the message: C0·(qⁿ - 1)/(q - 1) = L.
         for len in [1e5, 1e6, 1e8] {
             let n = p.chunks(len);
             let held = p.first * (p.growth.powf(n) - 1.0) / (p.growth - 1.0);
@@ -126,13 +126,13 @@ mod tests {
 
     #[test]
     fn a_pipeline_slower_than_the_network_has_equal_chunks() {
-        // A copy, then a sum at 6 GB/s is slower than the network: q would be below 1.
+        // A copy and then a sum at 6 GB/s is slower than the network: q would be below 1.
         let slow = Work::CopyThenSum(COPY, SUM);
         assert!(slow.rate() < JACK.rate);
         let p = Pipeline::fit(&JACK, &slow);
         assert_eq!(p.growth, 1.0);
         assert!((p.chunks(10.0 * p.first) - 10.0).abs() < 1e-9);
-        // The work is what a long message waits for, and a gap after each chunk.
+        // A long message takes the time of the work plus a gap per chunk.
         let time = p.time(&JACK, &slow, 1e9);
         let expected = 1e9 / slow.rate() + JACK.gap * p.chunks(1e9);
         assert!((time / expected - 1.0).abs() < 1e-3, "{time} {expected}");
@@ -154,7 +154,7 @@ mod tests {
         assert!(e <= r, "{e} {r}");
         let (e, r) = both(at + 1);
         assert!(e > r, "{e} {r}");
-        // 2L/B against 2λ and a block: some 10 KiB, as the papers' 16 KiB.
+        // 2L/B against 2λ and a block: some 10 KiB, similar to the papers' 16 KiB.
         assert!((8_192..20_000).contains(&at), "{at}");
         assert_eq!(eager_threshold(&JACK, &FUSED, &FUSED, 1000), 1000);
         assert_eq!(eager_threshold(&JACK, &FUSED, &FUSED, 0), 0);

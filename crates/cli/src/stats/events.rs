@@ -1,4 +1,4 @@
-//! `marline events`: what happened to rails, paths and peers, and when.
+//! `marline events`: events of rails, paths and peers, with times.
 
 use super::jobs::Job;
 use super::load;
@@ -32,7 +32,7 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     let jobs = load(&args.paths, args.job, &mut status)?;
     let text = match args.json {
         true => as_json(&jobs),
-        // What could not be read is told; whether there was anything nobody knows.
+        // With unreadable pages, "no jobs" would be unfounded.
         false if jobs.is_empty() && status != 0 => String::new(),
         false => as_text(&jobs),
     };
@@ -40,11 +40,11 @@ pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
-/// A page's event.
+/// An event with its page.
 struct Told<'a> {
     page: &'a JobPage,
     event: &'a Event,
-    /// The page of the peer that it is about.
+    /// The page of the event's peer.
     peer: Option<&'a JobPage>,
 }
 
@@ -89,7 +89,7 @@ fn as_text(jobs: &[Job]) -> String {
     out
 }
 
-/// Why it happened. `number`: of an error, if there is one.
+/// The reason in words. `number`: an errno, if any.
 fn because(reason: Reason, number: u32) -> String {
     if let Some(text) = reason.of_connection(number) {
         return text;
@@ -195,7 +195,7 @@ impl Told<'_> {
         }
     }
 
-    /// The silent peers of a host.
+    /// The silent peers of a host, in words.
     fn awaited(&self) -> String {
         let first = self.peer_name();
         match self.event.moved {
@@ -204,7 +204,7 @@ impl Told<'_> {
         }
     }
 
-    /// The end of a peer.
+    /// The end of a peer, in words.
     fn ended(&self, why: &str, gap: &str) -> String {
         let name = self.peer_name();
         match self.event.reason {
@@ -214,7 +214,7 @@ impl Told<'_> {
         }
     }
 
-    /// The size of packets, or of segments, on a path, and what became of it.
+    /// The new packet or segment size of a path, in words.
     fn shrank(&self, path: &str) -> String {
         let why = because(self.event.reason, 0);
         match self.event.detail {
@@ -230,13 +230,13 @@ impl Told<'_> {
         }
     }
 
-    /// Where a rail goes on.
+    /// The address on which a rail continues.
     fn address(&self) -> String {
         let address = self.event.address();
         address.map_or_else(|| "another address".to_owned(), |ip| ip.to_string())
     }
 
-    /// ` 17 times in 0.4 s`, of what happened more than once.
+    /// ` 17 times in 0.4 s`, for repeated events.
     fn times(&self) -> String {
         let lasted_ns = u64::from(self.event.lasted_ms()) * 1_000_000;
         match self.event.times {
@@ -312,7 +312,7 @@ impl Told<'_> {
     }
 }
 
-/// The system's words about a rail that is down.
+/// The system's text for the error of a failed rail.
 fn errno(number: u32) -> String {
     std::io::Error::from_raw_os_error(number as i32).to_string()
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_told_in_words_and_in_json() {
+    fn every_kind_of_event_is_printed_as_text_and_json() {
         let (here, there) = (page(0, &[]), page(1, &[]));
         for (&kind, &reason) in Kind::ALL.iter().zip(Reason::ALL.iter().cycle()) {
             let event = Event {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_was_given_up_says_what_was_moved() {
+    fn an_abandoned_path_names_the_moved_frames() {
         let event = Event {
             kind: Kind::PathDown,
             reason: Reason::Unanswered,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ended_tells_the_evidence() {
+    fn an_ended_connection_names_its_evidence() {
         for (reason, number, says) in [
             (
                 Reason::Link,
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_on_the_way_is_named() {
+    fn an_icmp_sender_is_named() {
         let event = Event {
             kind: Kind::RailBarred,
             reason: Reason::System,

@@ -1,4 +1,4 @@
-//! Which pages are of one job: those whose processes were in touch with each other.
+//! Groups statistics pages by job: processes that communicated belong to one job.
 
 use marline_engine::stats::reader::{JobPage, ProcessKey};
 use marline_engine::stats::summary::Summary;
@@ -7,24 +7,24 @@ use std::path::PathBuf;
 
 /// The pages of one job.
 pub struct Job {
-    /// Where they lie, and what is in them; by rank, where that is known.
+    /// The pages with their files, by rank if known.
     pub pages: Vec<(PathBuf, JobPage)>,
-    /// The summary of all its pages.
+    /// The summary of all pages.
     pub summary: Summary,
 }
 
 impl Job {
-    /// The number by which people name it: that of its first process.
+    /// The job's number for users: the process number of its first process.
     pub fn id(&self) -> u32 {
         self.pages.first().map_or(0, |(_, page)| page.pid)
     }
 
-    /// The contents of its pages.
+    /// The contents of the job's pages.
     pub fn pages(&self) -> impl Iterator<Item = JobPage> + '_ {
         self.pages.iter().map(|(_, page)| page.clone())
     }
 
-    /// A heading.
+    /// The job's heading.
     pub fn title(&self) -> String {
         let over = |page: &JobPage| page.closed || page.is_left_behind();
         let ended = self.pages.iter().all(|(_, page)| over(page));
@@ -34,14 +34,14 @@ impl Job {
     }
 }
 
-/// The mark by which two pages are known to be of one job.
+/// A common property of two pages of one job.
 #[derive(PartialEq, Eq, Hash)]
 enum Mark<'a> {
-    /// An endpoint: a page's own, or a peer.
+    /// An endpoint: the page's own, or a peer's.
     Endpoint(u64),
-    /// The `marline run` that started it.
+    /// The `marline run` that started the process.
     Run(u64),
-    /// Its process.
+    /// The process.
     Process(ProcessKey<'a>),
 }
 
@@ -56,7 +56,7 @@ fn marks(page: &JobPage) -> Vec<Mark<'_>> {
     marks
 }
 
-/// Puts pages together by job, in the order in which the jobs began.
+/// Groups pages by job, in order of the jobs' start.
 pub fn group(pages: Vec<(PathBuf, JobPage)>) -> Vec<Job> {
     let mut of: Vec<usize> = (0..pages.len()).collect();
     let mut known: HashMap<Mark, usize> = HashMap::new();
@@ -84,7 +84,7 @@ fn job(mut pages: Vec<(PathBuf, JobPage)>) -> Job {
     Job { pages, summary }
 }
 
-/// The page that stands for the group of page `n`.
+/// The representative of page `n`'s group (union-find).
 fn root(of: &mut [usize], mut n: usize) -> usize {
     while of[n] != n {
         of[n] = of[of[n]];
@@ -121,7 +121,7 @@ mod tests {
         let all = vec![
             page(7, &[70], &[80]),
             page(1, &[10], &[20]),
-            // In touch only with one that left no page here, as the next.
+            // Its only peer left no page here; the same for the next page.
             page(4, &[40], &[99]),
             page(2, &[20], &[10]),
             page(5, &[50], &[99]),
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(jobs[1].summary.processes, 0);
     }
 
-    /// As with Open MPI 5, whose ranks send by the second of their two endpoints, or whose windows
-    /// have one and whose messages the other.
+    /// As with Open MPI 5, whose ranks send by the second of two endpoints, or use one for windows
+    /// and the other for messages.
     #[test]
     fn processes_in_touch_by_any_of_their_endpoints_are_one_job() {
         let all = vec![

@@ -1,5 +1,4 @@
-//! `marline stats` and `marline events`: what engines count and what happened to them, running or
-//! ended, job by job.
+//! `marline stats` and `marline events`: counters and events of engines, running or ended, by job.
 
 pub mod events;
 mod jobs;
@@ -63,8 +62,8 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
-/// The jobs of which there are pages in these places, or the one that a process belongs to. What
-/// cannot be read is said, and makes the status 1.
+/// The jobs with pages in these places, or the job of one process. Reports unreadable pages and
+/// sets the status to 1.
 fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
     let places = places(paths);
     let files = files(&places, status);
@@ -91,7 +90,7 @@ fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>
     Ok(jobs)
 }
 
-/// Why there may be none.
+/// The reason for an empty result.
 fn none_in(places: &[PathBuf], everywhere: bool) -> String {
     let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
     let looked = looked.join(", ");
@@ -118,7 +117,7 @@ fn raw_page((path, page): &(PathBuf, reader::JobPage)) -> String {
     raw::show(path, page)
 }
 
-/// Where to look.
+/// The directories and files to read.
 fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
     let set = std::env::var_os(STATS_DIR).filter(|dir| !dir.is_empty());
     match (paths.is_empty(), set) {
@@ -128,7 +127,7 @@ fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-/// The pages there; a place that only others may read makes the status 1.
+/// The page files there; a place without read permission sets the status to 1.
 fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for path in places {
@@ -150,14 +149,14 @@ fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
     files
 }
 
-/// Where engines of this host leave pages: their own place, and those of each `marline run`.
+/// Default directories of this host's engines, and the directory of each `marline run`.
 fn running() -> Vec<PathBuf> {
     let runs = stats_dir::bases().into_iter();
     let runs = runs.flat_map(|base| stats_dir::of_runs(&base));
     std::iter::once(DEFAULT_DIR.into()).chain(runs).collect()
 }
 
-/// A table for each job that used Marline, and a line for the others.
+/// A table for each job that used Marline, and one line for the others.
 fn tables(jobs: &[Job]) -> String {
     let (used, idle): (Vec<&Job>, Vec<&Job>) =
         jobs.iter().partition(|job| job.summary.processes > 0);

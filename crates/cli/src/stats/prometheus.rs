@@ -1,11 +1,10 @@
-//! Metrics for Prometheus, in its text format: those of processes, of their rails, and of their
-//! peers and paths added up.
+//! Metrics in Prometheus' text format: per process, per rail, and totals of peers and paths.
 
 use super::jobs::Job;
 use marline_engine::stats::reader::JobPage;
 use marline_engine::stats::{Combine, Counters, PathCounters};
 
-/// One metric of each counter of a group: its samples, by counter.
+/// One metric per counter of a group, with its samples.
 struct Family<C> {
     name: &'static str,
     samples: Vec<(String, C)>,
@@ -37,7 +36,7 @@ impl<C: Counters> Family<C> {
     }
 }
 
-/// All jobs.
+/// The metrics of all jobs.
 pub fn metrics(jobs: &[Job]) -> String {
     let (mut process, mut peers) = (Family::new("process"), Family::new("peers"));
     let (mut rails, mut paths) = (Family::new("rail"), Family::new("paths"));
@@ -68,7 +67,7 @@ fn labels(job: &Job, page: &JobPage) -> String {
     )
 }
 
-/// A label's value. (The reader of pages lets nothing through that cannot be printed.)
+/// A quoted label value. (Pages with unprintable text are rejected earlier.)
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,4 +1,4 @@
-//! Pages as they are: every object with everything it counted that is not 0.
+//! Raw pages: every object with its nonzero counters.
 
 use marline_checksum::Algorithm;
 use marline_engine::stats::page::PathRow;
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// A line for each thing, with its counters.
+/// A line for each object, with its counters.
 pub fn show(path: &Path, page: &JobPage) -> String {
     let mut out = format!(
         "{}: host {}, process {}",
@@ -58,7 +58,7 @@ pub fn show(path: &Path, page: &JobPage) -> String {
     out
 }
 
-/// The numbers by which others name it.
+/// The endpoint numbers by which peers name the process.
 fn known_as(page: &JobPage) -> String {
     let number = |number: &u64| format!("{number:016x}");
     let mut numbers: Vec<String> = page.endpoints.iter().map(number).collect();
@@ -71,7 +71,7 @@ fn known_as(page: &JobPage) -> String {
     }
 }
 
-/// The name of the payload checksum used with a peer; of a number without a name the number.
+/// The name of the payload checksum used with a peer; the number if it has no name.
 fn checksum(peer: &PeerRow) -> Option<String> {
     let number = peer.checksum?;
     let known = Algorithm::from_u8(number);
@@ -99,7 +99,7 @@ fn describe(path: &PathRow, page: &JobPage) -> String {
     }
 }
 
-/// ` name=value` for each that is not 0.
+/// ` name=value` for each nonzero counter.
 fn counters<C: Counters>(group: &C) -> String {
     let words = group.words();
     let rows = C::ROWS.iter().zip(words.as_ref());
@@ -122,7 +122,7 @@ mod tests {
     use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
 
     #[test]
-    fn every_object_has_a_line_with_what_it_counted() {
+    fn every_object_has_a_line_with_its_counters() {
         let name = format!("marline-test-{}-pages", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();

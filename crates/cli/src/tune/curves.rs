@@ -1,4 +1,4 @@
-//! The measured points as CSV beside the profile.
+//! Measured points as CSV, stored beside the profile.
 
 use marline_checksum::tuner::{Place, Point, Way};
 use marline_checksum::Algorithm;
@@ -16,12 +16,12 @@ const COLUMNS: [&str; 9] = [
     "gb_per_s",
 ];
 
-/// The file that belongs to a profile.
+/// The CSV file of a profile.
 pub fn path_beside(profile: &Path) -> PathBuf {
     profile.with_extension("csv")
 }
 
-/// The points as text.
+/// The points as CSV.
 pub fn write(points: &[Point], date: &str, cpu: &str) -> Result<String, String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let failed = |e: csv::Error| e.to_string();
@@ -45,7 +45,7 @@ pub fn write(points: &[Point], date: &str, cpu: &str) -> Result<String, String> 
     String::from_utf8(bytes).map_err(|e| e.to_string())
 }
 
-/// Reads what [`write`] wrote; errors name the line.
+/// Parses the output of [`write`]; errors name the line.
 pub fn read(text: &str) -> Result<Vec<Point>, String> {
     let mut csv = csv::Reader::from_reader(text.as_bytes());
     let headers = csv.headers().map_err(|e| e.to_string())?.clone();
@@ -77,7 +77,7 @@ pub fn read(text: &str) -> Result<Vec<Point>, String> {
     Ok(points)
 }
 
-/// Reads the curves that belong to a profile.
+/// Reads the curves of a profile.
 pub fn load(profile: &Path) -> Result<Vec<Point>, String> {
     let path = path_beside(profile);
     let at = path.display();
@@ -86,9 +86,9 @@ pub fn load(profile: &Path) -> Result<Vec<Point>, String> {
     read(&text).map_err(|e| format!("{at}: {e}"))
 }
 
-/// Questions to ask of points.
+/// Queries on measured points.
 pub trait Curves {
-    /// Nanoseconds per call, where measured.
+    /// Nanoseconds per call, if measured.
     fn ns(&self, algorithm: Algorithm, way: Way, place: Place, bytes: usize) -> Option<f64>;
     /// (bytes, GB/s), by rising size.
     fn curve(&self, algorithm: Algorithm, way: Way, place: Place) -> Vec<(usize, f64)>;

@@ -1,4 +1,4 @@
-//! From what was measured to what an engine goes by.
+//! Derives an engine's profile from measurements.
 
 use super::curves::Curves;
 use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
@@ -18,27 +18,26 @@ pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
     sizes
 }
 
-/// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
-/// compared.
+/// Fragment sizes that an engine copies, 1 to 64 KiB, at which algorithms and methods are compared.
 pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
-/// Sizes between which copies may begin to go past the caches.
+/// Sizes at which non-temporal stores may begin.
 pub const STREAMS: [usize; 6] = powers_of_two([18, 20, 21, 22, 24, 26]);
-/// Curves that end at shorter copies, in bytes, say nothing of streams.
+/// Curves that end below this size, in bytes, do not tell about non-temporal stores.
 const STREAMS_KNOWN: usize = 4 << 20;
-/// Blocks, or streams, must be so much faster than one loop to be taken.
+/// Blocks or streams must take less than this fraction of the single loop's time.
 const WORTH: f64 = 0.97;
-/// Size at which chunks of the super-pipeline are judged, in bytes.
+/// Chunk size at which super-pipeline rates are judged, in bytes.
 pub const CHUNK: usize = 256 << 10;
-/// Size by which short messages are judged: the papers' block, in bytes.
+/// Size at which short messages are judged: the papers' block, in bytes.
 pub const SHORT: usize = 32 << 10;
-/// Without a rail's figures: 10 Gbit/s Ethernet by UDP, as the papers' networks were.
+/// Used without rail measurements: UDP over 10 Gbit/s Ethernet, as in the papers.
 const NO_RAIL: Network = Network {
     latency: 10e-6,
     rate: 1.25e9,
     gap: 1e-6,
 };
 
-/// The profile of a machine.
+/// The profile from a machine's measurements.
 pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profile {
     let mut profile = Profile {
         format: profile::FORMAT,
@@ -65,7 +64,7 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
             growth: fit.growth.min(GROWTH_MAX),
             last_block_bytes: whole(fit.last_block),
         };
-        // What is sent at once is short and, mostly, in the cache (paper 0, section 4.2).
+        // Eager messages are short and mostly in cache (paper 0, section 4.2).
         let short = points.rate(algorithm, Way::Fused, Place::Cache, SHORT);
         let short = Work::Fused(short.unwrap_or(rate) * 1e9);
         let threshold = eager_threshold(&network, &short, &work, EAGER_MOST);
@@ -74,14 +73,14 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
     profile
 }
 
-/// Largest first chunk, in bytes: it is staged whole.
+/// Largest first chunk, in bytes: the whole chunk is staged.
 const FIRST_MAX: f64 = 16e6;
 /// The longest eager message, in bytes.
 const EAGER_MOST: usize = 65_536;
-/// More growth than this only makes the last chunk too large to overlap with anything.
+/// More growth makes the last chunk too large to overlap with anything.
 const GROWTH_MAX: f64 = 16.0;
 
-/// Bytes in whole cache lines, within what a profile may say.
+/// Rounds to whole cache lines within a profile's limits.
 fn whole(bytes: f64) -> u64 {
     (bytes / 64.0).round().clamp(1.0, 1e7) as u64 * 64
 }
@@ -95,7 +94,7 @@ pub fn network(rail: Option<&RailFigures>) -> Network {
     })
 }
 
-/// GB/s of copying and summing chunks from a user's memory to a staging buffer, by the better way.
+/// Copy-and-sum rate of chunks from user memory to a staging buffer, in GB/s, by the faster method.
 pub fn chunk_rate(points: &[Point], algorithm: Algorithm) -> Option<f64> {
     let blocked = BLOCKS.map(Way::Blocked);
     let rates = [Way::Fused]
@@ -105,7 +104,7 @@ pub fn chunk_rate(points: &[Point], algorithm: Algorithm) -> Option<f64> {
     rates.reduce(f64::max)
 }
 
-/// The figures of one algorithm; `None` if it was not measured.
+/// The figures of one algorithm; `None` without measurements.
 fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
     if algorithm == Algorithm::None {
         return None;
@@ -127,7 +126,7 @@ fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
     if measured.is_empty() {
         return None;
     }
-    // The mean of times per byte, so that a slow size counts as much as it hurts.
+    // The mean of times per byte, which weights slow sizes by their cost.
     let per_byte: f64 = measured.iter().map(|(bytes, ns)| ns / *bytes as f64).sum();
     Some(AlgorithmFigures {
         name: algorithm.name().to_owned(),
@@ -138,19 +137,19 @@ fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
     })
 }
 
-/// Three decimals: more is noise.
+/// Rounds to three decimals; further digits are noise.
 fn round(rate: f64) -> f64 {
     ((rate * 1e3).round() / 1e3).max(1e-3)
 }
 
-/// Nanoseconds from the cache and from memory, together.
+/// The sum of the times in cache and from memory, in nanoseconds.
 fn both(points: &[Point], algorithm: Algorithm, way: Way, bytes: usize) -> Option<f64> {
     let at = |place| points.ns(algorithm, way, place, bytes);
     Some(at(Place::Cache)? + at(Place::Memory)?)
 }
 
-/// The length from which streams are better than what `plan` does otherwise, for every larger size;
-/// 0 if there is none. `None` if that is the usual length, or if it is unknown.
+/// The length from which non-temporal stores beat `plan` at every larger size; 0 if there is none.
+/// `None` if that is the default length, or if it is unknown.
 fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<usize> {
     let otherwise = match plan.blocked_from {
         Some(_) => Way::Blocked(plan.block_bytes),
@@ -173,8 +172,8 @@ fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<us
     (known && from != usual).then_some(from.unwrap_or(0))
 }
 
-/// The block and the size from which on it is better than one loop, both for what is in the cache
-/// and for what is not, taken together; the block that saves most of all.
+/// The block size, and the length from which it beats a single loop, judged by the sum of the times
+/// in cache and from memory; of several block sizes the one that saves most.
 fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
     let time = |way, bytes| both(points, algorithm, way, bytes);
     let mut best = (Plan::FUSED, 0.0);
@@ -210,7 +209,7 @@ fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
 mod tests {
     use super::*;
 
-    /// Points of one algorithm in which each way has a rate that may depend on the size.
+    /// Points of one algorithm; the rate depends on method and size.
     fn points(algorithm: Algorithm, rate: impl Fn(Way, usize) -> f64) -> Vec<Point> {
         let mut points = Vec::new();
         for place in Place::ALL {

@@ -1,7 +1,7 @@
-//! Measures latency, rate, and the gap between packets, between two UDP rails.
+//! Measures latency, rate and gap between packets of two UDP rails.
 //!
-//! Both ends poll, as an engine does while its application waits. The other end is a thread of
-//! this process, or a `marline tune --serve` on another host.
+//! Both ends poll, like an engine whose application waits. The remote end is a thread of this
+//! process, or a `marline tune --serve` on another host.
 
 use marline_engine::profile::RailFigures;
 use marline_rails::{
@@ -13,44 +13,44 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Packets: 4 bytes of magic, kind, nothing, the port to answer to (packets may leave by others),
-/// a number; then filler.
+/// A packet: 4 bytes of magic, kind, padding, the reply port (packets may leave by others), a
+/// number; then filler.
 const MAGIC: [u8; 4] = *b"mltn";
 const HEAD: usize = 16;
-/// Send it back.
+/// Send the packet back.
 const ECHO: u8 = 1;
-/// Count it; say the total when the number is not 0.
+/// Count the packet; reply with the total if the number is not 0.
 const STREAM: u8 = 2;
-/// The answer to both.
+/// The reply to both.
 const ANSWER: u8 = 3;
 
-/// Bytes of a small packet: an eager message of a few bytes with its head is about as long.
+/// Bytes of a small packet, like an eager message of a few bytes with its header.
 const SMALL: usize = 128;
-/// Most bytes that wait for an answer: a default receive buffer holds three super-packets.
+/// Unanswered bytes at most: a default receive buffer holds three super-packets.
 const WINDOW: u64 = 192 << 10;
-/// Small packets of one burst: few enough for any receive buffer.
+/// Small packets per burst: few enough for any receive buffer.
 const BURST: usize = 16;
-/// A packet that takes longer was lost.
+/// Timeout after which a packet counts as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Losses in a row after which the measurement is given up.
+/// Successive losses after which the measurement fails.
 const LOSSES_MAX: usize = 50;
-/// Empty polls, some 10 µs, before the processor is offered to others.
+/// Empty polls, some 10 µs, before yielding the processor.
 const EMPTY_MAX: u32 = 32;
-/// Empty polls, some 100 ms, after which nobody is measuring.
+/// Empty polls, some 100 ms, after which the server is idle.
 const QUIET: u32 = 200_000;
 
-/// How much to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Round trips; bursts.
+    /// Number of round trips and bursts.
     pub rounds: usize,
-    /// How long to stream.
+    /// Duration of a stream.
     pub stream: Duration,
 }
 
 struct End {
     tx: UdpTx,
-    /// The link used last, and its address.
+    /// The most recent link, and its address.
     link: Option<(RailAddr, LinkId)>,
     rx: UdpRx,
     buffer: Vec<u8>,
@@ -72,7 +72,7 @@ impl End {
         })
     }
 
-    /// The link to an address; that of the one before is closed.
+    /// The link to an address; closes the previous one.
     fn link(&mut self, to: &RailAddr) -> LinkId {
         match self.link {
             Some((addr, link)) if addr == *to => link,
@@ -87,7 +87,7 @@ impl End {
         }
     }
 
-    /// Sends `len` bytes as datagrams of `segment`, each with a head.
+    /// Sends `len` bytes as datagrams of `segment` bytes, each with a header.
     fn send(
         &mut self,
         to: &RailAddr,
@@ -121,22 +121,22 @@ fn write_head(datagram: &mut [u8], kind: u8, port: u16, number: u64) {
     }
 }
 
-/// Kind, port and number of a datagram that is one of ours.
+/// Kind, port and number of a datagram of this protocol.
 fn read_head(datagram: &[u8]) -> Option<(u8, u16, u64)> {
     let number = datagram.get(8..HEAD)?.try_into().ok()?;
     let port = u16::from_le_bytes([datagram[6], datagram[7]]);
     (datagram[..4] == MAGIC).then_some((datagram[4], port, u64::from_le_bytes(number)))
 }
 
-/// After some empty polls: the other end may wait for this very processor.
+/// Yields after several empty polls: the other end may need this processor.
 fn offer(empty: u32) {
     if empty >= EMPTY_MAX {
         std::thread::yield_now();
     }
 }
 
-/// Answers until told to stop. `idle` is called when nothing waits, with the
-/// number of empty polls in a row.
+/// Answers until stopped. `idle` is called after each empty poll with the number of successive
+/// ones.
 fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
     let mut counted = 0u64;
     let mut empty = 0u32;
@@ -163,9 +163,9 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
                 }
             }
         });
-        // Of a batch that asks several times the last answer has it all.
+        // The last answer covers a batch with several requests.
         if let Some((to, number)) = answers.last() {
-            // A full queue loses the answer, as the network may: the other end asks again.
+            // A full queue may drop the answer, like the network: the other end asks again.
             let _ = end.send(to, ANSWER, *number, SMALL, SMALL);
         }
         empty = if taken == 0 {
@@ -187,7 +187,7 @@ struct Probe {
 }
 
 impl Probe {
-    /// Waits for an answer that `wanted` accepts; `None` after a while.
+    /// Waits for an answer that `wanted` accepts; `None` after [`PATIENCE`].
     fn wait(&mut self, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let start = Instant::now();
         let (mut found, mut empty) = (None, 0u32);
@@ -233,7 +233,7 @@ impl Probe {
         Ok(median(samples))
     }
 
-    /// Sends one small packet after the other; nanoseconds of each.
+    /// Nanoseconds per small packet sent in succession.
     fn gap(&mut self, rounds: usize) -> Result<f64, String> {
         let mut samples = Vec::new();
         while samples.len() < rounds.max(1) {
@@ -250,7 +250,7 @@ impl Probe {
         Ok(median(samples))
     }
 
-    /// Streams super-packets under a window; bytes per nanosecond.
+    /// Streams super-packets under a window; returns bytes per nanosecond.
     fn rate(&mut self, time: Duration) -> Result<f64, String> {
         loop {
             match self.stream(time)? {
@@ -262,7 +262,7 @@ impl Probe {
 
     /// One stream; `None` if a packet was lost.
     fn stream(&mut self, time: Duration) -> Result<Option<f64>, String> {
-        // An echo sets the other end's count to 0.
+        // An echo resets the other end's count.
         self.end.send(&self.to, ECHO, u64::MAX, SMALL, SMALL)?;
         if self.wait(|n| n == u64::MAX).is_none() {
             return Ok(None);
@@ -293,7 +293,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Where a UDP rail is reached.
+/// The socket address of a UDP rail.
 fn end_of(addr: &RailAddr) -> Option<SocketAddr> {
     UdpAddr::of(addr).map(|udp| SocketAddr::new(udp.ip, udp.port))
 }
@@ -343,7 +343,7 @@ pub fn measure(
     })
 }
 
-/// Answers other hosts' measurements until it is ended.
+/// Answers measurements of other hosts until killed.
 pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let choice = choose(interface)?;
     let mut end = End::open(&choice, port)?;
@@ -356,7 +356,7 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
         "answering at {at}; on another host, with its interface to this one: \
          marline tune --rail NAME --to {at}"
     );
-    // Polls while a measurement goes on, and leaves the processor to others between two.
+    // Polls during a measurement and sleeps between two.
     answer(&mut end, &AtomicBool::new(false), |empty| match empty {
         0..QUIET => offer(empty),
         _ => std::thread::sleep(Duration::from_millis(1)),
@@ -375,7 +375,7 @@ mod tests {
             stream: Duration::from_millis(20),
         };
         let figures = measure("lo", None, &effort).unwrap();
-        // No more than sanity: a loaded machine may be a thousand times slower than an idle one.
+        // A sanity check only: a loaded machine may be a thousand times slower than an idle one.
         assert!(
             figures.latency_us > 0.1 && figures.latency_us < 1e6,
             "{figures:?}"
@@ -389,8 +389,8 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_named() {
-        // A bound socket that nobody reads: no refusal comes, and no answer.
+    fn a_silent_server_is_named() {
+        // A bound socket without a reader sends neither refusals nor answers.
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = silent.local_addr().unwrap();
         let effort = Effort {

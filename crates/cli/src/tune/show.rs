@@ -1,4 +1,4 @@
-//! `marline tune --show`: what was measured, as tables and as the figures of paper 0.
+//! `marline tune --show`: prints measurements as tables and draws the figures of paper 0.
 
 use super::curves::Curves;
 use crate::plot::{self, size, Chart, Line};
@@ -9,10 +9,10 @@ use std::path::Path;
 
 /// Bytes of paper 0's figure 1, in cache.
 const FIGURE_1: usize = 32 << 10;
-/// Sizes of the table of ways.
+/// Sizes in the table of methods.
 const TABLE: [usize; 6] = [64, 1 << 10, 4 << 10, 32 << 10, 64 << 10, 1 << 20];
 
-/// Algorithms that were measured, in order of their numbers.
+/// The measured algorithms, by number.
 fn measured(points: &[Point]) -> Vec<Algorithm> {
     let has = |a: &Algorithm| points.iter().any(|p| p.algorithm == *a);
     Algorithm::all()
@@ -21,7 +21,7 @@ fn measured(points: &[Point]) -> Vec<Algorithm> {
         .collect()
 }
 
-/// Prints what engines go by, then what it comes from.
+/// Prints the profile, then the measurements behind it.
 pub fn print(profile: &Profile, points: &[Point]) {
     println!(
         "{} ({}), {}",
@@ -69,7 +69,7 @@ pub fn print(profile: &Profile, points: &[Point]) {
     }
 }
 
-/// The rate of an algorithm and how it is had, in words.
+/// The rate and the method of an algorithm, in words.
 fn says(figures: &AlgorithmFigures) -> String {
     let plan = figures.plan();
     let (block, bytes) = (size(plan.block_bytes as f64), |n: usize| size(n as f64));
@@ -88,7 +88,7 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"))
 }
 
-/// Copy and sum over the copy alone, by size: how much of the copy's speed is left.
+/// Copy and sum relative to the copy alone, by size.
 fn print_ways(points: &[Point], place: Place) {
     println!("\ncopy and sum over memcpy, from {}:", place.name());
     print!("{:<13} {:<12}", "", "");
@@ -96,7 +96,7 @@ fn print_ways(points: &[Point], place: Place) {
         .iter()
         .for_each(|bytes| print!(" {:>7}", size(*bytes as f64)));
     println!();
-    // The weak ones are in the pictures.
+    // Weak algorithms appear only in the pictures.
     for algorithm in measured(points)
         .into_iter()
         .filter(|a| a.strength() > Strength::Weak)
@@ -130,8 +130,8 @@ fn label(way: Way) -> String {
     }
 }
 
-/// Draws figure 1 (sums), figure 2a (copy, then sum) and 2b (both at once), in cache and from
-/// memory, and the default's ways beside the copy.
+/// Draws figure 1 (sums), figures 2a (copy, then sum) and 2b (combined), in cache and from memory,
+/// and the default algorithm's methods beside the copy.
 pub fn draw(profile: &Profile, points: &[Point], folder: Option<&Path>) -> Result<(), String> {
     let Some(folder) = folder else {
         return Ok(());
@@ -218,7 +218,7 @@ fn line(points: &[Point], algorithm: Algorithm, way: Way, place: Place, label: &
     }
 }
 
-/// A line of text with the figures of a profile's rail.
+/// A rail's figures as a line of text.
 pub fn describe_rail(rail: &RailFigures) -> String {
     format!(
         "{}: latency {:.2} us, rate {:.2} GB/s, gap {:.0} ns",

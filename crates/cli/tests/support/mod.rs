@@ -1,13 +1,13 @@
-//! A lab for a test, ended when the test ends, and what tests look at.
+//! A lab for a test, removed when the test ends, and helpers of tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A directory of one test, removed at its end.
+/// A temporary directory of a test, removed on drop.
 pub struct Dir(pub PathBuf);
 
 impl Dir {
-    /// Makes it; `tag` tells tests of one process apart.
+    /// Makes the directory; `tag` distinguishes tests of one process.
     pub fn new(tag: &str) -> Dir {
         let path = std::env::temp_dir().join(format!("marline-test-{}-{tag}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary directory");
@@ -21,21 +21,21 @@ impl Drop for Dir {
     }
 }
 
-/// `marline` with the state of labs in `dir`.
+/// `marline` with labs' state in `dir`.
 pub fn marline(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_marline"));
     command.env("MARLINE_LAB_DIR", dir.join("labs"));
     command
 }
 
-/// Its output; a panic with what it said when it fails.
+/// Runs a command and returns its output; panics with the output if it fails.
 pub fn succeed(command: &mut Command) -> String {
     let (status, said) = outcome(command);
     assert_eq!(status, Some(0), "{command:?}: {said}");
     said
 }
 
-/// Runs a command that has to fail, and returns its words; panics if it succeeds.
+/// Runs a command that must fail and returns its output; panics if it succeeds.
 #[allow(dead_code)]
 pub fn fail(command: &mut Command) -> String {
     let (status, said) = outcome(command);
@@ -43,7 +43,7 @@ pub fn fail(command: &mut Command) -> String {
     said
 }
 
-/// Exit status, and standard output and error together.
+/// Exit status, and combined standard output and error.
 pub fn outcome(command: &mut Command) -> (Option<i32>, String) {
     let Output {
         status,
@@ -54,8 +54,7 @@ pub fn outcome(command: &mut Command) -> (Option<i32>, String) {
     (status.code(), said)
 }
 
-/// Runs a program as another user than root, if root runs it. (What not every test uses is no dead
-/// code.)
+/// Runs a program as another user if the test runs as root. (Unused in some tests.)
 #[allow(dead_code)]
 pub fn as_a_user(exe: &Path) -> Command {
     match succeed(Command::new("id").arg("-u")).trim() {
@@ -70,14 +69,14 @@ pub fn as_a_user(exe: &Path) -> Command {
     }
 }
 
-/// Puts a file into `dir` that could be the provider's library.
+/// Puts a file into `dir` that passes for the provider's library.
 #[allow(dead_code)]
 pub fn put_provider(dir: &Path) {
     let program = std::env::current_exe().expect("the test's own path");
     std::os::unix::fs::symlink(program, dir.join("libmarline-fi.so")).expect("a link");
 }
 
-/// Numbers of the processes that carry the mark of the lab in `state_dir`.
+/// Process numbers with the mark of the lab in `state_dir`.
 #[allow(dead_code)]
 pub fn processes_of(state_dir: &Path) -> Vec<u32> {
     let mark = format!("MARLINE_LAB_HOME={}", state_dir.display());
@@ -92,7 +91,7 @@ pub fn processes_of(state_dir: &Path) -> Vec<u32> {
     .collect()
 }
 
-/// A program that a shell runs. (What not every test uses is no dead code.)
+/// Writes a shell script. (Unused in some tests.)
 #[allow(dead_code)]
 pub fn write_script(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();

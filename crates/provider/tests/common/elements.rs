@@ -1,4 +1,4 @@
-//! Types and operations of atomics, as fi_atomic(3) has them.
+//! Data types and operations of atomics, from fi_atomic(3).
 
 use Kind::*;
 
@@ -10,7 +10,7 @@ pub enum Kind {
     Compare,
 }
 
-/// Names and numbers of the types, the bytes of an element that count, and of all.
+/// Name of each type, significant bytes of an element, and size of an element.
 pub const TYPES: [(&str, usize, usize); 16] = [
     ("int8", 1, 1),
     ("uint8", 1, 1),
@@ -30,8 +30,8 @@ pub const TYPES: [(&str, usize, usize); 16] = [
     ("uint128", 16, 16),
 ];
 
-/// The value that each operation makes of 5 with the operand 3 (and 5 to compare with); the kinds
-/// that have it.
+/// Name of each operation, its result for the value 5 and the operand 3 (compared with 5), and the
+/// kinds of calls that support it.
 pub const OPS: [(&str, u8, &[Kind]); 20] = [
     ("min", 3, &[Plain, Fetch]),
     ("max", 5, &[Plain, Fetch]),
@@ -55,7 +55,7 @@ pub const OPS: [(&str, u8, &[Kind]); 20] = [
     ("diff", 2, &[Plain, Fetch]),
 ];
 
-/// Which operations fi_atomic(3) has for a type.
+/// Returns whether fi_atomic(3) defines an operation for a type.
 pub fn is_defined(datatype: usize, op: &str) -> bool {
     let name = TYPES[datatype].0;
     let bitwise = ["bor", "band", "bxor", "mswap"].contains(&op);
@@ -89,7 +89,7 @@ fn extended(number: u8) -> Vec<u8> {
     [&bits.to_le_bytes()[..], &exponent.to_le_bytes()].concat()
 }
 
-/// The bytes of an element that count: of long doubles some are padding.
+/// The significant bytes of an element: long doubles contain padding.
 pub fn value(datatype: usize, bytes: &[u8]) -> Vec<u8> {
     let (_, meant, _) = TYPES[datatype];
     let counts = |at: &usize| !(10..16).contains(at) || meant == 16;

@@ -1,6 +1,6 @@
-//! The part of libfabric's core that the tests play.
+//! The part of libfabric's core that the tests simulate.
 
-#![allow(dead_code)] // each test binary uses its share
+#![allow(dead_code)] // each test binary uses only a part
 
 pub mod elements;
 pub mod pair;
@@ -11,14 +11,14 @@ use std::ffi::{c_int, c_void, CStr, CString};
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
-/// The library that this `cargo test` built.
+/// The library built by this `cargo test`.
 pub fn path() -> PathBuf {
     let exe = std::env::current_exe().expect("own path");
     let deps = exe.parent().expect("directory of the test binary");
     deps.join("libmarline_fi.so")
 }
 
-/// The provider, loaded.
+/// The loaded provider.
 pub struct Library {
     handle: *mut c_void,
 }
@@ -48,7 +48,7 @@ impl Library {
         self.resolve(version, [None, None], 0, hints)
     }
 
-    /// `fi_getinfo` with node and service, as far as there are any.
+    /// `fi_getinfo` with optional node and service.
     pub fn resolve(
         &self,
         version: u32,
@@ -100,13 +100,13 @@ impl Drop for Library {
 /// `fi_close`.
 ///
 /// # Safety
-/// An object of the provider, not used afterwards unless this fails.
+/// An object of the provider, not used afterwards unless closing fails.
 pub unsafe fn close(fid: *mut fid) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { ((*(*fid).ops).close)(fid) }
 }
 
-/// `fi_freeinfo`: plain `free` of everything but the card.
+/// `fi_freeinfo`: frees everything but the NIC.
 ///
 /// # Safety
 /// One fi_info of the provider.

@@ -1,4 +1,4 @@
-//! Two endpoints of one domain, opened as libfabric's inline functions do it.
+//! Two endpoints of one domain, opened as libfabric's inline functions do.
 
 use super::Library;
 use crate::sys::*;
@@ -8,11 +8,11 @@ use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-/// Far beyond anything that works; only a hang reaches it.
+/// A timeout that only a hang reaches.
 pub const HANG: Duration = Duration::from_secs(30);
 pub const API: u32 = fi_version_of(1, 20);
 
-/// One domain with two endpoints on one queue; address 0 is the first, 1 the second.
+/// One domain and two endpoints with one queue; address 0 is the first endpoint, 1 the second.
 pub struct Pair {
     pub fabric: *mut fid_fabric,
     pub domain: *mut fid_domain,
@@ -31,12 +31,12 @@ impl Pair {
         Pair::with(API, FI_AV_TABLE)
     }
 
-    /// For an application of this API version, with this type of address vector.
+    /// With this API version and type of address vector.
     pub fn with(api: u32, av_type: c_int) -> Pair {
         Pair::waiting(api, av_type, [FI_WAIT_NONE, FI_WAIT_UNSPEC])
     }
 
-    /// With these wait objects of the queue and the counter.
+    /// With these wait objects for the queue and the counter.
     pub fn waiting(api: u32, av_type: c_int, wait_objs: [c_int; 2]) -> Pair {
         let p = Pair::opened(api, av_type, wait_objs, |_| ());
         // SAFETY: objects of the provider.
@@ -52,7 +52,7 @@ impl Pair {
         p
     }
 
-    /// As these hints want it; nobody has inserted addresses.
+    /// With hints changed by `ask`; no addresses are inserted.
     pub fn strangers(ask: impl FnOnce(&mut fi_info)) -> Pair {
         Pair::opened(API, FI_AV_TABLE, [FI_WAIT_NONE, FI_WAIT_UNSPEC], ask)
     }
@@ -127,7 +127,7 @@ impl Pair {
         }
     }
 
-    /// As Open MPI: length first, then all names in one insertion.
+    /// As Open MPI: first the length, then all names in one insertion.
     pub unsafe fn exchange_names(&self) {
         let mut names = [0u8; 128];
         let mut addresses = [9 as fi_addr_t; 2];
@@ -223,7 +223,7 @@ impl Pair {
     pub fn trecv(&self, buf: &mut [u8], tag: u64, ignore: u64, context: usize) {
         let (ep, source) = (self.ep[1], FI_ADDR_UNSPEC);
         let (to, len, context) = (buf.as_mut_ptr().cast(), buf.len(), context as *mut c_void);
-        // SAFETY: the caller keeps the buffer until the entry is there.
+        // SAFETY: the caller keeps the buffer until the entry is read.
         let rc =
             unsafe { (self.tagged().recv)(ep, to, len, null_mut(), source, tag, ignore, context) };
         assert_eq!(rc, 0);
@@ -231,7 +231,7 @@ impl Pair {
 
     pub fn tinject(&self, body: &[u8], tag: u64) {
         let (from, len) = (body.as_ptr().cast(), body.len());
-        // SAFETY: the buffer may go when the call returns.
+        // SAFETY: the buffer is free when the call returns.
         let rc = unsafe { (self.tagged().inject)(self.ep[0], from, len, 1, tag) };
         assert_eq!(rc, 0);
     }
@@ -242,7 +242,7 @@ impl Pair {
             iov_len: buf.len(),
         };
         let msg = fi_msg_tagged {
-            // Peeks of Open MPI and MPICH pass no iovec at all.
+            // Peeks of Open MPI and MPICH pass no iovec.
             msg_iov: if buf.is_empty() { null() } else { &iov },
             desc: null_mut(),
             iov_count: usize::from(!buf.is_empty()),

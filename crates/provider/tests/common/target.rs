@@ -1,4 +1,4 @@
-//! An endpoint whose process has memory that its peers read and write.
+//! A pair whose second endpoint has memory that the first reads and writes.
 
 use super::pair::{Pair, HANG};
 use crate::sys::*;
@@ -35,7 +35,7 @@ impl Target {
         Target { p, memory, regions }
     }
 
-    /// Reads into or writes from `local`, in two pieces here.
+    /// Reads into or writes from `local`, split into two local segments.
     pub fn remote(
         &self,
         reads: bool,
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Checks how many operations have ended well, and how many with errors.
+    /// Checks the counted completions and errors.
     pub fn counted(&self, good: u64, bad: u64) {
         let ms = HANG.as_millis() as c_int;
         // SAFETY: an object of the provider.
@@ -79,13 +79,13 @@ impl Target {
     }
 }
 
-/// Bytes of which none is 0.
+/// A pattern without zero bytes.
 pub fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 % 251) as u8 + 1).collect()
 }
 
-/// Reads into or writes from `local`, in two pieces here, which are cut at `cut`; what is asked for
-/// is the context, flags and data.
+/// Reads into or writes from `local`, split at `cut` into two local segments, with this context,
+/// these flags and this data.
 ///
 /// # Safety
 ///
@@ -112,7 +112,7 @@ pub unsafe fn remote(
         context: context as *mut c_void,
         data,
     };
-    // SAFETY: as the caller promises; the provider copies what `msg` says.
+    // SAFETY: the caller's promise; the provider copies the contents of `msg`.
     unsafe {
         let ops = &*(*ep).rma;
         let call = if reads { ops.readmsg } else { ops.writemsg };

@@ -1,8 +1,8 @@
-//! Endpoints that know others by host and port only: they ask who is there
-//! (docs/design/addresses.md), over all rails that are plain datagrams, and work when they have
-//! been told of all. Peers may die, be born again or move meanwhile; what comes late comes to
-//! another question. Held against the truth: who tells an address tells its own, whoever is taken
-//! for the one at a place was there, and without faults everybody answers.
+//! Endpoints that know peers by host and port only ask for their addresses
+//! (docs/design/addresses.md) over all datagram rails, and start their work when they have all
+//! answers. Peers may die, restart or move meanwhile, and late answers may reach another question's
+//! socket. Checks: an answer contains its sender's own address; the process accepted for a place
+//! was there; without faults every question is answered.
 
 use crate::machine::host::index_of;
 use crate::machine::out::Out;
@@ -16,19 +16,19 @@ use marline_proto::Mutation;
 use marline_rails::{answer_to, pauses};
 use marline_wire::{Address, Answer, Question, RailAddr, PLACE_LEN};
 
-/// An application that waits for an answer looks this often if it has other things to do.
+/// Poll interval of an application that waits for an answer and has other work.
 const LOOK_NS: u64 = 20_000_000;
 
 impl Setup {
-    /// Questions go by this rail: it has neither streams nor connections.
+    /// Returns whether questions use this rail: a rail without streams or connections.
     fn asks_by(&self, rail: usize) -> bool {
         !self.connects(rail) && !self.streams[rail]
     }
 }
 
-/// Asking.
+/// Questions.
 impl World {
-    /// An endpoint asks for one of those whom it does not know; `false`: it knows all.
+    /// An endpoint asks for one unknown peer; `false` if it knows all.
     pub(crate) fn asks(&mut self, e: u32) -> bool {
         if !self.setup.by_place {
             return false;
@@ -67,7 +67,7 @@ impl World {
             timer: 0,
         };
         if !self.has_way(e, &asking) {
-            self.addr(e, whom); // it has heard of it elsewhere
+            self.addr(e, whom); // known from another source meanwhile
             return;
         }
         *self.troubles.entry("asked who is there").or_default() += 1;
@@ -75,7 +75,7 @@ impl World {
         self.send_question(e);
     }
 
-    /// A rail of both is where it is asked.
+    /// Returns whether endpoint and peer share a rail on which the question goes.
     fn has_way(&self, e: u32, asking: &Asking) -> bool {
         let sites = &self.eps[e as usize].sites;
         let mut rails = asking.ports.iter().enumerate();
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A question or an answer leaves, as any packet does.
+    /// Sends a question or an answer like any packet.
     fn send_off(&mut self, at: u64, (e, rail): (u32, usize), to: &RailAddr, bytes: &[u8]) {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
         let sizes = (bytes.len(), bytes.len());
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// A question is not answered yet: it is sent again, or given up.
+    /// Repeats an unanswered question, or gives it up.
     pub(crate) fn ask_again(&mut self, e: u32, timer: u64) {
         let Some(asking) = self.asks.open.get(&e).filter(|a| a.timer == timer) else {
             return;
@@ -152,7 +152,7 @@ impl World {
             let text = format!("{} is asked who it is, and says nothing", asking.whom);
             self.broken(e, text);
         }
-        self.addr(e, asking.whom); // it hears of it elsewhere
+        self.addr(e, asking.whom); // the address comes from another source
         self.go_on(e);
     }
 
@@ -164,7 +164,7 @@ impl World {
 
 /// Answers.
 impl World {
-    /// True if what leaves is an answer: it tells its sender's address.
+    /// True if a leaving packet is an answer, which contains its sender's address.
     pub(crate) fn is_answer(&mut self, e: u32, out: &Out, at: u64) -> bool {
         if !self.setup.by_place {
             return false;
@@ -182,7 +182,7 @@ impl World {
         true
     }
 
-    /// True if what arrives is for a socket that asks.
+    /// True if an arriving packet is for the socket of a question.
     pub(crate) fn is_told(&mut self, slot: u32) -> bool {
         let flying = &mut self.flying[slot as usize];
         let (host, port) = (flying.to.0, flying.port);

@@ -1,4 +1,4 @@
-//! Atomic operations of applications, on cells of others (`cells`) and their own.
+//! Atomic operations of applications on cells of peers (`cells`) and their own.
 
 use crate::app::ops::draw_cuts;
 use crate::truth::elements::{self, op};
@@ -17,7 +17,7 @@ impl World {
         let (datatype, size, (kind, op)) = elements::draw(rng);
         let compares = kind == AtomicKind::Compare;
         let most = SHORT_MAX as usize / size / (1 + compares as usize);
-        // Those that no call has room for go in several.
+        // Operations too long for an RPC go in several.
         let count = match rng.below(16) {
             0 => rng.range(1, most as u64) as usize,
             1 => most,
@@ -26,7 +26,7 @@ impl World {
             _ => rng.range(1, 3) as usize,
         };
         let bytes = (count * size) as u64;
-        // Mostly the same few cells; now and then others, or some beyond the last, or no such key.
+        // Mostly the same few cells; sometimes others, cells beyond the end, or an invalid key.
         let addr = match rng.below(16) {
             0 => len - bytes + size as u64,
             1..=4 => rng.below(len - bytes + 1) / size as u64 * size as u64,
@@ -117,7 +117,7 @@ impl World {
         self.accepted(e, "atomic", result);
     }
 
-    /// The calls of an atomic operation leave, or it is done to the caller's own cells.
+    /// Sends an atomic operation's RPCs, or applies it to the caller's own cells.
     fn call_parts(&mut self, e: u32, dst: u32, handle: u32) {
         let parts = self.atomic_mut(e, handle).map_or(0, |op| op.parts.len());
         if parts > 1 {
@@ -150,8 +150,8 @@ impl World {
         }
     }
 
-    /// True if calls of so many bytes were not taken, as may be: their log is full, or very many
-    /// are open.
+    /// True if RPCs of these lengths were legitimately refused: their log is full, or very many are
+    /// open.
     pub(crate) fn call_left_out(
         &mut self,
         e: u32,
@@ -163,8 +163,8 @@ impl World {
             Err(SubmitError::Again) => {
                 self.absorb(e);
                 *self.troubles.entry("call without room").or_default() += 1;
-                // Of 1,024 calls, of which an operation may take eight. A short one has a buffer
-                // that may be longer still.
+                // The limit is 1,024 open RPCs, and an operation may need eight. A short RPC may
+                // have a longer buffer.
                 if self.eps[e as usize].open < 120 {
                     let bytes = bytes.iter().map(|len| (len + 24).max(128)).sum();
                     self.check_refused(e, dst, bytes);
@@ -182,7 +182,7 @@ impl World {
     }
 }
 
-/// A list of one piece; the engine copies it before its call returns.
+/// An iovec list of one piece; the engine copies the list during the call.
 fn piece(bytes: &mut [u8]) -> [IoVec; 1] {
     [IoVec {
         base: bytes.as_mut_ptr(),
@@ -190,9 +190,9 @@ fn piece(bytes: &mut [u8]) -> [IoVec; 1] {
     }]
 }
 
-/// The end.
+/// Completion.
 impl World {
-    /// The engine is done with an atomic operation.
+    /// The engine reports the end of an atomic operation.
     pub(crate) fn atomic_over(
         &mut self,
         e: u32,

@@ -1,6 +1,6 @@
-//! Calls: short remote writes and atomics go as messages from engine to engine, and so do their
-//! answers. A node tells of each when it is next in its order and whole; then it is known here
-//! what must come of it.
+//! RPCs: short remote writes and atomics travel as messages between engines, and so do their
+//! answers. A node reports each RPC when it is complete and next in order; the truth then
+//! determines the expected result.
 
 use crate::truth::memory::OpKind;
 use crate::truth::messages::Put;
@@ -10,7 +10,7 @@ use crate::world::state::World;
 use marline_engine::{flag, Completion};
 
 impl World {
-    /// A message is posted that is a call.
+    /// Records a posted message that is an RPC.
     pub(crate) fn add_call(&mut self, src: u32, dst: u32, len: u64, call: Box<Call>) -> u32 {
         let uid = self.truth.add(src, dst, None, None, len);
         self.truth.settle(uid);
@@ -18,7 +18,7 @@ impl World {
         uid
     }
 
-    /// A call of `src` is next in its order: its endpoint does it now, and answers.
+    /// An RPC of `src` is next in order: its target executes it and answers.
     pub(crate) fn called(&mut self, e: u32, src: u32, number: u32) -> Result<(), String> {
         let found = self.truth.find(src, e, number);
         let uid = found.ok_or("a call that nobody posted")?;
@@ -51,7 +51,7 @@ impl World {
         Ok(())
     }
 
-    /// A read of no bytes leaves in a call, or is done to the caller's own memory.
+    /// A read of zero bytes goes as an RPC, or is done locally.
     pub(crate) fn call_read(&mut self, e: u32, dst: u32, handle: u32) -> Result<(), String> {
         if dst == e {
             return self.read_nothing(e, e, handle).map(|_| ());
@@ -64,7 +64,7 @@ impl World {
         Ok(())
     }
 
-    /// `e` is asked for no bytes.
+    /// `e` serves a read of zero bytes.
     fn read_nothing(&mut self, e: u32, src: u32, handle: u32) -> Result<Vec<u8>, String> {
         let OpKind::Read(reads) = &self.eps[src as usize].ops[handle as usize].kind else {
             return Err("not a read".into());
@@ -74,7 +74,7 @@ impl World {
         Ok(Vec::new())
     }
 
-    /// The bytes of a remote write are there: its data follows in a call.
+    /// The bytes of a remote write arrived: its data follows in an RPC.
     pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let op = &mut self.eps[e as usize].ops[handle as usize];
         let OpKind::Put {
@@ -104,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// All parts of an operation on the memory of `dst` have ended well: `dst` is told of a region.
+    /// All parts of an operation on the memory of `dst` succeeded: an RPC tells `dst` the region.
     pub(crate) fn tells_over(&mut self, e: u32, (dst, key): (u32, u64)) -> Result<(), String> {
         if e != dst {
             self.add_call(e, dst, 0, Call::new(Ask::Over, head_of(key, 0, None)));
@@ -113,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// An entry tells that a remote write brought data.
+    /// An entry reports data of a remote write.
     pub(crate) fn data_completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
         let ep = &mut self.eps[e as usize];
         let next = ep.windows.data_due.pop_front();

@@ -1,23 +1,22 @@
-//! Memory on which peers do atomic operations, and what must be in it. Here an operation is done
-//! in its plainest form, when the call for it is next; afterwards both must be alike.
-
+//! Cells, the memory for peers' atomic operations, and their expected contents. The truth applies
+//! each operation in its plainest form when its RPC is next; afterwards both contents must agree.
 use crate::truth::elements::op;
 use crate::truth::memory::{Buffer, OpKind, SCRAP};
 use crate::truth::remote::Open;
 use crate::world::state::World;
 use marline_engine::Region;
 
-/// Keys of cells, from here on.
+/// First key of cells.
 const CELLS: u64 = 3 << 32;
-/// Bytes of them.
+/// Bytes of cells.
 const CELLS_BYTES: usize = 12_288;
-/// They are closed once in so many operations on them, and opened again with another key or the
+/// Cells are closed once in this number of operations on them, and reopened under a new key or the
 /// same.
 const STAY: u64 = 100;
 
-/// The user.
+/// Users of cells.
 impl World {
-    /// Key of the cells of `dst` (0: there are none), which are opened if need be, and their bytes.
+    /// Key and length of the cells of `dst`, opened if necessary; key 0 if there are none.
     pub(crate) fn find_cells(&mut self, dst: u32) -> (u64, u64) {
         let there = &self.eps[dst as usize];
         if !there.alive || there.closed {
@@ -31,7 +30,7 @@ impl World {
     }
 }
 
-/// The owner.
+/// The owner of cells.
 impl World {
     fn open_cells(&mut self, e: u32) {
         let mut buffer = Buffer::new(CELLS_BYTES);
@@ -64,7 +63,7 @@ impl World {
         self.accepted(e, "cells", opened);
     }
 
-    /// Closes the cells now and then, whoever uses them.
+    /// Closes the cells now and then, even while in use.
     pub(crate) fn close_cells(&mut self, e: u32) {
         let ep = &mut self.eps[e as usize];
         if ep.windows.cells.open.is_none() || !self.windows_rng.one_in(STAY) {
@@ -72,7 +71,7 @@ impl World {
         }
         let key = ep.windows.cells.open.as_ref().map_or(0, |open| open.key);
         ep.engine.mr_close(key);
-        // What it had not looked at yet is for these cells still.
+        // Reports not yet read still concern these cells.
         self.absorb(e);
         let now = self.now;
         let ep = &mut self.eps[e as usize];
@@ -89,8 +88,8 @@ impl World {
         *self.troubles.entry("cells closed").or_default() += 1;
     }
 
-    /// A part of the atomic operation `handle` of `src` is done to the cells of `e`, or refused;
-    /// what its answer brings.
+    /// Applies a part of atomic operation `handle` of `src` to the cells of `e`, or refuses it;
+    /// returns the answer's contents.
     pub(crate) fn operate(
         &mut self,
         e: u32,
@@ -120,7 +119,7 @@ impl World {
         Ok(old.filter(|_| what.fetches).unwrap_or_default())
     }
 
-    /// After operations on them: the cells hold what they must.
+    /// After operations on cells: checks their contents.
     pub(crate) fn check_cells(&mut self, e: u32) {
         let ep = &mut self.eps[e as usize];
         if !std::mem::take(&mut ep.windows.cells.touched) {

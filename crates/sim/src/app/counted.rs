@@ -1,5 +1,5 @@
-//! Operations of others on a process's memory, which it counts (FI_RMA_EVENT): each once, whatever
-//! it goes in.
+//! Counted remote operations (FI_RMA_EVENT): a process counts each operation on its memory once,
+//! however it is transferred.
 
 use crate::truth::memory::OpKind;
 use crate::truth::remote::{Counted, Let, Lets, NONE};
@@ -9,18 +9,18 @@ use crate::world::windows::User;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl World {
-    /// An operation on memory of `dst` is posted.
+    /// Notes that an operation on memory of `dst` is posted.
     pub(crate) fn counts(&mut self, dst: u32, reads: bool) {
         self.eps[dst as usize].counted.posted[!reads as usize] += 1;
     }
 
-    /// One has ended well.
+    /// Notes that an operation succeeded.
     pub(crate) fn counts_done(&mut self, dst: u32, reads: bool) {
         self.eps[dst as usize].counted.done[!reads as usize] += 1;
     }
 
-    /// A read of `e` has ended. (One of memory that is closed before its server knows so is not
-    /// counted.)
+    /// Notes that a read of `e` ended. (Reads of memory closed before its server knows of it are
+    /// not counted.)
     pub(crate) fn counts_read(&mut self, e: u32, handle: u32, ok: bool) {
         let op = &self.eps[e as usize].ops[handle as usize];
         let OpKind::Read(reads) = &op.kind else {
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Tells what a window counts when it lets a user in.
+    /// The count that a window expects for an admitted user.
     pub(crate) fn lets(&self, user: User) -> Let {
         let User::Put(uid) = user else {
             return Let::Read;
@@ -44,8 +44,8 @@ impl World {
         }
     }
 
-    /// Checks what a window has counted: no more than it let in, and each write that goes in one
-    /// and has ended well.
+    /// Checks a window's counters: at most the admitted operations, and at least the successful
+    /// writes that are not in parts.
     pub(crate) fn check_lets(&self, lets: &Lets) -> Result<(), String> {
         let counted = lets.counters.each_ref().map(|c| c.done.load(Relaxed));
         let done = |uid: &&u32| self.truth.msgs[**uid as usize].send_done == Some(true);
@@ -60,8 +60,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks at the end that each was counted once. (What failed may have been counted, and what
-    /// was told to one who takes its peer for dead is lost.)
+    /// Checks at the end that each operation was counted once. (Failed operations may be counted,
+    /// and reports to an endpoint that considers its peer dead are lost.)
     pub(crate) fn check_counted(&self) -> Result<(), String> {
         let lost = |ep: &Endpoint| !ep.alive || !ep.buried.is_empty();
         let some_lost = self.eps.iter().any(lost);

@@ -1,4 +1,4 @@
-//! The applications: what they post, and the memory that they open to others.
+//! The applications: their operations, and the memory that they open to peers.
 
 pub(crate) mod asks;
 pub(crate) mod atomics;

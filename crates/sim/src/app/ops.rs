@@ -1,4 +1,4 @@
-//! Operations of an application: what it posts, and what the truth notes of it.
+//! Operations of an application: posting them and recording them in the truth.
 
 use crate::base::content::PIECE;
 use crate::base::rng::Rng;
@@ -13,10 +13,10 @@ use marline_engine::{
     FiAddr, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX,
 };
 
-/// Reads are no longer than the region allows.
+/// Longest read, within the region.
 const READ_MAX: u64 = PIECE as u64 - 5_000;
 
-/// How a send of this length is done.
+/// Draws the flags of a send of this length.
 fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
     let what = rng.below(4);
     let inject = what == 0 && len <= INJECT_MAX;
@@ -28,7 +28,7 @@ fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
     }
 }
 
-/// Where the memory of an operation is cut in pieces: mostly nowhere.
+/// Draws where an operation's memory is split into pieces: mostly nowhere.
 pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     if !rng.one_in(8) {
         return Vec::new();
@@ -41,8 +41,8 @@ pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     cuts
 }
 
-/// A remote read or write by the next operation of an endpoint that had `ops`; `entry`: one is
-/// due when it succeeds. `data` goes to the peer's queue.
+/// A remote read or write by the next operation of an endpoint that had `ops`. `entry`: success
+/// writes an entry. `data` goes to the peer's queue.
 pub(crate) fn remote_request<'a>(
     dest: FiAddr,
     iov: &'a [IoVec],
@@ -65,7 +65,7 @@ pub(crate) fn remote_request<'a>(
 }
 
 impl World {
-    /// An operation is over, and no entry will say so. (What looks at a counter would know.)
+    /// Ends an operation without an entry. (Its counter would report it.)
     pub(crate) fn end_untold(&mut self, e: u32, handle: u32) -> Result<(), String> {
         self.end(e, handle)?;
         let now = self.now;
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// A call that nothing may refuse.
+    /// Checks that a call was accepted.
     pub(crate) fn accepted(&mut self, e: u32, what: &str, result: Result<(), SubmitError>) {
         if let Err(error) = result {
             self.broken(e, format!("{what} refused: {error:?}"));
@@ -87,7 +87,7 @@ impl World {
         self.absorb(e);
     }
 
-    /// The address that a receive names.
+    /// The address for the source of a receive.
     pub(crate) fn source_of(&mut self, e: u32, source: Option<u32>) -> u64 {
         let Some(other) = source else {
             return ADDR_UNSPEC;
@@ -127,7 +127,7 @@ impl World {
         self.absorb(e);
     }
 
-    /// Takes back every receive that nothing matched.
+    /// Cancels every receive without a match.
     pub(crate) fn cancel_all(&mut self, e: u32) {
         let posted = &self.eps[e as usize].plain.posted;
         let handles: Vec<u32> = posted.iter().map(|p| p.handle).collect();
@@ -153,7 +153,7 @@ impl World {
             len,
             in_round,
         };
-        // Those that wait go first.
+        // Waiting sends are posted first.
         let ep = &mut self.eps[e as usize];
         ep.app.pending += in_round as u32;
         if !ep.late.is_empty() || !self.try_send(e, &late) {
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Posts sends that found no room; whether none is left.
+    /// Posts sends that were refused for lack of room; returns whether none is left.
     pub(crate) fn post_late(&mut self, e: u32) -> bool {
         while let Some(&late) = self.eps[e as usize].late.front() {
             if !self.try_send(e, &late) {
@@ -172,7 +172,7 @@ impl World {
         true
     }
 
-    /// `false`: no room in the log.
+    /// `false`: the log has no room.
     fn try_send(&mut self, e: u32, send: &LateSend) -> bool {
         let &LateSend { dst, tag, data, .. } = send;
         let (now, len) = (self.now, send.len as usize);
@@ -229,7 +229,7 @@ impl World {
         if held {
             ep.ops[handle as usize].buffer = buffer;
         } else {
-            // The application uses its memory again at once.
+            // The application reuses an injected send's memory at once.
             buffer.poison(0, len);
             self.bury_buffer(e, handle, buffer);
         }
@@ -243,8 +243,8 @@ impl World {
         true
     }
 
-    /// A message to itself is there at once, without packets, and is matched before its send
-    /// returns.
+    /// A message to the endpoint itself arrives at once without packets, and is matched before its
+    /// send returns.
     fn own_arrives(&mut self, e: u32, uid: u32) {
         *self.troubles.entry("message to itself").or_default() += 1;
         let msg = &mut self.truth.msgs[uid as usize];
@@ -299,7 +299,7 @@ impl World {
         };
         let gone = source.is_some_and(|s| ep.believes_dead(s));
         let matches = ep.plain.post(plain, &self.truth.msgs);
-        // What is left of a receive whose source is dead must fail at once.
+        // A multi-receive from a dead source must fail at once.
         let bereft = gone && ep.plain.cancel(handle) && multi || ep.plain.is_news(handle);
         if let Some(recv) = ep.recv_mut(handle) {
             recv.bereft = bereft;
@@ -381,8 +381,8 @@ impl World {
         self.accepted(e, "read", result);
     }
 
-    /// Where `e` reads `len` bytes of `dst`: of what stays, or is closed at any time; with a wrong
-    /// key, or a range that ends outside.
+    /// Where `e` reads `len` bytes of `dst`: memory that stays or may be closed at any time; `bad`:
+    /// with an invalid key or a range that ends outside.
     fn read_spot(&mut self, (e, dst): (u32, u32), base: u64, len: u64, bad: bool) -> Spot {
         let of_all = |key, addr| Spot {
             window: NONE,

@@ -1,16 +1,16 @@
-//! Applications whose messages both sides know: who sends what to whom in each round.
+//! Applications whose two sides know all messages: source, destination and length in each round.
 
 use crate::app::turns::draw_size;
 use crate::base::rng::Rng;
 use crate::setup::choices::{Setup, Work};
 use crate::world::state::World;
 
-/// Messages of a host in one round of a storm.
+/// Messages per host and round of a storm.
 const STORM: u32 = 2_000;
-/// Longest of them in bytes.
+/// Longest of these messages in bytes.
 const STORM_BYTES_MAX: u64 = 500;
 
-/// Length of the structured message from `src` to `dst` in `round`: both sides know it.
+/// Length of the message from `src` to `dst` in `round`, known to both sides.
 fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
     let mut rng = Rng::new(
         setup.seed,
@@ -19,8 +19,8 @@ fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
     draw_size(&mut rng, setup.size_max)
 }
 
-/// Distance of `e` from its parent in a binomial tree over `n` hosts: its children are at the
-/// powers of two below.
+/// Distance of `e` from its parent in a binomial tree over `n` hosts. The children are at the
+/// smaller powers of two.
 fn lowest_bit(e: u32, n: u32) -> u32 {
     match e {
         0 => n.next_power_of_two(),
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Odd rounds hear from the parent, even ones tell the children.
+    /// In odd rounds messages come from the parent, in even ones they go to the children.
     fn tree(&mut self, e: u32, round: u32, n: u32) {
         let lowest = lowest_bit(e, n);
         if round % 2 == 1 {
@@ -117,7 +117,7 @@ impl World {
         self.post_recv(e, Some(src), Some((round as u64, 0)), capacity, None, true);
     }
 
-    /// Plays the patterns of collectives in turn: a broadcast (as a tree, two rounds), its reverse
+    /// Cycles through patterns of collectives: a broadcast (as a tree, two rounds), its reverse
     /// (two), a barrier by dissemination, a step around the ring.
     fn collective(&mut self, e: u32, round: u32, n: u32) {
         let lowest = lowest_bit(e, n);

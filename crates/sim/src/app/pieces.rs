@@ -1,17 +1,17 @@
-//! The pieces of others' memory that a remote read or write names: mostly one, or several, of which
-//! one may be wrong, and some may be empty.
+//! Segments of remote memory in a read or write: mostly one; otherwise several, of which one may be
+//! invalid and some empty.
 
 use crate::truth::remote::{Piece, Spot, NONE};
 use crate::world::state::World;
 
-/// As many as an operation may name, less one for an empty one.
+/// Segments per operation at most, leaving one for an empty segment.
 const PIECES_MAX: u64 = 7;
-/// Half of the pieces are no longer: some fit a call, and some do not.
+/// Half of the segments are at most this long, so that some fit an RPC.
 const SOME: u64 = 6_000;
 
 impl World {
-    /// Pieces for `len` bytes, each where `spot` says (of its offset and length, and whether it
-    /// must be refused).
+    /// Segments for `len` bytes. `spot` places each (arguments: offset, length, and whether the
+    /// segment must be refused).
     pub(crate) fn draw_pieces(
         &mut self,
         len: u64,
@@ -53,7 +53,7 @@ impl World {
         lengths
     }
 
-    /// The pieces as a request names them, now and then with one of no bytes among them.
+    /// The segments in a request's form, sometimes with an empty one among them.
     pub(crate) fn named(&mut self, pieces: &[Piece]) -> Vec<(u64, usize, u64)> {
         let name = |piece: &Piece| (piece.spot.addr, piece.len as usize, piece.spot.key);
         let mut named: Vec<_> = pieces.iter().map(name).collect();

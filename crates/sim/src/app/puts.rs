@@ -1,4 +1,4 @@
-//! Remote writes of applications, into windows of others (`windows`).
+//! Remote writes of applications into windows of peers (`windows`).
 
 use crate::app::ops::{draw_cuts, remote_request};
 use crate::truth::memory::{Buffer, OpKind};
@@ -11,16 +11,16 @@ use crate::world::windows::User;
 use marline_engine::{flag, Completion, OpError, SubmitError};
 use std::ops::Range;
 
-/// A remote write that is to be posted.
+/// A remote write to post.
 #[derive(Clone, Copy, Debug)]
 struct NewPut {
     dst: u32,
     len: u64,
-    /// It must be refused, as far as can be said now.
+    /// True if the write must be refused, as far as is known at present.
     bad: bool,
-    /// An entry tells of its success.
+    /// True if success writes an entry.
     entry: bool,
-    /// For the queue of its target.
+    /// Data for the target's queue.
     data: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ impl World {
         self.accepted(e, "put", result);
     }
 
-    /// The messages of a write: one for each of its pieces.
+    /// Records a write's messages: one per segment.
     fn add_puts(&mut self, e: u32, put: &NewPut, pieces: &[Piece], buffer: &Buffer) {
         let (dst, own) = (put.dst, put.dst == e);
         let base = self.truth.base_of(self.truth.msgs.len() as u32);
@@ -117,12 +117,12 @@ impl World {
         }
     }
 
-    /// A write of so many bytes goes in a call.
+    /// Returns whether a write of this length is an RPC.
     fn is_call(&self, len: u64) -> bool {
         len == 0 || self.setup.calls && len <= SHORT_MAX
     }
 
-    /// `dst` is to be asked for a write of `e`: behind those before it, or at once.
+    /// `dst` expects a write of `e`: after earlier ones, or at once.
     pub(crate) fn put_due(&mut self, e: u32, dst: u32, uid: u32, at_once: bool) {
         let due = &mut self.eps[dst as usize].windows.puts_due;
         let due = due.entry(e).or_default();
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// True if a write was not taken, as it may be.
+    /// True if a write was legitimately refused.
     fn put_left_out(
         &mut self,
         e: u32,
@@ -147,7 +147,7 @@ impl World {
             return self.call_left_out(e, dst, &bytes, result);
         }
         if result == Err(SubmitError::Again) && dst == e {
-            self.absorb(e); // messages to itself have no room: it leaves this one out
+            self.absorb(e); // without room for messages to itself, the endpoint skips this one
             return true;
         }
         if result != Err(SubmitError::PeerDead) {
@@ -160,9 +160,9 @@ impl World {
     }
 }
 
-/// The end.
+/// Completion.
 impl World {
-    /// The node is done with a remote write.
+    /// The node reports the end of a remote write.
     pub(crate) fn put_over(
         &mut self,
         e: u32,
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// The bytes of one piece are over.
+    /// The bytes of one segment are over.
     fn bytes_over(&mut self, uid: u32, end: Result<(), OpError>) -> Result<(), String> {
         let msg = &mut self.truth.msgs[uid as usize];
         if msg.send_done.replace(end.is_ok()).is_some() {
@@ -242,7 +242,7 @@ impl World {
         let unanswered = msg.call.as_ref().is_some_and(|call| !call.answered);
         let put = msg.put.ok_or("not a put")?;
         msg.delivered = true;
-        // A call that its sender has given up may still be done, while the other side has not.
+        // The receiver may still execute an RPC that its sender has given up.
         if msg.call.as_ref().is_none_or(|call| call.done) {
             msg.forget();
         }
@@ -282,7 +282,7 @@ impl World {
         Ok(Due::of(entry))
     }
 
-    /// Checks that all written bytes are there, and nothing beside them.
+    /// Checks that the window holds all written bytes and nothing else.
     fn check_window(&self, dst: u32, uid: u32) -> Result<(), String> {
         let msg = &self.truth.msgs[uid as usize];
         let alive = self.eps[dst as usize].alive;

@@ -1,7 +1,7 @@
-//! Readers that poll the memory which others write, and store there once they have seen what they
-//! wait for. Of some writes that is the last word, behind which all of the write must be there, and
-//! the reader stores in all of its place; of others one granule, in which it stores. What it has
-//! stored stays; and no byte is seen that was not written.
+//! Readers that poll memory written by peers, and store there after the awaited bytes appeared. For
+//! some writes they await the last word, after which the whole write must be visible, and store
+//! over all of it; for others they await one block and store over that. Stored bytes must stay, and
+//! no byte may appear that was not written.
 
 use crate::truth::memory::{Buffer, FILLER};
 use crate::truth::messages::{Msg, Put};
@@ -9,17 +9,17 @@ use crate::world::state::World;
 use crate::world::windows::{User, Within};
 use marline_wire::GRANULE;
 
-/// Bytes that are compared to see whether a write has ended, at most.
+/// Most bytes compared to detect the end of a write.
 const WORD: u64 = 8;
-/// Most bytes of a short place, of which the reader stores in all.
+/// Longest place whose reader always awaits the end and stores over all of it.
 const SHORT: u64 = 2 * GRANULE;
 
-/// The part of a place that its reader looks at, and the one that it stores in: from and to.
+/// The range of a write that its reader awaits, and the range that it stores over.
 fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
     let hash = u64::from(uid).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     if hash % 2 == 0 || len <= SHORT {
-        // Bytes of the last granule, which comes last: a word that begins before it is seen in part
-        // sooner, and whole where the rest of it looks as before (verbs seed 710158).
+        // Within the last block, which comes last. A word that begins before this block would be
+        // visible partially, or completely if its other bytes look unchanged (verbs seed 710158).
         let end = len.saturating_sub(1) / GRANULE * GRANULE;
         return [(len.saturating_sub(WORD).max(end), len), (0, len)];
     }
@@ -28,7 +28,7 @@ fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
 }
 
 impl World {
-    /// The readers of an endpoint look at its windows.
+    /// An endpoint's readers look at its windows.
     pub(crate) fn poll_windows(&mut self, e: u32) {
         if !self.setup.polled {
             return;
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Nothing was ever stored in a part of a window.
+    /// Returns whether a part of a window is still untouched.
     pub(crate) fn nothing_at(&self, e: u32, window: u32, (at, len): (u64, u64)) -> bool {
         let buffer = &self.eps[e as usize].ops[window as usize].buffer;
         let (from, to) = (at as usize, (at + len) as usize);
@@ -69,7 +69,7 @@ impl World {
         let buffer = &self.eps[e as usize].ops[put.window as usize].buffer;
         let at = |of: u64| (put.at + of) as usize;
         let bytes = buffer.get(at(from), at(to)).ok_or("beyond the window")?;
-        // A word like that of nothing says nothing.
+        // A word that looks untouched tells nothing.
         let nothing = self
             .content
             .differs(base + from, &vec![FILLER; bytes.len()]);
@@ -92,8 +92,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks the place of a fragment of a remote write that has just come, right or damaged: each
-    /// byte is that of nothing, the write's, or what the reader has stored.
+    /// Checks the place of a fragment of a remote write that just arrived, correct or damaged: each
+    /// byte is untouched, written, or stored by the reader.
     pub(crate) fn check_shown(&mut self, e: u32, uid: u32, (offset, len): (u64, u64)) {
         let msg = &self.truth.msgs[uid as usize];
         let Some(put) = msg.put.filter(|put| put.open && put.polled && !put.loose) else {
@@ -119,8 +119,7 @@ impl World {
         }
     }
 
-    /// First place where the memory of a remote write is not what was written there, or stored by
-    /// its reader.
+    /// First place where the memory of a remote write is neither the written byte nor the reader's.
     pub(crate) fn place_differs(&self, msg: &Msg, put: &Put, bytes: &[u8]) -> Option<usize> {
         let Some((from, to)) = put.kept else {
             return self.content.differs(msg.base, bytes);
@@ -138,7 +137,7 @@ impl World {
 }
 
 impl Put {
-    /// The reader has stored a byte at this offset of the write.
+    /// Returns whether the reader stored a byte at this offset of the write.
     fn has_kept(&self, offset: u64) -> bool {
         self.kept
             .is_some_and(|(from, to)| (from..to).contains(&offset))

@@ -1,4 +1,4 @@
-//! The application of each endpoint: what it posts, and how it ends.
+//! The application of each endpoint: its operations and its end.
 
 use crate::base::rng::Rng;
 use crate::setup::choices::Work;
@@ -8,7 +8,7 @@ use crate::world::state::World;
 use crate::world::trace::Trace;
 use marline_engine::{OpFlags, RecvReq, ADDR_UNSPEC};
 
-/// Sizes around every threshold of the protocol.
+/// Message sizes around all thresholds of the protocol.
 const SIZES: [u64; 34] = [
     0,
     1,
@@ -45,9 +45,9 @@ const SIZES: [u64; 34] = [
     262_144,
     1 << 20,
 ];
-/// Receives that take anything have room for the longest message, but rarely for more than this.
+/// Room of receives for any message: enough for the longest message, rarely more than this.
 const ROOM: u64 = 131_072;
-/// Operations of the random application that may be open at once.
+/// Open operations of the random application at most.
 const OPEN_MAX: u32 = 300;
 
 pub(crate) fn draw_size(rng: &mut Rng, max: u64) -> u64 {
@@ -57,7 +57,7 @@ pub(crate) fn draw_size(rng: &mut Rng, max: u64) -> u64 {
         5 => rng.below(max + 1),
         _ => rng.pick(&SIZES),
     };
-    // Large ones are rare, so that a run stays short.
+    // Large messages are rare, to keep runs short.
     if size > max || (size > 100_000 && !rng.one_in(4)) {
         size % (max.min(70_000) + 1)
     } else {
@@ -84,7 +84,7 @@ impl World {
         let done = app.done || app.left == 0 || (app.work == Work::Random && self.calm);
         if app.work != Work::Random {
             if app.pending > 0 {
-                // A completion, or the next look in a while.
+                // The next step comes with a completion, or after a pause.
                 app.next_at = self.now + 20_000_000;
                 return;
             }
@@ -100,7 +100,7 @@ impl World {
             for _ in 0..app.rng.range(1, 4) {
                 let ep = &mut self.eps[e as usize];
                 if ep.open >= OPEN_MAX {
-                    // A completion wakes it.
+                    // A completion triggers the next step.
                     ep.app.next_at = self.now + 1_000_000;
                     break;
                 }
@@ -120,7 +120,7 @@ impl World {
         let (what, host) = (rng.below(100), rng.below(n) as usize);
         let tag = (!rng.one_in(5)).then(|| rng.below(4));
         let len = draw_size(rng, size_max);
-        // Some speak to themselves, but most of what is said goes over the network.
+        // Some messages go to the endpoint itself, most over the network.
         let own = rng.one_in(4);
         let other = self.on_host[host].filter(|&o| o != e || own);
         match (what, other) {
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Room for a message that may have any length.
+    /// Room for a message of any length.
     fn any_size(&mut self, e: u32) -> u64 {
         let size_max = self.setup.size_max.max(1);
         let rng = &mut self.eps[e as usize].app.rng;
@@ -298,13 +298,13 @@ impl World {
         self.cancel(e, handle);
     }
 
-    /// The application is done: it receives what is still to come, and ends its claims.
+    /// The application is done: it receives the remaining messages and ends its claims.
     fn wind_down(&mut self, e: u32) {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
         }
         let busy = self.post_missing(e);
-        // Less and less often, while nothing is missing.
+        // Less and less often while nothing is missing.
         let app = &mut self.eps[e as usize].app;
         app.pause_ns = match busy {
             true => 200_000,
@@ -313,7 +313,7 @@ impl World {
         app.next_at = self.now + app.pause_ns;
     }
 
-    /// Posts receives for what is still to come; whether anything was.
+    /// Posts receives for the remaining messages; returns whether any were missing.
     fn post_missing(&mut self, e: u32) -> bool {
         let mut busy = false;
         for tagged in [false, true] {
@@ -328,14 +328,14 @@ impl World {
         busy
     }
 
-    /// Messages to itself take room that only its own receives give back.
+    /// Messages to itself occupy room that only its own receives free.
     fn make_room(&mut self, e: u32) {
         if self.eps[e as usize].app.work == Work::Random {
             self.post_missing(e);
         }
     }
 
-    /// Messages on their way to `e` that nothing matched, and receives for anything.
+    /// Unmatched messages in flight to `e`, and receives for any message.
     fn to_come(&self, e: u32, tagged: bool) -> (u32, u32) {
         let ep = &self.eps[e as usize];
         let open = self.truth.to_come(e, tagged);

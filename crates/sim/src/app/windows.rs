@@ -1,8 +1,8 @@
-//! Memory that peers write and read: windows, each one region under one key, of one user or of
-//! several at ranges of their own. Some are addressed by offsets, some by virtual addresses. Their
-//! owner closes them when all users are done or, now and then, before; keys are used again, some
-//! at once. A request counts for the region that has its key when it is asked for: it is granted
-//! if all of it is inside, and refused if not, whatever its user meant.
+//! Windows: memory that peers write and read. A window is one region under one key, for one user or
+//! for several with separate ranges; some are addressed by offset, some by virtual address. The
+//! owner closes a window when all users are done, or sometimes earlier; keys are reused, some at
+//! once. A request concerns the region that has its key on arrival: it is granted if its range is
+//! inside and refused otherwise, whichever region its user meant.
 
 use crate::app::ops::draw_cuts;
 use crate::truth::memory::{Buffer, OpKind, ReadOp, SCRAP};
@@ -13,24 +13,24 @@ use crate::world::trace::Trace;
 use crate::world::windows::{Place, User, Window, Within};
 use marline_engine::Region;
 
-/// Keys of windows, from here on; the one below is of none.
+/// First key of windows; the key below belongs to none.
 const WINDOWS: u64 = 1 << 32;
-/// Bytes on either side of a range, at most.
+/// Most spare bytes on either side of a range.
 const BESIDE: u64 = 100;
-/// Users of one window.
+/// Most users of one window.
 const USERS_MAX: usize = 6;
-/// Bytes for more users than the first, at most.
+/// Most bytes for users after the first.
 const MORE_MAX: u64 = 40_000;
-/// How soon a window is closed that is still in use: once in so many steps of its owner.
+/// A window in use is closed once in this number of its owner's steps.
 const HASTE: [u64; 4] = [1_000, 300, 300, 50];
-/// A window stays so long for users to come, at most.
+/// Longest time that a window stays open for further users.
 const STAY_NS: u64 = 3_000_000;
-/// Closed keys that are used again.
+/// Closed keys kept for reuse.
 const KEYS_MAX: usize = 8;
 
-/// A user looks for memory.
+/// Users look for memory.
 impl World {
-    /// Room for `len` bytes in a window of `dst`: to be written, or with the content to be read.
+    /// Finds room for `len` bytes in a window of `dst`: to write, or holding content to read.
     pub(crate) fn find_room(&mut self, dst: u32, len: u64, base: Option<u64>) -> Spot {
         let there = &self.eps[dst as usize];
         if !there.alive || there.closed {
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// A key of no memory of `dst`, at least now.
+    /// A key that belongs to no memory of `dst` at present.
     pub(crate) fn no_room(&mut self, dst: u32) -> Spot {
         let keys = &self.eps[dst as usize].windows.keys_free;
         let rng = &mut self.windows_rng;
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// A request for `len` bytes of `dst` that must be refused, as far as can be said now.
+    /// A request for `len` bytes of `dst` that must be refused, as far as is known at present.
     pub(crate) fn wrong_spot(&mut self, dst: u32, len: u64, wrong: Wrong, base: u64) -> Spot {
         if wrong == Wrong::Key {
             return self.no_room(dst);
@@ -111,7 +111,7 @@ impl World {
         spot
     }
 
-    /// A window is for this.
+    /// Adds a user to a window.
     pub(crate) fn used_by(&mut self, dst: u32, handle: u32, user: User) {
         let windows = &mut self.eps[dst as usize].windows.open;
         if let Some(window) = windows.iter_mut().rev().find(|w| w.handle == handle) {
@@ -120,11 +120,11 @@ impl World {
     }
 }
 
-/// The owner.
+/// The owner of windows.
 impl World {
-    /// A key, and whether it is of no window that there ever was. Only those windows may have
-    /// virtual addresses: what was sent to another under the same key could name one that this
-    /// process happens to have given out again, and a run would not be like the other.
+    /// A key, and whether it is new. Only windows with new keys may have virtual addresses: a late
+    /// request for an older window of the same key might name an address that the process happens
+    /// to have reused, and runs would differ.
     fn new_key(&mut self, dst: u32) -> (u64, bool) {
         let ep = &mut self.eps[dst as usize];
         let rng = &mut self.windows_rng;
@@ -136,7 +136,7 @@ impl World {
         (WINDOWS + ep.windows.keys_made, true)
     }
 
-    /// Opens a window of `len` bytes; where it is among the others.
+    /// Opens a window of `len` bytes; returns its index.
     fn open(&mut self, dst: u32, (key, virt_addr): (u64, bool), len: u64, writable: bool) -> usize {
         let mut buffer = Buffer::new(len as usize);
         buffer.fill_all();
@@ -188,7 +188,7 @@ impl World {
         at
     }
 
-    /// Closes the windows that are of no use any more, and now and then another.
+    /// Closes finished windows, and now and then another.
     pub(crate) fn close_windows(&mut self, e: u32) {
         let mut at = 0;
         while let Some(window) = self.eps[e as usize].windows.open.get(at) {
@@ -246,7 +246,7 @@ impl World {
             ep.note(self.now, Trace::Did(text));
         }
         ep.engine.mr_close(key);
-        // What it had not looked at yet is for this window still.
+        // Reports not yet read still concern this window.
         self.absorb(e);
         let now = self.now;
         let ep = &mut self.eps[e as usize];
@@ -266,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Its window is closed: it may be refused, and if it was not done it must be.
+    /// Closes a user's window: the user may be refused, and must be if its operation is not done.
     fn close_to(&mut self, user: User) {
         match user {
             User::Put(uid) => {
@@ -282,8 +282,8 @@ impl World {
         }
     }
 
-    /// Checks a window that was just closed: it holds the bytes that were written there and
-    /// reported so, the bytes that its owner had put there, and nothing beside.
+    /// Checks a window just closed: it holds the bytes written and reported, the bytes that its
+    /// owner stored, and nothing else.
     fn check_left(&self, window: &Window, buffer: &Buffer) -> Result<(), String> {
         buffer.check(buffer.len())?;
         let mut edges: Vec<u64> = vec![0, window.len];
@@ -328,9 +328,9 @@ impl World {
     }
 }
 
-/// The owner's node asks for memory: what must come of it.
+/// The owner's node asks for memory: the truth determines the answer.
 impl World {
-    /// A remote write of `src` is next in its order.
+    /// A remote write of `src` is next in order.
     pub(crate) fn put_asked(
         &mut self,
         e: u32,
@@ -366,13 +366,13 @@ impl World {
                 msg.land(0, len);
             }
         }
-        // Where no bytes are there is nothing to look at.
+        // Zero bytes need no check.
         let loose = len == 0 || msg.put.is_some_and(|put| put.loose);
         msg.put = Some(Put { loose, ..put });
         Ok(())
     }
 
-    /// A read of `src` came.
+    /// A read of `src` arrived.
     pub(crate) fn read_asked(
         &mut self,
         e: u32,
@@ -385,7 +385,7 @@ impl World {
         self.read_next(e, (src, handle), (key, addr, len))
     }
 
-    /// A read of `src`, or a piece of one, is let in or refused.
+    /// Admits or refuses a read of `src`, or a segment of it.
     pub(crate) fn read_next(
         &mut self,
         e: u32,
@@ -420,7 +420,8 @@ impl World {
         Ok(())
     }
 
-    /// Lets a user into the window that has the key now; the window, and where the range is.
+    /// Admits a user to the window that has the key at present; returns the window and the range's
+    /// offset.
     fn enter(
         &mut self,
         e: u32,
@@ -444,7 +445,7 @@ impl World {
         if !window.users.contains(&user) {
             window.users.push(user);
         }
-        // Of those that meet, and write, nobody knows what is there.
+        // Overlapping ranges with a write have undefined contents.
         for other in met {
             if write || matches!(other, User::Put(_)) {
                 self.loosen(user);

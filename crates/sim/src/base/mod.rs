@@ -1,4 +1,4 @@
-//! The ground: random numbers, contents of messages, tables and queues.
+//! Basic modules: random numbers, message contents, tables and queues.
 
 pub(crate) mod content;
 pub(crate) mod queue;

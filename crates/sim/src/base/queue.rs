@@ -1,31 +1,31 @@
-//! The queue in front of a rail, which takes one packet after the other.
+//! The queue of a rail, which serves one packet after another.
 //!
-//! A packet's place is settled when it is sent, but its turn comes when it arrives: one that is
-//! sent later and arrives earlier (the other waited in its sender's own queue, or was held back)
-//! goes first. Were turns given away as packets are sent, one sender with a full queue of its own
-//! would shut everybody else out, who would find the place taken by packets that have not come yet
-//! (seed 9251642 of an earlier version: a peer not heard for a second).
+//! A packet gets its place when sent, but the order is that of arrival: a packet sent later may
+//! arrive and be served earlier, if the other one waited in its sender's queue or was delayed.
+//! Serving in order of sending would let one sender with a full queue block all others by packets
+//! that have not arrived (seed 9251642 of an earlier version: a peer not heard for a second).
 
 use std::collections::VecDeque;
 
-/// One packet's turn.
+/// The service of one packet.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     arrives_ns: u64,
     takes_ns: u64,
-    /// When the rail is free again.
+    /// Time at which the rail is free again.
     free_ns: u64,
 }
 
-/// The packets that arrive from now on and the last one that did.
+/// The packets with coming arrivals, and the last one that arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     turns: VecDeque<Turn>,
 }
 
 impl Queue {
-    /// When a packet that arrives at `arrives_ns` (not before `now`) and takes `takes_ns` has come
-    /// through. `None`: it would wait for longer than `longest_ns`, and is lost.
+    /// The time at which a packet that arrives at `arrives_ns` (not before `now`) and takes
+    /// `takes_ns` has been served. `None`: the packet would wait longer than `longest_ns` and is
+    /// lost.
     pub(crate) fn take(
         &mut self,
         now: u64,
@@ -58,8 +58,8 @@ impl Queue {
         Some(free_ns)
     }
 
-    /// The turns from `place` on come after `free_ns`. (Who has been told when his packet is
-    /// through keeps that time: it is a little early.)
+    /// Delays the turns from `place` on until after `free_ns`. (Times already returned for these
+    /// packets stay slightly early.)
     fn put_off(&mut self, place: usize, mut free_ns: u64) {
         for turn in self.turns.range_mut(place..) {
             let later = free_ns.max(turn.arrives_ns) + turn.takes_ns;

@@ -1,18 +1,17 @@
-//! The end of a command whose output nobody reads (`marline sim | head -1`).
+//! Handles closed outputs (`marline sim | head -1`).
 
 use std::io::{self, Write};
 use std::panic::{set_hook, take_hook};
 use std::process::exit;
 
-/// Status of a process that died of SIGPIPE, as shells show it.
+/// Exit status of a process killed by SIGPIPE, in shells' notation.
 const NO_READER: i32 = 128 + 13;
 
-/// Status of a command that cannot do what it is told: 1 says that a promise was broken.
+/// Exit status for invalid arguments; 1 means a violated invariant.
 pub const REFUSED: u8 = 125;
 
-/// From now on the process ends without a word when its standard output or error is closed, as
-/// most tools do, and with a line when it cannot be written (a full disk). The standard library
-/// panics then.
+/// Makes the process exit silently when its standard output or error is closed, as most tools do,
+/// and with a message for other write errors such as a full disk. The standard library would panic.
 pub fn end_with_reader() {
     let usual = take_hook();
     set_hook(Box::new(move |panic| {

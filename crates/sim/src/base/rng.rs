@@ -1,6 +1,6 @@
-//! Random numbers of a simulation: one seed, independent streams, the same on every machine.
+//! Random numbers of a simulation: independent streams of one seed, the same on every machine.
 
-/// SplitMix64: tiny, fast, and every state is a good one.
+/// SplitMix64: small, fast, and every state is valid.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -34,12 +34,12 @@ impl Rng {
         from + self.below(to - from + 1)
     }
 
-    /// True once in `n` times.
+    /// True with probability 1/`n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// True `ppm` times in a million.
+    /// True with a probability of `ppm` per million.
     #[inline]
     pub fn ppm(&mut self, ppm: u32) -> bool {
         ppm != 0 && self.below(1_000_000) < ppm as u64

@@ -1,9 +1,9 @@
-//! Buffers of packets. All that runs on a thread shares them, from run to run, so that the one
-//! that is taken was used a moment ago and is in the processor's cache.
+//! Packet buffers, shared by all runs on a thread: the buffer taken next was used most recently and
+//! is in the processor's cache.
 
 use std::cell::RefCell;
 
-/// Buffers that a thread keeps: more than are under way in a small cluster.
+/// Buffers kept per thread: more than a small cluster has in flight.
 const SPARE_MAX: usize = 1_024;
 
 thread_local! {
@@ -15,14 +15,14 @@ pub fn take() -> Vec<u8> {
     SPARE.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
 }
 
-/// A buffer with these bytes.
+/// A buffer with a copy of these bytes.
 pub fn copy(bytes: &[u8]) -> Vec<u8> {
     let mut copy = take();
     copy.extend_from_slice(bytes);
     copy
 }
 
-/// Takes a buffer back.
+/// Returns a buffer to the pool.
 pub fn give(mut bytes: Vec<u8>) {
     SPARE.with_borrow_mut(|spare| {
         if bytes.capacity() > 0 && spare.len() < SPARE_MAX {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_buffer_given_back_last_comes_first_and_is_empty() {
+    fn the_last_returned_buffer_is_reused_first_and_empty() {
         give(copy(&[1; 100]));
         let last = copy(&[2; 50]);
         let at = last.as_ptr();

@@ -1,34 +1,34 @@
-//! Checks that nodes and engines keep no more than settings promise: of the sender's log, packets
-//! that wait for acks, unexpected messages, grants, deadlines.
+//! Checks that nodes and engines stay within their settings' limits: sender's log, unacked packets,
+//! unexpected messages, grants, deadlines.
 
 use crate::world::endpoint::Endpoint;
 use crate::world::state::World;
 use marline_engine::INJECT_MAX;
 use marline_proto::{Held, Kept, CALL_MAX, MESSAGE_OVERHEAD};
 
-/// One in so many turns looks: it is a look at every path of every peer.
+/// Checks one turn in this number, as it examines every path of every peer.
 const EVERY: u64 = 8;
-/// Endpoints up to which they look at all.
+/// Largest number of endpoints with checks.
 const ENDPOINTS_MAX: usize = 64;
-/// Packets of a path that wait for an ack at most: twice as many as its receiver can tell apart
-/// (`RecvWindow`). A window may allow more, but not the credit and the grants of these clusters.
+/// Unacked packets of a path at most: twice what its receiver can distinguish (`RecvWindow`).
+/// Windows may allow more, but not the credit and grants of these clusters.
 const PACKETS_MAX: usize = 2 * 4_096;
-/// Frames to be sent again to one peer at most: so much data is never under way.
+/// Frames to retransmit per peer at most; more data is never in flight.
 const RESENDS_MAX: usize = 8_192;
-/// Deadlines of a node beside two of each peer.
+/// Deadlines of a node beside two per peer.
 const DEADLINES_SPARE: usize = 256;
-/// A send that is no longer is never refused: beyond the log's bound it may have so many bytes.
+/// Sends up to this length are never refused; each may exceed the log's bound by this many bytes.
 const RESERVE_MAX: usize = 64;
-/// Answers that wait for their acks when nobody waits for them any more.
+/// Unacked RPC answers whose operations have ended.
 const ANSWERS_SPARE: usize = 64;
-/// Bytes that messages of one endpoint may have granted at least, and the most of all rails
+/// Least bytes that messages of an endpoint may have granted, and the maximum for all rails
 /// (`IN_FLIGHT_MAX` of the engine).
 const GRANTED_BYTES: (u64, u64) = (64_000, 2 << 20);
-/// The first window of a remote read at least.
+/// Least first window of a remote read.
 const READ_BYTES: u64 = 64 * 1024;
 
 impl World {
-    /// Checks that endpoint `e` keeps no more than it may.
+    /// Checks that endpoint `e` stays within its limits.
     pub(crate) fn check_kept(&mut self, e: u32) {
         if self.events % EVERY != 0 || self.eps.len() > ENDPOINTS_MAX {
             return;
@@ -45,8 +45,8 @@ impl World {
 
     fn excess(&self, ep: &Endpoint, kept: &Kept, held: &Held) -> Option<String> {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
-        // Old values that atomics of others wait for are beside that, and those of some whose acks
-        // are on their way.
+        // Old values for peers' pending atomics come in addition, including some whose acks are in
+        // flight.
         let answers = ep.windows.cells.fetching as usize + ANSWERS_SPARE;
         let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + CALL_MAX * answers;
         let reads = kept.reads as u64;
@@ -65,7 +65,7 @@ impl World {
                 2 * kept.peers + DEADLINES_SPARE,
             ),
             ("bytes of the log", log, log_max),
-            // A buffer has less than twice the bytes that its message is charged (`pool.rs`).
+            // A buffer is less than twice as long as its message's charge (`pool.rs`).
             (
                 "bytes of unexpected messages",
                 unexpected,
@@ -82,11 +82,11 @@ impl World {
         beyond.map(|(what, used, most)| format!("{used} {what}, at most {most}"))
     }
 
-    /// A send of `len` bytes to `dst` was refused for want of room: there must be none.
+    /// A send of `len` bytes to `dst` was refused: there must be no room.
     pub(crate) fn check_refused(&mut self, e: u32, dst: u32, len: usize) {
         let ep = &self.eps[e as usize];
         let (log, _) = ep.engine.inspect(|core| core.pool_bytes());
-        // A buffer of the log has less than twice the bytes, or four times (of 256).
+        // A buffer of the log is less than twice as long as its message, or four times (of 256).
         let size = (2 * len).clamp(4 * RESERVE_MAX, INJECT_MAX);
         let full = log + size > self.setup.log_bytes;
         if !full && dst != e {

@@ -1,4 +1,4 @@
-//! Engines held against the truth.
+//! Checks of engines against the truth.
 
 pub(crate) mod bounds;
 pub(crate) mod outcome;

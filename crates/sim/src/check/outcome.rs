@@ -11,30 +11,30 @@ pub struct Outcome {
     pub seed: u64,
     /// Hash of all events.
     pub hash: u64,
-    /// Broken promise, with the report.
+    /// The report of a violated invariant.
     pub failure: Option<String>,
     /// Counters of the network.
     pub net: NetStats,
-    /// How often each trouble began.
+    /// Number of occurrences of each trouble.
     pub troubles: BTreeMap<&'static str, u64>,
-    /// Packets that showed the moment of [`crate::Setup::strike`].
+    /// Packets that matched the moment of [`crate::Setup::strike`].
     pub moments: u64,
     /// Messages sent.
     pub messages: u64,
-    /// Operations that an endpoint posted in one round and had open at once, at most.
+    /// Most operations of one endpoint and round that were open at once.
     pub open_max: u64,
-    /// Virtual time when the last operation ended.
+    /// Virtual time of the last operation's end.
     pub worked_ns: u64,
-    /// How long after the first fault began the last operation ended that was open then; virtual
-    /// time in ns.
+    /// Virtual time in ns from the start of the first fault to the end of the last operation that
+    /// was open at that time.
     pub recovery_ns: u64,
-    /// Conversations of all nodes at the end, and bytes of their state.
+    /// Connections (`Conn`) of all nodes at the end; `peer_bytes`: bytes of their state.
     pub peers: u64,
     /// See `peers`.
     pub peer_bytes: u64,
-    /// Fragments that were written, and of these such as had not landed where they were told of.
+    /// Written fragments, and those among them that had not landed at their reported place.
     pub written: (u64, u64),
-    /// How often a rail's writes and reads were given up.
+    /// Number of times that a rail's writes and reads were drained.
     pub drained: u64,
     /// Counters of all paths by the index of their local rail.
     pub rails: Vec<PathStats>,

@@ -1,4 +1,4 @@
-//! Checks the reports of an engine against the truth, and the bounds that hold after every turn.
+//! Checks reports of an engine against the truth, and bounds that hold after every turn.
 
 use crate::machine::host::index_of;
 use crate::setup::choices::{Fault, Trouble};
@@ -10,11 +10,11 @@ use crate::world::trace::Trace;
 use marline_engine::{flag, Completion, OpError};
 use marline_proto::Evidence;
 
-/// Endpoints up to which each looks after its turn whom it has forgotten.
+/// Largest number of endpoints that check their watched peers after each turn.
 const ASKED_MAX: usize = 64;
 
 impl World {
-    /// An entry goes into a queue of `e`.
+    /// The engine puts an entry into a queue of `e`.
     pub(crate) fn completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
         if self.tracing {
             let text = format!("{entry:?}");
@@ -56,7 +56,7 @@ impl World {
         Ok(())
     }
 
-    /// The application reads an entry: the next one, and the data is there.
+    /// The application reads an entry: it must be the next one, with its data present.
     pub(crate) fn read_entry(&mut self, e: u32, which: usize, entry: &Completion) {
         if let Err(text) = self.reads(e, which, entry) {
             self.broken(e, format!("{text}: {entry:?}"));
@@ -72,7 +72,7 @@ impl World {
         if !same {
             return Err(format!("entries out of order, {due:?} is next"));
         }
-        // The application looks at its completions.
+        // The application reacts to completions.
         ep.app.next_at = ep.app.next_at.min(self.now + 1);
         if due.context == 0 {
             return Ok(());
@@ -90,7 +90,7 @@ impl World {
         }
         if due.last {
             let mut buffer = std::mem::take(&mut op.buffer);
-            // What was received was looked at above; all else was only read, or failed.
+            // Received data was checked above; other buffers were only read, or failed.
             if due.content.is_none() {
                 buffer.check(buffer.len())?;
                 buffer.poison(0, SCRAP);
@@ -100,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// An operation's memory is the application's again.
+    /// Returns an operation's memory to the application.
     pub(crate) fn bury_buffer(&mut self, e: u32, handle: u32, buffer: Buffer) {
         let buried = self.eps[e as usize].graveyard.bury(handle, buffer);
         if let Err((handle, text)) = buried {
@@ -118,13 +118,13 @@ impl World {
             .ok_or_else(|| format!("operation {handle} ends twice"))
     }
 
-    /// True if `e` may fail what names `other`.
+    /// True if `e` may fail operations that name `other`.
     pub(crate) fn lost_peer(&self, e: u32, other: u32) -> bool {
         let there = &self.eps[other as usize];
         !there.alive || there.closed || self.eps[e as usize].believes_dead(other)
     }
 
-    /// An operation that failed because `other` died did so within the detection time.
+    /// Checks that an operation failed within the detection time after the death of `other`.
     pub(crate) fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
         let (here, there) = (&self.eps[e as usize], &self.eps[other as usize]);
         let posted = here.ops[handle as usize].posted_ns;
@@ -133,7 +133,7 @@ impl World {
             let (host, ends_ns) = match f.what {
                 Trouble::Stopped { host } => (host, f.to_ns),
                 Trouble::ClockJump { host, .. } => (host, f.from_ns),
-                // Without a thread nobody looks at the time while the application computes.
+                // Without a progress thread no timer runs while the application computes.
                 Trouble::Compute { host } if !self.setup.threaded => (host, f.to_ns),
                 _ => return false,
             };
@@ -142,7 +142,7 @@ impl World {
         if there.alive || self.setup.faults.iter().any(asleep) {
             return Ok(());
         }
-        // From when the last packet came of those that the peer had sent.
+        // Arrival of the last packet that the peer had sent.
         let heard = here.last_words.get(&other).copied().unwrap_or(0);
         let since = since.max(heard);
         let late = self.now - since;
@@ -155,7 +155,7 @@ impl World {
         })
     }
 
-    /// The node is done with a send: all of it is there, or it failed.
+    /// The node reports the end of a send: delivered completely, or failed.
     pub(crate) fn sent(
         &mut self,
         e: u32,
@@ -188,9 +188,9 @@ impl World {
         if msg.send_done.replace(ok).is_some() {
             return Err(format!("send of message {uid} ends twice"));
         }
-        // One to itself is kept where its sender has it until it is received.
+        // A message to the endpoint itself stays in the sender's memory until received.
         let taken = msg.src != dst || msg.matched.is_some() || msg.discarded;
-        // What left natively counts as arrived.
+        // Natively sent messages count as delivered.
         let kept = self.setup.node.native_rails == 0;
         if ok && kept && !(msg.head_seen && msg.complete() && taken) {
             let text = format!("send of message {uid} is over before its data is safe");
@@ -245,7 +245,7 @@ impl World {
         self.end(e, handle)?;
         let mut due = Due::of(entry);
         if !held {
-            // Its memory was free when the call returned.
+            // The memory was free when the call returned.
             due.last = false;
         }
         Ok(due)
@@ -283,8 +283,8 @@ impl World {
         }
         ep.owed -= 1;
         self.progress_ns = self.now;
-        // A receive whose peer is gone takes what is there, then fails; one that was taken back
-        // ends with a word of its own.
+        // A receive from a dead peer takes complete messages, then fails; a cancelled one ends with
+        // its own entry.
         let ep = &self.eps[e as usize];
         let posted = multi && ep.plain.posted.iter().any(|p| p.handle == handle);
         let OpKind::Recv(recv) = &ep.ops[handle as usize].kind else {
@@ -292,8 +292,8 @@ impl World {
         };
         let goes_on = left || posted || recv.cancelled;
         let last = !multi || entry.flags & flag::MULTI_RECV != 0;
-        // What was lost with its sender was either the last, of which an error still tells, or
-        // not: both look the same from here. (Whoever waits in vain for the end is found later.)
+        // A message lost with its sender was the last, of which an error entry still reports, or
+        // not: both look the same here. (A receive that never ends is found later.)
         let wrong = if goes_on { last } else { !last && !bereft };
         if wrong {
             return Err(format!(
@@ -435,7 +435,7 @@ impl World {
                 recv.bereft = true;
             }
         }
-        // Matched messages of a multi-receive that is still posted fail without a word.
+        // Matched messages of a multi-receive that is still posted fail without an entry.
         for op in ep.ops.iter_mut().filter(|op| op.done_ns.is_none()) {
             let OpKind::Recv(recv) = &mut op.kind else {
                 continue;
@@ -458,7 +458,7 @@ impl World {
             .ok_or(format!("endpoint {other} is called dead, and lives"))
     }
 
-    /// A receive matched a message.
+    /// The truth matched a receive with a message.
     pub(crate) fn note_match(&mut self, e: u32, found: Match) {
         self.truth.matches += 1;
         let msg = &mut self.truth.msgs[found.uid as usize];
@@ -472,7 +472,7 @@ impl World {
         }
     }
 
-    /// Timers do not fire again and again for nothing.
+    /// Checks that timers do not fire repeatedly without effect.
     pub(crate) fn check_spinning(&mut self, e: u32, busy: bool) {
         let now = self.now;
         let most = 200.max(4 * self.eps.len() as u32);
@@ -481,7 +481,7 @@ impl World {
             (*turns, *since) = (0, now);
         }
         *turns += 1;
-        // With very many peers each may have a timer of its own in that time.
+        // In large clusters each peer may have a timer of its own in that time.
         if *turns > most {
             let ep = &self.eps[e as usize];
             let at = ep.engine.inspect(|core| core.next_deadline());
@@ -490,9 +490,8 @@ impl World {
         }
     }
 
-    /// After each turn: memory is within its bounds (more of them in `bounds`), and whoever is
-    /// waited for is asked whether it lives, or would be. (The latter not in larger clusters: a
-    /// look at all peers after each turn doubled the time of an all-to-all of 1,024.)
+    /// Checks after each turn that memory is within its bounds (more in `bounds`), and, in small
+    /// clusters, that a liveness probe of every awaited peer is in progress or scheduled.
     pub(crate) fn check_bounds(&mut self, e: u32) {
         self.check_kept(e);
         let small = self.eps.len() <= ASKED_MAX;
@@ -508,7 +507,7 @@ impl World {
             self.broken(e, format!("waits for {who}, and no timer asks it"));
         }
         let peers = self.eps.len() as u64;
-        // Twice for peers whose credit is older than the shortage, first credits on top.
+        // Doubled for peers whose credit predates the shortage, plus first credits.
         let bound = 2 * self.setup.node.unexpected_bytes + peers * 16 * 1024;
         if used > bound || max < used {
             self.broken(e, format!("unexpected memory: {used} of {bound} bytes"));
@@ -516,7 +515,7 @@ impl World {
     }
 }
 
-/// Checks what an entry says of its message.
+/// Checks an entry's attributes against its message.
 fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), String> {
     let len = msg.len.min(matched.room);
     let cut = msg.len - len;
@@ -553,7 +552,7 @@ fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), Stri
 }
 
 impl Due {
-    /// The contents of an entry of an operation that is over and has no data.
+    /// The contents of an entry of a finished operation without data.
     pub(crate) fn of(entry: &Completion) -> Due {
         Due {
             context: entry.context,
@@ -567,7 +566,7 @@ impl Due {
 }
 
 impl Endpoint {
-    /// The message that an entry with this offset is about, now done; whether others are left.
+    /// The message of an entry with this offset, now done; and whether others remain.
     fn take_match(
         &mut self,
         handle: u32,

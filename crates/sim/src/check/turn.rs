@@ -1,15 +1,16 @@
-//! Turns: of two messages of a peer that one receive could have taken, the earlier is told first.
+//! Checks completion order: of two messages of a peer that one receive could match, the earlier is
+//! reported first.
 
 use crate::truth::memory::OpKind;
 use crate::truth::messages::{Match, Msg};
 use crate::world::state::World;
 
-/// Earlier messages that are looked at.
+/// Number of earlier messages examined.
 const LOOK_BACK: u32 = 256;
 
 impl World {
-    /// A tagged message is told: no earlier one that its receive could have taken, or whose receive
-    /// could have taken it, still waits.
+    /// Checks a tagged message's report: no earlier message waits that its receive could have
+    /// matched, or whose receive could have matched it.
     pub(crate) fn check_turn(&self, e: u32, matched: &Match) -> Result<(), String> {
         let msg = &self.truth.msgs[matched.uid as usize];
         let first = msg.number.saturating_sub(LOOK_BACK);
@@ -17,7 +18,7 @@ impl World {
         let ignores = self.ignored(e, matched.handle);
         for uid in earlier {
             let other = &self.truth.msgs[uid as usize];
-            // One that got its receive later came perhaps after the entry that is read now.
+            // A message whose receive was posted later may come after the entry read now.
             let first = other.match_order < msg.match_order && self.waits(e, uid, other);
             if first && akin(msg, other, ignores | self.ignored_by(e, other)) {
                 return Err(format!(
@@ -40,7 +41,7 @@ impl World {
         msg.matched.map_or(0, |(handle, _)| self.ignored(e, handle))
     }
 
-    /// It has a receive that has not been told of it.
+    /// True if the message's receive has not reported it.
     fn waits(&self, e: u32, uid: u32, msg: &Msg) -> bool {
         let Some((handle, _)) = msg.matched.filter(|_| !msg.delivered && !msg.discarded) else {
             return false;

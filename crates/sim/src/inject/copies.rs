@@ -1,10 +1,10 @@
-//! Failure injection: every packet that two real nodes exchange is also delivered in damaged
-//! copies, before the good one. Counted is what noticed each copy, and what nobody noticed.
+//! Failure injection: delivers damaged copies of every packet that two real nodes exchange, before
+//! the good one, and counts by which check each copy was noticed, or that it was missed.
 //!
-//! Real are packet layouts, sums and protocol: heads are sealed with CRC-32C and payloads with the
-//! algorithm under test, [`Packet::parse`] and [`Node::handle_packet`] take the copies. A copy
-//! counts as missed when bytes that are not the message's pass their sum, or when a head that was
-//! never written passes its CRC.
+//! Packet layouts, sums and protocol are the real ones: heads are sealed with CRC-32C and payloads
+//! with the algorithm under test; [`Packet::parse`] and [`Node::handle_packet`] process the copies.
+//! A copy counts as missed if wrong bytes pass their sum, or if a head that was never written
+//! passes its CRC.
 
 use crate::base::rng::Rng;
 use crate::inject::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
@@ -19,23 +19,23 @@ use marline_wire::{Frame, FrameView, Packet, HEADER_LEN, PACKET_MAX};
 
 /// Payload of a full packet in an Ethernet frame of 1500 bytes.
 pub const FULL_BYTES: usize = 1_344;
-/// Damaged copies of one good packet, at most.
+/// Damaged copies per good packet at most.
 const COPIES: u64 = 8;
-/// Bytes of the string that messages are windows of: a power of two that no message fills.
+/// Bytes of the string from which messages are taken: a power of two, longer than any message.
 const POOL_BYTES: usize = 1 << 20;
-/// Messages under way at once.
+/// Messages in flight at once.
 const UNDER_WAY: u32 = 4;
-/// Lengths of messages: small, of a few packets, eager at its longest, by rendezvous.
+/// Message lengths: small, a few packets, longest eager, rendezvous.
 const LENGTHS: [u64; 8] = [0, 8, 200, 1_344, 5_000, 20_000, 65_536, 300_000];
-/// The same where only full packets are damaged: none that would be damaged too rarely.
+/// Message lengths if only full packets are damaged: short messages have none.
 const LONG: [u64; 2] = [65_536, 300_000];
 
-/// The kind of contents of messages.
+/// The contents of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuff {
-    /// Uniform noise: what theory speaks of.
+    /// Uniform noise, as theory assumes.
     Noise,
-    /// Small integers of 32 bits: what many messages are.
+    /// Small 32-bit integers, as in many messages.
     Integers,
 }
 
@@ -57,27 +57,27 @@ impl Stuff {
     }
 }
 
-/// The outcomes of the damaged copies of one kind.
+/// Outcomes of the damaged copies of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Damaged copies delivered.
     pub tried: u64,
-    /// Refused by the head: its CRC, its length or its fields.
+    /// Rejected by the head's CRC, length or fields.
     pub by_head: u64,
-    /// Refused by a payload's sum.
+    /// Rejected by a payload's sum.
     pub by_payload: u64,
-    /// Taken for packets that came before, and dropped.
+    /// Taken for an earlier packet and dropped.
     pub as_duplicate: u64,
-    /// Accepted, and every byte that counts was right (padding, or what had arrived already).
+    /// Accepted with correct data (damage in padding or in bytes already received).
     pub harmless: u64,
-    /// Wrong payload that passed its sum.
+    /// Wrong payload with a matching sum.
     pub missed_payload: u64,
-    /// A head that was never written and passed its CRC.
+    /// A head that was never written, with a matching CRC.
     pub missed_head: u64,
 }
 
 impl Tally {
-    /// Copies that nobody noticed.
+    /// Number of copies that passed all checks.
     pub fn missed(&self) -> u64 {
         self.missed_payload + self.missed_head
     }
@@ -86,11 +86,11 @@ impl Tally {
 /// One experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Algorithm of payloads.
+    /// Checksum algorithm of payloads.
     pub algorithm: Algorithm,
-    /// The kind of contents of messages.
+    /// Contents of messages.
     pub stuff: Stuff,
-    /// Damage.
+    /// Kind of damage.
     pub kind: Kind,
     /// Damaged copies to deliver.
     pub packets: u64,
@@ -99,7 +99,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The theory of it; contents other than noise have none.
+    /// Theory for this experiment; unknown for contents other than noise.
     pub fn theory(&self) -> Theory {
         let known = self.stuff == Stuff::Noise && self.kind.place == Place::Payload;
         match known {
@@ -108,7 +108,7 @@ impl Plan {
         }
     }
 
-    /// Runs it. An error is a message that did not arrive in the end: a broken promise.
+    /// Runs the experiment. An error is a message that never arrived: a violated invariant.
     pub fn run(&self) -> Result<Tally, String> {
         let mut injection = Injection::new(self);
         // Each turn delivers a few packets, most in several copies.
@@ -122,14 +122,14 @@ impl Plan {
     }
 }
 
-/// Checks what lands against what was sent.
+/// Compares landed bytes with the sent ones.
 struct Lander<'a> {
     pool: &'a [u8],
     claims: Vec<(u64, u32, u64)>,
     wrong: u64,
 }
 
-/// Where in the pool a message starts: whole 64-bit words, so that integers stay integers.
+/// Offset of a message in the pool: a multiple of 64 bits, so that integers stay intact.
 fn base_of(handle: u32) -> usize {
     (handle as usize * 8_191 * 8) % POOL_BYTES
 }
@@ -154,8 +154,8 @@ impl Memory for Lander<'_> {
     }
 }
 
-/// The claims of a packet's fragments: seed of the sum, message, offset. Messages are
-/// numbered as they are posted, so that a number is a handle.
+/// The claims of a packet's fragments: seed of the sum, message, offset. Messages are numbered in
+/// order of posting, so that a number is a handle.
 fn claims(packet: &Packet<'_>) -> Vec<(u64, u32, u64)> {
     let claim = |(frame, payload): (FrameView<'_>, &[u8])| {
         let (number, offset) = match frame {
@@ -169,7 +169,7 @@ fn claims(packet: &Packet<'_>) -> Vec<(u64, u32, u64)> {
     packet.frames().filter_map(claim).collect()
 }
 
-/// Two nodes and what flies between them.
+/// Two nodes and the packets between them.
 struct Injection {
     plan: Plan,
     rng: Rng,
@@ -182,7 +182,7 @@ struct Injection {
     out: Vec<u8>,
     spans: Spans,
     bad: Vec<u8>,
-    /// The packet before, in each direction: what a stale buffer holds.
+    /// The previous packet in each direction: the contents of a stale buffer.
     last: [Vec<u8>; 2],
     tally: Tally,
 }
@@ -194,7 +194,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         seeing_order: Algorithm::SEEING_ORDER,
         ..Config::default()
     };
-    // Pages slip where packets have several.
+    // Stale pages need packets of several pages.
     let datagram_max = if plan.kind.how == How::Page {
         8_972
     } else {
@@ -249,7 +249,7 @@ impl Injection {
         }
     }
 
-    /// A message more, from 0 to 1; its receive is there before it.
+    /// Posts another message from 0 to 1, after its receive.
     fn post(&mut self) {
         let full = self.plan.kind.place == Place::Payload;
         let len = match full {
@@ -277,7 +277,7 @@ impl Injection {
         self.nodes[0].post_send(&send);
     }
 
-    /// Time passes, both nodes send what they have.
+    /// Advances time; both nodes send.
     fn turn(&mut self, damage: bool) {
         while damage && self.posted - self.done[0].min(self.done[1]) < UNDER_WAY {
             self.post();
@@ -316,7 +316,7 @@ impl Injection {
         (self.spans, self.out) = (spans, out);
     }
 
-    /// Payloads, sums, and the head's CRC.
+    /// Fills payloads, sums, and the head's CRC.
     fn fill(&self, t: &Transmit, spans: &Spans, out: &mut [u8]) {
         let algorithm = Algorithm::from_u8(t.algorithm).unwrap_or_default();
         for span in spans {
@@ -334,7 +334,8 @@ impl Injection {
         out[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// A packet to a node: wrong payloads that passed, and what the node said, if it parsed.
+    /// Delivers a packet; returns the wrong payloads that passed, and the node's result if it
+    /// parsed.
     fn deliver(
         &mut self,
         to: usize,
@@ -399,10 +400,10 @@ impl Injection {
         }
     }
 
-    /// Delivers a damaged copy and counts what noticed it; whether the packet was accepted.
+    /// Delivers a damaged copy and counts its outcome; returns whether the packet was accepted.
     fn judge(&mut self, side: usize, head_len: usize, good: &[u8], bad: &[u8]) -> bool {
         self.tally.tried += 1;
-        // A stale first page is a whole head of the packet before, which is no wrong one.
+        // A stale first page contains the whole valid head of the previous packet.
         let forged = self.plan.kind.how != How::Page && bad[..head_len] != good[..head_len];
         if forged {
             match Packet::parse(bad, crc32c) {
@@ -428,14 +429,14 @@ impl Injection {
         wrong > 0 || result.is_ok()
     }
 
-    /// Without further damage everything that was posted ends.
+    /// Runs without further damage until all posted messages have ended.
     fn finish(mut self) -> Result<Tally, String> {
         for _ in 0..200_000 {
             if self.done == [self.posted; 2] {
                 return Ok(self.tally);
             }
             self.turn(false);
-            // Repair timers are the slowest thing that may be waited for.
+            // The PTO is the longest time to wait for.
             self.now += 50_000;
         }
         let (plan, done) = (&self.plan, self.done);
@@ -446,7 +447,7 @@ impl Injection {
     }
 }
 
-/// The bytes of a packet that a kind of damage is for; `None`: it has none.
+/// The bytes of a packet that a kind of damage concerns; `None` if the packet has none.
 fn place(what: Place, head_len: usize, good: &[u8]) -> Option<std::ops::Range<usize>> {
     let packet = Packet::parse(good, crc32c).ok()?;
     if what == Place::Header {

@@ -1,26 +1,26 @@
-//! Ways to damage a packet, and what theory says of the sums that should notice.
+//! Kinds of packet damage, and the theoretical detection rates of checksums.
 //!
-//! Papers 0 and 3 count flipped bits; hardware also swaps words, writes zeros, and delivers pages
-//! or whole buffers that belong to another packet (stale or misdirected transfers).
+//! Papers 0 and 3 consider flipped bits. Hardware also swaps words, writes zeros, and delivers
+//! pages or whole buffers of other packets (stale or misdirected transfers).
 
 use crate::base::rng::Rng;
 use marline_checksum::Algorithm;
 
-/// Bytes of the unit that a stale or misdirected transfer mixes up.
+/// Bytes of a page, the unit of stale or misdirected transfers.
 pub const PAGE_BYTES: usize = 4_096;
-/// Longest run of zeros written.
+/// Longest run of zeros.
 const ZEROS_MAX: u64 = 256;
 
-/// Which bytes of a packet are damaged.
+/// The damaged part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The fixed header.
     Header,
     /// The sums in fragments' frames.
     Sum,
-    /// Frames that acknowledge.
+    /// Ack frames.
     Ack,
-    /// Frames that grant.
+    /// Grant frames.
     Grant,
     /// Payload of full data packets.
     Payload,
@@ -28,42 +28,42 @@ pub enum Place {
     Anywhere,
 }
 
-/// How they are damaged.
+/// The way of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The number of bits that flip, anywhere.
+    /// This number of bit flips, anywhere.
     Flips(usize),
     /// One to five bits flip.
     FewFlips,
-    /// Two bits flip in the same place of two 32-bit words.
+    /// Two flips in the same bit of two 32-bit words.
     SameColumn,
     /// The top bits of two 64-bit words flip.
     TopBits,
-    /// The same bit flips twice, half of [`marline_checksum::Algorithm::AesLanes`]'s group apart,
-    /// in its last groups, where its rounds have mixed least.
+    /// Two flips of the same bit, half of [`marline_checksum::Algorithm::AesLanes`]'s group apart,
+    /// in its last groups, whose bits its rounds mix least.
     Stride,
-    /// First and last bit of so many flip, those between at random.
+    /// A burst of this many bits: first and last flip, those between at random.
     Burst(usize),
-    /// Two aligned words of so many bytes change places.
+    /// Two aligned words of this many bytes swap places.
     Swap(usize),
     /// Up to 256 bytes become zero.
     Zeros,
-    /// 64 aligned bytes come from elsewhere in the packet.
+    /// 64 aligned bytes are replaced by others of the packet.
     Line,
-    /// One page of the packet's buffer is what the packet before had there.
+    /// One page of the packet's buffer holds the previous packet's data.
     Page,
-    /// Everything behind the head is another packet's.
+    /// Everything after the head belongs to another packet.
     Buffer,
 }
 
-/// A kind of damage: its name in tables, where, and how.
+/// A kind of damage: name, place and way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Name in tables.
     pub name: &'static str,
-    /// Which bytes.
+    /// The damaged part.
     pub place: Place,
-    /// How.
+    /// The way of damage.
     pub how: How,
 }
 
@@ -71,7 +71,7 @@ const fn kind(name: &'static str, place: Place, how: How) -> Kind {
     Kind { name, place, how }
 }
 
-/// Damage of payload: what the payload's algorithm has to notice.
+/// Payload damage, for the payload's algorithm to detect.
 pub const PAYLOAD_KINDS: [Kind; 15] = [
     kind("1 bit", Place::Payload, How::Flips(1)),
     kind("2 bits", Place::Payload, How::Flips(2)),
@@ -90,7 +90,7 @@ pub const PAYLOAD_KINDS: [Kind; 15] = [
     kind("another packet's payload", Place::Payload, How::Buffer),
 ];
 
-/// Damage elsewhere: what the head's CRC has to notice, and the protocol to bear.
+/// Damage elsewhere, for the head's CRC to detect and the protocol to survive.
 pub const HEAD_KINDS: [Kind; 10] = [
     kind("header, 1 to 5 bits", Place::Header, How::FewFlips),
     kind("header, burst of 64 bits", Place::Header, How::Burst(64)),
@@ -108,13 +108,13 @@ fn flip(bytes: &mut [u8], bit: usize) {
     bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
-/// A number below `n`, as an index.
+/// A random index below `n`.
 fn at(rng: &mut Rng, n: usize) -> usize {
     rng.below(n as u64) as usize
 }
 
 impl How {
-    /// Damages `d` (bytes of one [`Place`]); it may happen to stay what it was.
+    /// Damages `d` (bytes of one [`Place`]); the result may equal the original.
     pub fn apply(self, d: &mut [u8], rng: &mut Rng) {
         match self {
             How::Flips(n) => flips(d, rng, n),
@@ -140,7 +140,7 @@ impl How {
                 let (from, to) = (at(rng, d.len() / 64), at(rng, d.len() / 64));
                 d.copy_within(64 * from..64 * from + 64, 64 * to);
             }
-            // Too short for it; or it needs another packet: see `Injection`.
+            // Too short for this damage, or another packet is needed: see `Injection`.
             How::Line | How::Stride | How::Page | How::Buffer => {}
         }
     }
@@ -158,7 +158,7 @@ fn flips(d: &mut [u8], rng: &mut Rng, n: usize) {
     }
 }
 
-/// The same bit of two different words of `width` bits.
+/// Flips the same bit of two different words of `width` bits.
 fn twice(d: &mut [u8], rng: &mut Rng, width: usize, bit: Option<usize>) {
     let words = 8 * d.len() / width;
     if words < 2 {
@@ -190,8 +190,8 @@ fn swap(d: &mut [u8], rng: &mut Rng, bytes: usize) {
     }
 }
 
-/// The share of damaged payloads that a sum misses in theory. The payload is uniform
-/// noise of [`crate::inject::copies::FULL_BYTES`].
+/// The theoretical share of damaged payloads that a sum misses. The payload is uniform noise of
+/// [`crate::inject::copies::FULL_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Theory {
     /// None, by a property of the construction.
@@ -202,13 +202,13 @@ pub enum Theory {
     Share(f64),
     /// At least this share.
     AtLeast(f64),
-    /// 2 to the minus so many bits, as of any good hash; hoped where nothing is proved.
+    /// 2 to the power of minus this number, as for a good hash; assumed where nothing is proved.
     Hash(u32),
     /// Nothing is known.
     Unknown,
 }
 
-/// Share of pairs of different words of `bytes` random bytes whose bytes have the same sum.
+/// Share of pairs of different words of `bytes` random bytes with equal byte sums.
 fn equal_sums(bytes: usize) -> f64 {
     let mut sums = vec![1.0];
     for _ in 0..bytes {
@@ -223,19 +223,20 @@ fn equal_sums(bytes: usize) -> f64 {
     (equal - same) / (1.0 - same)
 }
 
-/// Two of `n` bits chosen at random are in one column of words of `width` bits.
+/// Probability that two of `n` random bits are in the same column of words of `width` bits.
 fn one_column(n: f64, width: f64) -> f64 {
     (n / width - 1.0) / (n - 1.0)
 }
 
-/// The theory of an algorithm and a kind of damage to `bytes` of noise.
+/// The theory for an algorithm and a way of damage to `bytes` of noise.
 ///
-/// Derivations, beside those in `docs/checksums.md`: a plain sum misses two flips of one column in
-/// opposite directions (half of them; all in the top column), and three that add up (two of a
-/// column against one of the next: 3 x 8 of 32^3 choices). Where a hash only multiplies, a flip
-/// of bit 31 - k of a word spreads to the k + 1 top bits at most, so a second one there undoes it
-/// about 2^-k times: at least 1 + 1/2 + 1/4 of the columns' share. Adler's first sum sees the bytes
-/// of a swapped word, its second their sum times the distance, which is below its prime modulus.
+/// Derivations beyond `docs/checksums.md`: a plain sum misses two flips of one column in opposite
+/// directions (half of them; all in the top column), and three flips that cancel (two of a column
+/// against one of the next: 3 x 8 of 32^3 choices). In a purely multiplicative hash, a flip of bit
+/// 31 - k of a word affects only the k + 1 top bits, so that a second flip there cancels it with
+/// probability about 2^-k: at least 1 + 1/2 + 1/4 of the columns' share. Adler's first sum detects
+/// the bytes of a swapped word, its second sum their sum times the distance, which is below its
+/// prime modulus.
 pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
     use Algorithm as A;
     use Theory::{Always, AtLeast, Hash, Never, Share, Unknown};
@@ -244,10 +245,10 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
     let (column, wide) = (one_column(bits, 32.0), one_column(bits, 64.0));
     let crc = matches!(algorithm, A::Crc64Nvme | A::Crc32c);
     match (algorithm, how) {
-        // A stale first page is a whole packet that came before.
+        // A stale first page is a complete earlier packet.
         (A::None, How::Page) | (A::SuperFast, _) => Unknown,
         (A::None, _) => Always,
-        // Not for certain: a word may be what hides its neighbour.
+        // Not certain: a word may cancel its neighbour's change.
         (A::Crc64Nh, _) => Hash(64),
         (_, How::Flips(1)) => Never,
         (_, How::Flips(2 | 3) | How::SameColumn | How::TopBits | How::Stride) if crc => Never,
@@ -280,8 +281,8 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
 }
 
 impl Theory {
-    /// Misses among `n` that theory gives: the least and the most that chance allows (five
-    /// standard deviations), if it says anything.
+    /// The least and the most misses among `n` copies that chance allows by theory (five standard
+    /// deviations); `None` without a theory.
     pub fn bounds(self, n: u64) -> Option<(u64, u64)> {
         let n = n as f64;
         let around = |p: f64| {
@@ -301,7 +302,7 @@ impl Theory {
         }
     }
 
-    /// The share, for tables.
+    /// The share as text for tables.
     pub fn text(self) -> String {
         match self {
             Theory::Never => "0".into(),

@@ -1,4 +1,4 @@
-//! Packets that are damaged on purpose, and what theory says of them.
+//! Packets damaged on purpose, and the theory of their detection.
 
 pub(crate) mod copies;
 pub mod damage;

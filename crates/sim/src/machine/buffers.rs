@@ -1,18 +1,19 @@
-//! The buffers in which packets of a simulated rail are built. Where a device reads them, as on
-//! verbs rails, they are not free before it has.
+//! Packet buffers of a simulated rail. A device that reads them itself, as on verbs rails, keeps
+//! them in use until it has read them.
 
 use marline_rails::{BufId, BufState, Caps, PlainBuffers, SendOutcome, BUFFER_LEN};
 use std::collections::VecDeque;
 
-/// One buffer is built in, one may wait for room.
+/// Buffers of a rail whose sends copy: one to build in, one that waits for room.
 const COPIED: usize = 2;
-/// So few that a device often has them all.
+/// Buffers of a rail whose device reads them: few, so that the device often has all.
 const READ: usize = 4;
 
 /// Buffers of a rail.
 pub(crate) struct SimBuffers {
     pub(crate) plain: PlainBuffers,
-    /// Buffers that the device reads, until when, and what it was given before; `None`: sends copy.
+    /// Buffers in use by the device: until when, and the device's work posted before. `None`: sends
+    /// copy.
     reading: Option<VecDeque<(BufId, u64, u64)>>,
 }
 
@@ -25,7 +26,7 @@ impl SimBuffers {
         }
     }
 
-    /// Frees what the device has done with; what it was given before the first of these.
+    /// Frees buffers that the device has read; returns the work posted before the first of these.
     pub(crate) fn reap(&mut self, now: u64) -> u64 {
         let mut first = u64::MAX;
         while let Some(reading) = &mut self.reading {
@@ -43,8 +44,8 @@ impl SimBuffers {
         self.reading.is_some()
     }
 
-    /// A buffer's packets were sent, or not; a device reads them until then, and was given so many
-    /// things before.
+    /// Notes that a buffer's packets were sent or not. A device reads it until then; `given`: work
+    /// posted to the device before.
     pub(crate) fn sent(
         &mut self,
         (id, memory): (BufId, Box<[u8]>),
@@ -62,7 +63,7 @@ impl SimBuffers {
         self.plain.put(id, memory, state);
     }
 
-    /// The device reads nothing any more.
+    /// The device reads no buffer any more.
     pub(crate) fn drain(&mut self) {
         self.plain.drain();
         self.reading.iter_mut().for_each(VecDeque::clear);

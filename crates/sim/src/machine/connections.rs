@@ -1,6 +1,6 @@
-//! Rails whose links are connections: made by dialling, in order, and lossless until they break.
-//! All that is under way is lost then, the ends that know of the connection are told, and dial
-//! again. (TCP and RC repeat what a network loses, and break where it carries nothing.)
+//! Rails whose links are connections: established by dialling, in order, and lossless until they
+//! break. A break loses all data in flight, and both ends are told and dial again. (TCP and RC
+//! retransmit, and break if the network carries nothing.)
 
 use crate::base::rng::Rng;
 use crate::machine::reading::Reading;
@@ -9,7 +9,7 @@ use marline_rails::DownReason;
 use marline_wire::RailAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a rail transports.
+/// The transport of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
     /// Reliable connections.
@@ -20,56 +20,56 @@ pub enum Verbs {
     Ud,
 }
 
-/// Why a connection is down that was up: of a process that died, and of one that the network broke.
+/// Reasons for a broken connection: the peer process died, or the network broke it.
 pub(crate) const ENDED: DownReason = DownReason::Closed;
 pub(crate) const BROKEN: DownReason = DownReason::Broken(104); // ECONNRESET
 
-/// One end's connection: endpoint and rail, rail and port at the other end.
+/// One end of a connection: endpoint and rail, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);
 
-/// From a rail (of a host) to another.
+/// A direction from one rail (of a host) to another.
 pub(crate) type Way = ((usize, usize), (usize, usize));
 
 /// The connections of a world.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    /// Those that carry packets.
+    /// Established connections.
     pub up: BTreeMap<End, RailAddr>,
-    /// Those that are being made, by the order of the event that decides.
+    /// Connections in progress, by the event that decides them.
     pub dials: BTreeMap<u64, (u32, usize, RailAddr)>,
-    /// Pairs of rails between which nothing passes, for longer than connections last, and the
-    /// events with which these break.
+    /// Pairs of rails without traffic for longer than connections survive, and the events at which
+    /// their connections break.
     pub silent: BTreeSet<Way>,
     pub resets: BTreeMap<u64, Way>,
-    /// Ends whose connection is down and who have not heard of it yet: the event with which they
-    /// do, and where to.
+    /// Ends with a broken connection that do not know it yet: the event that tells them, and the
+    /// remote address.
     pub deaf: BTreeMap<End, (u64, RailAddr)>,
-    /// Of an endpoint and rail: which writes of unreliable connections landed.
+    /// Landed writes on unreliable connections, by endpoint and rail.
     pub landed: BTreeMap<(u32, usize), Landed>,
-    /// Unreliable ones that take nothing any more, and how often they had broken before.
+    /// Stuck unreliable connections, with the number of earlier breaks.
     pub stuck: BTreeMap<Way, u32>,
-    /// Those that rest.
+    /// Connections closed by idle eviction.
     pub rest: Rest,
-    /// Reads on their way, by the order of the event of their next step.
+    /// Reads in flight, by the event of their next step.
     pub reads: BTreeMap<u64, Reading>,
-    /// Reads whose answers do not come through.
+    /// Reads whose answers do not arrive.
     pub waiting: Vec<Reading>,
 }
 
-/// How many connections of a rail rest.
+/// How many connections of a rail are closed by idle eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rests {
-    /// One process has so many on a rail, then the one that was sent on least lately rests; 0: as
-    /// many as it wants.
+    /// Connections per process and rail, above which the least recently used one is closed; 0: no
+    /// limit.
     pub most: usize,
-    /// The connection of so many packets in a million rests behind them: others were wanted.
+    /// Packets per million after which the connection is closed, as if others were needed.
     pub ppm: u32,
-    /// Links carry so many packets as datagrams before they have a connection; 0: none.
+    /// Packets that a link sends as datagrams before it connects; 0: none.
     pub datagrams_first: u32,
 }
 
 impl Rests {
-    /// Those of a seed: in half of them. (Numbers of their own: other draws stay what they are.)
+    /// Drawn for half of the seeds. (From separate random numbers: other draws are unaffected.)
     pub(crate) fn draw(seed: u64) -> Rests {
         let rng = &mut Rng::new(seed, 26);
         if !rng.one_in(2) {
@@ -83,36 +83,36 @@ impl Rests {
     }
 }
 
-/// How far a connection is that does not carry packets.
+/// State of a connection that carries no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It ends what is under way.
+    /// Work in progress is being completed.
     Parting,
     Resting,
-    /// It is being made again.
+    /// The connection is being re-established.
     Waking,
 }
 
-/// A connection that rests, or is about to.
+/// A connection closed by idle eviction, or about to be.
 #[derive(Debug)]
 pub(crate) struct Resting {
     pub phase: Phase,
-    /// Batches that wait for it.
+    /// Batches that wait for reconnection.
     pub held: u32,
-    /// Packets that left as datagrams meanwhile.
+    /// Packets sent as datagrams meanwhile.
     pub datagrams: u32,
     pub tries: u32,
 }
 
-/// The connections of a world that rest.
+/// The connections of a world that are closed by idle eviction.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// By their two ends, the lesser one first.
+    /// By both ends, the smaller one first.
     pub resting: BTreeMap<Way, Resting>,
-    /// The next steps, by the order of their events.
+    /// Next steps, by event.
     pub steps: BTreeMap<u64, Way>,
-    /// Until when there is something under way.
+    /// End of work in progress.
     pub busy: BTreeMap<Way, u64>,
-    /// When each was sent on last.
+    /// Time of last use.
     pub used: BTreeMap<Way, u64>,
 }

@@ -1,5 +1,5 @@
-//! The two halves of a simulated rail, as an engine has them: what it sends waits in an outbox
-//! for the world, what it receives the world has put into an inbox.
+//! The two halves of a simulated rail, as an engine has them: the outbox of sent packets, which the
+//! world collects, and the inbox of packets that the world delivers.
 
 use crate::base::spare;
 use crate::machine::buffers::SimBuffers;
@@ -14,7 +14,7 @@ use marline_rails::{
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
-/// A connection that is up for less is not made anew because it is silent.
+/// A silent connection younger than this is not replaced.
 const YOUNG_NS: u64 = 100_000_000;
 
 /// Sending half of a rail.
@@ -23,18 +23,18 @@ pub struct SimTx {
     pub(crate) rail: usize,
     caps: Caps,
     addr: RailAddr,
-    /// By address, and since when each is up, if it is.
+    /// By address, with the time of connection, if established.
     pub(crate) links: LinkTable<RailAddr, Option<u64>>,
-    /// Calls that wrote so far.
+    /// Calls with writes so far.
     calls: u32,
-    /// Connections made anew; after two nothing leaves in more than one part.
+    /// Connections replaced; after two, packets leave in one part only.
     remade: u32,
     silence: Silence,
     buffers: SimBuffers,
 }
 
 impl SimTx {
-    /// Of a machine's rail.
+    /// The sending half of a machine's rail.
     pub(crate) fn new(machine: Arc<Machine>, rail: usize, (caps, addr): (Caps, RailAddr)) -> SimTx {
         SimTx {
             machine,
@@ -76,7 +76,7 @@ impl Links for SimTx {
         }
     }
 
-    /// As rails of TCP and of unreliable connections do it.
+    /// As rails of TCP and of unreliable connections.
     fn reroute(&mut self, link: LinkId) -> bool {
         let now = self.machine.peek_now();
         let since = self.links.get(link).copied().flatten();
@@ -101,12 +101,12 @@ impl SimTx {
         matches!(self.links.get(link), Some(Some(_)))
     }
 
-    /// Its links are unreliable connections.
+    /// Returns whether its links are unreliable connections.
     fn is_uc(&self) -> bool {
         self.machine.wires().ports[self.rail].uc
     }
 
-    /// The connection to an address is up or down, if anybody wants to know.
+    /// The event of a connection coming up or going down, if the engine has such a link.
     fn of_link(&mut self, to: &RailAddr, down: Option<DownReason>) -> Option<RailEvent> {
         let (link, up) = (self.links.find(to)?, down.is_none());
         let since = up.then(|| self.machine.peek_now());
@@ -174,7 +174,7 @@ impl TxBuffers for SimTx {
 }
 
 impl SimTx {
-    /// Takes back the buffers that its device has done with.
+    /// Frees buffers that the device has read.
     fn reap(&mut self) {
         let first = self.buffers.reap(self.machine.peek_now());
         if first != u64::MAX {
@@ -352,7 +352,7 @@ impl DirectWrite for SimTx {
     }
 }
 
-/// Puts the bytes of a direct write in place, if they have one, and hands over its packet.
+/// Places the bytes of a direct write, if they have a place, and delivers its packet.
 fn land_direct(
     landing: &Registrations,
     head: &DirectHead,
@@ -375,7 +375,7 @@ fn land_direct(
             Some(true) => payload.len(),
             _ => 0,
         },
-        missing: 0, // what a datagram lacks does not come
+        missing: 0, // missing bytes of a datagram do not come later
     });
 }
 
@@ -383,7 +383,7 @@ fn land_direct(
 pub struct SimRx(Arc<Machine>, usize);
 
 impl SimRx {
-    /// Of a machine's rail.
+    /// The receiving half of a machine's rail.
     pub(crate) fn new(machine: Arc<Machine>, rail: usize) -> SimRx {
         SimRx(machine, rail)
     }

@@ -1,6 +1,5 @@
-//! The machine that a simulated engine runs on: a clock that stands still unless it is moved,
-//! sockets that are queues, and a log of all that it did. The world looks at it between two calls
-//! of the engine.
+//! The machine of a simulated engine: a clock that the world moves, sockets that are queues, and a
+//! log of the engine's actions. The world inspects it between calls of the engine.
 
 use crate::base::spare;
 use crate::machine::log::Log;
@@ -13,33 +12,33 @@ use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Each look at the clock takes so long.
+/// Time that each reading of the clock takes.
 pub const LOOK_NS: u64 = 25;
 
-/// Number among all endpoints, from an endpoint's id.
+/// The index of an endpoint from its id.
 pub fn index_of(id: u64) -> u32 {
     (id >> 1 & 0xffff) as u32
 }
 
-/// The id that `index_of` reads; engines make the lowest bit 1.
+/// An id with this index; engines set the lowest bit.
 pub fn id_of(random: u64, index: u32) -> u64 {
     random & !0x1_ffff | (index as u64) << 1 | 1
 }
 
-/// All of it.
+/// The sockets and requests of a machine.
 #[derive(Debug)]
 pub struct Wires {
     /// Sockets by rail.
     pub ports: Vec<Port>,
     /// Batches sent.
     pub outbox: Vec<Out>,
-    /// Reads begun.
+    /// Reads posted.
     pub pulls: Vec<OutRead>,
-    /// Connections that were asked for: rail and address.
+    /// Connections requested: rail and address.
     pub dials: Vec<(usize, RailAddr)>,
-    /// Connections that are to be made anew: rail and address.
+    /// Connections to replace: rail and address.
     pub remakes: Vec<(usize, RailAddr)>,
-    /// Rails that tell their neighbours where they are.
+    /// Rails that announce their address to neighbours.
     pub tells: Vec<usize>,
 }
 
@@ -58,7 +57,7 @@ pub struct Machine {
     pub(crate) yield_ns: AtomicU64,
     wires: Mutex<Wires>,
     log: Mutex<Log>,
-    // What most calls ask, without the lock.
+    // Mirrors that most calls read without the lock.
     taken: AtomicU64,
     waiting: AtomicBool,
     told: AtomicBool,
@@ -90,28 +89,28 @@ impl Machine {
         })
     }
 
-    /// Sets the clock, unless it is ahead already.
+    /// Sets the clock unless it is ahead.
     pub fn set_now(&self, local: u64) {
         self.now_ns
             .store(self.now_ns.load(Relaxed).max(local), Relaxed);
     }
 
-    /// The clock, without moving it.
+    /// Reads the clock without advancing it.
     pub fn peek_now(&self) -> u64 {
         self.now_ns.load(Relaxed)
     }
 
-    /// Each look at the clock takes so long from now on.
+    /// Sets the time that each reading of the clock takes.
     pub fn set_look(&self, ns: u64) {
         self.look_ns.store(ns, Relaxed);
     }
 
-    /// An offered processor comes back after so long.
+    /// Sets the duration of a yield.
     pub fn set_yield(&self, ns: u64) {
         self.yield_ns.store(ns, Relaxed);
     }
 
-    /// True if the alarm was set since the last time.
+    /// Returns and clears whether the alarm was set.
     pub fn take_alarm(&self) -> bool {
         self.alarm.swap(false, Relaxed)
     }
@@ -121,7 +120,7 @@ impl Machine {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Datagrams received, in all.
+    /// Number of datagrams received.
     pub fn taken(&self) -> u64 {
         self.taken.load(Relaxed)
     }
@@ -131,7 +130,7 @@ impl Machine {
         self.waiting.load(Relaxed)
     }
 
-    /// True if the engine sent or said anything, or set its alarm, since the last time.
+    /// Returns and clears whether the engine sent, logged or set its alarm.
     pub fn take_stir(&self) -> bool {
         let stirred = self.stirred.load(Relaxed);
         if stirred {
@@ -140,7 +139,7 @@ impl Machine {
         stirred
     }
 
-    /// A packet from an endpoint waits at a rail.
+    /// Queues a packet from an endpoint at a rail.
     pub fn deliver(&self, wires: &mut Wires, rail: usize, from: u32, bytes: Vec<u8>) {
         let port = &mut wires.ports[rail];
         port.inbox_bytes += bytes.len() as u64 + TRUESIZE;
@@ -148,13 +147,13 @@ impl Machine {
         self.waiting.store(true, Relaxed);
     }
 
-    /// An error waits to be told.
+    /// Queues an error for the engine.
     pub fn tell(&self, wires: &mut Wires, rail: usize, event: News) {
         wires.ports[rail].news.push_back(event);
         self.told.store(true, Relaxed);
     }
 
-    /// Loses all packets that wait to be received.
+    /// Drops all packets that wait to be received.
     pub fn forget_waiting(&self) {
         for port in &mut self.wires().ports {
             port.inbox.clear();
@@ -162,12 +161,12 @@ impl Machine {
         self.waiting.store(false, Relaxed);
     }
 
-    /// There is something for the world to look at.
+    /// Marks that the world has to inspect the machine.
     pub(crate) fn stir(&self) {
         self.stirred.store(true, Relaxed);
     }
 
-    /// The next error of a rail that waits to be told.
+    /// The next queued error of a rail.
     pub(crate) fn next_event(&self, rail: usize) -> Option<News> {
         if !self.told.load(Relaxed) {
             return None;
@@ -188,14 +187,14 @@ impl Machine {
         event
     }
 
-    /// Notes that `count` packets were handed over.
+    /// Notes that `count` packets were received.
     pub(crate) fn took(&self, count: usize, wires: MutexGuard<'_, Wires>) {
         self.taken.fetch_add(count as u64, Relaxed);
         self.waiting.store(wires.waiting(), Relaxed);
     }
 
-    /// Keeps a buffer that a rail handed over until the world has read the log, if that may speak
-    /// of it.
+    /// Keeps a buffer that a rail delivered until the world has read the log, which may refer to
+    /// it.
     pub(crate) fn keep(&self, bytes: Vec<u8>) {
         if self.stirred.load(Relaxed) {
             self.log().received.push(bytes);

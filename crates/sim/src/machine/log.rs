@@ -1,42 +1,42 @@
-//! A log of what an engine did since the world last looked.
+//! A log of an engine's actions since the world last read it.
 
 use crate::base::spare;
 use marline_engine::{Completion, OpError};
 use marline_proto::{DropReason, Event};
 
-/// Something that the engine did.
+/// An action of the engine.
 #[derive(Debug)]
 pub enum Entry {
-    /// A packet went through the node.
+    /// The node processed a packet.
     Ingested {
-        /// Endpoint that sent it, by its id.
+        /// The sending endpoint's id.
         src: u32,
-        /// Where its bytes are: address and length.
+        /// Address and length of the packet.
         at: (usize, usize),
-        /// Why it was dropped, if it was.
+        /// Reason for a drop.
         result: Result<(), DropReason>,
-        /// Messages of its sender that were matched so far.
+        /// Number of messages of this sender matched so far.
         upto: u64,
     },
-    /// The node said so; the endpoint that it speaks of.
+    /// The node reported an event, about this endpoint.
     Said(Event, u32),
-    /// A send (or remote write) is over: context, how.
+    /// A send or remote write ended: context, result.
     Sent(usize, Result<(), OpError>),
-    /// The data of a remote write (its context) follows it.
+    /// The data of a remote write (by context) follows.
     Trails(usize),
-    /// An operation on memory of this endpoint is over, in parts or of no bytes: it is told of the
-    /// region with this key.
+    /// An operation on this endpoint's memory, in parts or of zero bytes, ended: the endpoint is
+    /// told the region's key.
     TellsOver(u32, u64),
-    /// An entry for a queue.
+    /// A completion entry for a queue.
     Completed(Completion),
 }
 
-/// The actions of the engine since the world last looked.
+/// The engine's actions since the world last read them.
 #[derive(Debug, Default)]
 pub struct Log {
     /// In order.
     pub entries: Vec<Entry>,
-    /// Buffers that rails handed over, with the packets of `Entry::Ingested`.
+    /// Buffers delivered by rails, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ impl Log {
         })
     }
 
-    /// Forgets it all.
+    /// Clears the log.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.received.drain(..).for_each(spare::give);

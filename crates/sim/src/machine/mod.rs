@@ -1,4 +1,4 @@
-//! The machine that an engine runs on: clock, sockets, connections, and a log of what it did.
+//! The machine of an engine: clock, sockets, connections, and a log of its actions.
 
 pub(crate) mod buffers;
 pub(crate) mod connections;

@@ -1,4 +1,4 @@
-//! Packets and writes that an engine hands to its rails, and news that rails tell it.
+//! Packets and writes from an engine to its rails, and events from rails.
 
 use marline_rails::{DownReason, RailEvent};
 use marline_wire::RailAddr;
@@ -8,54 +8,54 @@ use marline_wire::RailAddr;
 pub struct Out {
     /// Rail.
     pub rail: usize,
-    /// Where to.
+    /// The destination.
     pub to: RailAddr,
     /// Length of all packets but the last.
     pub segment: usize,
     /// The packets.
     pub bytes: Vec<u8>,
-    /// The flow that they leave by.
+    /// The ECMP flow.
     pub flow: u8,
     /// Local time.
     pub at: u64,
-    /// The write that the packet tells of.
+    /// The write that the packet reports.
     pub write: Option<OutWrite>,
-    /// They are a direct write, one datagram; `segment`: what the path takes.
+    /// True for a direct write in one datagram; `segment` is the path's packet size.
     pub direct: bool,
-    /// They leave as datagrams, as their connection rests.
+    /// True if the packets leave as datagrams while their connection is closed.
     pub light: bool,
 }
 
-/// A write on its way.
+/// A write in flight.
 #[derive(Clone, Debug)]
 pub struct OutWrite {
-    /// Key of the memory at its target.
+    /// Key of the target's memory.
     pub key: u64,
-    /// Offset there.
+    /// Offset in the target's memory.
     pub offset: u64,
-    /// The writer's name for it.
+    /// The writer's token.
     pub token: u64,
-    /// Where its bytes are: address and length.
+    /// Address and length of its pieces.
     pub pieces: Vec<(usize, usize)>,
-    /// How often its rail had been drained when it took the write.
+    /// Number of times that the rail had been drained before.
     pub drained: u32,
-    /// Its rail's number for it, if its parts have immediates.
+    /// The rail's number for the write, if its parts have immediates.
     pub call: Option<u32>,
     /// Longest part.
     pub part_max: usize,
-    /// Its bytes, if they were copied: it waited for its connection.
+    /// A copy of its bytes, if it waits for its connection.
     pub copied: Option<Vec<u8>>,
 }
 
-/// Something that a rail is to tell; of links by their address.
+/// An event for the engine; links are identified by address.
 #[derive(Clone, Copy, Debug)]
 pub enum News {
-    /// As it is.
+    /// A rail event.
     Rail(RailEvent),
-    /// Nobody listens there.
+    /// No socket is at this address.
     Refused(RailAddr),
-    /// The connection to there is up, or is down for a reason.
+    /// The connection to this address is up, or down for a reason.
     Link(RailAddr, Option<DownReason>),
-    /// At most so many bytes pass on the way there.
+    /// Packet size limit of the path to this address.
     TooBig(RailAddr, usize),
 }

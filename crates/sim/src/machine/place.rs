@@ -1,4 +1,4 @@
-//! Where simulated rails are: their addresses, and what those say.
+//! Addresses of simulated rails.
 
 use marline_rails::{RemoteWrites, UdpAddr};
 use marline_wire::{RailAddr, RailKind, RailWrites};
@@ -11,11 +11,11 @@ pub(crate) struct Place {
     pub port: u16,
     /// Bits of the subnet.
     pub prefix_len: u8,
-    /// It has a kind without addresses of IP, whose rails all reach each other.
+    /// True for a kind without IP addresses, whose rails all reach each other.
     pub near: bool,
-    /// It stands behind the one before it.
+    /// True for a standby rail of the one before it.
     pub behind: bool,
-    /// Another stands behind it.
+    /// True if the rail has a standby rail.
     pub backed: bool,
     pub datagram_max: usize,
     pub writes: RemoteWrites,
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// Rail, host (two bytes) and port of an address of ours.
+/// Rail, host (two bytes) and port of a simulated address.
 fn parts(to: &RailAddr) -> Option<([u8; 3], u16)> {
     if let (RailKind::Shm, &[rail, high, low, first, second]) = (to.kind, to.bytes()) {
         return Some(([rail, high, low], u16::from_be_bytes([first, second])));
@@ -75,35 +75,35 @@ fn parts(to: &RailAddr) -> Option<([u8; 3], u16)> {
     }
 }
 
-/// Host and rail of an address; none of ours for one that is not.
+/// Host and rail of an address; out of range for a foreign address.
 pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
     let [rail, high, low] = parts(to).map_or([u8::MAX; 3], |parts| parts.0);
     ((high as usize) << 8 | low as usize, rail as usize)
 }
 
-/// The port of a rail's address; 0 of one that is none of ours.
+/// The port of an address; 0 for a foreign address.
 pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
 }
 
-/// Addresses that a rail may have. A port stands for each.
+/// Addresses that a rail may have in succession, each represented by a port.
 pub(crate) const SITES: u16 = 6;
-/// Ports between the same of two addresses.
+/// Distance of the ports for two addresses of a rail.
 const APART: u16 = 10_000;
 
-/// Where the rails of a process are.
+/// The current addresses of a process's rails.
 #[derive(Debug)]
 pub(crate) struct Sites {
-    /// The port of the first address of each.
+    /// The port of each rail's first address.
     port: u16,
-    /// Of each the number of its address, if it has one.
+    /// The number of each rail's current address, if any.
     pub now: Vec<Option<u16>>,
-    /// Rails whose interface has another address, of which their process is about to hear.
+    /// Rails with a new address that the process has not learned yet.
     pub news: Vec<(usize, u16)>,
 }
 
 impl Sites {
-    /// Those of rails that have not moved.
+    /// The addresses of rails that have not moved.
     pub(crate) fn of(port: u16, rails: usize) -> Sites {
         Sites {
             port,
@@ -112,12 +112,12 @@ impl Sites {
         }
     }
 
-    /// The address of a rail is gone, and it has no other one yet.
+    /// True if a rail has lost its address and has no other yet.
     pub(crate) fn is_gone(&self, rail: usize) -> bool {
         self.now[rail].is_none()
     }
 
-    /// The port of the address of this number.
+    /// The port of the address with this number.
     pub(crate) fn port_at(&self, site: u16) -> u16 {
         self.port + site * APART
     }
@@ -127,7 +127,7 @@ impl Sites {
         self.now[rail].map(|site| self.port_at(site))
     }
 
-    /// A rail had this port, or will have it.
+    /// True if a rail had this port before or will have it.
     pub(crate) fn has_left(&self, rail: usize, port: u16) -> bool {
         let site = port.checked_sub(self.port);
         self.port(rail) != Some(port) && site.is_some_and(|site| site % APART == 0)

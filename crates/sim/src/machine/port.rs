@@ -1,4 +1,4 @@
-//! The socket of a rail: what waits in it, what it has registered, how it behaves.
+//! The socket of a rail: queued packets, registrations, behaviour.
 
 use crate::machine::out::News;
 use crate::machine::sources::Sources;
@@ -8,64 +8,64 @@ use marline_wire::{RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Bytes that the kernel counts for a packet beyond its length.
+/// Bytes that the kernel accounts per packet beyond its length.
 pub const TRUESIZE: u64 = 768;
 
-/// Bytes of a frame on the wire beside the datagram.
+/// Bytes of a frame on the wire beyond the datagram.
 pub const WIRE_BYTES: u64 = 46;
 
-/// Most bytes of a packet of one part, on unreliable connections of InfiniBand.
+/// Longest one-part packet on unreliable InfiniBand connections, in bytes.
 pub const UC_MTU: usize = 1_024;
 
-/// Segments and bytes of one super-packet (design rule 8).
+/// Segments per super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
 
-/// How often a queue that does not move is looked at.
+/// Interval of checks on a hung queue.
 const HUNG_LOOK_NS: u64 = 200_000;
 
 /// A rail's socket.
 #[derive(Debug)]
 pub struct Port {
-    /// Packets that wait to be received, with the sender's endpoint.
+    /// Packets to receive, with the sending endpoint.
     pub inbox: VecDeque<(u32, Vec<u8>)>,
-    /// Their true size.
+    /// Their accounted size.
     pub inbox_bytes: u64,
-    /// Errors that wait to be told.
+    /// Queued errors.
     pub news: VecDeque<News>,
-    /// Sends fail with an error.
+    /// True if sends fail with an error.
     pub broken: bool,
-    /// Sends above so many bytes fail with an error.
+    /// Packet sizes above which sends fail with an error.
     pub limits: Vec<usize>,
-    /// Its queue does not move: sends find no room.
+    /// Number of reasons why the queue is hung: sends find no room.
     pub hung: u32,
-    /// When all that was sent has left (local time).
+    /// Local time at which everything sent has left.
     pub egress_free: u64,
-    /// Memory that others may write into: address and length by key.
+    /// Memory open for remote writes: address and length by key.
     pub registered: BTreeMap<u64, (usize, usize)>,
-    /// Memory of the rail's own that others may write into.
+    /// The rail's own memory open for remote writes.
     pub(crate) stages: Stages,
-    /// The same of a rail with direct writes, with where nothing may land any more.
+    /// Memory open for direct writes, with the ranges closed to further writes.
     pub(crate) landing: Arc<Registrations>,
-    /// A mistake: it forgets where something has landed.
+    /// Mutation: the rail forgets landed ranges.
     lands_again: bool,
-    /// Memory that others may read: address and length by key.
+    /// Memory open for remote reads: address and length by key.
     pub offered: BTreeMap<u64, (usize, usize)>,
     /// Memory that its own writes read.
     pub(crate) sources: Sources,
-    /// How often its writes were given up.
+    /// Number of times that its writes were drained.
     pub drained: u32,
-    /// Buffers, writes and reads that it has begun.
+    /// Buffers, writes and reads started.
     pub(crate) given: u64,
-    /// Things that it had begun before the first of those that are over since that was asked last.
+    /// Number of things started before the first one that ended since this was last read.
     pub(crate) done: u64,
-    /// Things that it had begun before each write and read, by token.
+    /// Number of things started before each write and read in progress, by token.
     pub(crate) under_way: BTreeMap<u64, u64>,
     pub(crate) next_key: u64,
-    /// Where it is reached.
+    /// The rail's address.
     pub(crate) addr: RailAddr,
     pub(crate) caps: Caps,
     rate: u64,
-    /// It has only this part of its rate.
+    /// Divisors of the rate, one per fault.
     pub slow: Vec<u64>,
     pub(crate) registered_max: usize,
     queue_ns: u64,
@@ -74,10 +74,10 @@ pub struct Port {
     pub(crate) uc: bool,
 }
 
-/// How a socket behaves.
+/// The behaviour of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct PortSpec {
-    /// Where it is reached.
+    /// The rail's address.
     pub addr: RailAddr,
     /// Largest datagram.
     pub datagram_max: usize,
@@ -85,33 +85,33 @@ pub struct PortSpec {
     pub socket_bytes: u64,
     /// Bytes per second.
     pub rate: u64,
-    /// Longest queue.
+    /// Longest queue, in ns.
     pub queue_ns: u64,
-    /// Hands over runs of packets at once (GRO).
+    /// True if it delivers runs of packets at once (GRO).
     pub merges: bool,
-    /// Tells how long their packets are.
+    /// True if it reports the segment length.
     pub tells_segment: bool,
-    /// Takes super-packets (GSO).
+    /// True if it accepts super-packets (GSO).
     pub segments: bool,
-    /// Its links are connections.
+    /// True if its links are connections.
     pub connects: bool,
-    /// It stands behind another rail.
+    /// True for a standby rail.
     pub standby: bool,
-    /// They lose nothing until they break.
+    /// True if connections are lossless until they break.
     pub lossless: bool,
-    /// Packets on them do not overtake each other.
+    /// True if packets on a connection stay in order.
     pub ordered: bool,
-    /// They are unreliable connections.
+    /// True for unreliable connections.
     pub uc: bool,
-    /// Writes into registered memory.
+    /// Kind of writes into registered memory.
     pub writes: RemoteWrites,
-    /// It knows which of them have landed.
+    /// True if the rail knows which writes have landed.
     pub knows_landed: bool,
-    /// Pieces of memory that may be granted at a time.
+    /// Maximum of registered pieces.
     pub registered_max: usize,
     /// See [`Port`].
     pub lands_again: bool,
-    /// Number of the process among all, dead ones too.
+    /// The process's number among all, including dead ones.
     pub life: u32,
 }
 
@@ -135,8 +135,8 @@ impl Port {
             given: 0,
             done: u64::MAX,
             under_way: BTreeMap::new(),
-            // What is written to another life of the process does not reach this one (its
-            // connections are gone), so its keys are others.
+            // Writes to an earlier life of the process do not reach this one, as their connections
+            // are gone: keys differ.
             next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {
@@ -162,19 +162,19 @@ impl Port {
         }
     }
 
-    /// A write or read begins.
+    /// A write or read starts.
     pub(crate) fn give(&mut self, token: u64) {
         self.under_way.insert(token, self.given);
         self.given += 1;
     }
 
-    /// It tells that one is over.
+    /// Reports the end of a write or read.
     pub(crate) fn took(&mut self, token: u64) {
         let number = self.under_way.remove(&token);
         self.done = number.map_or(self.done, |number| self.done.min(number));
     }
 
-    /// Where direct writes land.
+    /// The memory of direct writes.
     pub(crate) fn landing(&self, key: u64) -> Arc<Registrations> {
         let granted = self.registered.get(&key).filter(|_| self.lands_again);
         if let Some(&(base, len)) = granted {
@@ -185,13 +185,13 @@ impl Port {
         self.landing.clone()
     }
 
-    /// How long so many bytes take to leave.
+    /// Transmission time of this many bytes.
     pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
         let divisor = self.slow.iter().max().unwrap_or(&1);
         bytes * divisor * 1_000_000_000 / self.rate
     }
 
-    /// When the queue has room again, if it has none now.
+    /// Time at which a full queue has room again; `None` if it has room.
     pub fn blocked_until(&self, local: u64) -> Option<u64> {
         if self.hung > 0 {
             return Some(local + HUNG_LOOK_NS);
@@ -200,7 +200,7 @@ impl Port {
         full.then(|| self.egress_free - self.queue_ns / 3)
     }
 
-    /// Packets to hand over at once.
+    /// Number of packets to deliver at once.
     pub(crate) fn run_length(&self) -> usize {
         let Some((from, first)) = self.inbox.front().filter(|_| self.merges) else {
             return 1;

@@ -1,4 +1,4 @@
-//! Reads of other processes' memory that are on their way.
+//! Remote reads in flight.
 
 use marline_wire::RailAddr;
 
@@ -7,23 +7,23 @@ use marline_wire::RailAddr;
 pub struct OutRead {
     /// Rail.
     pub rail: usize,
-    /// Where to.
+    /// The destination.
     pub to: RailAddr,
-    /// Key of the memory there.
+    /// Key of the remote memory.
     pub key: u64,
-    /// Key of the memory here.
+    /// Key of the local memory.
     pub into: u64,
-    /// Where in both it begins.
+    /// Offset in both.
     pub at: usize,
     /// Bytes.
     pub len: usize,
-    /// The reader's name for it.
+    /// The reader's token.
     pub token: u64,
-    /// How often its rail had been drained when it took the read.
+    /// Number of times that the rail had been drained before.
     pub drained: u32,
 }
 
-/// A read on its way: asked for, or answered.
+/// A read in flight, before or after its answer.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub e: u32,
@@ -31,14 +31,14 @@ pub(crate) struct Reading {
     pub answer: Option<Answer>,
 }
 
-/// The answer to a read, and the lies that its rail tells of it.
+/// The answer to a read, with its rail's false reports.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub bytes: Vec<u8>,
-    /// It is said to be there up to so long before it is.
+    /// Time by which the report precedes the data.
     pub late_ns: u64,
-    /// It gets there.
+    /// True if the data arrives.
     pub lands: bool,
-    /// The reader is told.
+    /// True if the reader gets a report.
     pub tells: bool,
 }

@@ -1,4 +1,4 @@
-//! Memory that the devices of simulated rails may read for writes of their own process.
+//! Memory that devices of simulated rails may read for writes of their own process.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ pub type Pieces = Vec<(usize, usize)>;
 /// Memory of one rail.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Keys so far. Those that peers name are above.
+    /// Number of keys so far. Keys for peers are above this range.
     count: u32,
-    /// By key; none: it could not be opened.
+    /// By key; empty if opening failed.
     open: BTreeMap<u64, Pieces>,
-    /// Memory that writes read which are not over, by token, with the key that they name.
+    /// Memory of writes in progress by token, with the key that they name.
     reading: BTreeMap<u64, (Option<u64>, Pieces)>,
-    /// A mistake of the process.
+    /// A violation by the process.
     pub(crate) mistake: Option<&'static str>,
 }
 
 impl Sources {
-    /// Opens memory, unless there are `most` pieces of it; its key.
+    /// Opens memory and returns its key. Opening fails if more than `most` pieces are open.
     pub(crate) fn open(&mut self, pieces: Pieces, most: usize) -> u64 {
         let room = self.open.values().map(Vec::len).sum::<usize>() < most;
         self.count += 1;
@@ -29,7 +29,7 @@ impl Sources {
         key
     }
 
-    /// Closes memory, which nothing may read now.
+    /// Closes memory, which no write may be reading.
     pub(crate) fn close(&mut self, key: u64) {
         let closed = self.open.remove(&key).is_some();
         if closed && self.reading.values().any(|(of, _)| *of == Some(key)) {
@@ -37,7 +37,7 @@ impl Sources {
         }
     }
 
-    /// A write begins to read.
+    /// A write starts reading.
     pub(crate) fn read(&mut self, token: u64, of: Option<u64>, pieces: Pieces) {
         if of.is_some_and(|key| !self.open.contains_key(&key)) {
             self.mistake = Some("a write names memory that is not open");
@@ -45,23 +45,23 @@ impl Sources {
         self.reading.insert(token, (of, pieces));
     }
 
-    /// A write is over.
+    /// A write ends.
     pub(crate) fn over(&mut self, token: u64) {
         self.reading.remove(&token);
     }
 
-    /// All writes are.
+    /// All writes end.
     pub(crate) fn drain(&mut self) {
         self.reading.clear();
     }
 
-    /// Memory that may be read.
+    /// Memory that a device may read.
     pub(crate) fn readable(&self) -> impl Iterator<Item = &(usize, usize)> {
         let read = self.reading.values().map(|(_, pieces)| pieces);
         read.chain(self.open.values()).flatten()
     }
 
-    /// Keys that are open, and writes that are not over.
+    /// Number of open keys and of writes in progress.
     pub(crate) fn count(&self) -> usize {
         self.open.len() + self.reading.len()
     }

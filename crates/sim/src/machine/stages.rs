@@ -1,27 +1,27 @@
-//! Memory of simulated rails' own that others write into. Its keys stay open when a message is
-//! over, as a card's do: a late write lands among what is staged next.
+//! Staging memory of simulated rails, written by peers. Keys stay valid after the end of a message,
+//! as on real adapters: a late write lands in data staged later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pieces of memory that a rail has.
+/// Regions per rail.
 const REGIONS_MAX: usize = 4;
-/// Keys that are remembered.
+/// Number of keys that stay valid.
 const KEYS_MAX: usize = 64;
 
-/// The memory of a rail's own.
+/// The staging memory of a rail.
 #[derive(Debug, Default)]
 pub struct Stages {
     regions: Vec<Vec<u8>>,
-    /// Of which nobody's message is now.
+    /// Regions without a message.
     free: Vec<usize>,
-    /// The region of each key, and its length.
+    /// Region and length of each key.
     of: BTreeMap<u64, (usize, usize)>,
-    /// Keys of messages that are under way.
+    /// Keys of messages in progress.
     pub(crate) open: BTreeSet<u64>,
 }
 
 impl Stages {
-    /// Opens a piece of it under a key; `false`: all have one.
+    /// Opens a region under a key; `false` if none is free.
     pub(crate) fn open(&mut self, key: u64, len: usize) -> bool {
         let region = match self.free.pop() {
             Some(region) => region,
@@ -42,14 +42,14 @@ impl Stages {
         true
     }
 
-    /// A message is over.
+    /// Ends a message.
     pub(crate) fn close(&mut self, key: u64) {
         if self.open.remove(&key) {
             self.free.extend(self.of.get(&key).map(|of| of.0));
         }
     }
 
-    /// Bytes under a key, also of a message that is over.
+    /// The bytes under a key, also after the end of its message.
     pub(crate) fn bytes(&mut self, key: u64, offset: u64, len: usize) -> Option<&mut [u8]> {
         let &(region, all) = self.of.get(&key)?;
         let (from, to) = (offset as usize, offset as usize + len);

@@ -1,4 +1,4 @@
-//! The machine as an engine sees it: its clock, alarm and processor, and who watches it.
+//! The machine as the engine's system: clock, alarm, processor, and observer.
 
 use crate::machine::halves::{SimRx, SimTx};
 use crate::machine::host::{index_of, Machine};
@@ -39,7 +39,7 @@ impl System for SimSystem {
         machine.now_ns.store(now, Relaxed);
     }
 
-    // What comes meanwhile does not end it: it is as long as a yield, at most.
+    // Arrivals do not end a sleep, which is at most as long as a yield.
     fn nap(&self, _: &[RawFd], timeout_ns: u64) {
         let machine = &self.0;
         if !machine.waiting() {

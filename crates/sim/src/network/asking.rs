@@ -1,12 +1,12 @@
-//! Questions that are under way: of endpoints that know others by host and port, and of kernels for
-//! the addresses of neighbours.
+//! Questions in progress: endpoints that know peers by host and port ask for addresses, and kernels
+//! ask for neighbours' link addresses.
 
 use crate::base::rng::Rng;
 use crate::machine::connections::Way;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ports of the sockets that ask. There are few, so that what comes late comes to another question.
+/// Ports of the sockets that ask: few, so that a late answer may reach another question's socket.
 pub(crate) const PORTS: Range<u16> = 4_000..4_002;
 
 /// A question.
@@ -14,34 +14,34 @@ pub(crate) const PORTS: Range<u16> = 4_000..4_002;
 pub(crate) struct Asking {
     /// The host that is asked.
     pub host: usize,
-    /// The endpoint that ran there when it began.
+    /// The endpoint at that place when the question began.
     pub whom: u32,
-    /// The port of each rail there that is asked.
+    /// The port of each rail that is asked.
     pub ports: Vec<Option<u16>>,
-    /// Comes back in the answer.
+    /// The number repeated in the answer.
     pub number: u64,
-    /// The port of the socket that asks.
+    /// The port of the asking socket.
     pub port: u16,
-    /// How often it was sent.
+    /// Number of transmissions.
     pub sent: usize,
-    /// When it began.
+    /// Time of the first transmission.
     pub since: u64,
-    /// Faults were over then.
+    /// True if faults were already over.
     pub calm: bool,
-    /// The event with which it is sent again.
+    /// The event that repeats the question.
     pub timer: u64,
 }
 
 /// All questions.
 pub(crate) struct Asks {
-    /// By the endpoint that asks: one at a time.
+    /// By asking endpoint: one question at a time.
     pub open: BTreeMap<u32, Asking>,
-    /// For their numbers, ports and damage.
+    /// Random numbers for questions: their numbers, ports and damage.
     pub rng: Rng,
 }
 
 impl Asks {
-    /// None yet.
+    /// No questions.
     pub(crate) fn new(seed: u64) -> Asks {
         Asks {
             open: BTreeMap::new(),
@@ -50,11 +50,11 @@ impl Asks {
     }
 }
 
-/// Something that is due with the address of a neighbour's card.
+/// A due event of neighbour discovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Neighbour {
-    /// A kernel asks for it.
+    /// A kernel repeats its request.
     Asks(Way),
-    /// A rail of a host tells its neighbours.
+    /// A rail of a host announces its address.
     Tells(usize, usize),
 }

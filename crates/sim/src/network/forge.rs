@@ -1,25 +1,25 @@
-//! Damage to packets on their way, and packets that are not from whom they say.
+//! Damage to packets in flight, and forged packets.
 
 use crate::base::rng::Rng;
 use marline_checksum::crc32c;
 use marline_wire::Question;
 
-/// Damage that the network did to one copy of a packet.
+/// Damage by the network to one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Nothing.
     None,
     /// A bit of the head flips.
     Head,
-    /// A bit behind the head flips.
+    /// A bit after the head flips.
     Payload,
-    /// The end is missing.
+    /// The end is cut off.
     Truncated,
-    /// Whole, but not from whom it says.
+    /// The packet is intact, but forged.
     Forged,
 }
 
-/// Damages a packet with a head of so many bytes.
+/// Damages a packet with this head length.
 pub(crate) fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
     let (from, to) = match damage {
         Damage::None => return,
@@ -35,13 +35,13 @@ pub(crate) fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut R
     }
 }
 
-/// Somebody else's packet: for another endpoint or another life of it, or of another life of its
-/// sender, whole and with the right sums; or no packet at all.
+/// Turns a packet into one for another endpoint or another of its lives, or from another life of
+/// its sender, with valid sums; or into random bytes.
 fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     let field = match rng.below(8) {
         0..=3 => 16..20, // the token
-        4 => 8..16,      // whom it is for
-        5 => 32..36,     // the epoch of its sender
+        4 => 8..16,      // the destination's id
+        5 => 32..36,     // the sender's epoch
         6 => 4..5,       // the version
         _ => return bytes.iter_mut().for_each(|b| *b = rng.next() as u8),
     };
@@ -51,7 +51,7 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }
 
-/// The socket that a packet of an endpoint came from: a question comes from another.
+/// The socket from which a packet of an endpoint came: questions have a separate one.
 pub(crate) fn socket_of(from: u32, bytes: &[u8]) -> u32 {
     match Question::claimed(bytes) {
         true => !from,

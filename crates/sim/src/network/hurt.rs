@@ -1,8 +1,8 @@
-//! Damage to what is written past packets.
+//! Damage to remote writes.
 
 use crate::base::rng::Rng;
 
-/// Bytes that go missing together between a card and the memory.
+/// Bytes lost together between adapter and memory.
 const LINE: usize = 64;
 
 /// Damage to the bytes of a write.
@@ -12,13 +12,13 @@ pub(crate) enum Hurt {
     Whole,
     /// Some bits flip.
     Flips,
-    /// A cache line keeps what was there.
+    /// One cache line keeps its old contents.
     Line,
-    /// Only so many bytes land.
+    /// Only this many bytes land.
     Upto(usize),
 }
 
-/// Hands on the parts of a write that land, each with its offset.
+/// Passes on the landing parts of a write, each with its offset.
 pub(crate) fn put(
     bytes: &[u8],
     hurt: Hurt,

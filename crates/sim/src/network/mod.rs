@@ -1,4 +1,4 @@
-//! The virtual network: what becomes of a packet between two rails.
+//! The virtual network: the fate of a packet between two rails.
 
 pub(crate) mod asking;
 pub(crate) mod flows;

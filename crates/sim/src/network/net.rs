@@ -1,4 +1,4 @@
-//! The virtual network: what happens to each packet between two rails.
+//! The virtual network: the fate of each packet between two rails.
 
 use crate::base::queue::Queue;
 use crate::base::rng::Rng;
@@ -8,8 +8,8 @@ use crate::network::forge::Damage;
 use crate::setup::choices::{Lie, Setup, Trouble, Weather};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Above so many rails in all, packets of one pair are not kept in order by a table (large runs
-/// have no jitter, so that they stay in order anyway).
+/// Largest number of rails with a table that keeps packets of a pair in order (large runs have no
+/// jitter and stay in order anyway).
 const ORDERED_PORTS_MAX: usize = 64;
 
 /// One rail of one host.
@@ -20,7 +20,7 @@ struct Port {
     mute: u32,
     refuses: u32,
     grays: Vec<(u32, u64)>,
-    /// Losses of what leaves, of what comes, in parts per million.
+    /// Losses of outgoing and incoming packets, in parts per million.
     leaks: [Vec<u32>; 2],
     slow: Vec<u64>,
     mtus: Vec<(usize, bool)>,
@@ -31,84 +31,84 @@ struct Port {
     ingress: Queue,
 }
 
-/// How often each fault happened.
+/// Number of occurrences of each fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetStats {
     /// Packets given to the network.
     pub packets: u64,
-    /// Dropped at random (with super-packets).
+    /// Packets dropped at random, including those in dropped super-packets.
     pub dropped: u64,
-    /// Of these, with all of their super-packet.
+    /// Among these, packets dropped with a whole super-packet.
     pub dropped_in_batches: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
-    /// Dropped by a rail or direction that is down, or a partition.
+    /// Dropped by a rail or direction that is down, or by a partition.
     pub cut: u64,
     /// Delivered twice.
     pub duplicated: u64,
-    /// Held back.
+    /// Delayed.
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
-    /// Of these, in their head.
+    /// Among these, damaged in the head.
     pub damaged_heads: u64,
-    /// Of these, cut short.
+    /// Among these, truncated.
     pub cut_short: u64,
     /// Forged.
     pub forged: u64,
-    /// Too big for the path.
+    /// Too long for the path.
     pub too_big: u64,
     /// Dropped by a full socket buffer.
     pub socket_full: u64,
-    /// Sent to a process that is not there.
+    /// Sent to a process that does not exist.
     pub nobody: u64,
     /// Refused by a firewall.
     pub refused: u64,
-    /// Packets on flows and connections that the network had forgotten.
+    /// Packets on forgotten flows and connections.
     pub forgotten: u64,
-    /// Kernels that asked for an address and were told it by a rail.
+    /// Neighbour requests answered by a rail's announcement.
     pub told: u64,
-    /// Given to streams.
+    /// Packets given to streams.
     pub streamed: u64,
-    /// Lost with a stream that broke.
+    /// Lost with a broken stream.
     pub broken: u64,
     /// Direct writes.
     pub direct: u64,
-    /// Direct writes two of whose datagrams changed places.
+    /// Direct writes with two swapped datagrams.
     pub shuffled: u64,
-    /// Writes.
+    /// Remote writes.
     pub writes: u64,
-    /// Of which nothing landed.
+    /// Writes of which nothing landed.
     pub writes_lost: u64,
-    /// Of which some did, or something else.
+    /// Writes that landed partially or damaged.
     pub writes_hurt: u64,
-    /// Under a key that is not valid (any more).
+    /// Writes under an invalid key.
     pub writes_refused: u64,
-    /// Reads.
+    /// Remote reads.
     pub reads: u64,
-    /// Writes that landed in memory of a rail's own.
+    /// Writes into staging memory.
     pub staged: u64,
-    /// Of which no answer came through.
+    /// Reads without an answer.
     pub reads_lost: u64,
-    /// Of memory, or into memory, that is not open (any more).
+    /// Reads of or into memory that is closed.
     pub reads_refused: u64,
-    /// Reads whose reader was told that they failed.
+    /// Reads reported as failed.
     pub reads_failed: u64,
-    /// Packets of unreliable connections whose writes were not all there.
+    /// Packets of unreliable connections with missing writes.
     pub doubted: u64,
-    /// Unreliable connections that got stuck.
+    /// Unreliable connections that became stuck.
     pub stuck: u64,
-    /// Packets and writes put onto such.
+    /// Packets and writes lost on stuck connections.
     pub swallowed: u64,
-    /// Unreliable connections that an end made anew.
+    /// Unreliable connections replaced by an end.
     pub remade: u64,
     /// Ends of connections that came up.
     pub connected: u64,
-    /// Connections that came to rest.
+    /// Connections closed by idle eviction.
     pub rested: u64,
-    /// Those that were made again.
+    /// Connections re-established after idle eviction.
     pub woken: u64,
-    /// Batches that waited for one.
+    /// Batches that waited for reconnection.
     pub held: u64,
 }
 
@@ -156,12 +156,12 @@ impl NetStats {
     }
 }
 
-/// Copies of a packet that arrive.
+/// The arriving copies of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
     /// Up to two arrivals: time and damage.
     pub copies: [Option<(u64, Damage)>; 2],
-    /// The sender is told that packets above so many bytes do not pass.
+    /// The packet size limit reported to the sender.
     pub too_big: Option<usize>,
 }
 
@@ -170,15 +170,15 @@ const LOST: Fate = Fate {
     too_big: None,
 };
 
-/// The fate of a write on its way.
+/// The fate of a write in flight.
 pub(crate) struct Carried {
-    /// When it is there.
+    /// Arrival time.
     pub arrives: Option<u64>,
-    /// Each packet of it is lost so often.
+    /// Loss rate per packet, in parts per million.
     pub drop_ppm: u32,
-    /// It is damaged so often.
+    /// Damage rate, in parts per million.
     pub hurt_ppm: u32,
-    /// The lie that its rail tells of it.
+    /// The false report of its rail.
     pub lie: Option<Lie>,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Carried {
 pub struct Net {
     rails: usize,
     streams: Vec<bool>,
-    /// Datagrams carry what is sent now.
+    /// True while datagrams carry the current packets.
     pub(crate) light: bool,
     ports: Vec<Port>,
     partitions: Vec<usize>,
@@ -194,15 +194,15 @@ pub struct Net {
     latency_ns: Vec<u64>,
     rate: Vec<u64>,
     queue_ns: u64,
-    /// Faults of packets.
+    /// Packet faults.
     pub weather: Weather,
-    /// From a rail to another: its kernel asks for that one's address, and nothing leaves until
-    /// then.
+    /// Pairs of rails whose first kernel waits for the second's link address: nothing leaves
+    /// meanwhile.
     pub(crate) unknown: BTreeSet<Way>,
-    /// Streams between two ports that broke alone.
+    /// Number of breaks of single streams between two ports.
     severed: BTreeMap<(usize, usize), u32>,
     pub(crate) rng: Rng,
-    /// Counts.
+    /// Counters.
     pub stats: NetStats,
 }
 
@@ -233,7 +233,7 @@ impl Net {
         }
     }
 
-    /// One packet of `len` bytes. `lost`: its super-packet is lost; `held`: it waits in a
+    /// Sends a packet of `len` bytes. `lost`: its super-packet is lost. `held`: it waits in a
     /// connection until the network carries it, at `now`.
     pub fn send(
         &mut self,
@@ -294,12 +294,12 @@ impl Net {
         fate
     }
 
-    /// A connection breaks now, for no reason that can be seen.
+    /// Draws whether a connection breaks without a visible reason.
     pub(crate) fn snaps(&mut self) -> bool {
         self.rng.ppm(self.weather.breaks)
     }
 
-    /// Nothing gets from one rail to the other.
+    /// Returns whether the network carries nothing from one rail to the other.
     pub(crate) fn is_cut(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
         let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
@@ -307,13 +307,12 @@ impl Net {
         parted || a.down + b.down + a.mute + b.deaf > 0 || self.unknown.contains(&(from, to))
     }
 
-    /// True if a firewall refuses what comes to a rail.
+    /// Returns whether a firewall rejects packets to a rail.
     pub(crate) fn refuses(&self, to: (usize, usize)) -> bool {
         self.ports[to.0 * self.rails + to.1].refuses > 0
     }
 
-    /// Of a million packets from port `a` to `b` so many are lost at random, and they all take so
-    /// much longer.
+    /// Random losses from port `a` to `b` in parts per million, and the additional latency.
     fn losses(&self, a: usize, b: usize) -> (u32, u64) {
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
         let grays = || pa.grays.iter().chain(&pb.grays);
@@ -322,7 +321,7 @@ impl Net {
         (ppm.min(950_000), grays().map(|g| g.1).sum())
     }
 
-    /// How long a packet of `len` bytes occupies a port.
+    /// Transmission time of a packet of `len` bytes at a port.
     fn takes_ns(&self, port: usize, len: usize) -> u64 {
         let divisor = self.ports[port].slow.iter().max().unwrap_or(&1);
         (len as u64 + WIRE_BYTES) * divisor * 1_000_000_000 / self.rate[port % self.rails]
@@ -345,7 +344,7 @@ impl Net {
         self.streams[from] && self.streams[to] && !self.light
     }
 
-    /// When a packet in a stream arrives: behind the one before, however long that takes.
+    /// Arrival time of a packet in a stream: after the packet before.
     fn stream(&mut self, now: u64, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> u64 {
         let takes_ns = self.takes_ns(b, len);
         let arrives = sent + self.latency_ns[rail];
@@ -359,8 +358,8 @@ impl Net {
         at
     }
 
-    /// How often the streams between two rails have broken: what was sent before the last time
-    /// does not arrive.
+    /// Number of breaks of the streams between two rails: packets sent before the last break do not
+    /// arrive.
     pub fn breaks(&self, from: (usize, usize), to: (usize, usize)) -> u32 {
         let port = |at: (usize, usize)| self.ports[at.0 * self.rails + at.1].breaks;
         let broken = port(from) + port(to);
@@ -370,7 +369,7 @@ impl Net {
         broken + self.severed.get(&self.pair(from, to)).unwrap_or(&0)
     }
 
-    /// The stream between two rails breaks, in both directions.
+    /// Breaks the stream between two rails, in both directions.
     pub(crate) fn sever(&mut self, from: (usize, usize), to: (usize, usize)) {
         let pair = self.pair(from, to);
         *self.severed.entry(pair).or_default() += 1;
@@ -382,13 +381,13 @@ impl Net {
         (a.min(b), a.max(b))
     }
 
-    /// How long packets of a rail are under way.
+    /// Latency of a rail.
     pub(crate) fn latency(&self, rail: usize) -> u64 {
         self.latency_ns[rail]
     }
 
-    /// Carries a write between two rails: decides when it has left, and the rest of its fate.
-    /// `held`: it waits in a connection until the network carries it, at `now`.
+    /// Carries a write between two rails: determines when it has left, and its fate. `held`: it
+    /// waits in a connection until the network carries it, at `now`.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -455,11 +454,11 @@ impl Net {
         Some((through, self.damage(len, rot)))
     }
 
-    /// Draws the damage to the bytes of a packet; `rot`: damage of its rails in parts per million.
+    /// Draws the damage to a packet; `rot`: damage by its rails in parts per million.
     fn damage(&mut self, len: usize, rot: u32) -> Damage {
         let w = self.weather;
         let damage = if rot > 0 && self.rng.ppm(rot) {
-            // As bits of the packet are hit: most are payload. (A head has about 100 bytes.)
+            // By position of the damaged bit: mostly payload. (A head has about 100 bytes.)
             match self.rng.below(len as u64 + 1) < 100 {
                 true => Damage::Head,
                 false => Damage::Payload,
@@ -479,7 +478,7 @@ impl Net {
         damage
     }
 
-    /// A trouble of the network starts or ends.
+    /// Starts or ends a trouble of the network.
     pub fn trouble(&mut self, what: &Trouble, starts: bool) {
         let rails = self.rails;
         let step = |v: &mut u32| *v = if starts { *v + 1 } else { v.saturating_sub(1) };
@@ -551,7 +550,7 @@ impl Net {
         }
     }
 
-    /// A firewall begins to refuse what comes to a port, or ends that.
+    /// A firewall starts or stops rejecting packets to a port.
     fn wall(&mut self, port: usize, starts: bool) {
         let port = &mut self.ports[port];
         port.refuses = (port.refuses + starts as u32).saturating_sub(!starts as u32);

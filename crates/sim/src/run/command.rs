@@ -1,5 +1,5 @@
-//! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
-//! how to replay it.
+//! `marline sim` and `marline-sim`: runs seeds, prints statistics of the faults and, for a failure,
+//! a command that replays it.
 
 use crate::group::{group_scale, SCHEMES};
 use crate::run::watch::Watch;
@@ -17,7 +17,7 @@ pub struct SimArgs {
     seeds: Range<u64>,
     /// Kinds of faults: swarm (any), calm (none), loss, rails, peers, verbs (of
     /// InfiniBand) or native (the same, some without software reliability); or group: broadcasts to
-    /// groups by multicast, with any fault of theirs.
+    /// groups by multicast, with all their faults.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
     /// Hosts of every cluster; 0: each seed draws its own number.
@@ -30,36 +30,36 @@ pub struct SimArgs {
     /// --hosts and --rails.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Shrink what fails and show the last events of each endpoint.
+    /// Shrink failing setups and show the last events of each endpoint.
     #[arg(long)]
     trace: bool,
-    /// Stop after so many failures (default: 1, and with --failures none).
+    /// Stop after this number of failures (default: 1; with --failures, do not stop).
     #[arg(long, value_name = "FAILURES")]
     stop: Option<usize>,
     /// Append each failure to this file, with the line that replays it.
     #[arg(long, value_name = "FILE")]
     failures: Option<PathBuf>,
-    /// Say so often how far the run is (0: never).
+    /// Print the progress at this interval (0: never).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     progress: u64,
-    /// Packets that each seed sends at least: it has more rounds of work and faults until it did.
+    /// Least packets per seed: rounds of work and faults are added until they are sent.
     #[arg(long, value_name = "PACKETS", default_value_t = 0)]
     min_packets: u64,
     /// Threads; the report is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = jobs)]
     jobs: usize,
-    /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
-    /// endpoints; with the profile group, how broadcasts by multicast do.
+    /// Instead of seeds: print how the cost of a tree broadcast and an all-to-all grows from `--hosts`
+    /// up to this number of endpoints; with the profile group, of broadcasts by multicast.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
     scale: Option<usize>,
 }
 
-/// Rails of a host at most, as drawn clusters have them.
+/// Most rails per host, as in drawn clusters.
 const RAILS_MAX: usize = 8;
-/// Most hosts of a cluster: each seed's cluster is made in memory.
+/// Most hosts per cluster: each seed's cluster is in memory.
 const HOSTS_MAX: usize = 4_096;
 
-/// Most threads: more than any machine's processors.
+/// Most threads, above any machine's processors.
 const JOBS_MAX: usize = 1_024;
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
@@ -100,7 +100,7 @@ fn jobs(text: &str) -> Result<usize, String> {
     number.ok_or(format!("a whole number from 1 to {JOBS_MAX}"))
 }
 
-/// Runs it; whether no promise was broken. An error says what cannot be simulated.
+/// Runs the command; returns whether all invariants held. An error says what cannot be simulated.
 pub fn run(args: &SimArgs) -> Result<bool, String> {
     match args.scale {
         Some(most) if args.profile == Profile::Group => Ok(group_scaling(args.hosts, most)),
@@ -109,7 +109,7 @@ pub fn run(args: &SimArgs) -> Result<bool, String> {
     }
 }
 
-/// The faults of the script, if there is one.
+/// The faults of the script, if any.
 fn script(args: &SimArgs) -> Result<Option<Vec<Fault>>, String> {
     let Some(path) = &args.script else {
         return Ok(None);
@@ -174,11 +174,11 @@ fn summary(first: u64, report: &Report, seconds: f64) {
     println!("{:?}", report.troubles);
 }
 
-/// Losses of the table for groups, in parts per million.
+/// Loss rates of the table for groups, in parts per million.
 const LOSSES: [u32; 2] = [0, 1_000];
 
-/// The table of groups from `least` to `most` members: broadcasts of 4 bytes and of 64 KiB by each
-/// scheme, without losses and with one of a thousand.
+/// Prints the table for groups from `least` to `most` members: broadcasts of 4 bytes and 64 KiB by
+/// each scheme, without losses and with a loss rate of 1/1000.
 fn group_scaling(least: usize, most: usize) -> bool {
     println!(
         "scheme,members,bytes,lost_ppm,latency_us,each_us,root_packets,busiest_hears,nacks,\
@@ -187,7 +187,7 @@ fn group_scaling(least: usize, most: usize) -> bool {
     let sizes = [16, 64, 256, 1_024, 4_096].into_iter();
     let sizes: Vec<usize> = sizes.filter(|n| (least..=most).contains(n)).collect();
     for (name, bytes, lost) in rows() {
-        // The largest once: the default, short broadcasts, no losses.
+        // The largest groups once: the default scheme, short broadcasts, no losses.
         let once = name == "usual" && bytes == 4 && lost == 0;
         for &members in sizes.iter().filter(|&&n| n <= 1_024 || once) {
             let row = group_scale(name, members, bytes, lost);
@@ -210,7 +210,7 @@ fn group_scaling(least: usize, most: usize) -> bool {
     true
 }
 
-/// The rows of that table: scheme, bytes, losses.
+/// The rows of that table: scheme, bytes, loss rate.
 fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
     let all = [4, 65_536].into_iter().flat_map(|bytes| {
         let rows = SCHEMES
@@ -218,18 +218,18 @@ fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
             .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
         rows.map(move |(name, lost)| (name, bytes, lost))
     });
-    // What the original takes for long ones is the number of members times that of short ones.
+    // Long broadcasts of the original scheme cost the short ones' time multiplied by the members.
     all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
 }
 
-/// Resident bytes of this process (0 where the system does not say).
+/// Resident bytes of this process (0 if unknown).
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
     pages.unwrap_or(0) * 4_096
 }
 
-/// The scaling table from `least` to `most` endpoints.
+/// Prints the scaling table from `least` to `most` endpoints.
 fn scaling(least: usize, most: usize) -> bool {
     println!(
         "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"

@@ -1,5 +1,5 @@
-//! Turns of an endpoint: the application polls and posts, the thread wakes, what the engine did
-//! is held against the truth, what it sent goes to the network.
+//! Turns of an endpoint: the application polls and posts, the thread wakes, the engine's actions
+//! are checked against the truth, and its packets go to the network.
 
 use crate::base::spare;
 use crate::machine::host::index_of;
@@ -13,20 +13,20 @@ use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{sum_seed, DropReason, Event};
 use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
-/// Polls of one turn.
+/// Polls per turn.
 const POLLS_MAX: u32 = 64;
-/// Empty polls in a row after which a turn ends. (What waits on a rail that was not looked at is
-/// for the next.)
+/// Successive empty polls after which a turn ends. (Packets on rails not polled yet are left for
+/// the next turn.)
 const EMPTY_POLLS: u32 = 6;
-/// An application that polls without pause is made to poll at least this often.
+/// Least polling interval of an application that polls without pause.
 const TOUCH_NS: u64 = 300_000;
-/// An alarm goes off after this (`ALARM_NS` of the engine's thread), or a little later.
+/// Delay of an alarm at least (`ALARM_NS` of the engine's thread).
 const ALARM_NS: u64 = 100_000;
 /// Pause between two polls while a socket is full.
 const BLOCKED_NS: u64 = 20_000;
-/// How fast time runs while a close waits.
+/// Clock step per reading while a close waits.
 const CLOSE_LOOK_NS: u64 = 50_000_000;
-/// Sleeping takes longer than asked by up to this.
+/// Most time that a sleep lasts longer than requested.
 const SLACK_NS: u64 = 50_000;
 
 impl World {
@@ -59,13 +59,13 @@ impl World {
         }
         self.thread(e);
         self.check_bounds(e);
-        // What was for another process (the one that died here) leaves no trace, but came.
+        // Packets for an earlier process of this host have no effect, but count as activity.
         let came = self.eps[e as usize].machine.taken() != taken;
         let busy = steps || came || self.hash != before || self.is_blocked(e);
         self.check_spinning(e, busy);
     }
 
-    /// True if a queue of its rails is full.
+    /// True if the queue of a rail is full.
     fn is_blocked(&self, e: u32) -> bool {
         let machine = &self.eps[e as usize].machine;
         let local = machine.peek_now();
@@ -78,7 +78,7 @@ impl World {
         ep.machine.set_now(self.now + ep.clock_ns);
     }
 
-    /// The application looks at its queues while it knows of more, or packets wait.
+    /// The application polls its queues while it knows of more entries or packets wait.
     fn poll(&mut self, e: u32) {
         let mut empty = 0;
         for _ in 0..POLLS_MAX {
@@ -94,7 +94,7 @@ impl World {
         self.eps[e as usize].polled_at = self.now;
     }
 
-    /// The application reads on until nothing comes.
+    /// The application reads its queues until they are empty.
     pub(crate) fn read_all(&mut self, e: u32) {
         let unread = |ep: &Endpoint| ep.due.iter().map(|due| due.len()).sum::<usize>();
         let mut before = usize::MAX;
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// True if there is more in the queues.
+    /// Reads the queues once; returns whether there is more.
     fn read_queues(&mut self, e: u32) -> bool {
         for which in 0..2 {
             let ep = &self.eps[e as usize];
@@ -127,11 +127,12 @@ impl World {
                 },
             }
         }
-        // A read ends before an entry of an error, so the number read does not tell.
+        // A read stops before an error entry, so the number read does not tell whether more is
+        // there.
         self.eps[e as usize].due.iter().any(|due| !due.is_empty())
     }
 
-    /// An application that polls all the time has just done so.
+    /// Makes up for the polls of an application that polls continuously.
     pub(crate) fn touch(&mut self, e: u32) {
         let ep = &self.eps[e as usize];
         let idle = self.now - ep.polled_at;
@@ -148,11 +149,12 @@ impl World {
     pub(crate) fn close(&mut self, e: u32) {
         self.set_clock(e);
         let ep = &mut self.eps[e as usize];
-        // It waits for its last acks within the call: let that time pass.
+        // The close waits for its last acks within the call: time must pass quickly.
         ep.machine.set_look(CLOSE_LOOK_NS);
         ep.last_rails = ep.rails();
         ep.engine.ep_close(ep.ep);
-        // Nobody could speak while its clock ran ahead: whom it calls dead then may live.
+        // While its clock ran ahead no peer could answer, so live peers may have been declared
+        // dead.
         ep.closed = true;
         self.absorb(e);
         let ep = &mut self.eps[e as usize];
@@ -164,7 +166,7 @@ impl World {
         }
     }
 
-    /// The progress thread's turn, if it is due.
+    /// The progress thread's turn, if due.
     fn thread(&mut self, e: u32) {
         let now = self.now;
         let ep = &mut self.eps[e as usize];
@@ -185,7 +187,7 @@ impl World {
         }
     }
 
-    /// A packet wakes the thread, if it sleeps on the rails' descriptors.
+    /// A packet wakes the thread if it sleeps on the rails' descriptors.
     pub(crate) fn wake_thread(&mut self, e: u32) {
         let at = self.now + self.rng.range(5_000, 60_000);
         let ep = &mut self.eps[e as usize];
@@ -194,15 +196,15 @@ impl World {
         }
     }
 
-    /// When the endpoint runs next.
+    /// Schedules the endpoint's next run.
     fn plan(&mut self, e: u32) {
         let ep = &self.eps[e as usize];
         let mut next = u64::MAX;
         if ep.threaded {
             next = ep.alarm_at;
         }
-        // While the application polls, a tick of the thread finds nothing to do: it is left out
-        // until there is something else. (Three of five turns were such ticks.)
+        // While the application polls, ticks of the thread find no work and are skipped until there
+        // is some. (Most turns would be such ticks.)
         if ep.threaded && ep.computing > 0 {
             next = next.min(ep.thread_at);
         }
@@ -222,11 +224,11 @@ impl World {
                 next = next.min(self.now + 1_000);
             }
             if let Some(deadline) = deadline {
-                // What is due and finds no room stays due: it is asked for again, but not always.
+                // Work due without room stays due; it is retried at intervals.
                 let pause = if free.is_some() { BLOCKED_NS } else { 1 };
                 next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
             }
-            // More to receive, or entries that the polls of one turn did not get at.
+            // More packets, or entries that one turn's polls did not reach.
             if ep.machine.waiting() || ep.due.iter().any(|due| !due.is_empty()) {
                 next = next.min(self.now + 500);
             }
@@ -237,9 +239,9 @@ impl World {
         }
     }
 
-    /// Takes what the engine did in its last call.
+    /// Processes the engine's actions of its last call.
     pub(crate) fn absorb(&mut self, e: u32) {
-        // Most calls do nothing.
+        // Most calls have no effect.
         if !self.eps[e as usize].machine.take_stir() {
             return;
         }
@@ -341,7 +343,7 @@ impl World {
         }
     }
 
-    /// A packet went through the node.
+    /// The node processed a packet.
     fn ingested(
         &mut self,
         e: u32,
@@ -371,7 +373,7 @@ impl World {
             return self.broken(e, format!("took a forged packet: {result:?}"));
         }
         use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
-        // What is really the peer's is a sign of life, though it be late or of no use.
+        // Every genuine packet of the peer is a sign of life, even a late or useless one.
         let heard = matches!(
             result,
             Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
@@ -389,7 +391,7 @@ impl World {
         self.matched_now(e, src, upto);
     }
 
-    /// Notes the heads and payloads that a packet brought. `taken`: the node took all of it.
+    /// Records the heads and payloads of a packet. `taken`: the node accepted the whole packet.
     fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, taken: bool) {
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
@@ -411,7 +413,7 @@ impl World {
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
             if msg.call.is_none() && msg.put.is_some_and(|put| !put.open) {
-                continue; // has no place (any more)
+                continue; // without a place
             }
             let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
             let algorithm = match flags & FLAG_UNSUMMED {
@@ -438,7 +440,7 @@ impl World {
         }
     }
 
-    /// Tells the plain model which messages the node matched.
+    /// Applies the node's matches to the plain model.
     fn matched_now(&mut self, e: u32, src: u32, upto: u64) {
         let from = self.eps[e as usize].matched.insert(src, upto).unwrap_or(0);
         for number in from..upto {
@@ -463,11 +465,11 @@ impl World {
         }
     }
 
-    /// A batch leaves now, or when its process is on the processor again.
+    /// Sends a batch, at once or when its process runs again.
     fn mail(&mut self, e: u32, out: Out) {
         let ep = &self.eps[e as usize];
         let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
-        // What is sent at the very moment when it is back goes behind what was held.
+        // Packets sent at the moment of resumption come after the held ones.
         if ep.held_until >= self.now.max(1) {
             let until = ep.held_until;
             self.held.push_back((e, out));
@@ -477,7 +479,7 @@ impl World {
         self.post(e, out, at);
     }
 
-    /// Held batches leave: all of one moment were held in order.
+    /// Sends held batches. Batches of one time were held in order.
     pub(crate) fn release(&mut self) {
         let Some(at) =
             (self.held.iter()).position(|h| self.eps[h.0 as usize].held_until <= self.now)
@@ -519,7 +521,7 @@ impl World {
         }
     }
 
-    /// A batch is on its way.
+    /// Puts a batch on the network.
     pub(crate) fn leave(&mut self, e: u32, mut out: Out, at: u64, lost: bool) {
         if let Some(write) = &out.write {
             self.launch_write(e, &out, write, at);

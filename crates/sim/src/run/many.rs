@@ -1,4 +1,4 @@
-//! Many seeds: on one processor or several, with the same report.
+//! Runs many seeds on one processor or several, with the same report.
 
 use crate::check::outcome::Outcome;
 use crate::group::{run_group, shrink_group, GroupSetup};
@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-/// Outcomes that may wait for an earlier seed's.
+/// Most outcomes that wait for an earlier seed's.
 const WAITING_MAX: usize = 1_024;
 
-/// The choices that hold for each seed, and how to run them.
+/// The parameters common to all seeds.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     /// Kinds of faults.
@@ -24,11 +24,11 @@ pub struct Hunt {
     pub hosts: usize,
     /// Rails of each host; 0: drawn.
     pub rails: usize,
-    /// Faults instead of those that each seed draws; see [`Setup::follow`].
+    /// Faults in place of the drawn ones; see [`Setup::follow`].
     pub script: Option<Vec<Fault>>,
-    /// Packets that each seed sends at least (see [`Setup::packets_min`]).
+    /// Least packets per seed (see [`Setup::packets_min`]).
     pub packets_min: u64,
-    /// Stop after so many failures.
+    /// Number of failures after which to stop.
     pub stop: usize,
     /// Threads.
     pub jobs: usize,
@@ -53,9 +53,9 @@ impl Default for Hunt {
 pub struct Report {
     /// Seeds run.
     pub seeds: u64,
-    /// Faults and packets of all.
+    /// Totals of faults and packets.
     pub net: NetStats,
-    /// How often each trouble began.
+    /// Number of occurrences of each trouble.
     pub troubles: BTreeMap<&'static str, u64>,
     /// Messages sent.
     pub messages: u64,
@@ -104,7 +104,7 @@ impl Hunt {
         }
     }
 
-    /// The report of a seed that fails, shrunk, with its last events; none: it fails no more.
+    /// The report of a failing seed, shrunk, with its last events; `None` if it does not fail.
     pub fn explain(&self, seed: u64) -> Option<String> {
         match self.profile {
             Profile::Group => {
@@ -121,7 +121,7 @@ pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
     watch_seeds(seeds, hunt, |_, _| {})
 }
 
-/// The same; `look` sees the report after each seed, and the first seed that is not in it.
+/// As [`run_seeds`]; `look` sees the report after each seed, and the first seed not included.
 pub fn watch_seeds(seeds: Range<u64>, hunt: &Hunt, look: impl FnMut(&Report, u64)) -> Report {
     let mut report = Report::default();
     let (next, over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
@@ -135,7 +135,7 @@ pub fn watch_seeds(seeds: Range<u64>, hunt: &Hunt, look: impl FnMut(&Report, u64
         drop(give);
         gather(&get, seeds.start, hunt.stop, &mut report, look);
         over.store(true, Relaxed);
-        // What was begun ends for nothing.
+        // Drops the outcomes of seeds already started.
         get.iter().for_each(drop);
     });
     report
@@ -150,7 +150,7 @@ fn work(hunt: &Hunt, next: &AtomicU64, end: u64, over: &AtomicBool, give: &SyncS
     }
 }
 
-/// Adds outcomes to the report in the order of their seeds, up to the last failure wanted.
+/// Adds outcomes to the report in order of seeds, up to the last failure wanted.
 fn gather(
     get: &Receiver<Outcome>,
     first: u64,

@@ -1,4 +1,4 @@
-//! Runs: the loop of events, one seed, many seeds, smaller failures, the command.
+//! Runs: the event loop, one seed, many seeds, shrinking of failures, the command.
 
 pub mod command;
 pub(crate) mod drive;

@@ -1,16 +1,16 @@
-//! A seed with too little to do goes on: another round of work and of faults for the same
-//! processes, with a new one where one is gone, until it has sent as many packets as it has to.
+//! Continues a seed with too few packets: further rounds of work and faults for the same processes,
+//! with replacements for dead ones, until enough packets are sent.
 
 use crate::base::rng::Rng;
 use crate::setup::choices::{Setup, Weather};
 use crate::world::state::{Next, World};
 
-/// Rounds after which a seed is said to be too short: each sends something, and the next is made
-/// as long as the last was too short.
+/// Rounds after which a seed counts as too short. Each round sends something, and the next one is
+/// scaled by the packets still missing.
 const ROUNDS_MAX: u32 = 200;
 
 impl World {
-    /// Begins another round, if there were too few packets so far; whether it did.
+    /// Starts another round if packets are missing; returns whether it did.
     pub(crate) fn another_round(&mut self) -> Result<bool, String> {
         let (packets, wanted) = (self.net.stats.packets, self.setup.packets_min);
         let Some(times) = self.rounds.next(packets, wanted) else {
@@ -26,7 +26,7 @@ impl World {
         let next = self.setup.again(self.rounds.count, times, self.now);
         let first = self.setup.faults.len();
         if self.setup.may_die {
-            // Who was away to the end of this round is given up a moment after it.
+            // Peers silent until the end of this round are declared dead shortly after.
             self.rounds.deaths_until = self.now + self.setup.node.peer_timeout_ns;
         }
         self.setup.may_die = next.may_die || self.setup.strands();
@@ -39,8 +39,8 @@ impl World {
             if !self.eps[e as usize].alive {
                 continue;
             }
-            // Receives for anything, which the end of a round posts, would take what others of
-            // the next are for.
+            // Receives for any message, which the end of a round posts, would take messages of the
+            // next.
             self.cancel_all(e);
             let at = self.now + 1 + rng.below(self.setup.pause_ns + 1);
             let app = &mut self.eps[e as usize].app;
@@ -51,7 +51,8 @@ impl World {
         Ok(true)
     }
 
-    /// A new process where one is dead, or takes a live one for dead: they would never speak again.
+    /// Replaces processes that are dead or consider a live one dead: they would never communicate
+    /// again.
     fn renew(&mut self) {
         for host in 0..self.setup.hosts {
             let Some(e) = self.on_host[host] else {
@@ -69,7 +70,7 @@ impl World {
         }
     }
 
-    /// The faults from `first` on will come, and end.
+    /// Schedules the faults from `first` on.
     pub(crate) fn push_faults(&mut self, first: usize, end_ns: u64) {
         for i in first..self.setup.faults.len() {
             let fault = self.setup.faults[i];
@@ -81,8 +82,8 @@ impl World {
 }
 
 impl Setup {
-    /// Draws the work and the faults of a later round of `times` the length of the first, from
-    /// `now` on. The cluster stays the same.
+    /// Draws the work and faults of a later round, `times` as long as the first, starting at `now`.
+    /// The cluster stays the same.
     fn again(&self, round: u32, times: u64, now: u64) -> Setup {
         let seed = Rng::new(self.seed, 1_000 + round as u64).next();
         let mut next = self.redraw(seed, times);

@@ -1,4 +1,4 @@
-//! Large clusters without faults: how latency, packets and memory grow with the endpoints.
+//! Large clusters without faults: growth of latency, packets and memory with the endpoints.
 
 use crate::run::seed::run_setup;
 use crate::setup::choices::{Setup, Topology, Weather, Work};
@@ -15,15 +15,15 @@ pub struct Scaled {
     pub packets: u64,
     /// Virtual time from the start to the last completion.
     pub virtual_ns: u64,
-    /// Conversations that the nodes keep.
+    /// Connections (`Conn`) of all nodes.
     pub peers: u64,
-    /// Bytes of their state, when all is done.
+    /// Bytes of their state at the end.
     pub peer_bytes: u64,
-    /// The failure, if there was one.
+    /// The failure, if any.
     pub failure: Option<String>,
 }
 
-/// One all-to-all (or tree broadcast) of messages of up to 64 bytes over one 10 Gbit/s rail.
+/// Runs an all-to-all (or tree broadcast) of messages of up to 64 bytes over one 10 Gbit/s rail.
 pub fn scale(hosts: usize, work: Work) -> Scaled {
     let mut setup = Setup::plain(1, hosts, 1);
     setup.topology = Topology::Planes;
@@ -36,12 +36,12 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
     setup.weather = Weather::default();
     setup.faults_end_ns = 1;
     setup.work = work;
-    // One all-to-all, or hear and tell.
+    // One all-to-all, or both rounds of a tree.
     setup.ops = if work == Work::Tree { 2 } else { 1 };
     setup.size_max = 64;
     setup.pause_ns = 500;
     setup.bye = false;
-    // Everyone has a processor, and does nothing else.
+    // Each endpoint has a processor to itself.
     setup.yields_ns = [300; 4];
     setup.paces_ns = [3_000; 3];
     let outcome = run_setup(&setup, false);

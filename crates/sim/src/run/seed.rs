@@ -1,4 +1,4 @@
-//! One seed: the two phases, the verdict, the report.
+//! One seed: its two phases, the verdict, the report.
 
 use crate::check::outcome::Outcome;
 use crate::setup::choices::Setup;
@@ -9,7 +9,7 @@ use marline_proto::PathStats;
 use std::fmt::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Events after which a run is called endless.
+/// Events after which a run counts as endless.
 const EVENTS_MAX: u64 = 30_000_000;
 
 /// Runs one simulation. With `tracing` a failure shows the last events of each endpoint.
@@ -87,10 +87,10 @@ fn peers_of(ep: &Endpoint) -> (u64, u64) {
 }
 
 impl World {
-    /// Both phases, again and again until there were packets enough, and the end.
+    /// Runs both phases until there are enough packets, and the end.
     fn play(&mut self) -> Result<(), String> {
-        // A peer that does not answer is declared dead within the timeout and a probe interval;
-        // paths that were given up come back within a second's damping.
+        // A silent peer is declared dead within the timeout plus a probe interval; abandoned paths
+        // return within a second's damping.
         let patience = self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
         loop {
             self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + patience))?;
@@ -102,12 +102,11 @@ impl World {
             }
         }
         if self.eps.iter().any(|ep| !ep.alive) || self.setup.strands() {
-            // What a peer that died or was stranded left half said goes with the news of its
-            // death.
+            // Incomplete messages of a dead or stranded peer are freed when its death is detected.
             let until = self.now + patience;
             self.go(|w| w.now >= until)?;
         }
-        // Packets that were held back arrive, and are answered.
+        // Delayed packets arrive and are answered.
         let until = self.now + LATE_NS;
         self.go(|w| w.now >= until)?;
         let packets = self.net.stats.packets;
@@ -128,7 +127,7 @@ impl World {
 
     fn go(&mut self, mut enough: impl FnMut(&World) -> bool) -> Result<(), String> {
         let mut steps = 0u64;
-        // Looking at every endpoint costs as much as many steps of one.
+        // Checking every endpoint costs as much as many steps of one.
         let often = 16 * (1 + self.eps.len() as u64 / 8);
         while !(steps % often == 0 && enough(self)) {
             steps += 1;
@@ -145,7 +144,7 @@ impl World {
         Ok(())
     }
 
-    /// Every application is done and every operation ended.
+    /// Returns whether every application is done and every operation ended.
     fn finished(&self) -> bool {
         self.eps.iter().filter(|ep| ep.alive).all(|ep| {
             let open = ep.open + ep.owed + ep.awaited + ep.app.pending;
@@ -202,14 +201,14 @@ impl World {
         text
     }
 
-    /// Nothing is kept for operations that ended.
+    /// Checks that nothing is retained for operations that ended.
     fn check_returned(&mut self) -> Result<(), String> {
         for e in 0..self.eps.len() as u32 {
             if !self.eps[e as usize].alive {
                 continue;
             }
-            // Whom another has given up, and who does not know it, waits for what never comes, and
-            // goes on answering its reads (seed 7057512).
+            // An endpoint that was declared dead without knowing it waits for messages that never
+            // come, and keeps answering reads (seed 7057512).
             let mut others = self.eps.iter().filter(|ep| ep.alive);
             let given_up = others.any(|ep| ep.believes_dead(e));
             self.cancel_all(e);
@@ -248,7 +247,7 @@ impl World {
         }
     }
 
-    /// Everyone says BYE; nobody is taken for dead.
+    /// Closes all endpoints with BYE; none may be declared dead.
     fn close_all(&mut self, patience: u64) -> Result<(), String> {
         for e in 0..self.eps.len() as u32 {
             if self.eps[e as usize].alive {

@@ -1,13 +1,13 @@
-//! Takes things away from a failing run while it still fails.
+//! Simplifies a failing run as long as it still fails.
 
 use crate::machine::connections::Rests;
 use crate::run::seed::run_setup;
 use crate::setup::choices::{Setup, Topology, Trouble};
 
-/// Runs that shrinking may take: it must not cost more than reading a longer report.
+/// Most runs for shrinking, which should cost less time than reading a longer report.
 const TRIES_MAX: u32 = 300;
 
-/// The smallest setup found that fails, too (perhaps in another way).
+/// The smallest setup found that also fails (perhaps differently).
 pub fn shrink(setup: &Setup) -> Setup {
     let mut best = setup.clone();
     let mut tries = 0;
@@ -85,7 +85,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     list
 }
 
-/// The same without one of the things that rails and processes may have.
+/// Adds setups without one of the features of rails and processes.
 fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.verbs.iter().any(Option::is_some) {
         add(&|s| {
@@ -128,7 +128,7 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     }
 }
 
-/// The same without its last rail and what happens to it.
+/// Removes the last rail and its faults.
 fn drop_last_rail(setup: &mut Setup) {
     setup.rails -= 1;
     let left = setup.rails;
@@ -142,7 +142,7 @@ fn drop_last_rail(setup: &mut Setup) {
     setup
         .faults
         .retain(|f| f.what.rail().is_none_or(|r| r < left));
-    // The one that stays where it is may be gone.
+    // The only rail that stays in place may be gone.
     setup
         .faults
         .retain(|f| !matches!(f.what, Trouble::Move { .. }));
@@ -150,14 +150,14 @@ fn drop_last_rail(setup: &mut Setup) {
     setup.behind = setup.behind.filter(|&r| r < left);
 }
 
-/// The same with fewer rounds, or less that goes wrong in them.
+/// Adds setups with fewer rounds, or fewer faults in them.
 fn shorter(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.packets_min == 0 {
         return;
     }
     add(&|s| s.packets_min = 0);
     add(&|s| s.packets_min /= 2);
-    // All rounds but the first, or one of the next few.
+    // Without faults in all rounds but the first, or in one of the next few.
     for calm in [!1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5] {
         if setup.calm_rounds & calm != calm {
             add(&|s| s.calm_rounds |= calm);

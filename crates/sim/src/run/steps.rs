@@ -1,4 +1,4 @@
-//! The loop of events: one after another, and what faults of rails and hosts do.
+//! The event loop, and the effects of faults on rails and hosts.
 
 use crate::machine::out::News;
 use crate::network::net::toggle;
@@ -8,7 +8,7 @@ use marline_rails::{RailEvent, RailFault};
 use std::cmp::Reverse;
 
 impl World {
-    /// One event; `false`: nothing will ever happen again.
+    /// Processes one event; `false` if no event is left.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(Due { at, order, what })) = self.heap.pop() else {
             return false;
@@ -102,7 +102,7 @@ impl World {
             }
             Trouble::ClockJump { by_ns, .. } if starts => ep.clock_ns += by_ns,
             Trouble::Death { reborn, .. } if starts => {
-                // The last two hosts stay, so that there is something to check.
+                // The last two hosts survive, so that there is something to check.
                 let alive = self.eps.iter().filter(|ep| ep.alive).count();
                 if alive > 2 || reborn {
                     self.die(e);
@@ -116,7 +116,7 @@ impl World {
         self.wake(e, now);
     }
 
-    /// The queue of a rail does not move any more, or does again.
+    /// A rail's queue hangs or recovers.
     fn hang(&mut self, host: usize, rail: usize, starts: bool) {
         let Some(e) = self.on_host[host] else { return };
         self.touch(e);
@@ -127,8 +127,8 @@ impl World {
         self.wake(e, self.now);
     }
 
-    /// The process is taken off its processor in the middle of a call, with the engine's lock and
-    /// the time it has just read; what it sends leaves when it is back.
+    /// Deschedules the process in the middle of a call, with the engine's lock held and the time
+    /// just read; its packets leave when it runs again.
     fn hold(&mut self, e: u32, until: u64) {
         let ep = &mut self.eps[e as usize];
         if ep.runs() && ep.held_until <= self.now && until > self.now {

@@ -1,4 +1,4 @@
-//! Output of a long run while it lasts: failures at once, and now and then how far it is.
+//! Output during a long run: failures at once, and progress from time to time.
 
 use crate::{Hunt, Report};
 use std::fs::{File, OpenOptions};
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Says how a run of seeds goes.
+/// Reports the progress of a run of seeds.
 pub struct Watch {
     hunt: Hunt,
     end: u64,
@@ -19,9 +19,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// For seeds below `end`. Every `every` (zero: never) it says how far the run is; with `trace`
-    /// failures are shrunk; they are also appended to the file at `path`, which has to be
-    /// writable.
+    /// For seeds below `end`. Progress is printed every `every` (zero: never). With `trace`,
+    /// failures are shrunk. Failures are appended to the file at `path`, which must be writable.
     pub fn new(
         hunt: &Hunt,
         end: u64,
@@ -49,7 +48,7 @@ impl Watch {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Looks at the report once `next` is the first seed that is not in it.
+    /// Processes the report; `next` is the first seed that it does not include.
     pub fn look(&mut self, report: &Report, next: u64) {
         while let Some((seed, text)) = report.failures.get(self.told) {
             self.told += 1;
@@ -81,7 +80,7 @@ impl Watch {
         };
         println!("{shown}\n{replay}");
         if let Some(file) = &mut self.file {
-            // Shown already: a full disk does not end the run.
+            // The failure was already printed: a full disk does not end the run.
             if let Err(e) = writeln!(file, "{text}\n{replay}\n") {
                 eprintln!("the file of failures: {e}");
             }
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_in_the_file_at_once_and_only_once() {
+    fn a_failure_is_appended_to_the_file_once_and_at_once() {
         let path = std::env::temp_dir().join(format!("marline-watch-{}", std::process::id()));
         let mut report = Report::default();
         let hunt = Hunt::default();

@@ -1,5 +1,5 @@
-//! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
-//! failing run can be shrunk by taking things away.
+//! The parameters of one seed: cluster, settings, faults, workload. All plain data, so that a
+//! failing run can be shrunk by removing parts.
 
 use crate::base::rng::Rng;
 use crate::machine::connections::{Rests, Verbs};
@@ -8,7 +8,7 @@ use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
 use marline_proto::Config;
 
-/// How rails see each other.
+/// Reachability between rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Rail `i` of every host is in subnet `i`.
@@ -26,67 +26,66 @@ impl Topology {
     }
 }
 
-/// Faults that each packet may meet, in parts per million.
+/// Random packet faults, in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
     /// Lost.
     pub drop: u32,
     /// Delivered twice.
     pub duplicate: u32,
-    /// Held back by up to `reorder_ns`.
+    /// Delayed by up to `reorder_ns`.
     pub reorder: u32,
-    /// How long.
+    /// Longest delay.
     pub reorder_ns: u64,
-    /// A bit of the head is flipped.
+    /// One bit of the head flips.
     pub corrupt_head: u32,
-    /// A bit of a payload or pad is flipped.
+    /// One bit of a payload or padding flips.
     pub corrupt_payload: u32,
-    /// Cut short.
+    /// Truncated.
     pub truncate: u32,
     /// A whole super-packet is lost.
     pub batch_drop: u32,
-    /// Somebody sends a copy with another token.
+    /// A forged copy with another token is added.
     pub forge: u32,
-    /// Random extra latency up to this (order is kept).
+    /// Random extra latency up to this value (order is kept).
     pub jitter_ns: u64,
     /// A connection breaks.
     pub breaks: u32,
 }
 
-/// A lie that a rail tells of its writes.
+/// A rail's false report about its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// They land: they never do.
+    /// Reported as landed, but never land.
     Never,
-    /// They land before the packets that tell of them: up to so many nanoseconds late, some
-    /// damaged.
+    /// Land up to this number of nanoseconds after the packets that report them, some damaged.
     Late(u64),
-    /// They are over when they have just begun.
+    /// Reported as over when they have just begun.
     OverEarly,
-    /// They are never over.
+    /// Never reported as over.
     NeverOver,
 }
 
-/// Something that goes wrong for a while (fields: which host and rail, how badly).
+/// A temporary fault (fields: host, rail, severity).
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The rail carries nothing in or out; `told`: its owner hears of it.
+    /// The rail carries nothing; `told`: its owner is notified.
     RailDown {
         host: usize,
         rail: usize,
         told: bool,
     },
-    /// The address of this rail is gone, and its owner hears of it; in the end its interface has
-    /// another one, of this number.
+    /// The rail loses its address, and its owner is notified; at the end its interface gets the
+    /// address with number `to`.
     Move { host: usize, rail: usize, to: u16 },
-    /// Packets of this rail vanish in one direction.
+    /// Packets of this rail are lost in one direction.
     Blackhole {
         host: usize,
         rail: usize,
         outgoing: bool,
     },
-    /// Hosts below `split` and the others do not hear each other.
+    /// Hosts below `split` and the others cannot communicate.
     Partition { split: usize },
     /// The rail is slow and loses packets.
     Gray {
@@ -102,37 +101,37 @@ pub enum Trouble {
         outgoing: bool,
         ppm: u32,
     },
-    /// The rail has only this part of its rate.
+    /// The rail has a fraction of its rate.
     Slow {
         host: usize,
         rail: usize,
         divisor: u64,
     },
-    /// Sends on this rail find no room: its queue does not move.
+    /// The rail's queue hangs: sends find no room.
     Hung { host: usize, rail: usize },
-    /// The network forgets what passes this rail: flows and connections that there are carry
-    /// nothing any more.
+    /// The network forgets flows and connections through this rail: existing ones carry nothing any
+    /// more.
     Forget { host: usize, rail: usize },
-    /// A firewall says to whoever sends to this rail that nobody listens.
+    /// A firewall answers packets to this rail as if no socket were there.
     Refuse { host: usize, rail: usize },
     /// `ppm` of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
-    /// Writes of this rail are not what it says of them.
+    /// The rail reports falsely on its writes.
     Lies { host: usize, rail: usize, how: Lie },
-    /// Packets above so many bytes vanish on this rail; `told`: the sender hears of it.
+    /// Packets above a size are lost on this rail; `told`: the sender is notified.
     SmallMtu {
         host: usize,
         rail: usize,
         mtu: usize,
         told: bool,
     },
-    /// The application computes and does not poll.
+    /// The application computes without polling.
     Compute { host: usize },
-    /// The process is off the processor.
+    /// The process is stopped.
     Stopped { host: usize },
-    /// The process's clock jumps forward by so much (once).
+    /// The process's clock jumps forward once by this time.
     ClockJump { host: usize, by_ns: u64 },
-    /// The process dies; `reborn`: another takes its place at the end.
+    /// The process dies; `reborn`: a new one starts at the end.
     Death { host: usize, reborn: bool },
 }
 
@@ -163,7 +162,7 @@ impl Trouble {
 }
 
 impl Trouble {
-    /// True if it keeps all packets from a rail (of a host) to another.
+    /// True if it blocks all packets from one rail (of a host) to another.
     pub(crate) fn cuts(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         match *self {
             Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } => {
@@ -179,7 +178,7 @@ impl Trouble {
         }
     }
 
-    /// The rail that it is of.
+    /// The rail concerned.
     pub(crate) fn rail(&self) -> Option<usize> {
         match *self {
             Trouble::RailDown { rail, .. }
@@ -199,39 +198,39 @@ impl Trouble {
     }
 }
 
-/// A trouble and its time.
+/// A trouble with its time span.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Start.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
-    /// What.
+    /// The trouble.
     pub what: Trouble,
 }
 
-/// The work of the applications.
+/// The pattern of the applications' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Anything at any time.
+    /// Random operations.
     Random,
-    /// Pairs, to and fro.
+    /// Ping-pong in pairs.
     PingPong,
-    /// With both neighbours.
+    /// Exchange with both neighbours.
     Halo,
-    /// Everyone with everyone.
+    /// All to all.
     AllToAll,
-    /// Everyone to host 0, which receives late.
+    /// All to host 0, which receives late.
     Incast,
-    /// Host 0 to everyone down a binomial tree.
+    /// Broadcast from host 0 down a binomial tree.
     Tree,
-    /// In turn what libraries of collectives do: down a tree and up, with doubling distances, and
-    /// around a ring.
+    /// Patterns of collectives in turn: down and up a tree, with doubling distances, and around a
+    /// ring.
     Collective,
-    /// Remote writes to both neighbours, which are all over before the next.
+    /// Remote writes to both neighbours, all of which end before the next.
     Fence,
-    /// Two thousand messages to a neighbour and as many receives, open at once; what is sent in
-    /// every other round comes before its receives.
+    /// Two thousand messages to a neighbour and as many receives at once; in every other round the
+    /// sends precede the receives.
     Storm,
 }
 
@@ -242,78 +241,79 @@ pub struct Setup {
     pub seed: u64,
     /// Kinds of faults.
     pub profile: Profile,
-    /// Packets to be sent at least: there is another round of work and faults until they are.
+    /// Least number of packets: rounds of work and faults are added until it is reached.
     pub packets_min: u64,
-    /// Rounds without faults, bit n for the one after n others; for shrinking.
+    /// Rounds without faults, as a bit mask (bit n: the round after n others); for shrinking.
     pub calm_rounds: u64,
     /// Hosts.
     pub hosts: usize,
     /// Rails per host.
     pub rails: usize,
-    /// How rails see each other.
+    /// Reachability between rails.
     pub topology: Topology,
     /// Settings of every node.
     pub node: Config,
     /// Largest datagram of each rail in bytes.
     pub datagram_max: Vec<usize>,
-    /// Rails that are streams: in order, nothing lost or damaged until they break, and then all
-    /// that was under way is lost and their owner is told. Between a stream and a rail of the other
-    /// kind packets travel as datagrams.
+    /// Rails that are streams: in order, without loss or damage until they break, which loses
+    /// everything in flight and is reported to their owner. Between a stream and another kind of
+    /// rail packets travel as datagrams.
     pub streams: Vec<bool>,
-    /// Streams whose links are connections, and of which the protocol knows what they promise (see
+    /// Streams whose links are connections and whose guarantees the protocol knows (see
     /// [`Setup::connects`]).
     pub connected: Vec<bool>,
-    /// The rail that stays within a host, as shared memory does: a stream whose links are
-    /// connections, and which carries whatever there is to carry while it works. (A host is a
-    /// process then.)
+    /// The rail within a host, like shared memory: a stream of connections that carries all traffic
+    /// while it works. (A host is then a process.)
     pub near: Option<usize>,
-    /// The rail that stands behind the one before it (see [`Setup::set_behind`]).
+    /// The standby rail, after the rail that it stands by for (see [`Setup::set_behind`]).
     pub behind: Option<usize>,
     /// Rails of InfiniBand (see [`Setup::set_verbs`]).
     pub verbs: Vec<Option<Verbs>>,
-    /// Unreliable connections take nothing any more after a part of a write was lost, or a write
-    /// was refused, as those of some devices do.
+    /// Unreliable connections get stuck after a lost part of a write or a refused write, as on some
+    /// devices.
     pub sticks: bool,
-    /// Connections of InfiniBand rest.
+    /// Idle eviction of InfiniBand connections.
     pub rests: Rests,
-    /// A connection over which the network carries nothing is silent for so long, and then it
-    /// breaks; what it held before that arrives when the network carries it again.
+    /// Time after which a connection breaks if the network carries nothing; data held meanwhile
+    /// arrives when the network recovers earlier.
     pub silent_ns: u64,
-    /// A kernel that has asked for a neighbour in vain asks again so much later; 0: it knows all.
+    /// Interval at which a kernel repeats an unanswered neighbour request; 0: no neighbour
+    /// discovery.
     pub asks_ns: u64,
-    /// Rails that write into registered memory; streams among them in order with their packets.
-    /// They reach only each other.
+    /// Rails that write into registered memory; for streams in order with their packets. They reach
+    /// only each other.
     pub writes: Vec<bool>,
-    /// Of the others those that are no streams have direct writes: their bytes travel behind a head
-    /// in one long datagram, and land when it is received.
+    /// Other rails without streams have direct writes: the bytes follow a head in one long datagram
+    /// and land on reception.
     pub direct: bool,
-    /// An eighth of them come again, damaged, while or after packets tell of them.
+    /// An eighth of direct writes is repeated damaged, during or after the packets that report
+    /// them.
     pub direct_again: bool,
-    /// Of an eighth of them two datagrams change places, and they arrive joined like that.
+    /// In an eighth of direct writes two datagrams are swapped, and the result arrives merged.
     pub direct_shuffled: bool,
-    /// So much memory of a process each of them lets others write into at a time, in pieces.
+    /// Memory of a process that each rail may open for writes at a time, in pieces.
     pub registered_max: usize,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
     pub rate: Vec<u64>,
-    /// Queue of each rail, as time.
+    /// Queue of each rail, in ns.
     pub queue_ns: u64,
-    /// Kernel receive buffer in bytes (by true size).
+    /// Kernel receive buffer in bytes (accounted size).
     pub socket_bytes: u64,
     /// Faults of packets.
     pub weather: Weather,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
-    /// Rails of hosts that have no address before they move.
+    /// Rails of hosts that have no address until they move.
     pub awaited: Vec<(usize, usize)>,
-    /// A rail that fails when a certain packet is about to leave.
+    /// A rail failure triggered by a certain packet.
     pub strike: Option<Strike>,
     /// End of all faults.
     pub faults_end_ns: u64,
-    /// A closed port answers (ICMP).
+    /// A closed port answers with ICMP.
     pub refuses: bool,
-    /// Live peers may be declared dead (long silence is among the faults).
+    /// Live peers may be declared dead (faults include long silence).
     pub may_die: bool,
     /// The work of the applications.
     pub work: Work,
@@ -321,42 +321,41 @@ pub struct Setup {
     pub ops: u32,
     /// Messages above this are rare.
     pub size_max: u64,
-    /// Pause between steps of the application.
+    /// Pause between the application's steps.
     pub pause_ns: u64,
     /// Ends with BYE.
     pub bye: bool,
     /// Bound of the sender's log in bytes.
     pub log_bytes: usize,
-    /// Long eager sends may leave from the application's memory.
+    /// Long eager sends may borrow the application's memory.
     pub borrow: bool,
-    /// Sends of a burst that leave at once.
+    /// Sends of a burst that leave immediately.
     pub aggregate_after: u32,
-    /// Engines have an endpoint more, which comes first and does nothing.
+    /// Engines have a second endpoint, opened first and idle.
     pub second: bool,
     /// Engines have their progress thread.
     pub threaded: bool,
-    /// An offered processor comes back after one of these, drawn for each endpoint.
+    /// Duration of a yield, drawn for each endpoint.
     pub yields_ns: [u64; 4],
-    /// How often an application polls, one of these drawn for each endpoint: without pause, or
-    /// between two steps of a short computation (what came meanwhile waits together, and is taken
-    /// at once).
+    /// Polling interval of an application, drawn for each endpoint: continuous, or between two
+    /// steps of a short computation (arrivals meanwhile are received together).
     pub paces_ns: [u64; 3],
     /// Sends on a rail that is down, or above its MTU, fail with an error.
     pub send_errors: bool,
-    /// Short remote writes and atomics go as calls; if not, there are no atomics.
+    /// Short remote writes and atomics are RPCs; otherwise there are no atomics.
     pub calls: bool,
-    /// Half of what would be sent are remote operations.
+    /// Half of the operations are remote.
     pub remote: bool,
-    /// Some of them name several pieces of memory.
+    /// Some remote operations name several segments.
     pub segments: bool,
-    /// Readers poll the memory that others write.
+    /// Readers poll memory that peers write.
     pub polled: bool,
-    /// Endpoints know each other by host and port, and ask who is there.
+    /// Endpoints know each other by host and port only, and ask for addresses.
     pub by_place: bool,
 }
 
 impl Setup {
-    /// Returns whether links of a rail are connections. (In a mesh streams meet datagrams.)
+    /// Returns whether links of a rail are connections. (In a mesh, streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
         let apart = [self.near, self.behind].contains(&Some(rail));
         if apart || matches!(self.verbs.get(rail), Some(Some(_))) {
@@ -369,7 +368,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// Something more goes wrong, from and to.
+    /// Adds a fault with its time span.
     pub(crate) fn add(&mut self, (from_ns, to_ns): (u64, u64), what: Trouble) {
         self.faults.push(Fault {
             from_ns,
@@ -378,34 +377,34 @@ impl Setup {
         });
     }
 
-    /// Returns whether a fault lasts so long that there are no connections: where nothing passes
-    /// one way, a connection carries nothing at all.
+    /// Returns whether a fault outlasts connections: if nothing passes in one direction, a
+    /// connection carries nothing at all.
     pub(crate) fn outlasts_connections(&self, fault: &Fault) -> bool {
         fault.to_ns - fault.from_ns > self.node.peer_timeout_ns / 4
     }
 
-    /// Returns whether two hosts may lose each other for good: where the only rails of both moved
-    /// at once, neither knows where the other is, and each gives the other up.
+    /// Returns whether two hosts may lose each other permanently: if the only rails of both moved
+    /// at once, neither knows the other's address, and each declares the other dead.
     pub(crate) fn strands(&self) -> bool {
         let moves = |f: &Fault| matches!(f.what, Trouble::Move { .. });
         self.rails == 1 && self.faults.iter().any(moves)
     }
 
-    /// Nothing that arrives is damaged.
+    /// Removes all damage.
     pub(crate) fn spoil_nothing(&mut self) {
         let w = &mut self.weather;
         (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
         self.faults.retain(|f| !f.rots());
     }
 
-    /// Its rails have sums that find the usual damage.
+    /// Selects sums that detect the damage in this setup.
     pub(crate) fn see_damage(&mut self) {
         if self.sums_blindly() {
             self.node.rail_algorithm.fill(None);
         }
     }
 
-    /// Its rails have sums that do not see order.
+    /// Returns whether the rails' sums ignore order.
     pub(crate) fn sums_blindly(&self) -> bool {
         let own = self.node.rail_algorithm[0].and_then(Algorithm::from_u8);
         own.is_some_and(|own| !own.sees_order())
@@ -413,17 +412,17 @@ impl Setup {
 }
 
 impl Fault {
-    /// It damages packets.
+    /// Returns whether the fault damages data.
     pub(crate) fn rots(&self) -> bool {
         matches!(self.what, Trouble::Corrupt { .. } | Trouble::Lies { .. })
     }
 }
 
-/// How long a fault lasts at most: shorter and longer than what the protocol itself waits for
-/// (repairs after 1 to 10 ms, ticks of a thread after 10).
+/// Longest durations of faults: shorter and longer than the protocol's own timeouts (PTOs of 1 to
+/// 10 ms, thread ticks of 10 ms).
 const SPANS_NS: [u64; 5] = [50_000, 1_000_000, 5_000_000, 15_000_000, 30_000_000];
 
-/// When a fault begins and ends.
+/// Draws the beginning and the end of a fault.
 pub(crate) fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
     let from = rng.below(setup.faults_end_ns);
     let most = rng.pick(&SPANS_NS);

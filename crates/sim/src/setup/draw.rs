@@ -65,7 +65,7 @@ impl Setup {
             log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
             aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
             second: Rng::new(seed, 16).one_in(3),
-            threaded: !(rng.one_in(4), rng.one_in(8)).1, // the first number's setting is gone
+            threaded: !(rng.one_in(4), rng.one_in(8)).1, // the first draw is unused
             yields_ns: [300, 300, 20_000, 200_000],
             paces_ns: [3_000, 10_000, 40_000],
             send_errors: rng.one_in(2),
@@ -89,7 +89,7 @@ impl Setup {
         draw_pattern(self);
     }
 
-    /// A cluster without faults whose rails are datagrams: what tests start from.
+    /// A cluster of datagram rails without faults, as a basis for tests.
     pub fn plain(seed: u64, hosts: usize, rails: usize) -> Setup {
         let mut setup = Setup::draw(seed, Profile::Calm, hosts, rails);
         setup.streams.fill(false);
@@ -101,8 +101,8 @@ impl Setup {
         setup
     }
 
-    /// A queue holds one packet at least: behind one that is longer, all others are lost while it
-    /// leaves, and he whose packets come just then is never heard (seed 9115949).
+    /// Makes a queue hold at least one packet: otherwise all packets behind a longer one are lost
+    /// while it leaves, and a peer whose packets come just then is never heard (seed 9115949).
     fn fit_packets(&mut self) {
         for (max, rate) in self.datagram_max.iter_mut().zip(&self.rate) {
             let queue_bytes = rate * self.queue_ns / 1_000_000_000;
@@ -110,7 +110,7 @@ impl Setup {
         }
     }
 
-    /// Other faults for the same cluster and `times` as much work, in as much more time.
+    /// Draws other faults for the same cluster, and `times` the work and time.
     pub(crate) fn redraw(&self, seed: u64, times: u64) -> Setup {
         let rng = &mut Rng::new(seed, 1);
         let mut next = Setup {
@@ -123,7 +123,7 @@ impl Setup {
             ..self.clone()
         };
         draw_faults(&mut next, self.profile, rng);
-        // Of the settings that are drawn with faults those of the first round stay.
+        // Settings drawn with faults stay those of the first round.
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.may_die |= self.node.native_rails != 0;
         next.connected.clone_from(&self.connected);
@@ -145,7 +145,7 @@ impl Setup {
     }
 }
 
-/// How long there are faults.
+/// Duration of the phase with faults.
 fn faults_time(rng: &mut Rng) -> u64 {
     rng.range(5, 60) * 1_000_000
 }
@@ -175,12 +175,12 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
-/// Rails that get an algorithm by lot: as many as any drawn cluster has. (More draws would change
-/// what all seeds stand for.)
+/// Rails with a drawn algorithm: the most that drawn clusters have. (More draws would change the
+/// meaning of all seeds.)
 const RAILS_DRAWN: usize = 8;
 
-/// In a quarter of the runs some rails have an algorithm of their own: what is sent again on
-/// another path is summed again.
+/// In a quarter of the runs some rails have their own algorithm: a retransmission on another path
+/// is summed again.
 fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; RAILS_MAX] {
     if !rng.one_in(4) {
         return [None; RAILS_MAX];
@@ -191,7 +191,7 @@ fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; RAILS_MAX] {
     drawn
 }
 
-/// The work that is drawn first.
+/// The first draw of the work.
 const WORKS: [Work; 7] = [
     Work::Random,
     Work::Random,

@@ -1,4 +1,4 @@
-//! All that a seed chooses, as plain data.
+//! All parameters of a seed, as plain data.
 
 pub(crate) mod choices;
 pub(crate) mod draw;

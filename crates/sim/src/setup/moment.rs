@@ -1,43 +1,43 @@
-//! Moments of a message at which a rail may fail.
+//! Moments in a message's life at which a rail may fail.
 
 use marline_wire::{Frame, FLAG_READ_REPLY};
 
-/// A moment of a message, by what leaves in it.
+/// A moment, identified by the packet that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The first fragment of an eager message.
     Eager,
     /// The request of a rendezvous message (RTS).
     Request,
-    /// A grant for it (CTS).
+    /// A grant for a rendezvous message (CTS).
     Grant,
     /// A fragment.
     Data,
     /// A remote write of a fragment.
     Write,
-    /// An ack for an end that waits for the last one of its sends.
+    /// An ack for the last outstanding send of a peer.
     Ack,
 }
 
-/// One failure of a rail.
+/// A failure of a rail.
 #[derive(Clone, Copy, Debug)]
 pub struct Strike {
     /// When.
     pub moment: Moment,
-    /// The so-manieth such packet of the rail, from 1.
+    /// The ordinal of the packet among the rail's packets of this kind, from 1.
     pub nth: u64,
     /// The rail.
     pub rail: usize,
-    /// It is the rail of the message's sender, not of its receiver.
+    /// True for the rail of the message's sender, false for its receiver's.
     pub senders: bool,
-    /// Its owner is told that it is down; else nothing arrives there any more, and nobody says so.
+    /// True if its owner is notified; otherwise its packets are lost silently.
     pub told: bool,
-    /// It comes back after so long.
+    /// Duration of the failure.
     pub lasts_ns: u64,
 }
 
 impl Moment {
-    /// True if a frame shows it.
+    /// True if a frame belongs to this moment.
     pub(crate) fn shown_by<H, M>(self, frame: &Frame<H, M>) -> bool {
         match frame {
             Frame::Eager(_) => self == Moment::Eager,
@@ -49,7 +49,7 @@ impl Moment {
         }
     }
 
-    /// True if the packet that shows it is of the message's sender.
+    /// True if the message's sender sends the packet.
     pub(crate) fn is_senders(self) -> bool {
         !matches!(self, Moment::Grant | Moment::Ack)
     }

@@ -1,5 +1,5 @@
-//! The super-pipeline's plan, played on a machine of two copying processors and a network, and the
-//! formula of paper 0 for the time it takes.
+//! Simulates the super-pipeline's plan with two copying processors and a network, beside the
+//! formula of paper 0 for its time.
 
 use crate::base::rng::Rng;
 use marline_proto::{Chunk, Pipeline};
@@ -13,7 +13,7 @@ pub struct Machine {
     pub net: f64,
     /// Rate of copying (and summing) on either side.
     pub copy: f64,
-    /// Time that each chunk costs beyond its bytes (LogP's gap).
+    /// Time per chunk beyond its bytes (LogP's gap).
     pub gap_ns: f64,
 }
 
@@ -28,7 +28,7 @@ impl Machine {
         }
     }
 
-    /// Time from the grant to the last byte copied at the receiver. The sender began to copy with
+    /// Time from the grant to the last byte copied at the receiver. The sender starts copying with
     /// its request, a round trip before the grant.
     pub fn play(&self, chunks: impl Iterator<Item = Chunk>) -> f64 {
         let (mut copied, mut wire, mut landed) = (-2.0 * self.latency_ns, 0.0f64, 0.0f64);
@@ -57,7 +57,7 @@ impl Machine {
     }
 }
 
-/// The chunks of what is written, in half of the seeds.
+/// Draws the chunks of written messages, in half of the seeds.
 pub(crate) fn draw_chunks(seed: u64) -> Option<Pipeline> {
     let rng = &mut Rng::new(seed, 25);
     let plan = Pipeline {

@@ -1,11 +1,11 @@
 //! Profiles: the kinds of faults that seeds draw.
 
-/// The kind of runs to draw.
+/// A profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Everything, each seed another subset.
+    /// All faults, in a different subset for each seed.
     Swarm,
-    /// No faults at all.
+    /// No faults.
     Calm,
     /// Packet faults only (loss, reordering, corruption, ...).
     Loss,
@@ -13,13 +13,13 @@ pub enum Profile {
     Rails,
     /// Deaths, restarts, partitions, stops.
     Peers,
-    /// Packet and rail faults, of rails of InfiniBand and RoCE.
+    /// Packet and rail faults on InfiniBand and RoCE rails.
     Verbs,
-    /// The same, and in a quarter of the seeds some rails are native.
+    /// The same; in a quarter of the seeds some rails are native.
     Native,
-    /// Outages of all rails of a host for 1 to 100 s, with peers that may be silent for longer.
+    /// Outages of all rails of a host for 1 to 100 s, with longer timeouts for silent peers.
     Outages,
-    /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
+    /// Groups and their broadcasts, with all faults ([`crate::group`]).
     Group,
 }
 
@@ -39,7 +39,7 @@ impl Profile {
         }
     }
 
-    /// The profile of that name.
+    /// The profile of this name.
     pub fn parse(name: &str) -> Option<Profile> {
         Some(match name {
             "swarm" => Profile::Swarm,

@@ -1,11 +1,11 @@
-//! Faults from a file instead of from a seed: one a line, `FROM TO TARGET FAULT`, as in
-//! `5ms 30ms 0:1 blackhole out`. (`docs/simulator.md` lists them.)
+//! Faults from a file instead of a seed, one per line: `FROM TO TARGET FAULT`, as in `5ms 30ms 0:1
+//! blackhole out`. (See `docs/simulator.md`.)
 
 use crate::machine::place::SITES;
 use crate::setup::choices::{Fault, Lie, Setup, Trouble};
 use marline_proto::Config;
 
-/// Reads a script for so many hosts and rails. An error names the line and what is wrong with it.
+/// Parses a script for this number of hosts and rails. Errors name the line and the reason.
 pub fn parse(text: &str, hosts: usize, rails: usize) -> Result<Vec<Fault>, String> {
     let lines = text.lines().enumerate();
     let meant = |line: &str| !line.is_empty() && !line.starts_with('#');
@@ -18,18 +18,18 @@ pub fn parse(text: &str, hosts: usize, rails: usize) -> Result<Vec<Fault>, Strin
 }
 
 impl Setup {
-    /// Replaces all faults of the setup by these.
+    /// Replaces all faults of the setup.
     pub fn follow(&mut self, faults: &[Fault]) {
         self.weather = Default::default();
         self.faults = faults.to_vec();
         let ends = faults.iter().map(|f| f.to_ns).max().unwrap_or(0);
         self.faults_end_ns = self.faults_end_ns.max(ends);
-        // Without sums damage would not be noticed.
+        // Without sums damage would go unnoticed.
         if faults.iter().any(Fault::rots) {
             self.node.summed = Config::default().summed;
             self.see_damage();
         }
-        // Whoever hears nothing for so long has to give the other up.
+        // Endpoints that hear nothing for that long declare each other dead.
         let timeout_ns = self.node.peer_timeout_ns;
         self.may_die = faults.iter().any(|f| f.to_ns - f.from_ns >= timeout_ns);
     }
@@ -190,7 +190,7 @@ fn number(text: &str) -> Result<u64, String> {
     number.ok_or(format!("{text:?} is no whole number above 0"))
 }
 
-/// A share from 0 to 1, in parts per million.
+/// A fraction from 0 to 1, in parts per million.
 fn share(text: &str) -> Result<u32, String> {
     let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
     let ppm = share.map(|share: f64| (share * 1e6) as u32);
@@ -209,7 +209,7 @@ fn time(text: &str) -> Result<u64, String> {
     let (digits, unit) = text.split_at(digits.unwrap_or(text.len()));
     let unit = UNITS.iter().find(|(name, _)| *name == unit).map(|u| u.1);
     let count = digits.parse::<u64>().ok();
-    // An hour: longer than any run.
+    // An hour, longer than any run.
     let ns = count.zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
     let ns = ns.filter(|&ns| ns <= 3_600_000_000_000);
     ns.ok_or(format!("{text:?} is no time up to an hour, as 5ms"))
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_summed() {
+    fn faults_with_damage_enable_sums() {
         let mut setup = Setup::plain(1, 2, 2);
         setup.node.summed = (100, 70_000);
         setup.follow(&parse("1ms 2ms 0:0 down", 2, 2).unwrap());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_line() {
+    fn parse_errors_name_their_line() {
         for (line, why) in [
             ("5ms", "write FROM TO TARGET FAULT"),
             ("5ms 4ms 0:0 down", "ends before it begins"),

@@ -1,4 +1,4 @@
-//! Draws which rails write into the memory of others, and what goes wrong with that.
+//! Draws the rails with remote writes, and the faults of writes.
 
 use crate::base::rng::Rng;
 use crate::machine::connections::{Rests, Verbs};
@@ -10,11 +10,11 @@ use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
 use marline_proto::Config;
 
-/// How late writes land: before, while and after packets bring what they should have brought.
+/// Delays of late writes: before, during and after the packets that resend their data.
 pub(crate) const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
 
-/// Which rails write, and what lies they tell: from numbers of their own, so that all else of a
-/// seed is what it was before there were these.
+/// Draws the rails with remote writes and their false reports, from separate random numbers, so
+/// that other draws of a seed are unaffected.
 pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     let rng = &mut Rng::new(setup.seed, 10);
     setup.direct = rng.one_in(3);
@@ -27,7 +27,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
     setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     if setup.topology == Topology::Mesh {
-        // Each reaches each: all are in order, or none.
+        // Rails with writes reach each other: all of them are in order, or none.
         let ordered = rng.one_in(2);
         for (stream, &writes) in setup.streams.iter_mut().zip(&setup.writes) {
             *stream = if writes { ordered } else { *stream };
@@ -38,9 +38,9 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     }
 }
 
-/// Lies that rails tell of their writes.
+/// Draws rails' false reports about their writes.
 pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
-    // Without sums a lie would not be noticed.
+    // Without sums false reports would go unnoticed.
     if setup.node.summed != Config::default().summed {
         return;
     }
@@ -58,7 +58,7 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
         let how = rng.pick(&[Lie::Never, late, late, late, Lie::OverEarly, Lie::NeverOver]);
         setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
     }
-    // All that is written is late: packets bring it meanwhile, and what lands then is damaged.
+    // All writes are late: packets resend the data meanwhile, and late writes land damaged.
     if rng.one_in(4) {
         let how = Lie::Late(rng.pick(&LATE_NS));
         let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);
@@ -68,8 +68,8 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
     }
 }
 
-/// Networks that change the order of a direct write's datagrams. In some the rails have sums that
-/// do not see order; there nothing else is damaged, for some of that would pass them.
+/// Draws networks that reorder datagrams of direct writes. In some, the rails' sums ignore order;
+/// there nothing else is damaged, as such sums would miss some damage.
 pub(crate) fn draw_shuffles(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 19);
     setup.direct_shuffled = setup.direct && rng.one_in(2);
@@ -82,8 +82,8 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
 }
 
 impl Setup {
-    /// Makes a rail one of InfiniBand. (Rails of this kind meet only their own, so that hosts have
-    /// them at the same places.)
+    /// Makes a rail an InfiniBand rail. (Such rails reach only their own kind, so that hosts have
+    /// them at the same index.)
     pub fn set_verbs(&mut self, rail: usize, kind: Verbs) {
         self.verbs[rail] = Some(kind);
         self.streams[rail] = kind == Verbs::Rc;
@@ -92,18 +92,18 @@ impl Setup {
         self.topology = Topology::Planes;
     }
 
-    /// Returns whether the rail has connections of InfiniBand.
+    /// Returns whether the rail has InfiniBand connections.
     pub(crate) fn has_queue_pairs(&self, rail: usize) -> bool {
         matches!(self.verbs.get(rail), Some(Some(Verbs::Rc | Verbs::Uc)))
     }
 
-    /// Returns whether the rail has unreliable connections of InfiniBand.
+    /// Returns whether the rail has unreliable InfiniBand connections.
     pub(crate) fn is_uc(&self, rail: usize) -> bool {
         matches!(self.verbs.get(rail), Some(Some(Verbs::Uc)))
     }
 }
 
-/// Most rails are of InfiniBand, and whatever can go wrong with rails and writes does.
+/// Makes most rails InfiniBand rails, with all faults of rails and writes.
 pub(crate) fn draw_verbs(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 23);
     setup.direct = false;
@@ -115,7 +115,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
         }
     }
     setup.topology = Topology::Planes;
-    // Slots for packets are of the longest packet, and there are some.
+    // Receive slots have the size of the longest packet, and there are a few.
     let longest = setup.datagram_max.iter().max().copied().unwrap_or(0) as u64;
     setup.socket_bytes = setup.socket_bytes.max(4 * (longest + TRUESIZE));
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
@@ -129,7 +129,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     setup.rests = Rests::draw(setup.seed);
     setup.node.staged = draw_chunks(setup.seed);
     setup.draw_reads();
-    // What is lost on a native rail ends the conversation.
+    // A loss on a native rail ends the connection with the peer.
     if setup.profile == Profile::Native && rng.one_in(4) {
         setup.node.native_rails = rng.next() as u32;
         setup.may_die = true;

@@ -1,4 +1,4 @@
-//! Making and breaking connections of simulated rails.
+//! Establishing and breaking connections of simulated rails.
 
 use crate::machine::connections::{End, BROKEN, ENDED};
 use crate::machine::out::News;
@@ -14,7 +14,7 @@ pub(crate) fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
 }
 
 impl World {
-    /// An endpoint asks for a connection; a round trip later it is decided.
+    /// An endpoint requests a connection; the result is known a round trip later.
     pub(crate) fn dial(&mut self, e: u32, rail: usize, to: RailAddr) {
         let at = self.now + 2 * self.net.latency(rail);
         let order = self.push(at, Next::Dialled);
@@ -45,9 +45,9 @@ impl World {
         let there = self.on_host.get(target.0).copied().flatten();
         let there = there.is_some_and(|other| listens(&self.eps[other as usize]));
         let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
-        // Nothing says no to a queue pair that asks for another.
+        // Queue pairs cannot refuse a connection request.
         let hosts = !self.setup.has_queue_pairs(rail) && self.setup.connects(target.1);
-        // No firewall stands between processes of one host.
+        // Within a host there is no firewall.
         let wall = hosts && !to.kind.is_near() && self.net.refuses(target);
         let gone = !there && self.setup.refuses && !self.has_left(target, port_of(&to));
         let down = match there && self.setup.connects(target.1) && !cut && !wall {
@@ -63,7 +63,7 @@ impl World {
             self.net.stats.connected += 1;
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
-            // Who dials anew ends what the other end still believes in.
+            // A new connection ends the one that the other end still considers established.
             let other = self.connections.deaf.keys().copied();
             let other: Vec<End> = other
                 .filter(|end| {
@@ -75,9 +75,9 @@ impl World {
         self.tell_link(e, rail, to, down);
     }
 
-    /// When a packet that is put onto its connection at `at` leaves by it; `None`: never, because
-    /// there is none. Where the network carries nothing the packet waits, and when that lasts too
-    /// long the connection breaks; now and then it breaks for no reason that can be seen.
+    /// Time at which a packet given to its connection at `at` leaves; `None` if there is no
+    /// connection. While the network carries nothing the packet waits; if that lasts too long the
+    /// connection breaks. Sometimes a connection breaks without visible reason.
     pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr, at: u64) -> Option<u64> {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
         if !self.connections.up.contains_key(&end_of(e, rail, to)) {
@@ -87,7 +87,7 @@ impl World {
             self.snap(start, target);
             return None;
         }
-        // Datagrams, and connections that repeat nothing, lose what the network does.
+        // Datagrams and unreliable connections lose packets as the network does.
         if !self.net.is_stream(start.1, target.1) || !self.net.is_cut(start, target) {
             return Some(at);
         }
@@ -103,8 +103,8 @@ impl World {
         None
     }
 
-    /// Until when a connection holds what is put onto it now: the network carries nothing, and will
-    /// again before the connection breaks.
+    /// The time until which a connection holds data given to it at present: the network carries
+    /// nothing, and recovers before the connection breaks.
     pub(crate) fn held_until(
         &self,
         rail: usize,
@@ -116,7 +116,7 @@ impl World {
         cut.then(|| self.heals_at(from, to)).flatten()
     }
 
-    /// When the network carries packets again, if a connection lives so long.
+    /// The time at which the network recovers, if connections survive until then.
     fn heals_at(&self, from: (usize, usize), to: (usize, usize)) -> Option<u64> {
         let (mut at, until) = (self.now, self.now + self.setup.silent_ns);
         while at < until {
@@ -129,14 +129,14 @@ impl World {
         None
     }
 
-    /// The connections between two rails break.
+    /// Breaks the connections between two rails.
     pub(crate) fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
         self.net.sever(start, target);
         let between = |from, to| (from, to) == (start, target) || (to, from) == (start, target);
         self.break_where(BROKEN, between);
     }
 
-    /// A trouble of the network starts or ends; all connections of a rail that goes down break.
+    /// Starts or ends a trouble of the network; all connections of a failing rail break.
     pub(crate) fn trouble(&mut self, what: &Trouble, starts: bool) {
         self.net.trouble(what, starts);
         if let Trouble::Forget { host, rail } = *what {
@@ -169,14 +169,14 @@ impl World {
         }
     }
 
-    /// A packet that arrived on a connection found nobody: the connection is down.
+    /// A packet arrived on a connection at a dead process: the connection breaks.
     pub(crate) fn hang_up(&mut self, start: (usize, usize), target: (usize, usize)) {
         if self.setup.connects(target.1) {
             self.break_where(BROKEN, |from, to| (from, to) == (start, target));
         }
     }
 
-    /// All connections of a host's process, which died, end.
+    /// Ends all connections of a host's process, which died.
     pub(crate) fn break_host(&mut self, host: usize) {
         let of = |at: (usize, usize)| at.0 == host;
         for rail in 0..self.setup.rails {
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// An endpoint learns that a connection is up, or why it is down.
+    /// Tells an endpoint that a connection is up, or why it is down.
     pub(crate) fn tell_link(
         &mut self,
         e: u32,

@@ -1,5 +1,5 @@
-//! A network that forgets what passes it, as firewalls and address translators do that restart: all
-//! flows and connections of a rail become black holes, and new ones pass.
+//! A network that forgets flows and connections, like a restarted firewall or address translator:
+//! existing ones of a rail become black holes, new ones pass.
 
 use crate::machine::connections::{End, Way};
 use crate::machine::out::Out;
@@ -8,15 +8,14 @@ use crate::setup::choices::Setup;
 use crate::world::state::World;
 
 impl Setup {
-    /// Returns whether the links of a rail are connections of streams, which are made anew where
-    /// they are silent.
+    /// Returns whether the links of a rail are stream connections, which are replaced when silent.
     pub(crate) fn renews(&self, rail: usize) -> bool {
         self.connects(rail) && !self.has_queue_pairs(rail) && self.near != Some(rail)
     }
 }
 
 impl World {
-    /// The network forgets what passes a rail of a host.
+    /// Makes the network forget flows and connections of a rail.
     pub(crate) fn forget(&mut self, at: (usize, usize)) {
         self.flows.forget(at);
         if !self.setup.renews(at.1) {
@@ -34,7 +33,7 @@ impl World {
         }
     }
 
-    /// Returns whether datagrams of an endpoint leave by a flow that is forgotten.
+    /// Returns whether datagrams of an endpoint leave by a forgotten flow.
     pub(crate) fn is_forgotten(&mut self, e: u32, out: &Out) -> bool {
         let target = target_of(&out.to);
         let start = (self.eps[e as usize].host, out.rail);
@@ -45,8 +44,7 @@ impl World {
         self.flows.leave(e, (start, target), out.flow)
     }
 
-    /// An end of a connection that carries nothing makes another in its place, of which its users
-    /// hear nothing.
+    /// An end replaces a connection that carries nothing, transparently for its users.
     pub(crate) fn replace(&mut self, e: u32, start: (usize, usize), target: (usize, usize)) {
         let (there, back) = ((start, target), (target, start));
         let stuck = &self.connections.stuck;

@@ -1,4 +1,4 @@
-//! Rails and connections in the world: they dial, write, read, move and fail.
+//! Rails and connections in the world: dialling, writes, reads, moves, failures.
 
 pub(crate) mod dials;
 pub(crate) mod forget;

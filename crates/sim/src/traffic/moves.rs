@@ -1,5 +1,5 @@
-//! Rails whose address changes: an interface loses its address, and has another one a little later.
-//! Its owner is told of both, and goes on there in its next turn. A port stands for an address.
+//! Rails with a changing address: an interface loses its address and gets another one later. The
+//! owner learns both, and uses the new address in its next turn. A port represents an address.
 
 use crate::machine::out::News;
 use crate::setup::choices::Setup;
@@ -12,13 +12,13 @@ use marline_wire::RailAddr;
 const EADDRNOTAVAIL: i32 = 99;
 
 impl Endpoint {
-    /// The rail's socket has this port.
+    /// Returns whether the rail's socket has this port.
     pub(crate) fn listens(&self, rail: usize, port: u16) -> bool {
         self.sites.port(rail) == Some(port)
     }
 
-    /// Tells a process that starts now where it is: what it said before may name rails that have
-    /// all moved since, and then nobody who has not met it finds it.
+    /// Updates a process's published address when another process starts: all rails in the old
+    /// address may have moved, and a newcomer would not reach it.
     pub(crate) fn show_card(&mut self) {
         let name = self.engine.ep_name(self.ep);
         if let Some((blob, len)) = name.filter(|_| self.alive && !self.closed) {
@@ -26,7 +26,7 @@ impl Endpoint {
         }
     }
 
-    /// Its rails that have no address yet.
+    /// Marks rails of a starting process that have no address yet.
     pub(crate) fn await_rails(&mut self, setup: &Setup) {
         for &(_, rail) in setup.awaited.iter().filter(|(host, _)| *host == self.host) {
             self.sites.now[rail] = None;
@@ -38,7 +38,7 @@ impl Endpoint {
 }
 
 impl Setup {
-    /// The address with which a rail of a process begins.
+    /// The initial address of a process's rail.
     pub(crate) fn first_addr(&self, host: usize, rail: usize, port: u16) -> RailAddr {
         match self.awaited.contains(&(host, rail)) {
             true => RailAddr::NONE,
@@ -48,7 +48,7 @@ impl Setup {
 }
 
 impl World {
-    /// The address of a rail goes, or its interface has another one.
+    /// A rail loses its address, or its interface gets another one.
     pub(crate) fn send_elsewhere(&mut self, (host, rail): (usize, usize), to: u16, goes: bool) {
         let Some(e) = self.on_host[host].filter(|&e| !self.eps[e as usize].closed) else {
             return;
@@ -69,7 +69,7 @@ impl World {
         self.wake(e, self.now);
     }
 
-    /// The rails of a process whose interfaces have other addresses go on there.
+    /// Moves the rails of a process whose interfaces have new addresses.
     pub(crate) fn follow_addresses(&mut self, e: u32) {
         if self.eps[e as usize].sites.news.is_empty() {
             return;
@@ -101,14 +101,14 @@ impl World {
         self.absorb(e);
     }
 
-    /// A port of a rail is one that its process had before, or will have.
+    /// Returns whether a rail's process had this port before, or will have it.
     pub(crate) fn has_left(&self, (host, rail): (usize, usize), port: u16) -> bool {
         let here = self.on_host[host].map(|e| &self.eps[e as usize]);
         here.is_some_and(|ep| ep.sites.has_left(rail, port))
     }
 }
 
-/// A rail's interface, as the system tells of it.
+/// A rail's interface as reported by the system.
 fn interface(rail: usize, site: u16) -> InterfaceChoice {
     InterfaceChoice {
         name: format!("r{rail}"),

@@ -1,27 +1,26 @@
-//! Neighbours that kernels ask for once a second. With its carrier a host forgets the addresses of
-//! its neighbours' cards. Without one it asks in vain, and again so much later: until then nothing
-//! leaves for the neighbour, unless something comes from there that says where it is, as when a
-//! rail comes back, or tells that because its peers are silent.
+//! Neighbour discovery of kernels. A host that loses its carrier forgets its neighbours' link
+//! addresses. A request without carrier fails and is repeated only after a pause; until then
+//! nothing leaves for the neighbour, unless the neighbour announces itself, as rails do when they
+//! come back or when their peers are silent.
 
 use crate::machine::connections::Way;
 use crate::network::asking::Neighbour;
 use crate::setup::choices::Setup;
 use crate::world::state::{Next, World};
 
-/// A rail that comes back tells its neighbours so often, from at once on, each time after twice as
-/// long as before.
+/// Announcements of a rail that comes back, the first at once, with doubling pauses.
 const TIMES: u32 = 7;
 const PAUSE_NS: u64 = 10_000_000;
 
 impl Setup {
-    /// Returns whether the neighbours of a rail are asked for.
+    /// Returns whether the rail has neighbour discovery.
     fn has_neighbours(&self, rail: usize) -> bool {
         self.asks_ns > 0 && self.near != Some(rail) && !self.has_queue_pairs(rail)
     }
 }
 
 impl World {
-    /// The carrier of a rail is gone, or is back.
+    /// A rail loses its carrier, or gets it back.
     pub(crate) fn carrier(&mut self, (host, rail): (usize, usize), goes: bool) {
         if !self.setup.has_neighbours(rail) {
             return;
@@ -33,7 +32,7 @@ impl World {
             }
             return;
         }
-        // Some process may have sent something after that.
+        // A process may have sent something after that.
         for to in (0..self.setup.hosts).filter(|&to| to != host) {
             if self.net.rng.one_in(2) {
                 let way = ((host, rail), (to, rail));
@@ -48,7 +47,7 @@ impl World {
         self.neighbours.insert(order, due);
     }
 
-    /// Does the part of an event that is about neighbours; `false`: it is another's.
+    /// Processes an event of neighbour discovery; `false` for other events.
     pub(crate) fn meet_neighbours(&mut self, order: u64) -> bool {
         let due = self.neighbours.remove(&order);
         match due {
@@ -65,14 +64,14 @@ impl World {
         }
         let (from, to) = way;
         self.net.unknown.remove(&way);
-        // The question is heard by everyone, and its answer is for the one who asks.
+        // The request is a broadcast, its answer is addressed to the requester.
         if self.net.is_cut(from, to) || self.net.is_cut(to, from) {
             self.net.unknown.insert(way);
             self.meet_later(self.now + self.setup.asks_ns, Neighbour::Asks(way));
         }
     }
 
-    /// A rail tells its neighbours where it is: those who ask for it know that now.
+    /// A rail announces its address: waiting requesters learn it.
     pub(crate) fn tell_neighbours(&mut self, at: (usize, usize)) {
         let asking = self.net.unknown.iter().filter(|way| way.1 == at);
         for way in asking.copied().collect::<Vec<Way>>() {

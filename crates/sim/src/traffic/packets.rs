@@ -1,4 +1,4 @@
-//! Packets leave and arrive.
+//! Departure and arrival of packets.
 
 use crate::base::spare;
 use crate::machine::out::{News, Out, OutWrite};
@@ -81,8 +81,8 @@ impl World {
         spare::give(bytes);
     }
 
-    /// Packets leave into nothing: their address is gone, their connection takes nothing any more,
-    /// or the network has forgotten it.
+    /// Returns whether packets are lost at departure: their source address is gone, their
+    /// connection is stuck, or the network has forgotten it.
     fn is_swallowed(
         &mut self,
         e: u32,
@@ -150,7 +150,7 @@ impl World {
         let machine = &self.eps[e as usize].machine;
         let mut wires = machine.wires();
         let waiting = wires.ports[rail].inbox_bytes;
-        // What a stream has no room for waits at its sender.
+        // Packets of a stream without room wait at the sender.
         if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
             machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));

@@ -1,4 +1,4 @@
-//! Peers that an endpoint cannot reach: it may call them dead though they live.
+//! Unreachable peers, which an endpoint may declare dead although they live.
 
 use crate::machine::host::index_of;
 use crate::setup::choices::{Fault, Trouble};
@@ -7,17 +7,17 @@ use crate::setup::profile::Profile;
 use crate::world::state::World;
 use marline_proto::{Evidence, PathState};
 
-/// A rail that has been up for so long could ask where its neighbours are (`uptime.rs` of proto).
+/// Uptime after which a rail had the time to ask for its neighbours (`uptime.rs` of proto).
 const STEADY_NS: u64 = 3_000_000_000;
-/// Refusals of packets and connections at once prove the end of a process after so long, those of
-/// one kind after so long (`rail_events.rs` of proto).
+/// Durations after which refusals prove the end of a process: of packets and connections together,
+/// and of one kind alone (`rail_events.rs` of proto).
 const BOTH_NS: u64 = 400_000_000;
 const ONE_KIND_NS: u64 = 10_000_000_000;
 
 impl World {
-    /// How long a host is to wait for a peer that is silent since then: the timeout, a fifth of it
-    /// between two questions, and ticks of a computing application; after rails that came back
-    /// until they could ask, and to the next look, but for no more than three timeouts.
+    /// Longest time until a host declares a peer dead that is silent since `since`: the timeout, a
+    /// fifth of it between probes, and ticks of a computing application; after an outage of rails,
+    /// until these could send probes and the next check, up to three timeouts.
     pub(crate) fn told_within_ns(&self, host: usize, since: u64) -> u64 {
         let timeout = self.setup.node.peer_timeout_ns;
         let usual = timeout * 5 / 4 + 50_000_000;
@@ -33,11 +33,11 @@ impl World {
             }
             None => usual,
         };
-        // Time in which its own rails were all down does not count.
+        // Time with all own rails down does not count.
         told + self.down_ns(host, since)
     }
 
-    /// For how long rails of a host have been down since then, at most.
+    /// Longest time that rails of a host have been down since then.
     fn down_ns(&self, of: usize, since: u64) -> u64 {
         let spans = self.setup.faults.iter().filter(|f| match f.what {
             Trouble::RailDown { host, .. } | Trouble::Move { host, .. } => host == of,
@@ -47,9 +47,9 @@ impl World {
         spans.map(lasted).max().unwrap_or(0)
     }
 
-    /// True if a firewall has refused all that comes to an endpoint by the paths on which another
-    /// has ever heard of it, and by what stands behind them, for as long as evidence of that kind
-    /// has to last. (Who knows only these cannot know better.)
+    /// True if a firewall has refused packets on all paths that ever carried packets from `other`
+    /// to `e`, and on their standby rails, for as long as this kind of evidence requires. (Other
+    /// paths are unknown to `e`.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32, evidence: Evidence) -> bool {
         let least_ns = match evidence {
             Evidence::NoSuchName | Evidence::Ended => return false, // no firewall does that
@@ -64,7 +64,7 @@ impl World {
             let Some(node) = core.node(ep.ep) else { return };
             node.for_each_peer(|_, id, _, paths| {
                 let proven = paths.filter(|p| p.2 != PathState::Unproven);
-                // What stands behind a rail that has worked has its address, and a say as well.
+                // The standby rail of a rail that worked has a known address and counts, too.
                 let behind = |rail| self.setup.behind.filter(|&b| b == rail + 1);
                 let of = |rail: usize| [Some(rail), behind(rail)].into_iter().flatten();
                 let open = |rail| of(rail).any(|rail| self.refused_ns((host, rail)) < least_ns);
@@ -75,21 +75,20 @@ impl World {
         every
     }
 
-    /// For how long a firewall has refused what comes to a rail.
+    /// Time for which a firewall has refused packets to a rail.
     fn refused_ns(&self, at: (usize, usize)) -> u64 {
         let of_rail = |f: &&Fault| match f.what {
             Trouble::Refuse { host, rail } => (host, rail) == at,
             _ => false,
         };
         let spans = self.setup.faults.iter().filter(of_rail);
-        // Its last packets are on their way for a while.
+        // Its last refusals are still in flight.
         let lasted = |f: &Fault| self.now.min(f.to_ns + LATE_NS).saturating_sub(f.from_ns);
         spans.map(lasted).sum()
     }
 
-    /// True if no packet of `e` reached `other`, or none of `other`'s came back, for long: of the
-    /// paths that `e` knows each was cut. (One that was never heard is known by the two rails that
-    /// its address names.)
+    /// True if no packet of `e` reached `other`, or none of `other`'s came back, for long: each
+    /// path that `e` knows was cut. (A peer never heard is known by the two rails in its address.)
     pub(crate) fn is_cut_off(&self, e: u32, other: u32) -> bool {
         let (ep, there) = (&self.eps[e as usize], &self.eps[other as usize]);
         let (mut out, mut back) = (true, true);
@@ -106,12 +105,12 @@ impl World {
         out || back
     }
 
-    /// True if one fault has kept all packets from a rail to another for half of the time after
-    /// which a silent peer is dead, until now or until so little ago that no question need have
-    /// been asked since: at their rarest they come fifty times in that time.
+    /// True if one fault has blocked all packets from one rail to another for half of the timeout
+    /// for silent peers, and until so recently that no probe need have been sent since: at their
+    /// rarest, fifty probes are sent in that time.
     fn is_cut_long(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let timeout = self.setup.node.peer_timeout_ns;
-        // Outages of this profile are shorter than the timeout, by far more than questions take.
+        // In this profile outages are shorter than the timeout by much more than probes need.
         let least = match self.setup.profile {
             Profile::Outages => timeout,
             _ => timeout / 2,

@@ -1,6 +1,6 @@
-//! Reads of other processes' memory by simulated reliable connections (RDMA read): they land late,
-//! in part or never, are refused when the memory is closed, and end with the connection. Nobody's
-//! memory is read who has it back, and nothing lands in memory that was given back.
+//! Remote reads over simulated reliable connections (RDMA read): they land late, partially or
+//! never, are refused if the memory is closed, and end with the connection. No memory is read or
+//! written after its return to the application.
 
 use crate::base::rng::Rng;
 use crate::machine::connections::End;
@@ -59,7 +59,7 @@ impl RemoteRead for SimTx {
 }
 
 impl World {
-    /// A read leaves.
+    /// Starts a read.
     pub(crate) fn launch_read(&mut self, e: u32, read: OutRead) {
         self.net.stats.reads += 1;
         let (start, target) = ((self.eps[e as usize].host, read.rail), target_of(&read.to));
@@ -71,7 +71,7 @@ impl World {
         }
         self.mix(&[self.now, 7, read.key, read.len as u64]);
         if self.net.snaps() {
-            // It is under way when the connection breaks.
+            // The read is in flight when the connection breaks.
             let at = self.now + self.rng.below(1_000_000);
             let order = self.push(at, Next::Dialled);
             self.connections.resets.insert(order, (start, target));
@@ -93,7 +93,7 @@ impl World {
         self.connections.reads.insert(order, reading);
     }
 
-    /// The next step of a read; `false`: the event is of another kind.
+    /// The next step of a read; `false` for other events.
     pub(crate) fn step_of_read(&mut self, order: u64) -> bool {
         let Some(mut reading) = self.connections.reads.remove(&order) else {
             return false;
@@ -112,7 +112,7 @@ impl World {
             }
             Some(answer) => {
                 if answer.lands && self.land_read(&reading, &answer.bytes).is_none() {
-                    // Its memory is closed: so is the connection.
+                    // The memory is closed, which breaks the connection.
                     self.snap_read(&reading);
                 } else if answer.tells {
                     self.read_over(reading.e, &reading.read, true);
@@ -126,7 +126,7 @@ impl World {
         let (rail, host) = (reading.read.rail, self.eps[reading.e as usize].host);
         self.net.stats.reads_refused += 1;
         self.snap((host, rail), target_of(&reading.read.to));
-        // (Of one that was told of before, nobody waits any more.)
+        // (If the end was reported before, no reader waits.)
         self.read_over(reading.e, &reading.read, false);
     }
 
@@ -180,7 +180,7 @@ impl World {
         self.fly_read(arrives.max(self.now), reading);
     }
 
-    /// The answer to a read does not come through: the connection repeats it in vain, and breaks.
+    /// The answer is lost: the connection retransmits in vain and breaks.
     fn never(&mut self, at: u64, reading: Reading) {
         let start = (self.eps[reading.e as usize].host, reading.read.rail);
         let gives_up = at.max(self.now) + self.setup.silent_ns + 1;
@@ -195,12 +195,12 @@ impl World {
         wires.ports[reading.read.rail].drained != reading.read.drained
     }
 
-    /// Puts what was read in its place; `None`: that is not open any more.
+    /// Puts the read bytes in place; `None` if the memory is closed.
     fn land_read(&mut self, reading: &Reading, bytes: &[u8]) -> Option<()> {
         let (e, read) = (reading.e, reading.read);
         let ep = &mut self.eps[e as usize];
         if !ep.alive || ep.closed || self.is_drained(reading) {
-            return Some(()); // nobody hears of it
+            return Some(()); // no reader is left
         }
         let ep = &mut self.eps[e as usize];
         let open = ep.machine.wires().ports[read.rail]
@@ -220,7 +220,7 @@ impl World {
         Some(())
     }
 
-    /// The rail tells that it is done with a read.
+    /// The rail reports the end of a read.
     fn read_over(&mut self, e: u32, read: &OutRead, came: bool) {
         let ep = &self.eps[e as usize];
         let mut wires = ep.machine.wires();
@@ -234,8 +234,7 @@ impl World {
         self.wake(e, self.now + 500);
     }
 
-    /// All reads of one end of a connection are over, as the connection is: of what was on its way
-    /// a part has landed.
+    /// Ends all reads of one end of a broken connection; parts of reads in flight have landed.
     pub(crate) fn flush_reads(&mut self, (e, rail, target, _): End) {
         let of = |reading: &Reading| {
             (reading.e, reading.read.rail, target_of(&reading.read.to)) == (e, rail, target)
@@ -262,7 +261,7 @@ impl World {
         }
     }
 
-    /// A segment of a message was read, by its reader's word: so it lies there.
+    /// The reader reports a segment as read: its bytes must be in place.
     pub(crate) fn pulled(
         &mut self,
         e: u32,
@@ -295,7 +294,7 @@ impl World {
 }
 
 impl Setup {
-    /// Long messages are read on all reliable connections.
+    /// Makes all reliable connections read long messages.
     pub fn read_all(&mut self) {
         let rc = |kind: &Option<Verbs>| *kind == Some(Verbs::Rc);
         let rails = self.verbs.iter().enumerate();
@@ -304,8 +303,8 @@ impl Setup {
         let granules = Rng::new(self.seed, 43).pick(&[5, 20, 20, 100, 586]);
         self.node.segment_min = granules * GRANULE;
     }
-    /// In half of the seeds long messages are read on reliable connections. (Numbers of their own:
-    /// other draws stay what they are.)
+    /// Makes reliable connections read long messages in half of the seeds. (From separate random
+    /// numbers: other draws are unaffected.)
     pub(crate) fn draw_reads(&mut self) {
         if Rng::new(self.seed, 42).one_in(2) {
             self.read_all();

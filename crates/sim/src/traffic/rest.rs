@@ -1,10 +1,10 @@
-//! Connections of InfiniBand that rest: too many are wanted, so one is closed until it is sent on
-//! again. Its link stays up, and what is sent meanwhile is held, or leaves as datagrams (which the
-//! network may lose) until there were many.
+//! Idle eviction of InfiniBand connections: if too many are needed, one is closed until its next
+//! use. Its link stays up; packets sent meanwhile are held, or leave as datagrams (which the
+//! network may lose) until there are many.
 //!
-//! Neither end sends while a connection is being closed, and it is closed when all that was under
-//! way on it is over: nothing is lost by that. A peer that is away, or that nothing gets to, holds
-//! it all up; after a hundred questions the link is down.
+//! Neither end sends during the close, which completes when all work in progress is over, so that
+//! nothing is lost. A descheduled or unreachable peer blocks the close; after a hundred requests
+//! the link goes down.
 
 use crate::machine::connections::{Phase, Resting, Rests, Way};
 use crate::machine::out::Out;
@@ -14,7 +14,7 @@ use crate::traffic::dials::end_of;
 use crate::world::state::{Next, World};
 use marline_proto::Mutation;
 
-/// A question is said again after so long, and so often.
+/// Interval and maximum of repeated requests.
 const AGAIN_NS: u64 = 20_000_000;
 const TRIES_MAX: u32 = 100;
 
@@ -23,12 +23,12 @@ fn between(one: (usize, usize), other: (usize, usize)) -> Way {
 }
 
 impl Setup {
-    /// Returns whether connections of a rail may rest.
+    /// Returns whether connections of a rail may be evicted.
     fn may_rest(&self, rail: usize) -> bool {
         self.rests != Rests::default() && self.has_queue_pairs(rail)
     }
 
-    /// Returns whether a rail loses nothing while its links are up.
+    /// Returns whether a rail is lossless while its links are up.
     pub(crate) fn loses_nothing(&self, rail: usize) -> bool {
         let datagrams = self.has_queue_pairs(rail) && self.rests.datagrams_first > 0;
         self.connects(rail) && self.streams[rail] && !datagrams
@@ -36,7 +36,7 @@ impl Setup {
 }
 
 impl World {
-    /// A batch, unless its connection rests and it is held.
+    /// Returns the batch, unless its connection is closed and the batch is held.
     pub(crate) fn embark(&mut self, e: u32, mut out: Out) -> Option<Out> {
         if !self.setup.may_rest(out.rail) {
             return Some(out);
@@ -64,8 +64,8 @@ impl World {
         None
     }
 
-    /// Holds a batch that is sent on a connection that rests. Of a write there is a copy, so that
-    /// it is over at once.
+    /// Holds a batch for a closed connection. The bytes of a write are copied, so that the write is
+    /// over at once.
     fn hold_batch(&mut self, e: u32, way: Way, mut out: Out) {
         if let Some(mut write) = out.write.take() {
             let mut bytes = Vec::new();
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// A connection that rests is asked for.
+    /// Reconnects an evicted connection.
     fn rouse(&mut self, way: Way) {
         if let Some(resting) = self.connections.rest.resting.get_mut(&way) {
             (resting.phase, resting.tries) = (Phase::Waking, 0);
@@ -103,7 +103,7 @@ impl World {
         self.connections.rest.steps.insert(order, way);
     }
 
-    /// Something leaves on a connection; it may be that one has to rest now.
+    /// Notes a use of a connection; one may have to be evicted.
     fn sent_on(&mut self, e: u32, way: Way) {
         self.connections.rest.used.insert(way, self.now);
         let Rests { most, ppm, .. } = self.setup.rests;
@@ -126,13 +126,13 @@ impl World {
         }
     }
 
-    /// As [`World::let_rest`], when what leaves now has left.
+    /// As [`World::let_rest`], after the current packets have left.
     fn let_rest_soon(&mut self, way: Way) {
         let order = self.push(self.now, Next::Dialled);
         self.connections.rest.steps.insert(order, way);
     }
 
-    /// A connection is about to rest: its ends send nothing more.
+    /// Starts the eviction of a connection: its ends stop sending.
     fn let_rest(&mut self, way: Way) {
         self.net.stats.rested += 1;
         self.begin_rest(way, Phase::Parting);
@@ -156,7 +156,7 @@ impl World {
         self.connections.rest.resting.insert(way, resting);
     }
 
-    /// A link is up: by datagrams, if links begin with these.
+    /// A link comes up, at first with datagrams if configured.
     pub(crate) fn begin_light(&mut self, start: (usize, usize), target: (usize, usize)) {
         let way = between(start, target);
         let first = self.setup.may_rest(start.1) && self.setup.rests.datagrams_first > 0;
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// The next step of a connection that rests; `false`: the event is of another kind.
+    /// The next step of an evicted connection; `false` for other events.
     pub(crate) fn step_of_rest(&mut self, order: u64) -> bool {
         let Some(way) = self.connections.rest.steps.remove(&order) else {
             return false;
@@ -201,7 +201,7 @@ impl World {
         true
     }
 
-    /// A connection is there again, and what was held leaves.
+    /// A connection is re-established: held batches leave.
     fn awake(&mut self, way: Way) {
         self.connections.rest.resting.remove(&way);
         self.net.stats.woken += 1;
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Returns whether the process of a host does not look at its rails now.
+    /// Returns whether a host's process is descheduled or dead.
     fn is_away(&self, at: (usize, usize)) -> bool {
         let ep = self.on_host[at.0].map(|e| &self.eps[e as usize]);
         ep.is_none_or(|ep| {
@@ -222,7 +222,7 @@ impl World {
         })
     }
 
-    /// Something on a connection is under way until then.
+    /// Notes work in progress on a connection until then.
     pub(crate) fn under_way(&mut self, e: u32, out: &Out, until: u64) {
         if out.light || !self.setup.may_rest(out.rail) {
             return;
@@ -232,7 +232,7 @@ impl World {
         *busy = until.max(*busy);
     }
 
-    /// Connections broke: what they held is lost.
+    /// Connections broke: their held batches are lost.
     pub(crate) fn break_resting(
         &mut self,
         broken: &impl Fn((usize, usize), (usize, usize)) -> bool,

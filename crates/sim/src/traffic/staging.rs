@@ -1,4 +1,4 @@
-//! Writes into memory of a simulated rail's own, to be copied from there.
+//! Writes into staging memory of simulated rails, from which the receiver copies.
 
 use crate::base::rng::Rng;
 use crate::machine::halves::SimTx;
@@ -31,7 +31,7 @@ impl Staging for SimTx {
 }
 
 impl World {
-    /// Puts a write into memory of a rail's own; `false`: its key is of none.
+    /// Puts a write into staging memory; `false` if the key is not of staging memory.
     pub(crate) fn land_staged(
         &mut self,
         (e, rail): (u32, usize),

@@ -1,5 +1,5 @@
-//! A rail that fails at a moment of a message: when the packet that shows it is about to leave by
-//! that rail, which takes it along.
+//! A rail failure triggered by a packet that is about to leave on the rail, and that is lost with
+//! it.
 
 use crate::machine::host::index_of;
 use crate::machine::out::{News, Out};
@@ -11,7 +11,7 @@ use marline_rails::{RailEvent, RailFault};
 use marline_wire::{DirectHead, Packet};
 
 impl World {
-    /// A batch of endpoint `e` is about to leave: the rail may fail now.
+    /// A batch of endpoint `e` is about to leave: the rail may fail.
     pub(crate) fn strike(&mut self, e: u32, out: &Out) {
         let Some(strike) = self.setup.strike.filter(|s| s.rail == out.rail) else {
             return;
@@ -28,7 +28,7 @@ impl World {
         self.fail(struck, &strike);
     }
 
-    /// The endpoint that a batch is for, if it shows this.
+    /// The destination endpoint of a batch that contains this moment.
     fn shows(&self, moment: Moment, e: u32, out: &Out) -> Option<u32> {
         let head = DirectHead::parse(&out.bytes).filter(|_| out.direct);
         let bytes = head
@@ -36,7 +36,7 @@ impl World {
             .map_or(&out.bytes[..], |h| h.packet(&out.bytes));
         let writes = out.direct || out.write.is_some();
         if moment == Moment::Write && writes {
-            // There are two ends, where such a rail fails by a moment.
+            // Setups with such failures have two endpoints.
             return (0..self.eps.len() as u32).find(|&other| other != e);
         }
         bytes.chunks(out.segment.max(1)).find_map(|packet| {

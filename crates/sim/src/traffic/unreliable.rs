@@ -1,10 +1,10 @@
-//! Unreliable connections of InfiniBand (UC): which writes of a call have landed, as their
-//! immediates tell, and connections that are stuck.
+//! Unreliable InfiniBand connections (UC): landed writes, as reported by immediates, and stuck
+//! connections.
 //!
-//! Each part of a call's write has an immediate, which comes when all of the part has landed; now
-//! and then it is lost alone, or a rail lies: then it comes before its bytes, or without them. The
-//! packet that tells of the call is believed when all immediates came; what decides that is the
-//! rails' own code. A connection is found again by the same number when it was made anew.
+//! Each part of a write has an immediate, which arrives after the part has landed. Sometimes an
+//! immediate alone is lost, or a rail reports falsely: the immediate precedes the bytes or arrives
+//! without them. The packet that reports the writes is accepted when all immediates have arrived,
+//! as decided by the rails' own code. A replaced connection continues the numbering.
 
 use crate::machine::out::OutWrite;
 use crate::machine::place::target_of;
@@ -17,7 +17,7 @@ use marline_wire::RailAddr;
 use std::ops::Range;
 
 impl OutWrite {
-    /// The parts of its bytes that are written one by one; all at once, if they have no immediates.
+    /// The separately written parts of its bytes; a single part without immediates.
     pub(crate) fn parts(&self) -> Vec<Range<usize>> {
         let mut lens: Vec<usize> = self.pieces.iter().map(|p| p.1).collect();
         if self.call.is_none() {
@@ -40,7 +40,7 @@ impl OutWrite {
         parts
     }
 
-    /// The immediate of the packet that tells of it.
+    /// The immediate of the packet that reports the write.
     pub(crate) fn told(&self) -> Option<u32> {
         let call = self.call?;
         Some(of_packet(call, self.parts().len()))
@@ -48,7 +48,7 @@ impl OutWrite {
 }
 
 impl World {
-    /// The immediate of a write has come.
+    /// The immediate of a write arrives.
     pub(crate) fn said(&mut self, e: u32, from: u32, rail: usize, immediate: Option<u32>) {
         if let Some(immediate) = immediate {
             let landed = self.connections.landed.entry((e, rail)).or_default();
@@ -56,8 +56,7 @@ impl World {
         }
     }
 
-    /// Returns whether an endpoint takes the packet of a flight: if it tells of writes, they all
-    /// landed.
+    /// Returns whether an endpoint accepts a packet: all writes that it reports must have landed.
     pub(crate) fn believes(&mut self, e: u32, slot: u32) -> bool {
         let flying = &mut self.flying[slot as usize];
         let (from, rail) = (flying.from, flying.to.1);
@@ -68,7 +67,7 @@ impl World {
         landed.packet(from, immediate) || self.setup.node.errs(Mutation::TrustImmediates)
     }
 
-    /// A packet of so many bytes was lost: if it had parts, its connection is stuck.
+    /// A packet of this length was lost: if it had several parts, its connection gets stuck.
     pub(crate) fn lost_part(
         &mut self,
         e: u32,
@@ -81,7 +80,7 @@ impl World {
         }
     }
 
-    /// A connection takes nothing any more in one direction, and nobody is told.
+    /// Makes a connection lose everything in one direction, without notification.
     pub(crate) fn stick(&mut self, e: u32, start: (usize, usize), target: (usize, usize)) {
         if self.setup.sticks && !self.is_stuck(e, start, target) {
             let breaks = self.breaks(e, start, target);
@@ -90,13 +89,13 @@ impl World {
         }
     }
 
-    /// Returns whether it does so.
+    /// Returns whether a connection is stuck in this direction.
     pub(crate) fn is_stuck(&self, e: u32, start: (usize, usize), target: (usize, usize)) -> bool {
         let stuck = &self.connections.stuck;
         !stuck.is_empty() && stuck.get(&(start, target)) == Some(&self.breaks(e, start, target))
     }
 
-    /// An end makes its connection anew.
+    /// An end replaces its connection.
     pub(crate) fn remake(&mut self, e: u32, rail: usize, to: RailAddr) {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
         if !self.setup.is_uc(rail) {

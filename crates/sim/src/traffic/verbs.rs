@@ -1,14 +1,14 @@
-//! Rails of InfiniBand: reliable connections (RC), unreliable ones (UC), and datagrams (UD).
+//! InfiniBand rails: reliable connections (RC), unreliable ones (UC), and datagrams (UD).
 //!
-//! The links of all three are made by dialling and break. RC is a stream that writes: nothing is
-//! lost until it breaks. UC loses packets and writes one by one, and nobody is told. UD loses
-//! packets and does not write. When a connection breaks
+//! Links of all three kinds are established by dialling, and break. RC is a stream with writes:
+//! lossless until it breaks. UC loses packets and writes individually, without notification. UD
+//! loses packets and has no writes. When a connection breaks:
 //!
-//! - its ends need not hear of it together: one may go on sending into nothing until it hears, or
-//!   until the other dials anew;
-//! - what was being written lands late, in part, or not at all, although the writer has been told
-//!   that its memory is free;
-//! - all that was posted to it is over at once (it is flushed).
+//! - its ends may learn of it at different times: one may continue sending without effect until it
+//!   learns, or until the other one dials again;
+//! - writes in flight land late, partially, or not at all, although the writer was told that its
+//!   memory is free;
+//! - all posted work is over at once (flushed).
 
 use crate::machine::connections::{End, BROKEN};
 use crate::machine::place::Place;
@@ -18,11 +18,11 @@ use crate::world::state::{Next, World};
 use marline_rails::RemoteWrites;
 use marline_wire::RailAddr;
 
-/// The other end of a connection hears at most so much later that it is down.
+/// Longest delays until the other end learns that a connection is down.
 const HEARS_LATE_NS: [u64; 3] = [100_000, 3_000_000, 30_000_000];
 
 impl World {
-    /// How long after a connection broke one of its ends hears of that; 0: at once.
+    /// The delay until one end of a broken connection learns of it; 0: at once.
     pub(crate) fn hears_late(&mut self, rail: usize) -> u64 {
         if !self.setup.has_queue_pairs(rail) || self.rng.one_in(2) {
             return 0;
@@ -31,20 +31,20 @@ impl World {
         1 + self.rng.below(most)
     }
 
-    /// An end whose connection is down hears of it later.
+    /// Schedules the notification of an end whose connection is down.
     pub(crate) fn hear_later(&mut self, end: End, to: RailAddr, ns: u64) {
         let order = self.push(self.now + ns, Next::Dialled);
         self.connections.deaf.insert(end, (order, to));
     }
 
-    /// An end that had not heard of it is told now that its connection is down.
+    /// Notifies an end that its connection is down.
     pub(crate) fn hear(&mut self, end: &End) {
         if let Some((_, to)) = self.connections.deaf.remove(end) {
             self.tell_link(end.0, end.1, to, Some(BROKEN));
         }
     }
 
-    /// All that one end of a connection has posted is over, as the connection is.
+    /// Ends all work that one end of a broken connection has posted.
     pub(crate) fn flush_writes(&mut self, (e, rail, target, _): End) {
         let of = |over: &(u32, usize, u64, (usize, usize))| (over.0, over.1, over.3);
         let mine = (self.overs.iter()).filter(|(_, over)| of(over) == (e, rail, target));
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The part that lands of a write whose connection has broken meanwhile; `None`: nothing.
+    /// The part of a write that lands after its connection broke; `None`: nothing.
     pub(crate) fn lands_broken(&mut self, rail: usize, len: usize, hurt: Hurt) -> Option<Hurt> {
         if !self.setup.connects(rail) {
             return None;
@@ -70,7 +70,7 @@ impl World {
 }
 
 impl Setup {
-    /// Where a rail of a host is reached.
+    /// The address of a host's rail.
     pub(crate) fn place(&self, host: usize, rail: usize, port: u16) -> Place {
         Place {
             host,
@@ -89,15 +89,15 @@ impl Setup {
         }
     }
 
-    /// Returns whether a rail knows what has landed: those whose writes are in order do, as TCP and
-    /// shared memory, unless they lie.
+    /// Returns whether a rail knows which writes have landed: rails with ordered writes do, such as
+    /// TCP and shared memory, unless they report falsely.
     pub(crate) fn knows_landed(&self, rail: usize) -> bool {
         let lies = |fault: &Fault| matches!(fault.what, Trouble::Lies { .. });
         let ordered = self.kind_of_writes(rail) == RemoteWrites::Ordered && !self.is_uc(rail);
         ordered && !self.faults.iter().any(lies)
     }
 
-    /// The kind of writes that a rail announces.
+    /// The kind of remote writes that a rail announces.
     pub(crate) fn kind_of_writes(&self, rail: usize) -> RemoteWrites {
         match (self.writes[rail], self.streams[rail] || self.is_uc(rail)) {
             (false, false) if self.direct => RemoteWrites::Direct,

@@ -1,9 +1,9 @@
-//! Writes of simulated rails into the memory of other processes: what the network makes of them,
-//! where they land, and that nobody's memory is read or written who has it back.
+//! Remote writes of simulated rails: their transmission, where they land, and checks that no memory
+//! is read or written after its return to the application.
 //!
-//! A rail that writes and is a stream is like a reliable connection: its packets never overtake its
-//! writes, and a write that is refused breaks it. Any other loses and reorders writes as it does
-//! packets, and of one that is lost the beginning may land.
+//! A stream rail with writes is like a reliable connection: its packets never overtake its writes,
+//! and a refused write breaks it. Other rails lose and reorder writes as they do packets, and the
+//! beginning of a lost write may land.
 
 use crate::base::rng::Rng;
 use crate::base::spare;
@@ -24,21 +24,21 @@ use marline_wire::{Header, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
 /// Bytes that are lost together.
 const PACKET: usize = 4_096;
 
-/// When a write lands, and when its rail is done with it.
+/// Times of a write's landing and of its completion at the sender.
 pub(crate) struct WriteFate {
     pub lands: Option<u64>,
     pub hurt: Hurt,
     pub over: u64,
-    /// Its immediate is given to the receiver (when it has landed, or the rail lies).
+    /// True if the receiver gets the immediate (after landing, unless the rail reports falsely).
     pub said: bool,
-    /// It lands after its immediate.
+    /// True if the bytes land after the immediate.
     pub late: bool,
-    /// When it should have landed.
+    /// Time at which the write should land.
     pub arrives: u64,
 }
 
 impl Net {
-    /// One write of `len` bytes; `held` as for [`Net::carry`].
+    /// One write of `len` bytes; `held` as in [`Net::carry`].
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -74,7 +74,7 @@ impl Net {
             Some(Lie::Late(ns)) => {
                 late = true;
                 lands = lands.map(|at| at + self.rng.below(ns));
-                // What was in order would do no harm.
+                // Late but correct bytes would do no harm.
                 if self.rng.one_in(2) {
                     hurt = Hurt::Flips;
                 }
@@ -96,12 +96,12 @@ impl Net {
 }
 
 impl World {
-    /// Puts a write on the network; the packet that tells of it follows.
+    /// Puts a write on the network; the packet that reports it follows.
     pub(crate) fn launch_write(&mut self, e: u32, out: &Out, write: &OutWrite, at: u64) {
         let len: usize = write.pieces.iter().map(|p| p.1).sum();
         let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
         let start = (from, out.rail);
-        // In order with the packet that tells of it.
+        // In order with the packet that reports it.
         let heals = self.held_until(out.rail, start, target);
         let leaves = heals.map_or(at, |heals| at.max(heals + 1));
         let parts = write.parts();
@@ -121,7 +121,7 @@ impl World {
         let drained = self.eps[e as usize].machine.wires().ports[out.rail].drained;
         let drained = drained != write.drained && write.copied.is_none();
         if drained || self.is_stuck(e, start, target) {
-            return; // drained in the same call: nothing is read after that (mutation, seed 1803)
+            return; // drained in the same call: nothing is read any more (mutation, seed 1803)
         }
         let comes = |fate: &WriteFate| fate.lands.is_some() || write.call.is_some() && fate.said;
         if !fates.iter().any(comes) {
@@ -141,7 +141,7 @@ impl World {
         spare::give(bytes);
     }
 
-    /// A write, or one part of it, is on its way.
+    /// Puts a write, or one part of it, in flight.
     fn fly(
         &mut self,
         e: u32,
@@ -157,7 +157,8 @@ impl World {
         if immediate.is_some() && (lost || partly) && bytes.len() > PACKET {
             self.stick(e, start, target);
         }
-        // With its bytes, or alone where the rail lies or the bytes come late; or lost alone.
+        // The immediate comes with the bytes, or alone if the rail reports falsely or the bytes are
+        // late; or it is lost alone.
         let said = immediate.filter(|_| fate.said && !self.rng.ppm(self.net.weather.drop));
         let alone = said.filter(|_| fate.late || lost);
         let flights = [
@@ -181,14 +182,14 @@ impl World {
         }
     }
 
-    /// How often what carries packets and writes between two rails has broken.
+    /// Number of breaks of the connection for packets and writes between two rails.
     pub(crate) fn breaks(&self, e: u32, from: (usize, usize), to: (usize, usize)) -> u32 {
         let drained = self.eps[e as usize].machine.wires().ports[from.1].drained;
         self.net.breaks(from, to) + drained
     }
 
-    /// Reads what is written, from the memory of a send (or of the region) that is not over. What
-    /// the engine has copied to its log is not ours to see: the message it is of says what it is.
+    /// Reads the bytes to write from the memory of a send or region in progress. Copies in the
+    /// engine's log are not accessible here: their message determines the contents.
     pub(crate) fn read_pieces(
         &self,
         e: u32,
@@ -306,7 +307,7 @@ impl World {
         spare::give(bytes);
     }
 
-    /// The rail tells that it is done with a write.
+    /// The rail reports the end of a write.
     pub(crate) fn write_over(&mut self, e: u32, rail: usize, token: u64) {
         let ep = &self.eps[e as usize];
         if ep.alive && !ep.closed {
@@ -320,7 +321,7 @@ impl World {
         }
     }
 
-    /// Memory that the application has back may not be granted, nor read by a rail.
+    /// Checks that memory returned to the application is neither granted nor read by a rail.
     pub(crate) fn check_lent(&self, e: u32, buffer: &Buffer) -> Result<(), String> {
         if !self.setup.writes.contains(&true) {
             return Ok(());
@@ -346,7 +347,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is lent when nothing goes on.
+    /// Checks that no memory is open when nothing is in progress.
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
         let lent = |p: &Port| {
@@ -358,8 +359,8 @@ impl World {
         }
     }
 
-    /// Notes a fragment that was written, if its sum is that of what lies there. In a window other
-    /// bytes may lie there by now, though the node took it: see `settle_overwritten`.
+    /// Records a written fragment if its sum matches the memory. In a window other bytes may be
+    /// there meanwhile, although the node accepted the fragment: see `settle_overwritten`.
     pub(crate) fn land_written(
         &mut self,
         (e, src): (u32, u32),
@@ -404,10 +405,10 @@ impl World {
         }
     }
 
-    /// Decides, when a call is over, about writes into windows that the node took in it and that
-    /// are not there: they count where the node let another in that writes there, be it after it
-    /// took them, in the same call (seeds 19011451, 19016395: both were written; 36005467: the
-    /// memory was spoilt for the other, of which no byte had come).
+    /// Decides, at the end of an engine call, about accepted writes into windows whose bytes are no
+    /// longer there. They count if the node admitted another writer to the place, even later in the
+    /// same call (seeds 19011451, 19016395: both were written; 36005467: the memory was poisoned
+    /// for the other write, of which no byte had come).
     pub(crate) fn settle_overwritten(&mut self, e: u32) {
         for (uid, offset, len) in std::mem::take(&mut self.eps[e as usize].windows.overwritten) {
             let msg = &mut self.truth.msgs[uid as usize];
@@ -420,8 +421,8 @@ impl World {
     }
 }
 
-/// Two of the datagrams that a direct write leaves in change places; not the first, by which it is
-/// known, nor the last, which is shorter. `false`: there are too few.
+/// Swaps two datagrams of a direct write, excluding the first, which identifies it, and the last,
+/// which is shorter. `false` if there are too few.
 pub(crate) fn swap_datagrams(bytes: &mut [u8], datagram: usize, rng: &mut Rng) -> bool {
     let whole = bytes.len() / datagram.max(1);
     if whole < 3 {

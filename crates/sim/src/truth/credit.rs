@@ -1,25 +1,24 @@
-//! No sender goes beyond the credit that its receiver has told it, whatever was lost on the way,
-//! and no receiver tells more than its window and what was sent to it.
-//! (The fuzz targets take this file, too, without the rest of the simulator.)
+//! Checks credit: no sender exceeds the credit granted by its receiver, whatever packets are lost,
+//! and no receiver grants more than its window plus the bytes sent to it. (The fuzz targets use
+//! this file without the rest of the simulator.)
 
 use marline_proto::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use marline_wire::{Frame, MsgHead, Packet};
 use std::collections::BTreeSet;
 
-/// Endpoints up to which pairs are watched: in larger clusters it would be their number, not the
-/// nodes, that fills the memory.
+/// Endpoints up to which pairs are checked; in larger clusters the pairs' number would fill memory.
 const ENDPOINTS_MAX: u32 = 64;
 
-/// The credit of one direction of a pair.
+/// The credit in one direction of a pair.
 #[derive(Clone)]
 struct Pair {
-    /// Number of the first message that has not left, and those behind it that have (long ones
-    /// wait where short ones pass).
+    /// Number of the first unsent message, and the sent ones after it (long messages wait while
+    /// short ones pass).
     next: u32,
     ahead: BTreeSet<u32>,
-    /// Credit that the messages which left have used, in bytes.
+    /// Credit used by sent messages, in bytes.
     used: u64,
-    /// The most that the receiver has ever told, whether or not that arrived.
+    /// The most that the receiver ever granted, whether or not the frame arrived.
     told: u64,
 }
 
@@ -35,7 +34,7 @@ impl Default for Pair {
 }
 
 impl Pair {
-    /// True if the message has not left before.
+    /// True if the message has not been sent before.
     fn is_first(&mut self, number: u32) -> bool {
         if number > self.next {
             return self.ahead.insert(number);
@@ -49,16 +48,16 @@ impl Pair {
     }
 }
 
-/// Credit of all pairs.
+/// The credit of all pairs.
 pub struct Credits {
     /// By sender, then receiver.
     pairs: Vec<Pair>,
-    /// Credit that a receiver may give a sender before anything comes, in bytes.
+    /// Initial credit per sender, in bytes.
     window: u64,
 }
 
 impl Credits {
-    /// Between nodes that may give each other this much, in the end.
+    /// Credit among nodes that may grant each other this much in total.
     pub fn new(credit_bytes: u64) -> Credits {
         Credits {
             pairs: Vec::new(),
@@ -66,7 +65,7 @@ impl Credits {
         }
     }
 
-    /// Looks at a packet that leaves `src` for `dst`.
+    /// Checks a packet that `src` sends to `dst`.
     pub fn leaves(&mut self, src: u32, dst: u32, packet: &Packet<'_>) -> Result<(), String> {
         if src.max(dst) >= ENDPOINTS_MAX {
             return Ok(());
@@ -92,7 +91,7 @@ impl Credits {
         &mut self.pairs[at]
     }
 
-    /// `src` allows `dst` so much in all.
+    /// `src` grants `dst` this much in total.
     fn tell(&mut self, src: u32, dst: u32, bytes: u64) -> Result<(), String> {
         let window = self.window;
         let pair = self.pair(dst, src);
@@ -103,7 +102,7 @@ impl Credits {
             .ok_or_else(|| format!("allows {dst} to send {bytes} bytes, at most {most}"))
     }
 
-    /// A message's head leaves; the first time it costs.
+    /// A message's head is sent; the first transmission uses credit.
     fn charge(&mut self, src: u32, dst: u32, head: &MsgHead, eager: u64) -> Result<(), String> {
         let pair = self.pair(src, dst);
         if !pair.is_first(head.number) {

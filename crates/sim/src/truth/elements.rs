@@ -1,14 +1,14 @@
-//! Elements of atomic operations: their types, and each operation on one in its plainest form.
-//! Integers are 128 bits wide here and reals doubles, whatever they are in memory.
+//! Elements of atomic operations: types, and each operation on an element in its plainest form.
+//! Integers are computed in 128 bits and reals as doubles, whatever their size in memory.
 
 use crate::base::rng::Rng;
 use marline_engine::AtomicKind::{self, Compare, Fetch, Plain};
 use std::cmp::Ordering::{self, Equal, Greater, Less};
 
-/// The kinds of types.
+/// Classes of types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// With and without a sign.
+    /// Signed and unsigned integers.
     Integer,
     /// Binary floating point.
     Real,
@@ -36,8 +36,7 @@ pub(crate) mod op {
     pub const DIFF: u8 = 19;
 }
 
-/// Class, and bytes of an element, of libfabric's types by their numbers; long doubles are left
-/// out.
+/// Number, class and element size of libfabric's types, without long doubles.
 const TYPES: [(u8, Class, usize); 14] = [
     (0, Class::Integer, 1),
     (1, Class::Integer, 1),
@@ -55,8 +54,8 @@ const TYPES: [(u8, Class, usize); 14] = [
     (15, Class::Integer, 16),
 ];
 
-/// Operations on elements of any type, the first few of them; on integers and reals those before
-/// [`OF_REALS`], and on integers all.
+/// Operations: the first few apply to all types, those before [`OF_REALS`] to integers and reals,
+/// all to integers.
 const OPERATIONS: [(AtomicKind, u8); 19] = [
     (Plain, op::SUM),
     (Plain, op::DIFF),
@@ -81,7 +80,7 @@ const OPERATIONS: [(AtomicKind, u8); 19] = [
 const OF_ALL: usize = 8;
 const OF_REALS: usize = 14;
 
-/// Draws a type and an operation on it: the type, bytes of an element, and the operation.
+/// Draws a type, its size, and an operation on it.
 pub(crate) fn draw(rng: &mut Rng) -> (u8, usize, (AtomicKind, u8)) {
     let (datatype, class, size) = rng.pick(&TYPES);
     let operations = match class {
@@ -92,9 +91,9 @@ pub(crate) fn draw(rng: &mut Rng) -> (u8, usize, (AtomicKind, u8)) {
     (datatype, size, rng.pick(operations))
 }
 
-/// Draws so many operands. They are few, so that comparisons find what they look for. Reals are
-/// neither zero nor less than one: results that depend on the way to them (signs of zeros, which of
-/// two that are no numbers) do not come about.
+/// Draws this number of operands from few values, so that comparisons succeed. Reals are at least
+/// one, which avoids results that depend on the order of evaluation (signs of zero, choice among
+/// two NaNs).
 pub(crate) fn operands(rng: &mut Rng, datatype: u8, count: usize) -> Vec<u8> {
     let (class, size) = of(datatype);
     let mut one = |_| -> Vec<u8> {
@@ -112,7 +111,7 @@ pub(crate) fn operands(rng: &mut Rng, datatype: u8, count: usize) -> Vec<u8> {
     (0..count).flat_map(&mut one).collect()
 }
 
-/// The kind of a type, for reports.
+/// The name of a type's class, for reports.
 pub(crate) fn name(datatype: u8) -> &'static str {
     match of(datatype) {
         (Class::Integer, 16) => "atomic on wide integers",
@@ -133,7 +132,7 @@ pub(crate) fn after(
     let than_here = |bytes: &[u8]| order(datatype, bytes, here);
     let takes = match op {
         op::WRITE => true,
-        // What is no number is neither, and gives way.
+        // NaN compares as neither and is replaced.
         op::MAX => matches!(than_here(operand), None | Some(Greater)),
         op::MIN => matches!(than_here(operand), None | Some(Less)),
         op::CSWAP => than_here(compare) == Some(Equal),
@@ -166,10 +165,11 @@ fn of(datatype: u8) -> (Class, usize) {
         .map_or((Class::Integer, 1), |&(_, class, size)| (class, size))
 }
 
-/// Where the first stands to the second, if they can be compared.
+/// The order of two elements, if comparable.
 fn order(datatype: u8, a: &[u8], b: &[u8]) -> Option<Ordering> {
     let (class, size) = of(datatype);
-    // Those with a sign have even numbers: it is turned round, and they are in order.
+    // Signed types have even numbers: flipping the sign bit makes their order that of unsigned
+    // numbers.
     let sign = (datatype % 2 == 0) as u128;
     let place = |bytes: &[u8]| number(bytes) ^ sign << (8 * size - 1);
     match class {
@@ -195,7 +195,7 @@ fn integer_after(op: u8, here: u128, operand: u128, compare: u128) -> u128 {
     }
 }
 
-/// In doubles: a sum or product of two floats is rounded but once by that.
+/// Computed in doubles: the sum or product of two floats is then rounded only once.
 fn real_after(op: u8, here: f64, operand: f64) -> f64 {
     match op {
         op::SUM => here + operand,
@@ -205,7 +205,7 @@ fn real_after(op: u8, here: f64, operand: f64) -> f64 {
     }
 }
 
-/// An integer, as an unsigned number.
+/// An integer as an unsigned number.
 fn number(bytes: &[u8]) -> u128 {
     bytes.iter().rev().fold(0, |n, byte| n << 8 | *byte as u128)
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_do_what_their_names_say() {
+    fn atomic_operations_have_their_defined_results() {
         let on = |datatype: u8, op: u8, here: &[u8], operand: &[u8]| {
             after((datatype, op), here, operand, &[])
         };

@@ -1,6 +1,6 @@
-//! Operations of one endpoint, and the user's memory. It is real memory, since engines follow
-//! pointers; who may write where is seen by what is in it afterwards: guards on both sides, a
-//! filler where nothing belongs, and, once an operation is over, a poison that must stay.
+//! Operations of an endpoint and the application's memory. It is real memory, as engines follow
+//! pointers. Wrong writes are detected by its contents: guards on both sides, a filler where
+//! nothing was received, and, after an operation's end, a poison that must stay.
 
 use crate::base::content::Content;
 use crate::truth::messages::Match;
@@ -8,34 +8,32 @@ use crate::truth::remote::AtomicOp;
 use marline_engine::IoVec;
 use std::cell::RefCell;
 
-/// Bytes on both sides of a buffer that stay as they are.
+/// Guard bytes on both sides of a buffer.
 const GUARD: usize = 32;
 const GUARD_BYTE: u8 = 0xee;
-/// The bytes of a receive buffer before anything came, at least its first and its last.
+/// The filler of receive buffers, at least at the beginning and the end.
 pub(crate) const FILLER: u8 = 0xc3;
 const FILLED: usize = 8_192;
 const FILLED_AT_END: usize = 1_024;
-/// The byte that the application writes over a buffer once it has it back: all over its first and
-/// last
-/// `POISONED` bytes, and in between a line of each `STRIDE`, so that whatever is as long as a
-/// packet hits one. (Shorter ones may miss them. Writing and reading all of it took a twentieth of
-/// the time.)
+/// The poison written to a returned buffer: over the whole first and last `POISONED` bytes, and a
+/// line in each `STRIDE` between them, so that any write of a packet's length hits poison. (Shorter
+/// writes may be missed. Poisoning all bytes costs noticeable time.)
 const POISON: u8 = 0x5a;
 const POISONED: usize = 2_048;
 const STRIDE: usize = 1_024;
 const LINE: usize = 64;
-/// Sizes of memory blocks are powers of two from here, with three more between each and the next
-/// above `FINE`: most receives have room for 128 KiB and their guards.
+/// Sizes of memory blocks: powers of two from this one, with three sizes between successive powers
+/// above `FINE`. Most receives have room for 128 KiB and their guards.
 const LEAST: usize = 256;
 const FINE: usize = 64 << 10;
-/// Bytes of empty blocks that a thread keeps: what the operations of a cluster have open at once.
-/// (Two fifths of the time went into clearing new ones.)
+/// Bytes of free blocks kept per thread, as much as a cluster's operations have open at once.
+/// (Clearing new blocks dominates the time otherwise.)
 const SPARE_BYTES: usize = 1 << 30;
-/// Finished buffers are watched until there are so many bytes of them.
+/// Bytes of finished buffers that are watched.
 const GRAVEYARD_BYTES: usize = 8 << 20;
-/// An operation's memory is cut in pieces at so many places, at most.
+/// Most places at which an operation's memory is split.
 pub const CUTS_MAX: usize = 6;
-/// Bytes that are written over when an operation is over, or failed (its buffer may be longer).
+/// Bytes poisoned at the end of an operation or after a failure (its buffer may be longer).
 pub(crate) const SCRAP: usize = 65_536;
 
 /// Ranges of a buffer, from and to.
@@ -45,7 +43,7 @@ thread_local! {
     static SPARE: RefCell<Spare> = const { RefCell::new(Spare::new()) };
 }
 
-/// Empty blocks, kept from run to run, each with its (empty) list of poisoned ranges.
+/// Free blocks, kept across runs, each with its (empty) list of poisoned ranges.
 struct Spare {
     by_class: Vec<Vec<(Vec<u8>, Ranges)>>,
     bytes: usize,
@@ -65,7 +63,7 @@ impl Spare {
         Some(spare)
     }
 
-    /// Keeps a block, if there is room.
+    /// Keeps a block if there is room.
     fn keep(&mut self, class: usize, block: Vec<u8>, ranges: Ranges) {
         if self.bytes + block.len() > SPARE_BYTES {
             return;
@@ -78,18 +76,18 @@ impl Spare {
     }
 }
 
-/// Memory of one operation. Blocks are never given back to the system while a run lasts, so that
-/// an engine which writes where it must not is found out, and does no harm beyond.
+/// The memory of an operation. Blocks are not freed during a run, so that a wrong write of an
+/// engine is detected and does no other harm.
 #[derive(Debug, Default)]
 pub struct Buffer {
     block: Vec<u8>,
     len: usize,
-    /// Ranges that the engine is done with.
+    /// Ranges that the engine has finished with.
     poisoned: Ranges,
 }
 
 impl Buffer {
-    /// `len` bytes of anything, between their guards.
+    /// `len` bytes of arbitrary contents between guards.
     fn guarded(len: usize) -> Buffer {
         let (class, whole) = size_class(len + 2 * GUARD);
         let spare = SPARE.with_borrow_mut(|s| s.take(class));
@@ -103,7 +101,7 @@ impl Buffer {
         }
     }
 
-    /// `len` bytes to receive into, filled at their start and end.
+    /// A receive buffer of `len` bytes, filled at both ends.
     pub fn new(len: usize) -> Buffer {
         let mut buffer = Buffer::guarded(len);
         let bytes = &mut buffer.block[GUARD..GUARD + len];
@@ -112,35 +110,35 @@ impl Buffer {
         buffer
     }
 
-    /// A message, `len` bytes of the content that starts at `base`.
+    /// A message: `len` bytes of content from `base`.
     pub fn with(content: &Content, base: u64, len: usize) -> Buffer {
         let mut buffer = Buffer::guarded(len);
         content.copy(base, &mut buffer.block[GUARD..GUARD + len]);
         buffer
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// All of it is filled, not only its ends.
+    /// Fills the whole buffer, not only its ends.
     pub fn fill_all(&mut self) {
         self.block[GUARD..GUARD + self.len].fill(FILLER);
     }
 
-    /// Its owner puts the content that starts at `base` into a range.
+    /// The owner writes the content from `base` into a range.
     pub fn fill_with(&mut self, content: &Content, base: u64, (from, to): (usize, usize)) {
         content.copy(base, &mut self.block[GUARD + from..GUARD + to]);
     }
 
-    /// The bytes in `from..to`, if that is inside.
+    /// The bytes in `from..to`, if inside.
     pub fn get(&self, from: usize, to: usize) -> Option<&[u8]> {
         let fits = from <= to && to <= self.len;
         fits.then(|| &self.block[GUARD + from..GUARD + to])
     }
 
-    /// The pieces that an operation names, cut at `cuts`.
+    /// The pieces of an operation, split at `cuts`.
     pub fn pieces(&mut self, cuts: &[usize]) -> Pieces {
         let base = self.block.as_mut_ptr();
         let (mut pieces, mut at) = (Pieces::default(), 0);
@@ -155,18 +153,18 @@ impl Buffer {
         pieces
     }
 
-    /// Offset of an address.
+    /// The offset of an address.
     pub fn offset_of(&self, address: *mut u8) -> u64 {
         (address as u64).wrapping_sub(self.block.as_ptr() as u64 + GUARD as u64)
     }
 
-    /// Addresses of its first byte and behind its last.
+    /// The addresses of the first byte and after the last.
     pub fn range(&self) -> (usize, usize) {
         let from = self.block.as_ptr() as usize + GUARD;
         (from, from + self.len)
     }
 
-    /// The bytes at an address, if `len` bytes from there are in it.
+    /// `len` bytes at an address, if inside.
     pub fn at_address(&self, address: usize, len: usize) -> Option<&[u8]> {
         if self.block.is_empty() {
             return None;
@@ -190,15 +188,15 @@ impl Buffer {
         Ok(())
     }
 
-    /// The byte that a reader of the memory stores.
+    /// The byte stored by a reader of the memory.
     pub(crate) const KEPT: u8 = 0x3d;
 
-    /// A reader stores something in a range.
+    /// A reader stores into a range.
     pub(crate) fn keep(&mut self, (from, to): (usize, usize)) {
         self.block[GUARD + from..GUARD + to].fill(Buffer::KEPT);
     }
 
-    /// The engine is done with this range: the application uses it for something else.
+    /// The engine has finished with a range: the application reuses it.
     pub fn poison(&mut self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
         if from < to {
@@ -209,8 +207,8 @@ impl Buffer {
         }
     }
 
-    /// Checks the bytes that nobody may have changed; `used`: bytes at the start that were rightly
-    /// written.
+    /// Checks that no protected byte changed; `used`: number of bytes at the start that were
+    /// written legitimately.
     pub fn check(&self, used: usize) -> Result<(), &'static str> {
         if self.block.is_empty() {
             return Ok(());
@@ -229,7 +227,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Nothing was written in `from..to` of a buffer that was filled.
+    /// Checks that nothing was written into `from..to` of a filled buffer.
     pub fn check_untouched(&self, from: usize, to: usize) -> Result<(), &'static str> {
         let to = to.min(self.len).max(from);
         let untouched = all_are(&self.block[GUARD + from..GUARD + to], FILLER);
@@ -247,7 +245,7 @@ impl Buffer {
 }
 
 impl Drop for Buffer {
-    /// The block is kept for another buffer.
+    /// Keeps the block for another buffer.
     fn drop(&mut self) {
         if self.block.is_empty() {
             return;
@@ -256,12 +254,12 @@ impl Drop for Buffer {
         let block = std::mem::take(&mut self.block);
         let mut ranges = std::mem::take(&mut self.poisoned);
         ranges.clear();
-        // No longer there at the end of a thread.
+        // Fails during the end of a thread.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block, ranges));
     }
 }
 
-/// Pieces of memory that an operation names: few, so that no memory is taken for them.
+/// The pieces of an operation: few, so that no allocation is needed.
 pub struct Pieces {
     list: [IoVec; CUTS_MAX + 1],
     count: usize,
@@ -275,7 +273,7 @@ impl Pieces {
 }
 
 impl Default for Pieces {
-    /// None.
+    /// No pieces.
     fn default() -> Pieces {
         let none = IoVec {
             base: std::ptr::null_mut(),
@@ -296,12 +294,12 @@ impl std::ops::Deref for Pieces {
     }
 }
 
-/// Where the filled end of a buffer begins.
+/// The beginning of a buffer's filled end.
 fn tail_of(len: usize) -> usize {
     len.saturating_sub(FILLED_AT_END)
 }
 
-/// Where poison is in a range that has it: its start, its end, lines in between.
+/// The poisoned places of a range: start, end, and lines between.
 fn marks(from: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
     let start = to.min(from + POISONED);
     let end = start.max(to.saturating_sub(POISONED));
@@ -311,8 +309,8 @@ fn marks(from: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
     [(from, start), (end, to)].into_iter().chain(lines)
 }
 
-/// True if all bytes have a value: the first has, and each other is like the one before. (The C
-/// library compares with wider registers than a loop here would.)
+/// True if all bytes have this value: the first one has, and each other equals the one before. (The
+/// C library compares with wider registers than a loop.)
 fn all_are(bytes: &[u8], value: u8) -> bool {
     match bytes {
         [] => true,
@@ -320,7 +318,7 @@ fn all_are(bytes: &[u8], value: u8) -> bool {
     }
 }
 
-/// Number and size of the blocks that hold so many bytes.
+/// Class and size of the blocks for this number of bytes.
 fn size_class(bytes: usize) -> (usize, usize) {
     let whole = bytes.next_power_of_two().max(LEAST);
     let (half, steps) = (whole / 2, if whole <= FINE { 1 } else { 4 });
@@ -330,7 +328,7 @@ fn size_class(bytes: usize) -> (usize, usize) {
     (4 * whole.ilog2() as usize + taken - 1, half + taken * step)
 }
 
-/// Buffers of operations that are over, watched for a while.
+/// Buffers of finished operations, watched for some time.
 #[derive(Debug, Default)]
 pub struct Graveyard {
     buffers: std::collections::VecDeque<(u32, Buffer)>,
@@ -338,7 +336,7 @@ pub struct Graveyard {
 }
 
 impl Graveyard {
-    /// An operation's buffer comes in; an older one's may be found damaged.
+    /// Adds an operation's buffer; an older one may be found damaged.
     pub fn bury(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
         self.bytes += buffer.block.len();
         self.buffers.push_back((handle, buffer));
@@ -348,7 +346,7 @@ impl Graveyard {
         Ok(())
     }
 
-    /// True if the address is in one of them.
+    /// True if the address is in a watched buffer.
     pub fn holds(&self, address: usize) -> bool {
         let mut buffers = self.buffers.iter();
         buffers.any(|(_, b)| b.at_address(address, 1).is_some())
@@ -362,7 +360,7 @@ impl Graveyard {
         buffer.check_poison().map_err(|text| (handle, text))
     }
 
-    /// Looks at all that are left.
+    /// Checks all remaining buffers.
     pub fn empty(&mut self) -> Result<(), (u32, &'static str)> {
         while !self.buffers.is_empty() {
             self.look_at_oldest()?;
@@ -376,107 +374,107 @@ impl Graveyard {
 pub enum OpKind {
     /// A send.
     Send {
-        /// Message.
+        /// The message.
         uid: u32,
-        /// Its entry means that it was delivered; else that the buffer is free.
+        /// True if its entry means delivery, false if it means that the buffer is free.
         delivery: bool,
-        /// The buffer is the engine's until the entry.
+        /// True if the engine owns the buffer until the entry.
         held: bool,
-        /// An entry is due.
+        /// True if an entry is due.
         entry: bool,
     },
     /// A receive.
     Recv(Box<RecvOp>),
-    /// A remote read: its pieces.
+    /// A remote read, by its segments.
     Read(Vec<ReadOp>),
     /// A remote write.
     Put {
-        /// Whose memory.
+        /// The target.
         dst: u32,
-        /// The message of its first piece, or `NONE` if it has no bytes.
+        /// The message of its first segment, or `NONE` without bytes.
         uid: u32,
-        /// Messages from there on: one for each piece.
+        /// Number of messages from `uid` on, one per segment.
         pieces: u32,
-        /// Its success has an entry.
+        /// True if success writes an entry.
         entry: bool,
-        /// It follows when all bytes are there.
+        /// Data that follows after all bytes.
         data: Option<u64>,
     },
     /// An atomic operation.
     Atomic(Box<AtomicOp>),
-    /// Memory that a peer may write or read.
+    /// Memory open to peers.
     Window,
-    /// A look for a message, which this is, to be claimed or not.
+    /// A peek; matching messages may be claimed.
     Peek {
         /// The message that it must find.
         want: Option<u32>,
-        /// It is set aside.
+        /// True if the message is claimed.
         claim: bool,
     },
-    /// A claimed message is thrown away.
+    /// A claimed message is discarded.
     Discard,
 }
 
 /// A receive.
 #[derive(Debug, Default)]
 pub struct RecvOp {
-    /// Endpoint it names.
+    /// The source that it names, if any.
     pub source: Option<u32>,
-    /// Bits of the tag that it ignores.
+    /// Ignored tag bits.
     pub ignore: u64,
-    /// True if it takes many messages.
+    /// True for a multi-receive.
     pub multi: bool,
-    /// Messages that it must get, and whether each completion came.
+    /// Matched messages, and whether each completion came.
     pub matches: Vec<(Match, bool)>,
-    /// Taken back.
+    /// Cancelled.
     pub cancelled: bool,
-    /// A message into it (of many) was lost with its sender.
+    /// True if a message for this multi-receive was lost with its sender.
     pub bereft: bool,
 }
 
 /// A remote read.
 #[derive(Debug, Default)]
 pub struct ReadOp {
-    /// Serving endpoint.
+    /// The target.
     pub server: u32,
-    /// Where the right content starts.
+    /// The base of the expected content.
     pub base: u64,
-    /// The bytes of the operation that it brings.
+    /// Offset of its bytes in the operation.
     pub from: u64,
-    /// See `from`.
+    /// Length.
     pub len: u64,
-    /// Key and address that it names.
+    /// Key in the request.
     pub key: u64,
-    /// See `key`.
+    /// Address in the request.
     pub addr: u64,
-    /// The window that it means, or is let into, if any.
+    /// The window that the read is meant for or admitted to, if any.
     pub window: u32,
-    /// Where it is there.
+    /// Offset in the window.
     pub at: u64,
-    /// Its server was asked for the memory.
+    /// True once the request arrived.
     pub asked: bool,
-    /// There was none: it must be refused.
+    /// True if the request must be refused.
     pub bad: bool,
-    /// It may be refused: the memory was closed meanwhile.
+    /// True if the request may be refused: the memory was closed meanwhile.
     pub closed: bool,
-    /// Somebody writes where it reads.
+    /// True if a write overlaps the range.
     pub loose: bool,
-    /// It came to another window than it was meant for.
+    /// True if the request was admitted to another window than meant.
     pub stray: bool,
 }
 
-/// An operation. Its context is its number plus one.
+/// An operation. Its context is its index plus one.
 #[derive(Debug)]
 pub struct Op {
     /// Its kind.
     pub kind: OpKind,
-    /// Its memory.
+    /// The operation's memory.
     pub buffer: Buffer,
-    /// World time of its post.
+    /// World time of posting.
     pub posted_ns: u64,
-    /// World time of its end.
+    /// World time of the end.
     pub done_ns: Option<u64>,
-    /// Counts for the application's round.
+    /// True if the operation counts for the application's round.
     pub in_round: bool,
 }
 
@@ -484,7 +482,7 @@ pub struct Op {
 mod tests {
     use super::*;
 
-    /// Any byte at the ends of what was given back, and any packet's length in between.
+    /// Every byte at the ends of a returned buffer, and any packet's length between them.
     #[test]
     fn a_late_write_is_noticed() {
         let len = 20_000;
@@ -504,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_hold_what_they_are_taken_for_and_go_back_to_their_own_size() {
+    fn blocks_fit_requests_and_return_to_their_size_class() {
         for bytes in (1..5_000).chain((5_000..9_000_000).step_by(997)) {
             let (class, whole) = size_class(bytes);
             assert!(

@@ -1,4 +1,4 @@
-//! The truth of a run: every message from post to delivery, and MPI's matching rules in their
+//! The truth of a run: every message from posting to delivery, and MPI's matching rules in their
 //! plainest form. The protocol is checked against it.
 
 use crate::base::table::Table;
@@ -7,39 +7,39 @@ use crate::truth::remote::{Call, Spot};
 use marline_wire::{granules, GRANULE};
 use std::collections::VecDeque;
 
-/// Where a remote write goes.
+/// The target of a remote write.
 #[derive(Clone, Copy, Debug)]
 pub struct Put {
-    /// Key and address that it names.
+    /// Key in the request.
     pub key: u64,
-    /// See `key`.
+    /// Address in the request.
     pub addr: u64,
-    /// The window that it means, or is let into, if any.
+    /// The window that the write is meant for or admitted to, if any.
     pub window: u32,
-    /// Offset there.
+    /// Offset in the window.
     pub at: u64,
-    /// Its target was asked for the memory.
+    /// True once the request arrived.
     pub asked: bool,
-    /// It was let in, and the window is open.
+    /// True if the write was admitted and the window is open.
     pub open: bool,
-    /// It was not let in: it must be refused.
+    /// True if the write was refused and must fail.
     pub bad: bool,
-    /// Another writes where it does.
+    /// True if another write overlaps the range.
     pub loose: bool,
-    /// Nothing was there when it was let in, so that its reader sees what comes.
+    /// True if the place was untouched on admission, so that its reader sees the bytes arrive.
     pub polled: bool,
-    /// The part of it, from and to, in which its reader has stored something else.
+    /// The range in which its reader has stored other bytes.
     pub kept: Option<(u64, u64)>,
-    /// For the queue of its target, in this message.
+    /// Data for the target's queue, carried by this message.
     pub data: Option<u64>,
-    /// Bytes of the write that the data follows.
+    /// Bytes of the write after which the data follows.
     pub trails: usize,
-    /// It is all of its operation, which is counted with it.
+    /// True if this is the whole operation, which is counted with it.
     pub alone: bool,
 }
 
 impl Put {
-    /// One that is on its way.
+    /// A write in flight.
     pub(crate) fn new(spot: Spot, data: Option<u64>) -> Put {
         Put {
             key: spot.key,
@@ -66,38 +66,39 @@ pub struct Msg {
     pub src: u32,
     /// Receiving endpoint.
     pub dst: u32,
-    /// Number among those from `src` to `dst`.
+    /// Number among the messages from `src` to `dst`.
     pub number: u32,
-    /// Tag, if it is a tagged one.
+    /// Tag of a tagged message.
     pub tag: Option<u64>,
     /// Remote CQ data.
     pub data: Option<u64>,
     /// Length in bytes.
     pub len: u64,
-    /// Where its content starts.
+    /// Start of its content.
     pub base: u64,
-    /// It is a remote write.
+    /// The target, for a remote write.
     pub put: Option<Put>,
-    /// It goes from engine to engine; `len` is then of what is written, if anything is.
+    /// The RPC, for a message between engines; `len` is then the length of its write, if any.
     pub call: Option<Box<Call>>,
-    /// Granules that landed with the right sum: the first 64 (few messages have more), the others.
+    /// Blocks that landed with a matching sum: the first 64 (few messages have more), and the
+    /// others.
     landed: u64,
     beyond: Vec<u64>,
-    /// A packet with its head passed the receiver's checks.
+    /// True if a packet with its head passed the receiver's checks.
     pub head_seen: bool,
-    /// It went through matching.
+    /// True if the message went through matching.
     pub arrived: bool,
-    /// Receive that it matched, with the room there.
+    /// The matching receive, with the room there.
     pub matched: Option<(u32, u64)>,
-    /// Its place in the order in which messages got receives.
+    /// Ordinal among matched messages.
     pub match_order: u32,
-    /// Claimed and thrown away.
+    /// True if it was claimed and discarded.
     pub discarded: bool,
-    /// The receive's completion came.
+    /// True if the receive's completion came.
     pub delivered: bool,
-    /// The send's completion came.
+    /// The result in the send's completion, once it came.
     pub send_done: Option<bool>,
-    /// No receive is needed for it any more.
+    /// True if no receive is needed any more.
     settled: bool,
 }
 
@@ -125,14 +126,14 @@ impl Msg {
         word >> (granule % 64) & 1 == 1
     }
 
-    /// Bytes that travel.
+    /// Number of bytes transferred.
     pub(crate) fn size(&self) -> u64 {
         self.call
             .as_ref()
             .map_or(self.len, |c| c.bytes.len() as u64)
     }
 
-    /// Bytes that the receiver wants.
+    /// Number of bytes that the receiver accepts.
     pub fn wanted(&self) -> u64 {
         match self.matched {
             _ if self.discarded => 0,
@@ -141,18 +142,18 @@ impl Msg {
         }
     }
 
-    /// True if all that is wanted landed.
+    /// True if all accepted bytes landed.
     pub fn complete(&self) -> bool {
         let wanted = self.wanted();
         wanted == 0 || (0..granules(wanted)).all(|g| self.has(g))
     }
 
-    /// True if every byte landed (a message without bytes: its head did).
+    /// True if every byte landed (for an empty message: the head).
     pub fn whole(&self) -> bool {
         self.head_seen && (0..granules(self.size())).all(|g| self.has(g))
     }
 
-    /// Gives memory back once nobody will ask.
+    /// Frees memory that is no longer needed.
     pub fn forget(&mut self) {
         if self.delivered && self.send_done.is_some() {
             (self.landed, self.beyond) = (0, Vec::new());
@@ -162,10 +163,10 @@ impl Msg {
 
 /// Every message.
 pub struct Truth {
-    /// All of them, by the number that the simulator gives.
+    /// All messages, by the simulator's number.
     pub msgs: Vec<Msg>,
     pairs: Table<(u32, u32), Vec<u32>>,
-    /// Messages that got a receive.
+    /// Number of matched messages.
     pub matches: u32,
     /// The credit of senders.
     pub credits: Credits,
@@ -174,7 +175,7 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Between nodes that give each other so many bytes of credit.
+    /// The truth for nodes with this credit in bytes.
     pub fn new(credit_bytes: u64) -> Truth {
         Truth {
             msgs: Vec::new(),
@@ -185,12 +186,12 @@ impl Truth {
         }
     }
 
-    /// Where the content of message `uid` starts.
+    /// Start of the content of message `uid`.
     pub fn base_of(&self, uid: u32) -> u64 {
         (uid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
     }
 
-    /// A message is posted; its number here.
+    /// Records a posted message; returns its number.
     pub fn add(
         &mut self,
         src: u32,
@@ -231,7 +232,7 @@ impl Truth {
         uid
     }
 
-    /// The message needs no (further) receive.
+    /// The message needs no further receive.
     pub fn settle(&mut self, uid: u32) {
         let msg = &mut self.msgs[uid as usize];
         if !msg.settled {
@@ -240,7 +241,7 @@ impl Truth {
         }
     }
 
-    /// Messages to an endpoint that still need a receive.
+    /// Number of messages to an endpoint that still need a receive.
     pub fn to_come(&self, dst: u32, tagged: bool) -> u32 {
         self.open
             .get(dst as usize)
@@ -258,20 +259,20 @@ impl Truth {
 pub struct PlainRecv {
     /// Its handle.
     pub handle: u32,
-    /// Endpoint it names, if any.
+    /// The source that it names, if any.
     pub source: Option<u32>,
     /// Tag and ignored bits.
     pub tag: Option<(u64, u64)>,
     /// Bytes of its buffer.
     pub capacity: u64,
-    /// Multi-receive: least room.
+    /// Multi-receive: minimum of free space.
     pub multi_min: Option<u64>,
     /// Multi-receive: bytes used.
     pub used: u64,
 }
 
 impl PlainRecv {
-    /// True if it takes the message.
+    /// True if the receive matches the message.
     pub fn accepts(&self, msg: &Msg) -> bool {
         let source = self.source.is_none_or(|s| s == msg.src);
         let tag = match (self.tag, msg.tag) {
@@ -284,13 +285,13 @@ impl PlainRecv {
 }
 
 impl PlainRecv {
-    /// A death may end it, though it names nobody.
+    /// Returns whether a death may end the receive although it names no source.
     fn is_told(&self) -> bool {
         self.source.is_none() && self.tag.is_some() && self.multi_min.is_none()
     }
 }
 
-/// A match: message, receive, where in the buffer, room there.
+/// A match of message and receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
     /// Message.
@@ -306,18 +307,18 @@ pub struct Match {
 /// Posted receives and unexpected messages of one endpoint, as plain lists.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Posted, oldest first (and mostly the first that goes).
+    /// Posted receives, oldest first (mostly the first one matches).
     pub posted: VecDeque<PlainRecv>,
-    /// Unexpected, oldest first.
+    /// Unexpected messages, oldest first.
     pub unexpected: Vec<u32>,
-    /// A death ends receives from anyone.
+    /// True if a death ends receives from any source.
     pub any_source_fails: bool,
-    /// One did not yet.
+    /// True after a death that has not ended a receive yet.
     pub news: bool,
 }
 
 impl Plain {
-    /// Nothing yet.
+    /// An empty model.
     pub fn new(any_source_fails: bool) -> Plain {
         Plain {
             any_source_fails,
@@ -354,7 +355,7 @@ impl Plain {
         }
     }
 
-    /// A receive is posted; what it matches at once.
+    /// A receive is posted; returns immediate matches.
     pub fn post(&mut self, recv: PlainRecv, msgs: &[Msg]) -> Vec<Match> {
         let handle = recv.handle;
         self.posted.push_back(recv);
@@ -383,13 +384,13 @@ impl Plain {
             .find(|&uid| recv.accepts(&msgs[uid as usize]))
     }
 
-    /// Takes back a receive that nothing matched; whether it was there.
+    /// Cancels an unmatched receive; returns whether it was there.
     pub fn cancel(&mut self, handle: u32) -> bool {
         let at = self.posted.iter().position(|p| p.handle == handle);
         at.map(|at| self.posted.remove(at)).is_some()
     }
 
-    /// An endpoint died: what is not whole is gone, and receives that name it end.
+    /// An endpoint died: incomplete messages are dropped, and receives that name it end.
     pub fn bury(&mut self, src: u32, msgs: &[Msg]) -> Vec<u32> {
         self.unexpected.retain(|&uid| {
             let msg = &msgs[uid as usize];
@@ -401,7 +402,7 @@ impl Plain {
         gone.iter().map(|p| p.handle).collect()
     }
 
-    /// Receives from anyone that end with a death, where one does.
+    /// Receives from any source that a death ends.
     pub fn tell(&mut self) -> Vec<u32> {
         if !self.any_source_fails {
             return Vec::new();
@@ -412,7 +413,7 @@ impl Plain {
         told.iter().map(|p| p.handle).collect()
     }
 
-    /// True if the receive that was just posted, and is there, ends with a death before it.
+    /// True if a death before its posting ends the receive just posted.
     pub fn is_news(&mut self, handle: u32) -> bool {
         let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
         let news = self.news && self.posted.back().filter(told).is_some();

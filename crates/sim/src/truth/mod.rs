@@ -1,4 +1,4 @@
-//! The truth of a run: messages, operations, and the memory that they are of.
+//! The truth of a run: messages, operations, and their memory.
 
 pub(crate) mod credit;
 pub(crate) mod elements;

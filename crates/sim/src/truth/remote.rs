@@ -1,44 +1,43 @@
-//! Remote operations as the truth knows them: calls from engine to engine, atomic operations, and
-//! the cells that these work on.
+//! Remote operations in the truth: RPCs between engines, atomic operations, and their cells.
 
 use crate::base::rng::Rng;
 use crate::truth::elements;
 use marline_engine::{flag, Counter, Engine, EpId, System};
 use std::sync::Arc;
 
-/// A short write has so many bytes at most: with key, address and data a call of 4,096.
+/// Longest short write: with key, address and data an RPC of 4,096 bytes.
 pub(crate) const SHORT_MAX: u64 = 4_072;
 
-/// The call that a message is.
+/// The RPC that a message carries.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// As they travel.
+    /// The RPC's bytes.
     pub bytes: Vec<u8>,
     /// Its purpose.
     pub ask: Ask,
-    /// It was done (an answer: it came).
+    /// True if it was executed (for an answer: received).
     pub done: bool,
-    /// Its answer came.
+    /// True if its answer was received.
     pub answered: bool,
 }
 
-/// The purpose of a call.
+/// The purpose of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// It writes.
+    /// A write.
     Put,
-    /// It does this atomic operation of its sender, or this part of it.
+    /// An atomic operation of its sender, or this part of it.
     Atomic(u32, usize),
-    /// It answers this message.
+    /// The answer to this message.
     Answer(u32),
-    /// It reads no bytes: a read of its sender.
+    /// A read of zero bytes by its sender.
     Read(u32),
-    /// It tells that an operation in parts is over.
+    /// The report that an operation in parts has ended.
     Over,
 }
 
 impl Call {
-    /// One that is on its way.
+    /// An RPC in flight.
     pub fn new(ask: Ask, bytes: Vec<u8>) -> Box<Call> {
         Box::new(Call {
             bytes,
@@ -48,7 +47,7 @@ impl Call {
         })
     }
 
-    /// True if `payload` is what it has at `offset`.
+    /// True if `payload` equals its bytes at `offset`.
     pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
         let from = offset as usize;
         self.bytes.get(from..from + payload.len()) == Some(payload)
@@ -64,31 +63,31 @@ pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
 /// An atomic operation of an endpoint.
 #[derive(Debug, Default)]
 pub struct AtomicOp {
-    /// Whose cells.
+    /// The owner of the cells.
     pub dst: u32,
     /// The operation itself.
     pub what: Atomic,
-    /// The calls that it goes in, each with a part of it.
+    /// Its RPCs, each with a part of the operation.
     pub parts: Vec<Part>,
-    /// Its success has an entry.
+    /// True if success writes an entry.
     pub entry: bool,
-    /// How it ended.
+    /// The result, once ended.
     pub over: Option<bool>,
 }
 
 /// A part of an atomic operation.
 #[derive(Debug)]
 pub struct Part {
-    /// Its message, or `NONE` of one on its own cells.
+    /// Its message, or `NONE` for the endpoint's own cells.
     pub uid: u32,
-    /// The elements that it does.
+    /// The elements of this part.
     pub what: Atomic,
-    /// The bytes that it found (none: it was refused), once it is done.
+    /// The old bytes (inner `None`: refused), once done.
     pub old: Option<Option<Vec<u8>>>,
 }
 
 impl AtomicOp {
-    /// Flags of its entry.
+    /// Flags of its completion entry.
     pub fn flags(&self) -> u64 {
         let does = if self.what.fetches {
             flag::READ
@@ -102,37 +101,37 @@ impl AtomicOp {
 /// An atomic operation.
 #[derive(Clone, Debug, Default)]
 pub struct Atomic {
-    /// Key and address that it names.
+    /// Key in the request.
     pub key: u64,
-    /// See `key`.
+    /// Address in the request.
     pub addr: u64,
-    /// libfabric's number of its elements' type.
+    /// libfabric's number of the data type.
     pub datatype: u8,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub size: usize,
-    /// Number of the operation, as libfabric has it.
+    /// libfabric's number of the operation.
     pub op: u8,
-    /// Elements.
+    /// Number of elements.
     pub count: usize,
-    /// How many of them are in the first of two pieces that it names; 0: it names one.
+    /// Number of elements in the first of two segments; 0 for a single segment.
     pub cut: usize,
-    /// It brings the old values back.
+    /// True if it fetches the old values.
     pub fetches: bool,
-    /// One value for each element.
+    /// One operand per element.
     pub operands: Vec<u8>,
-    /// Another for each, of an operation that compares.
+    /// One compare value per element, for operations that compare.
     pub compare: Vec<u8>,
 }
 
 impl Atomic {
-    /// The call that asks for it.
+    /// The bytes of its RPC.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = head_of(self.key, self.addr, None);
         bytes.extend([&self.operands[..], &self.compare].concat());
         bytes
     }
 
-    /// The calls that it takes, each of message `uid` for now.
+    /// The RPCs that it needs, all with message `uid` at first.
     pub fn parts(&self, uid: u32) -> Vec<Part> {
         let operands = 1 + !self.compare.is_empty() as usize;
         let most = SHORT_MAX as usize / self.size / operands;
@@ -162,7 +161,7 @@ impl Atomic {
         self.addr.wrapping_add((element * self.size) as u64)
     }
 
-    /// The pieces of its peer's memory: addresses, elements and keys.
+    /// The segments of remote memory: addresses, elements and keys.
     pub fn places(&self) -> Vec<(u64, usize, u64)> {
         let mut places = vec![(self.addr, self.cut, self.key)];
         if self.cut == 0 {
@@ -172,12 +171,12 @@ impl Atomic {
         places
     }
 
-    /// Bytes that it works on.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.count * self.size
     }
 
-    /// Does it to cells, and returns the bytes that were there.
+    /// Applies the operation to cells and returns the old bytes.
     pub fn apply(&self, cells: &mut [u8]) -> Vec<u8> {
         let (old, size) = (cells.to_vec(), self.size);
         for (i, cell) in cells.chunks_exact_mut(size).enumerate() {
@@ -197,43 +196,43 @@ impl Atomic {
 /// The cells of a process.
 #[derive(Debug, Default)]
 pub struct Cells {
-    /// Those that are open.
+    /// The open cells.
     pub open: Option<Open>,
-    /// Keys that there ever were.
+    /// Number of keys so far.
     pub keys_made: u64,
-    /// Something was done to them since they were looked at.
+    /// True if cells were changed since the last check.
     pub touched: bool,
-    /// Operations of others that wait for old values.
+    /// Operations of peers that wait for old values.
     pub fetching: u32,
 }
 
-/// Cells that are open.
+/// Open cells.
 #[derive(Debug)]
 pub struct Open {
-    /// The operation that their memory is of.
+    /// The operation that owns their memory.
     pub handle: u32,
     /// Its key.
     pub key: u64,
-    /// Peers may read them, write them.
+    /// True if peers may read the cells.
     pub readable: bool,
     /// See `readable`.
     pub writable: bool,
-    /// The bytes that must be in them.
+    /// The expected bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Operations of others that a process counts: reads (with the atomics that fetch), and writes.
+/// Counted operations of peers: reads (including fetching atomics), and writes.
 #[derive(Debug, Default)]
 pub struct Counted {
     pub(crate) counters: [Arc<Counter>; 2],
-    /// Operations that were posted.
+    /// Posted operations.
     pub(crate) posted: [u64; 2],
-    /// Those that ended well.
+    /// Successful operations.
     pub(crate) done: [u64; 2],
 }
 
 impl Counted {
-    /// Has an endpoint count.
+    /// Binds counters to an endpoint.
     pub(crate) fn bind<S: System>(engine: &Engine<S>, ep: EpId) -> Counted {
         let counted = Counted::default();
         let [reads, writes] = counted.counters.clone();
@@ -243,32 +242,32 @@ impl Counted {
     }
 }
 
-/// Operations of others on one window.
+/// Operations of peers on one window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lets {
-    /// Counters of its region: reads, writes.
+    /// Counters of the region: reads, writes.
     pub(crate) counters: [Arc<Counter>; 2],
-    /// Parts of such operations that were let in.
+    /// Admitted parts of such operations.
     pub(crate) let_in: [u64; 2],
-    /// Messages of the writes among them that are no parts.
+    /// Messages of admitted writes without parts.
     pub(crate) alone: Vec<u32>,
 }
 
-/// A user that a window lets in, as it is counted.
+/// The count of an admitted user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Let {
     /// A read, or a part of one.
     Read,
     /// A part of a write.
     Part,
-    /// All of a write, which is this message.
+    /// A whole write: this message.
     Write(u32),
-    /// The end of one.
+    /// The end of an operation.
     Nothing,
 }
 
 impl Lets {
-    /// Something is let in.
+    /// Adds an admission.
     pub(crate) fn add(&mut self, what: Let) {
         match what {
             Let::Read => self.let_in[0] += 1,
@@ -282,41 +281,41 @@ impl Lets {
     }
 }
 
-/// The fault of a request.
+/// The error in an invalid request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// There is no such memory, or not any more.
+    /// The key does not exist or is closed.
     Key,
-    /// Peers may only read it.
+    /// The memory is read-only for peers.
     ReadOnly,
-    /// It ends one byte beyond the region.
+    /// The range ends one byte after the region.
     Beyond,
-    /// It begins before the region, or its end is beyond all numbers.
+    /// The range begins before the region, or its end overflows.
     Before,
 }
 
 impl Wrong {
-    /// Anything but nothing.
+    /// Draws an error for a write.
     pub(crate) fn draw(rng: &mut Rng) -> Wrong {
         rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Beyond, Wrong::Before])
     }
 
-    /// Draws what may be wrong with a read.
+    /// Draws an error for a read.
     pub(crate) fn draw_read(rng: &mut Rng) -> Wrong {
         rng.pick(&[Wrong::Key, Wrong::Beyond, Wrong::Before])
     }
 }
 
-/// No message, no window.
+/// No message or no window.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Key of the region that peers may read: all of the content, from its start.
+/// Key of the region for remote reads: all of the content.
 pub const KEY: u64 = 7;
 
-/// Where a request is to go: key, and address there.
+/// The target of a request: key and address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
-    /// The window that is meant, or `NONE`.
+    /// The intended window, or `NONE`.
     pub window: u32,
     /// Key.
     pub key: u64,
@@ -324,7 +323,7 @@ pub(crate) struct Spot {
     pub addr: u64,
 }
 
-/// A piece of the memory of another, for bytes `from ..` of an operation.
+/// A segment of remote memory, for bytes `from ..` of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub spot: Spot,

@@ -3,24 +3,24 @@
 use crate::base::rng::Rng;
 use crate::setup::choices::{Setup, Work};
 
-/// State of an application.
+/// The state of an application.
 #[derive(Clone, Debug)]
 pub struct App {
     /// Its random numbers.
     pub rng: Rng,
-    /// The work of the application.
+    /// The pattern of its messages.
     pub work: Work,
     /// Operations or rounds left.
     pub left: u32,
-    /// Round it is in.
+    /// Current round.
     pub round: u32,
-    /// Operations of the round that did not end.
+    /// Open operations of the round.
     pub pending: u32,
-    /// World time of its next step.
+    /// World time of the next step.
     pub next_at: u64,
-    /// It posts nothing new.
+    /// True if the application posts nothing more.
     pub done: bool,
-    /// How long it waits then until it looks whether something is to come.
+    /// Interval of checks for remaining messages, when done.
     pub(crate) pause_ns: u64,
 }
 
@@ -41,7 +41,7 @@ impl App {
         }
     }
 
-    /// There is more to do.
+    /// Starts more work.
     pub fn again(&mut self, setup: &Setup) {
         self.left = self.work.units(setup);
         self.done = false;
@@ -50,7 +50,7 @@ impl App {
 }
 
 impl Work {
-    /// Operations or rounds of one host: some consist of many operations.
+    /// Operations or rounds of one host: some rounds consist of many operations.
     fn units(self, setup: &Setup) -> u32 {
         let costly = match self {
             Work::Random => 1,
@@ -60,7 +60,7 @@ impl Work {
             Work::Storm => 200,
             _ => 4,
         };
-        // What is received in one round of a cycle is sent in the next.
+        // Messages received in one round of a cycle are sent in the next.
         let cycle = match self {
             Work::Tree => 2,
             Work::Collective => 6,
@@ -70,7 +70,7 @@ impl Work {
     }
 }
 
-/// A send that found no room in the log, to be posted again.
+/// A send that found no room in the log and will be posted again.
 #[derive(Clone, Copy, Debug)]
 pub struct LateSend {
     pub(crate) dst: u32,

@@ -1,4 +1,4 @@
-//! One process: a real engine with its operations, memory, machine and application.
+//! A process: a real engine with its operations, memory, machine and application.
 
 use crate::base::content::Content;
 use crate::base::rng::Rng;
@@ -21,36 +21,36 @@ use marline_proto::{Node, PathStats};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Events that a failure report shows of each endpoint.
+/// Events of each endpoint in a failure report.
 const TRACE_MAX: usize = 60;
 /// The progress thread's tick (design section 7).
 const TICK_NS: u64 = 10_000_000;
 
-/// An entry that the engine has put into a queue and the application has not read yet.
+/// An entry in a queue that the application has not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     /// Its context.
     pub context: usize,
     /// Bytes received.
     pub len: usize,
-    /// Bytes that came (a read's entry does not say).
+    /// Bytes transferred (missing in a read's entry).
     pub bytes: usize,
     /// Error.
     pub error: Option<OpError>,
-    /// Received: where the content starts, and where it is in the buffer.
+    /// For received data: start of the content, and offset in the buffer.
     pub content: Option<(u64, u64)>,
-    /// The operation's memory is the application's again.
+    /// True if the operation's memory is the application's again.
     pub last: bool,
 }
 
-/// How an application polls.
+/// An application's habits of polling.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    /// Entries that it reads at once.
+    /// Entries per read.
     pub batch: usize,
-    /// After a poll that found something it polls again at once.
+    /// True if a poll that found something is followed by another at once.
     pub looks_twice: bool,
-    /// Its next poll is at most so long after a packet came.
+    /// Longest time until the next poll after a packet's arrival.
     pub pace_ns: u64,
 }
 
@@ -66,100 +66,100 @@ impl Habits {
 
 /// A process.
 pub struct Endpoint {
-    /// Its number among all, dead ones too.
+    /// Number among all processes, including dead ones.
     pub index: u32,
-    /// Host it runs on.
+    /// Its host.
     pub host: usize,
     /// The engine.
     pub engine: Engine<SimSystem>,
-    /// The machine that it runs on.
+    /// The machine of the engine.
     pub machine: Arc<Machine>,
-    /// Its endpoint.
+    /// The engine's endpoint.
     pub ep: EpId,
-    /// Its address blob, which says where it was when a process last started.
+    /// Its address blob, as of the last start of a process.
     pub blob: Vec<u8>,
     /// Its token.
     pub token: u32,
-    /// Where its rails are now.
+    /// The current addresses of its rails.
     pub(crate) sites: Sites,
     av: AvId,
     pub(crate) addrs: Table<u32, FiAddr>,
-    /// Its queues: of sends and reads, of receives (perhaps the same).
+    /// Completion queues for sends and reads, and for receives (may be the same).
     pub cqs: [CqId; 2],
-    /// How its application polls.
+    /// The application's habits of polling.
     pub habits: Habits,
-    /// The entries that are in them.
+    /// Unread entries of the queues.
     pub due: [VecDeque<Due>; 2],
-    /// Not dead.
+    /// False after death.
     pub alive: bool,
-    /// When it died.
+    /// Time of death.
     pub died_ns: u64,
-    /// Said BYE.
+    /// True after BYE.
     pub closed: bool,
-    /// Every operation it ever had; the handle is the index.
+    /// All its operations, by handle.
     pub ops: Vec<Op>,
-    /// Memory of those that are over.
+    /// Memory of finished operations.
     pub graveyard: Graveyard,
-    /// The matches that MPI's rules demand.
+    /// The matches that MPI's rules require.
     pub plain: Plain,
-    /// World time of the next run.
+    /// World time of the next turn.
     pub run_at: u64,
-    /// World time when the thread wakes, when its alarm goes off.
+    /// World time at which the thread wakes; `alarm_at`: at which its alarm fires.
     pub thread_at: u64,
     /// See `thread_at`.
     pub alarm_at: u64,
-    /// Packets wake the thread.
+    /// True if packets wake the thread.
     pub armed: bool,
-    /// It has a thread.
+    /// True if there is a progress thread.
     pub threaded: bool,
     /// World time of the application's last poll.
     pub polled_at: u64,
-    /// Reasons not to poll, not to run.
+    /// Number of reasons not to poll; `stopped`: not to run.
     pub computing: u32,
     /// See `computing`.
     pub stopped: u32,
-    /// It is off the processor, in the middle of a call, until then: what it sends leaves then.
+    /// Time until which the process is descheduled in the middle of a call; packets leave then.
     pub held_until: u64,
-    /// Its clock less the world's.
+    /// Its clock minus the world's.
     pub clock_ns: u64,
     /// The application.
     pub app: App,
-    /// Claimed messages: the peek's operation, the message.
+    /// Claimed messages: the peek's operation, and the message.
     pub claims: Vec<(u32, u32)>,
-    /// Memory that others may write or read.
+    /// Memory open to peers.
     pub windows: Windows,
-    /// Its counters of what is done there.
+    /// Counters of peers' operations there.
     pub counted: Counted,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
-    /// Sends and reads that did not end.
+    /// Number of open sends and reads.
     pub open: u32,
-    /// Matched receives that did not end.
+    /// Number of open matched receives.
     pub owed: u32,
-    /// Entries that must come besides.
+    /// Number of other entries due.
     pub awaited: u32,
-    /// Operations of one round of its application, at most.
+    /// Most open operations of one round.
     pub open_max: u64,
-    /// Matched messages of each endpoint.
+    /// Number of matched messages by source.
     pub matched: Table<u32, u64>,
     /// Counters of its rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
     pub numbers: Table<(u32, u16), u64>,
-    /// Endpoints it declared dead.
+    /// Endpoints that it declared dead.
     pub buried: Vec<u32>,
-    /// When the last packet of one that had died came.
+    /// Arrival of the last packet from a dead peer.
     pub last_words: BTreeMap<u32, u64>,
-    /// Turns in a row without any effect, and when they began.
+    /// Successive turns without effect, and the time of the first.
     pub idle_turns: (u32, u64),
     /// Latest events.
     pub trace: VecDeque<(u64, Trace)>,
 }
 
-/// Random numbers of an endpoint: id, token, epoch.
+/// Random numbers per endpoint: id, token, epoch.
 const RANDOMS: usize = 3;
 
-/// An engine on a machine.
+/// Opens an engine on a machine.
 fn assemble(
     setup: &Setup,
     machine: &Arc<Machine>,
@@ -168,7 +168,7 @@ fn assemble(
 ) -> Result<Engine<SimSystem>, SubmitError> {
     let (rails, halves) = machine.rails();
     let mut proto = setup.node;
-    // Every other endpoint asks for another algorithm (of numbers 1 to 4).
+    // Odd endpoints request a different algorithm (numbers 1 to 4).
     if index % 2 == 1 {
         proto.algorithm = 5 - proto.algorithm.clamp(1, 4);
     }
@@ -180,7 +180,7 @@ fn assemble(
         calls: setup.calls,
         mtu: 0,
     };
-    // The first number is the endpoint's id, after those of the one that is there before it.
+    // The first number is the endpoint's id, after those of an idle endpoint opened before it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
     let mut other = Rng::new(index as u64, 17);
     let random = Box::new(move || {
@@ -205,14 +205,14 @@ fn assemble(
     };
     let engine = Engine::assemble(cfg, parts);
     if setup.second {
-        machine.set_look(0); // in no time
+        machine.set_look(0); // without advancing time
         engine.ep_open()?;
         machine.set_look(LOOK_NS);
     }
     Ok(engine)
 }
 
-/// Gives an endpoint its address vector, queues and counters, and peers what they may read.
+/// Opens an endpoint's address vector, queues and counters, and the region for remote reads.
 fn enable(
     engine: &Engine<SimSystem>,
     (ep, av): (EpId, AvId),
@@ -233,7 +233,7 @@ fn port(specs: &[PortSpec]) -> u16 {
     there.map_or(0, |spec| port_of(&spec.addr))
 }
 
-/// The region that peers may read.
+/// The region for remote reads.
 fn everything() -> Region {
     let (base, len) = Content::shared().region();
     Region {
@@ -247,7 +247,7 @@ fn everything() -> Region {
 }
 
 impl Endpoint {
-    /// A process that starts now.
+    /// Starts a process.
     pub fn new(
         setup: &Setup,
         (index, host): (u32, usize),
@@ -316,18 +316,17 @@ impl Endpoint {
         })
     }
 
-    /// True if it is there and on its processor.
+    /// True if the process exists and runs.
     pub fn runs(&self) -> bool {
         self.alive && !self.closed && self.stopped == 0
     }
 
-    /// Until then it is in the calls that it made: they take time, and a processor that was
-    /// offered to others comes back later.
+    /// End of its last calls: calls take time, and a yielded processor comes back later.
     pub fn away_until(&self) -> u64 {
         self.machine.peek_now().saturating_sub(self.clock_ns)
     }
 
-    /// Counters of its paths by the index of their local rail; of a closed endpoint, as they were.
+    /// Counters of its paths by local rail; for a closed endpoint, the last ones.
     pub fn rails(&self) -> Vec<PathStats> {
         let mut rails = self.last_rails.clone();
         self.node(|node| {
@@ -342,25 +341,25 @@ impl Endpoint {
         rails
     }
 
-    /// Looks at the node.
+    /// Inspects the node.
     pub fn node<R>(&self, look: impl FnOnce(&Node) -> R) -> Option<R> {
         self.engine.inspect(|core| core.node(self.ep).map(look))
     }
 
-    /// Address of another endpoint, inserted now.
+    /// Inserts the address of another endpoint.
     pub fn insert_addr(&mut self, other: u32, blob: &[u8]) -> Result<FiAddr, SubmitError> {
         let addr = self.engine.av_insert(self.av, blob)?;
         self.addrs.insert(other, addr);
         Ok(addr)
     }
 
-    /// True if entries from `other` must have this source.
+    /// True if entries from `other` must report this source.
     pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
         let known = self.addrs.get(&other).copied();
         known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
     }
 
-    /// Remembers an event for the report.
+    /// Records an event for the report.
     pub fn note(&mut self, now: u64, what: Trace) {
         if self.trace.len() == TRACE_MAX {
             self.trace.pop_front();
@@ -368,7 +367,7 @@ impl Endpoint {
         self.trace.push_back((now, what));
     }
 
-    /// A new operation; its handle.
+    /// Adds an operation; returns its handle.
     pub fn add_op(&mut self, kind: OpKind, buffer: Buffer, now: u64, in_round: bool) -> u32 {
         self.app.pending += in_round as u32;
         self.ops.push(Op {
@@ -381,7 +380,7 @@ impl Endpoint {
         self.ops.len() as u32 - 1
     }
 
-    /// An operation ends; `false`: it had ended before.
+    /// Ends an operation; `false` if it had ended before.
     pub fn end_op(&mut self, handle: u32, now: u64) -> bool {
         let Some(op) = self.ops.get_mut(handle as usize) else {
             return false;
@@ -402,19 +401,19 @@ impl Endpoint {
         }
     }
 
-    /// True if it was told that the other is dead.
+    /// True if the other endpoint was reported dead to this one.
     pub fn believes_dead(&self, other: u32) -> bool {
         self.buried.contains(&other)
     }
 
-    /// Which of its queues takes entries of sends, of receives.
+    /// The index of the queue for entries of sends or receives.
     pub fn queue(&self, receive: bool) -> usize {
         (receive && self.cqs[0] != self.cqs[1]) as usize
     }
 }
 
-/// Adds the counters of rails that tests ask for: packets, damage, what was sent again and why, and
-/// how often each rail was left and taken back.
+/// Adds the counters that tests check: packets, damage, retransmissions with reasons, and rails
+/// left and reinstated.
 pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.packets_sent += stats.packets_sent;
     sum.bytes_sent += stats.bytes_sent;

@@ -1,4 +1,4 @@
-//! The state of a run: processes, packets under way, time.
+//! The state of a run: processes, packets in flight, time.
 
 pub(crate) mod app;
 pub(crate) mod endpoint;

@@ -1,14 +1,14 @@
-//! Counts the rounds of a run: a seed with too little to do goes on.
+//! Counts the rounds of a run, which repeat until a seed has enough packets.
 
 /// The rounds of a run.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     pub(crate) count: u32,
-    /// How much longer than the first the present one is.
+    /// Length of the current round, as a multiple of the first.
     times: u64,
-    /// Packets before it.
+    /// Packets before this round.
     before: u64,
-    /// Until then live peers may be declared dead for what was in the round before.
+    /// Time until which live peers may be declared dead because of the round before.
     pub(crate) deaths_until: u64,
 }
 
@@ -24,11 +24,11 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// The length of the next round (`None`: enough), after so many packets in all.
+    /// The length of the next round after `packets` in total; `None` if there are enough.
     pub(crate) fn next(&mut self, packets: u64, wanted: u64) -> Option<u64> {
         let missing = wanted.checked_sub(packets).filter(|&n| n > 0)?;
         let got = (packets - self.before).max(1);
-        // A quarter more than the last one promises, since not all of a round grows.
+        // A quarter more than proportional, as not all of a round grows.
         self.times = (missing * self.times * 5 / 4 / got + 1).min(TIMES_MAX);
         self.before = packets;
         self.count += 1;
@@ -36,5 +36,5 @@ impl Rounds {
     }
 }
 
-/// A round is so many times as long as the first at most: a run's operations are kept in memory.
+/// Longest round as a multiple of the first: a run's operations are kept in memory.
 const TIMES_MAX: u64 = 16;

@@ -1,4 +1,4 @@
-//! The world: clock, endpoints, network, and the loop that drives them.
+//! The world: clock, endpoints, network, and the event loop's state.
 
 use crate::base::content::Content;
 use crate::base::rng::Rng;
@@ -23,7 +23,7 @@ use marline_wire::RailAddr;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// Entries that an application reads at once, at most.
+/// Most entries per read.
 const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
@@ -37,15 +37,15 @@ pub(crate) enum Next {
     Run(u32),
     /// A fault starts or ends.
     Fault(u32, bool),
-    /// A held batch leaves.
+    /// A held batch is sent.
     Release,
-    /// The weather clears.
+    /// Random faults end.
     FaultsEnd,
-    /// A rail is done with a write.
+    /// A rail completes a write.
     WriteOver,
-    /// It is decided whether a connection is made.
+    /// The result of a connection request is known.
     Dialled,
-    /// A question is asked again.
+    /// A question is repeated.
     Ask(u32),
 }
 
@@ -53,12 +53,12 @@ pub(crate) enum Next {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due {
     pub(crate) at: u64,
-    /// Different for each, so that what it is never decides.
+    /// Unique, so that ties are never decided by `what`.
     pub(crate) order: u64,
     pub(crate) what: Next,
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Flying {
     pub bytes: Vec<u8>,
@@ -67,24 +67,24 @@ pub(crate) struct Flying {
     pub from: u32,
     pub rail: usize,
     pub reply_to: Option<RailAddr>,
-    /// In a stream (or a write): how often that had broken.
+    /// For a stream or a write: the number of breaks at departure.
     pub breaks: Option<u32>,
-    /// It is a write: key, offset, damage.
+    /// For a write: key, offset, damage.
     pub write: Option<(u64, u64, Hurt)>,
     /// The immediate of a write or packet of an unreliable connection.
     pub immediate: Option<u32>,
 }
 
-/// A broken promise.
+/// A violated invariant.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// Endpoint.
     pub endpoint: u32,
-    /// What.
+    /// Description.
     pub text: String,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct World {
     /// The setup that is simulated.
     pub setup: Setup,
@@ -92,13 +92,12 @@ pub struct World {
     pub now: u64,
     pub(crate) heap: BinaryHeap<Reverse<Due>>,
     order: u64,
-    /// Writes with which a rail will be done: endpoint, rail, token, target, by the order of that
-    /// event.
-    /// (There are few, and all events are the smaller for it.)
+    /// Writes to be completed: endpoint, rail, token, target, by the order of the event. (Kept out
+    /// of `Next`, as there are few and all events would be larger.)
     pub(crate) overs: BTreeMap<u64, (u32, usize, u64, (usize, usize))>,
-    /// All endpoints, dead ones too.
+    /// All endpoints, including dead ones.
     pub eps: Vec<Endpoint>,
-    /// Endpoint that runs on each host.
+    /// The endpoint on each host.
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
@@ -111,35 +110,35 @@ pub struct World {
     pub(crate) log: Log,
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
-    /// Batches that wait for connections that rest.
+    /// Batches that wait for evicted connections.
     pub(crate) resting: BTreeMap<Way, Vec<(u32, Out)>>,
     pub(crate) rng: Rng,
-    /// For windows: numbers of their own.
+    /// For windows: a separate random stream.
     pub(crate) windows_rng: Rng,
     /// Hash of all events.
     pub hash: u64,
-    /// First broken promise.
+    /// The first violated invariant.
     pub violation: Option<Violation>,
-    /// Faults are over.
+    /// True once faults are over.
     pub calm: bool,
-    /// Last time an operation ended.
+    /// Time of the last end of an operation.
     pub progress_ns: u64,
-    /// Last time an operation of an application ended.
+    /// Time of the last end of an application's operation.
     pub worked_ns: u64,
-    /// Keep traces for a report.
+    /// True if traces are kept for a report.
     pub tracing: bool,
-    /// Events so far.
+    /// Number of events.
     pub events: u64,
-    /// Packets that showed the moment of [`Setup::strike`].
+    /// Packets that matched the moment of [`Setup::strike`].
     pub moments: u64,
-    /// How often each trouble began.
+    /// Number of occurrences of each trouble.
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
     pub(crate) asks: Asks,
     /// Flows of datagrams.
     pub(crate) flows: Flows,
-    /// Questions for neighbours that are due, by the order of their events.
+    /// Due neighbour requests, by the order of their events.
     pub(crate) neighbours: BTreeMap<u64, Neighbour>,
 }
 
@@ -187,15 +186,15 @@ impl World {
         world
     }
 
-    /// A process starts on a host.
+    /// Starts a process on a host.
     pub(crate) fn start(&mut self, host: usize, random: bool) {
         let index = self.eps.len() as u32;
         if self.now > 0 {
-            // Its interface has come, or its host has seen it come and go.
+            // The host's rails have got their address meanwhile.
             self.setup.awaited.retain(|&(of, _)| of != host);
             self.eps.iter_mut().for_each(Endpoint::show_card);
         }
-        // Each of them has random numbers of its own.
+        // Separate random numbers for each process.
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
         let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
@@ -221,7 +220,7 @@ impl World {
                 life: index,
             })
             .collect();
-        // Clocks start anywhere: at 0, too.
+        // Clocks start at any value, including 0.
         let clock_ns = rng.pick(&[0, 1, 1_000_000_000, 1 << 50]);
         let app = App::new(&self.setup, for_app, index, random, self.now);
         let who = (index, host);
@@ -242,7 +241,7 @@ impl World {
         self.wake(index, self.now);
     }
 
-    /// Something happens at `at`; its place in the order of events.
+    /// Schedules an event; returns its order.
     pub(crate) fn push(&mut self, at: u64, what: Next) -> u64 {
         debug_assert!(at >= self.now, "{what:?} in the past");
         self.order += 1;
@@ -271,7 +270,7 @@ impl World {
         }
     }
 
-    /// Notes a broken promise.
+    /// Records a violated invariant.
     pub(crate) fn broken(&mut self, endpoint: u32, text: String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { endpoint, text });
@@ -292,7 +291,7 @@ impl World {
 }
 
 impl World {
-    /// A free slot for what flies.
+    /// A free slot for a packet in flight.
     pub(crate) fn new_flight(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.flying.push(Flying::default());
@@ -300,7 +299,7 @@ impl World {
         })
     }
 
-    /// Nothing flies there any more.
+    /// Frees a slot.
     pub(crate) fn end_flight(&mut self, slot: u32) {
         spare::give(std::mem::take(&mut self.flying[slot as usize].bytes));
         self.free.push(slot);

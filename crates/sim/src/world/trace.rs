@@ -1,18 +1,18 @@
-//! The last doings of an endpoint, for the report of a failure.
+//! Recent actions of an endpoint, for failure reports.
 
 use marline_proto::Event;
 use std::fmt;
 
-/// Something that happened, for the failure report.
+/// An action or event for the failure report.
 #[derive(Clone, Debug)]
 pub enum Trace {
-    /// A packet left: to, path code, number, bytes, frames.
+    /// A packet sent: destination, path code, number, bytes, frames.
     Sent(u32, u16, u64, usize, String),
-    /// A packet came: from, path code, number, result.
+    /// A packet received: source, path code, number, result.
     Came(u32, u16, u64, String),
-    /// The node said.
+    /// The node reported an event.
     Said(Event),
-    /// The application did, or was told.
+    /// The application acted, or got a report.
     Did(String),
 }
 
