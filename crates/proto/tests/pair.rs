@@ -80,8 +80,8 @@ fn failed(node: &mut Node) -> Vec<u32> {
     events.filter_map(handle).collect()
 }
 
-/// A peer that has closed sends nothing more: what names it ends with an error, posted before
-/// or after. What names nobody stays, and what had arrived is still received.
+/// Receives that name a closed peer end with an error, posted before or after. Receives from any
+/// source stay, and messages that had arrived are still received.
 fn receives_of_a_closed_peer_end(reliable: bool) {
     let config = Config {
         reliable,
@@ -135,8 +135,8 @@ fn receives_of_a_closed_peer_end_without_reliability() {
     receives_of_a_closed_peer_end(false);
 }
 
-/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a granule do not fit into one
-/// together. A first message of any length gets through all the same, with any number of rails.
+/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a block do not fit together. A
+/// first message of any length still gets through, with any number of rails.
 #[test]
 fn first_messages_pass_rails_with_the_smallest_mtu() {
     for (reliable, rails) in [(true, 1), (true, 2), (true, 8), (false, 1), (false, 8)] {
@@ -475,8 +475,8 @@ fn a_peer_that_dies_after_a_corrupted_packet_is_detected() {
     assert!(events.iter().any(failed), "{events:?}");
 }
 
-/// A peer closes that never got our last packet; then nobody polls for longer than its silence may
-/// last. It said that it goes: it is not dead, too, and what it was promised is not returned twice.
+/// A peer closes without our last packet; then there is a poll gap longer than the silence timeout.
+/// A closed peer is not dead as well, and its credit is not returned twice.
 #[test]
 fn a_closed_peer_is_not_dead() {
     let config = Config {
