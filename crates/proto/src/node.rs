@@ -193,7 +193,7 @@ impl Node {
         }
     }
 
-    /// The same for one peer.
+    /// Calls `f` with the counters of one peer and of its paths, if it has a connection.
     pub fn for_peer(
         &self,
         peer: PeerId,

@@ -76,7 +76,7 @@ fn grants_no_more_than_the_budget(busy: bool) {
     let upto = granted(&said);
     assert_eq!(upto.len(), 2, "{upto:?}");
     assert!(upto.values().sum::<u64>() <= BUDGET, "{upto:?}");
-    // Missing data holds nobody back for longer than that.
+    // Missing data holds no other message back for longer than that.
     let more = granted(&later(&mut pair, LONG_NS));
     assert!(more.contains_key(&(false, 3)), "{more:?}");
 }

@@ -42,8 +42,8 @@ fn sent_until_death(pair: &mut Pair, every_ns: u64) -> usize {
 }
 
 /// Regression: one rail went away and came back, and the other went away meanwhile: the path in use
-/// is one that is only probed, and that happened ten times in a timeout of one second (simulator
-/// seed 10263394).
+/// was one that is only probed, and only ten times in a timeout of one second (simulator seed
+/// 10263394).
 #[test]
 fn a_path_that_came_back_alone_is_probed_often() {
     let mut pair = pair();

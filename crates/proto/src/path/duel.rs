@@ -13,11 +13,11 @@ use core::num::NonZeroU64;
 /// Least length of a comparison's second round. A peer that answers on one rail has read its other
 /// rails long before: it polls every socket within tens of microseconds.
 const DUEL_NS: u64 = 1_000_000;
-/// The same for a reliable path (TCP, RC), whose rail may be retransmitting what the network lost:
-/// TCP repeats its last packet after 8 ms, and again after 16 ms.
+/// Least length of a round on a reliable path (TCP, RC), whose rail may be retransmitting: TCP
+/// repeats its last packet after 8 ms, and again after 16 ms more.
 const STALL_DUEL_NS: u64 = 30_000_000;
-/// The same for a path that holds written bytes, which leave on another path only after this one is
-/// given up: long enough for one TCP retransmission.
+/// Least length of a round on a reliable path that holds written bytes, which leave on another path
+/// only after this one is given up: long enough for one TCP retransmission.
 const WRITTEN_DUEL_NS: u64 = 10_000_000;
 /// Assumed rate of a path without a rate sample: 80 Mbit/s.
 const SLOW_BYTES_PER_S: u64 = 10_000_000;

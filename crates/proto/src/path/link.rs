@@ -284,7 +284,7 @@ impl Node {
         }
     }
 
-    /// The same for a connection that is taken out of the table.
+    /// Asks for the links of a connection's new paths; the connection is taken out of the table.
     pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
         let (connected, uptimes) = (&self.local.rails, &self.local.uptimes);
         let mut wanted = false;

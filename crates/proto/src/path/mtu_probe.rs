@@ -328,7 +328,7 @@ impl Node {
 }
 
 impl Builder<'_, '_> {
-    /// Pads the probe of a path that is down: it is reinstated when it passes long packets, not
+    /// Pads the probe of a path that is down: the path comes up when it passes long packets, not
     /// when only short ones pass.
     pub(crate) fn fill_probe(&mut self) {
         if self.frames.contains(&FrameRef::Ping { padded: false }) {

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 /// times below.
 const REFUSALS: u32 = 3;
 /// The time where no filter can be the cause: connections of the peer ended after all data that it
-/// had sent (FIN) and without a later packet, or its name is one of this host.
+/// had sent (FIN) and without a notice of idle eviction, or its name is one of this host.
 const CERTAIN_NS: u64 = 100_000_000;
 /// The time where packets and connections are refused at once. A filter that refuses one kind lets
 /// the other pass; one that refuses both is rarer than killed processes, and reloads faster.

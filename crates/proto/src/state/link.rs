@@ -33,8 +33,8 @@ pub struct PathLink {
     pub up: bool,
     /// The engine is to be asked for a link.
     pub wanted: bool,
-    /// A connection ended after all data that the peer had sent, without a notice of the peer's
-    /// rail before, and nothing was heard on the path since.
+    /// A connection ended after all data that the peer had sent, without a notice of idle
+    /// eviction, and nothing was heard on the path since.
     pub ended: bool,
     /// The rail is to be told that packets arrive (`told`: when it last was).
     pub works: bool,

@@ -23,7 +23,7 @@ use marline_wire::{path_code, RailAddr};
 /// Packet threshold (RFC 9002): more than a super-packet, because one can be overtaken as a whole
 /// when a sender moves to another core.
 pub const REORDER_START: u64 = 64;
-/// The same on ordered paths: the next packet that arrives proves a loss.
+/// Packet threshold of ordered paths: the next packet that arrives proves a loss.
 const REORDER_NONE: u64 = 1;
 
 /// With no more packets in flight than this, they do not queue behind each other.
@@ -45,8 +45,8 @@ pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
-/// Least round trip assumed for the window: with batching and not the wire as the delay; and far
-/// more while nothing was lost for a second.
+/// Least round trip assumed for the window: on a loopback-like path the delay comes from batching,
+/// not from the wire. The second, far larger value applies while nothing was lost for a second.
 const RTT_FLOOR_NS: u64 = 50_000;
 const RTT_ROOM_NS: u64 = 500_000;
 /// Bytes between a packet and its ack below which a rate sample measures the demand (probes, small
@@ -69,7 +69,7 @@ pub struct Duel {
     pub started_ns: u64,
     /// When a reference path answered a packet sent after the start.
     pub answered_ns: Option<NonZeroU64>,
-    /// This process was descheduled meanwhile, and gave the path another round for that.
+    /// This process or the peer was descheduled meanwhile, so the path got another round.
     pub patient: bool,
     /// Second round. The first round shows that the peer runs, the second that this path is silent:
     /// a peer that is scheduled again reads one socket before the other.
@@ -453,8 +453,8 @@ impl Path {
             self.on_busy(bytes, elapsed_ns);
         }
         if self.policy.lossy && self.min_rtt_ns != u64::MAX {
-            // A path without losses may have a peer's descheduled time slice in flight (grants
-            // bound it too); after a loss the window follows the path's capacity.
+            // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
+            // bound them too); after a loss the window follows the path's capacity.
             let floor = if now < self.strict_until {
                 RTT_FLOOR_NS
             } else {
