@@ -77,7 +77,7 @@ impl Absences {
     }
 }
 
-/// What to do when a retransmission timer expires.
+/// Action when a retransmission timer expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Probe another path: does the peer run?

@@ -19,8 +19,8 @@ const REORDER_MAX: u64 = 512;
 /// ack may have come on another rail whose socket was not read yet, but a tick is enough to read
 /// all.
 const STALE_NS: u64 = 10_000_000;
-/// Time after which such a packet of a reliable path is lost. It arrived, so the ack that covered it
-/// waits in our sockets or at a descheduled peer, or was lost on another rail. In the last case
+/// Time after which such a packet of a reliable path is lost. It arrived, so the ack that covered
+/// it waits in our sockets or at a descheduled peer, or was lost on another rail. In the last case
 /// probes bring it again ([`Node::stalled`]); this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
 

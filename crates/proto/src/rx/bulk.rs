@@ -12,7 +12,7 @@ use marline_wire::{
     GRANULE,
 };
 
-/// What the next packets of a run must look like.
+/// Required form of the next packets of a run.
 struct Expected {
     /// Key of the inbound message, and index of the path.
     key: Key,

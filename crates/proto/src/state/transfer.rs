@@ -229,7 +229,7 @@ pub struct Keys {
     pub by_rail: Vec<(u8, u64)>,
 }
 
-/// What the receiver of a message announced about it.
+/// Announcements by the receiver of a message: keys, and segments that it has.
 #[derive(Debug, Default)]
 pub struct PeerKeys {
     /// Keys by the receiver's rail.
