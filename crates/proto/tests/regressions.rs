@@ -178,7 +178,7 @@ fn a_message_behind_a_gap_is_freed_with_its_sender() {
 /// A multi-receive that was cancelled while a message arrived returned its memory at once; the rest
 /// of the message was rejected for ever.
 #[test]
-fn a_cancelled_multi_receive_takes_what_it_matched() {
+fn a_cancelled_multi_receive_takes_its_matched_message() {
     let mut pair = Pair::with(config(), 1, false);
     let multi = RecvSpec {
         multi_min: Some(64),

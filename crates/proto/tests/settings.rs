@@ -91,13 +91,13 @@ fn both_sides_are_told(sender_is_reliable: bool, len: u64) {
 }
 
 #[test]
-fn a_peer_without_reliability_is_told() {
+fn a_peer_without_reliability_is_refused() {
     both_sides_are_told(true, 10);
     both_sides_are_told(true, 1 << 20);
 }
 
 #[test]
-fn a_peer_with_reliability_is_told() {
+fn a_peer_with_reliability_is_refused() {
     both_sides_are_told(false, 10);
     both_sides_are_told(false, 1 << 20);
 }
