@@ -1,9 +1,9 @@
 //! The protocol of Marline: pure state machines, sans-IO.
 //!
-//! [`Node`] is one endpoint. It takes facts (`handle_*`, `on_*`, always with `now_ns`), gives
+//! [`Node`] is one endpoint. It takes facts (`handle_*`, `on_*`, always with `now_ns`), and gives
 //! packets to send (`poll_transmit`), events (`poll_event`) and its next deadline. It reads no
-//! clock, opens no socket and never looks into payload: it speaks of spans (transfer, offset,
-//! length) and passes received payload slices on to a [`Memory`], which copies and sums them.
+//! clock, opens no socket and never reads payload: it names spans (transfer, offset, length) and
+//! passes received payload slices on to a [`Memory`], which copies and sums them.
 //!
 //! Called by `marline-engine` and, through it, by the simulator. Imports only `marline-wire`.
 #![no_std]

@@ -1,5 +1,5 @@
-//! One endpoint: the only door to the protocol. It is made of parts, whose state is in `state`;
-//! what is done with them is in the folders above. A function that needs one part takes that part.
+//! One endpoint: the only API of the protocol. Its parts have their state in `state`; the folders
+//! above have the functions on them. A function that needs one part takes only that part.
 
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
@@ -21,19 +21,18 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::{Address, Hello, RailAddr, RailList};
 
-/// Counts of all that a node keeps for operations that have not ended: zero when nothing is going
-/// on.
+/// Counts of state retained for operations that have not ended: zero when the node is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Sends (and answers to reads) whose data is not acknowledged.
     pub sends: usize,
-    /// Messages on their way in, or unexpected, or claimed; and reads.
+    /// Incoming, unexpected and claimed messages, and reads.
     pub inbounds: usize,
-    /// Posted receives; multi-receives twice.
+    /// Posted receives; multi-receives count twice.
     pub receives: usize,
-    /// Granted but not yet received bytes.
+    /// Granted bytes that have not arrived.
     pub granted_bytes: u64,
-    /// Bytes charged to the bound on unexpected memory.
+    /// Bytes charged to the limit of unexpected memory.
     pub unexpected_bytes: u64,
 }
 
@@ -45,7 +44,7 @@ pub struct Node {
     pub(crate) ops: Operations,
     pub(crate) grants: Grants,
     pub(crate) agenda: Agenda,
-    /// Stretches without polling, ours and those of peers.
+    /// Poll gaps of this node, and silences of descheduled peers.
     pub(crate) absences: Absences,
     pub(crate) pending: Pending,
     pub(crate) links: Links,
@@ -54,9 +53,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with its identity (id, token, epoch) and rails. `rails[i]` is the local rail of index
-    /// `i`; there are at most [`marline_wire::RAILS_MAX`], and further ones are left out. `pairing`
-    /// tells which of them reach which of a peer's.
+    /// A node with its identity (id, token, epoch) and rails. `rails[i]` is the local rail with
+    /// index `i`; rails beyond [`marline_wire::RAILS_MAX`] are ignored. `pairing` decides which
+    /// local rails reach which rails of a peer.
     pub fn new(
         cfg: Config,
         identity: (u64, u32, u32),
@@ -79,12 +78,12 @@ impl Node {
         }
     }
 
-    /// Tells this life of the endpoint from others.
+    /// Number of this life of the endpoint.
     pub fn epoch(&self) -> u32 {
         self.local.epoch
     }
 
-    /// From now on messages of these lengths get sums; what was posted before stays as it is.
+    /// Sets the message lengths that get checksums; messages already posted are not affected.
     pub fn set_summed(&mut self, lengths: (u64, u64)) {
         self.cfg.summed = lengths;
     }
@@ -94,7 +93,7 @@ impl Node {
         self.local.id
     }
 
-    /// HELLO for a peer, with as many rails as `rails` has room for.
+    /// HELLO for a peer, with as many rails as fit into `rails`.
     pub(crate) fn hello<'a>(&self, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
         Hello {
             slot: conn.peer.0,
@@ -111,8 +110,8 @@ impl Node {
         }
     }
 
-    /// The peer with this address; known or new (nothing is sent yet). From now on the owner has a
-    /// name for it, until [`Node::unname`].
+    /// The peer with this address, added if unknown (nothing is sent yet). The owner then has a
+    /// name for the peer, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
         if self.peer_named(address.id).is_none() {
             self.note_unknown_rails(&address.rails());
@@ -135,7 +134,7 @@ impl Node {
         self.directory.by_id.get(&id).map(|&index| PeerId(index))
     }
 
-    /// Returns whether the peer is dead or has said BYE: sends to it fail.
+    /// True if the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         let entry = self.directory.peers.get(peer.0 as usize);
         entry.is_some_and(|entry| match &entry.conn {
@@ -144,27 +143,27 @@ impl Node {
         })
     }
 
-    /// Returns whether the peer was given up. One that closed was not.
+    /// True if the peer was declared dead, which a closed peer is not.
     pub fn peer_dead(&self, peer: PeerId) -> bool {
         self.conn(peer).is_some_and(|conn| conn.session.dead)
     }
 
-    /// Returns whether the peer has said BYE: it has closed its endpoint, and is not dead.
+    /// True if the peer has said BYE: it closed its endpoint and is not dead.
     pub fn peer_closed(&self, peer: PeerId) -> bool {
         self.conn(peer)
             .is_some_and(|conn| conn.session.closed && !conn.session.dead)
     }
 
-    /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
-    /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
-    /// which nothing is summed.
+    /// Number of the payload checksum used with the peer: as agreed by HELLO, or the algorithm of
+    /// the first packets before. Single rails may use another. `None` for loopback, which has no
+    /// checksums.
     pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
         self.conn(peer)
             .filter(|c| !c.session.own)
             .map(|c| c.session.algorithm)
     }
 
-    /// Next event, oldest first.
+    /// The next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         while let Some(key) = self.pending.native_done.pop() {
@@ -178,7 +177,7 @@ impl Node {
         &self.stats
     }
 
-    /// Counters of every peer that was spoken to, with its paths:
+    /// Calls `f` with the counters of every peer with a connection, and of its paths:
     /// `(peer, id, counters, [(local rail, remote rail, state, counters)])`.
     pub fn for_each_peer(
         &self,
@@ -194,7 +193,7 @@ impl Node {
         }
     }
 
-    /// The same of one peer.
+    /// Calls `f` with the counters of one peer and of its paths, if it has a connection.
     pub fn for_peer(
         &self,
         peer: PeerId,
@@ -210,8 +209,8 @@ impl Node {
         }
     }
 
-    /// Heap bytes of reliability state: conversations, windows, sent-packet rings, tables (not
-    /// payload). What they have room for counts, used or not.
+    /// Heap bytes of reliability state: connections, windows, sent-packet rings, tables (not
+    /// payload). Unused capacity counts.
     pub fn reliability_bytes(&self) -> usize {
         let conns = self.directory.conns();
         let conns: usize = conns
@@ -232,37 +231,38 @@ impl Node {
         conns + sets + self.ops.sends.heap_bytes() + self.ops.inbounds.heap_bytes()
     }
 
-    /// Bytes that the peers spoken to take, with everything on the heap that belongs to one, and
-    /// how many they are. (Messages under way are not in it.)
+    /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
+    /// (Messages in flight are not included.)
     pub fn peer_bytes(&self) -> (usize, usize) {
         let conns = self.directory.conns();
         let sizes = conns.map(|c| size_of::<Peer>() + c.bytes());
         sizes.fold((0, 0), |(bytes, count), b| (bytes + b, count + 1))
     }
 
-    /// Returns whether anything waits to be sent to any peer.
+    /// True if anything is queued to be sent to any peer.
     pub fn wants_transmit(&self) -> bool {
         !self.agenda.ready.is_empty() || self.asks_links()
     }
 
-    /// The heads of messages that were posted but have not left, over all peers that are ready.
+    /// Messages to the peer that were posted and have not begun to leave.
     pub fn unsent_heads(&self, peer: PeerId) -> usize {
         self.conn(peer).map_or(0, |c| c.tx.queue.len())
     }
 
-    /// Returns whether the payload of a message of `len` bytes may leave as soon as it is posted.
-    /// Else a request leaves for it.
+    /// True if the payload of a message of `len` bytes may leave as soon as it is posted, not after
+    /// a rendezvous request.
     pub fn is_ready_for(&self, peer: PeerId, len: u64) -> bool {
         let conn = self.conn(peer);
         len <= self.cfg.eager_max && conn.is_none_or(|c| c.credit.allows(len))
     }
 
-    /// Returns whether every send of ours was delivered.
+    /// True if all sends were delivered.
     pub fn drained(&self) -> bool {
         self.ops.sends.len() == 0 && self.knows_natives()
     }
 
-    /// Peers that have not acknowledged all of our sends, and how many; whoever lacks most first.
+    /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
+    /// first.
     pub fn undelivered(&self) -> Vec<(PeerId, usize)> {
         let mut counts: Vec<(PeerId, usize)> = Vec::new();
         for (_, send) in self.ops.sends.iter() {
@@ -275,19 +275,18 @@ impl Node {
         counts
     }
 
-    /// Returns whether the node owes or is owed something that needs time to pass or packets to
-    /// come.
+    /// True if no operation or queue of the node waits for time to pass or packets to arrive.
     pub fn is_idle(&self) -> bool {
         let waits = !self.agenda.ready.is_empty() || !self.agenda.stalled.is_empty();
         self.ops.sends.len() == 0 && !waits && self.next_deadline().is_none()
     }
 
-    /// How many messages of a peer went through matching, in their order.
+    /// How many messages of a peer were matched, in order.
     pub fn matched_upto(&self, peer: PeerId) -> u64 {
         self.conn(peer).map_or(0, |c| c.rx.next_match)
     }
 
-    /// Counts what the node keeps for operations that have not ended.
+    /// Counts state retained for operations that have not ended.
     pub fn held(&self) -> Held {
         Held {
             sends: self.ops.sends.len(),
@@ -298,14 +297,14 @@ impl Node {
         }
     }
 
-    /// Counts the receives of one buffer for many messages.
+    /// Number of multi-receive buffers.
     pub fn buffers(&self) -> usize {
         self.ops.multi.len()
     }
 
-    /// Id of a peer for whose word something waits while no timer will ask for it and nothing is to
-    /// be sent. There must be none between two calls: were it dead, nobody would ever know. The
-    /// node's own id stands for anyone.
+    /// Id of a peer for which an operation waits while no timer will probe it and nothing is queued
+    /// for it. There must be none between two calls: its death would go unnoticed. The node's own
+    /// id stands for receives from any source.
     pub fn unasked(&self) -> Option<u64> {
         if self.forgets_anyone() {
             return Some(self.local.id);
@@ -324,8 +323,8 @@ impl Node {
         self.directory.conn_mut(peer)
     }
 
-    /// Takes the conversation out, so that it and the rest of the node can be used at once.
-    /// Every `take` is followed by a `put` in the same function.
+    /// Takes the connection out of the table, so that it and the rest of the node can be borrowed
+    /// at once. Every `take` is followed by a `put` in the same function.
     #[inline]
     pub(crate) fn take(&mut self, peer: PeerId) -> Option<Box<Conn>> {
         self.directory.peers.get_mut(peer.0 as usize)?.conn.take()
@@ -337,7 +336,7 @@ impl Node {
         self.directory.peers[index].conn = Some(conn);
     }
 
-    /// Starts the conversation if there is none yet.
+    /// Opens a connection to the peer if there is none.
     pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
         if self.conn(peer).is_none() {
             self.open_conn(peer);
@@ -345,8 +344,7 @@ impl Node {
         }
     }
 
-    /// Makes the conversation with a peer, unless there is one, with paths to the rails that its
-    /// address names.
+    /// Opens a connection to a peer, unless there is one, with paths to the rails in its address.
     pub(crate) fn open_conn(&mut self, peer: PeerId) {
         let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
             return;
@@ -370,7 +368,7 @@ impl Node {
 }
 
 impl Peer {
-    /// Hands the counters to `f`, if the peer was spoken to.
+    /// Calls `f` with the counters, if there is a connection.
     fn report(
         &self,
         f: &mut impl FnMut(

@@ -1,14 +1,14 @@
-//! A peer that was off its processor, and what is learnt from that.
+//! Descheduled peers, and what their silences teach the sender.
 
 mod face;
 
 use face::{output, take, Pair};
 use marline_proto::PathState;
 
-/// Virtual time between two polls: none of them is a gap.
+/// Virtual time between two polls, below the poll gap.
 const STEP_NS: u64 = 500_000;
 
-/// For so long only the sender polls; what it sent.
+/// Polls only the sender for `ns`; returns the packets that it sent.
 fn alone_for(pair: &mut Pair, ns: u64) -> Vec<face::Flying> {
     let mut sent = Vec::new();
     for _ in 0..ns / STEP_NS {
@@ -20,13 +20,13 @@ fn alone_for(pair: &mut Pair, ns: u64) -> Vec<face::Flying> {
     sent
 }
 
-/// The answers of a peer that had been stopped for 1.4 s looked like round trips of 1.4 s, and
-/// what was lost then was sent again after 5 s (seed 2054606 of the simulator).
+/// Regression: the answers of a peer that had been stopped for 1.4 s looked like round trips of 1.4
+/// s, and later losses were retransmitted only after 5 s (simulator seed 2054606).
 #[test]
-fn a_peer_that_was_stopped_is_not_taken_for_a_slow_path() {
+fn a_stopped_peer_does_not_count_as_a_slow_path() {
     let mut pair = Pair::new(1, false);
     pair.message(2, 20_000);
-    // Its socket had room for the first of what came meanwhile.
+    // Its socket had room for the first ten packets only.
     let sent = alone_for(&mut pair, 1_400_000_000);
     pair.answer(&sent[..10], 0);
     pair.now += 50_000;
@@ -44,18 +44,18 @@ fn a_peer_that_was_stopped_is_not_taken_for_a_slow_path() {
     assert!(pair.a.drained());
 }
 
-/// Packets on their way, each with the time when it arrives.
+/// Packets in flight, each with its time of arrival.
 #[derive(Default)]
 struct Wire(Vec<(u64, face::Flying)>);
 
 impl Wire {
-    /// Packets leave; those of rail 1 take 3 ms.
+    /// Sends packets; those of rail 1 take 3 ms.
     fn leave(&mut self, now: u64, packets: Vec<face::Flying>) {
         let due = |rail: usize| now + [20_000, 3_000_000][rail];
         self.0.extend(packets.into_iter().map(|p| (due(p.0), p)));
     }
 
-    /// The packets that have arrived by now.
+    /// Takes the packets that have arrived by now.
     fn arrive(&mut self, now: u64) -> Vec<face::Flying> {
         let (here, left) = self.0.drain(..).partition(|p| p.0 <= now);
         self.0 = left;
@@ -63,8 +63,8 @@ impl Wire {
     }
 }
 
-/// A packet on a path that nobody had heard of yet was given up after a millisecond, and its
-/// answer, when it came, was to nothing: slower paths were never used (found by seed 2056382).
+/// Regression: a packet on an unproven path was given up after a millisecond, and its late answer
+/// proved nothing: slower paths were never used (simulator seed 2056382).
 #[test]
 fn a_path_whose_answers_take_milliseconds_is_proven() {
     let mut pair = Pair::of([1, 2].map(|host| face::node(host, 2)), false);

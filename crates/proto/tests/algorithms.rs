@@ -1,5 +1,5 @@
-//! Two nodes that ask for different payload algorithms: what each sends, and what a peer gets that
-//! speaks in one which is unknown here.
+//! Two nodes with different payload checksum algorithms: the algorithm that each sends, and packets
+//! in an algorithm that the receiver does not know.
 
 mod face;
 
@@ -19,7 +19,7 @@ fn head_sum(bytes: &[u8]) -> u32 {
         .fold(7, |sum, b| u32::wrapping_mul(sum, 31) ^ *b as u32)
 }
 
-/// Takes everything for right and remembers in which algorithms it came.
+/// Accepts every payload and records its algorithm.
 #[derive(Default)]
 struct Seen(Vec<u8>);
 
@@ -57,11 +57,11 @@ fn node(host: u8, algorithm: u8, algorithms: &'static [u8]) -> Node {
     )
 }
 
-/// Two nodes of which each asks for an algorithm, and a clock.
+/// Two nodes with an algorithm each, and a clock.
 struct Pair {
     nodes: [Node; 2],
     now: u64,
-    /// Algorithms of the payloads that each received.
+    /// Algorithms of the payloads that each node received.
     seen: [Seen; 2],
 }
 
@@ -88,7 +88,7 @@ impl Pair {
         assert!(self.nodes[from].post_send(&spec));
     }
 
-    /// All that `from` has to send now.
+    /// All packets that `from` has to send now.
     fn packets(&mut self, from: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let (mut out, mut spans) = (vec![0; PACKET_MAX], Spans::new());
@@ -104,7 +104,7 @@ impl Pair {
         self.nodes[to].handle_packet(self.now, &packet, bytes.len(), &mut self.seen[to])
     }
 
-    /// Carries packets both ways until none is left, after a time in which acks become due.
+    /// Delivers packets both ways until none is left, with pauses in which acks become due.
     fn settle(&mut self) {
         for _ in 0..8 {
             self.now += 1_000_000;
@@ -123,7 +123,7 @@ impl Pair {
     }
 }
 
-/// Writes the head's sum.
+/// Writes the head's checksum.
 fn seal(packet: &mut [u8], head_len: usize) {
     let sum = head_sum(&packet[4..head_len]);
     packet[..4].copy_from_slice(&sum.to_le_bytes());
@@ -146,13 +146,14 @@ fn agreed(events: &[Event]) -> Vec<(u8, u8)> {
     told.collect()
 }
 
-/// The messages that 0 and 1 receive when each sends before it knows the other, then once more.
+/// The algorithms that nodes 0 and 1 receive when each sends before it knows the other, then once
+/// more.
 fn talk(mut pair: Pair) -> (Pair, [Vec<u8>; 2]) {
     for handle in 0..2 {
         pair.send(0, handle);
         pair.send(1, handle);
         if handle == 0 {
-            // Both HELLOs are under way at once.
+            // Both HELLOs are in flight at once.
             let (a, b) = (pair.packets(0), pair.packets(1));
             for packet in a {
                 pair.deliver(1, &packet).unwrap();
@@ -168,7 +169,7 @@ fn talk(mut pair: Pair) -> (Pair, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn the_first_flight_is_in_the_algorithm_that_all_know() {
+fn the_first_flight_uses_the_common_algorithm() {
     let (mut pair, seen) = talk(Pair::new(node(1, 4, KNOWN), node(2, 4, KNOWN)));
     assert_eq!(seen, [vec![FIRST_ALGORITHM, 4], vec![FIRST_ALGORITHM, 4]]);
     for of in [0, 1] {
@@ -181,7 +182,7 @@ fn the_first_flight_is_in_the_algorithm_that_all_know() {
 }
 
 #[test]
-fn of_two_wishes_the_more_trusted_is_used_both_ways() {
+fn the_more_trusted_of_two_algorithms_is_used_both_ways() {
     let (mut pair, seen) = talk(Pair::new(node(1, 0, KNOWN), node(2, 3, KNOWN)));
     assert_eq!(seen, [vec![FIRST_ALGORITHM, 3], vec![FIRST_ALGORITHM, 3]]);
     assert_eq!(agreed(&pair.events(0)), [(3, 3)]);
@@ -189,7 +190,7 @@ fn of_two_wishes_the_more_trusted_is_used_both_ways() {
 }
 
 #[test]
-fn a_wish_that_one_side_does_not_know_is_told_and_not_used() {
+fn an_algorithm_unknown_to_one_side_is_reported_and_not_used() {
     const NEWER: &[u8] = &[1, 30, 2, 3, 4, 0];
     let (mut pair, seen) = talk(Pair::new(node(1, 1, KNOWN), node(2, 30, NEWER)));
     assert_eq!(seen, [vec![1, 1], vec![1, 1]]);
@@ -208,16 +209,16 @@ fn a_packet_in_an_unknown_algorithm_is_counted_and_changes_nothing() {
         }
         assert_eq!(pair.nodes[1].stats().drop_algorithm, 4);
         assert!(pair.seen[1].0.is_empty() && !pair.nodes[1].wants_transmit());
-        // The packet itself is as good as before.
+        // The original packet is still accepted.
         pair.deliver(1, &packet).unwrap();
     }
     assert_eq!(pair.seen[1].0, [1]);
 }
 
-/// A peer that speaks in an algorithm which was never agreed on counts as silent: what waits for
-/// it ends, by the same clock as for one that is dead.
+/// A peer that sends in an algorithm which was not agreed on counts as silent: operations that wait
+/// for it end after the same timeout as for a dead peer.
 #[test]
-fn whoever_waits_for_a_peer_that_speaks_in_an_unknown_algorithm_gets_an_error() {
+fn a_receive_from_a_peer_with_an_unknown_algorithm_fails() {
     let (mut pair, _) = talk(Pair::new(node(1, 1, KNOWN), node(2, 1, KNOWN)));
     let sender = pair.nodes[0].address();
     let source = Source::Peer(pair.nodes[1].peer(&sender));
@@ -233,7 +234,7 @@ fn whoever_waits_for_a_peer_that_speaks_in_an_unknown_algorithm_gets_an_error() 
     let mut events = Vec::new();
     for handle in 10..800 {
         pair.now += 10_000_000;
-        // Nothing of it is ever acknowledged: later the sender gives up, too.
+        // No message is ever acknowledged: later the sender gives up, too.
         if handle < 400 {
             pair.send(0, handle);
         }

@@ -1,4 +1,4 @@
-//! Receives from anyone, where a death is to end them.
+//! Receives from any source that the death of a peer ends (`any_source_fails`).
 
 mod face;
 
@@ -28,8 +28,8 @@ fn receive(handle: u32, tag: Option<(u64, u64)>, multi_min: Option<u64>) -> Recv
     }
 }
 
-/// The sender hears nothing for four times the timeout; what it says of that, and how many packets
-/// it sent.
+/// Runs only the sender for four times the timeout; returns its events and the number of its
+/// packets.
 fn alone(pair: &mut Pair) -> (Vec<Event>, usize) {
     let (mut events, mut packets) = (Vec::new(), 0);
     let end = pair.now + 4 * TIMEOUT_NS;
@@ -49,7 +49,7 @@ fn failed(events: &[Event]) -> Vec<u32> {
     events.iter().filter_map(of).collect()
 }
 
-/// A node that waits in a receive from anyone alone asks all whom it knows; one is dead, and the
+/// A node that only waits in a receive from any source probes all known peers; one is dead, and the
 /// receive ends.
 #[test]
 fn a_receive_from_anyone_ends_with_a_death() {
@@ -61,32 +61,32 @@ fn a_receive_from_anyone_ends_with_a_death() {
     assert_eq!(pair.a.held().receives, 0);
 }
 
-/// The same where a death ends only what names the dead: nobody is even asked.
+/// Without `any_source_fails` the receive stays, and no peer is even probed.
 #[test]
-fn it_waits_where_that_is_not_set() {
+fn without_the_option_a_receive_from_anyone_stays() {
     let mut pair = pair(false);
     pair.a.post_recv(&receive(5, Some((7, 0)), None), pair.now);
     let (events, packets) = alone(&mut pair);
     assert_eq!((events.len(), packets), (0, 0), "{events:?}");
 }
 
-/// Receives without a tag and for many messages stay: they are an MPI's inner workings, or a
+/// Receives without a tag and multi-receives stay: they are internal to an MPI library, or a
 /// server's.
 #[test]
-fn others_stay() {
+fn untagged_and_multi_receives_stay() {
     let mut pair = pair(true);
     pair.a.post_recv(&receive(5, None, None), pair.now);
     pair.a.post_recv(&receive(6, None, Some(64)), pair.now);
-    // Something is owed, so that the death is noticed.
+    // An answer is owed, so that the death is noticed.
     pair.send(9, 100);
     let (events, _) = alone(&mut pair);
     assert!(events.iter().any(|e| matches!(e, Event::PeerDead { .. })));
     assert_eq!(failed(&events), []);
 }
 
-/// Of a death while none was posted the next receive is told, and only that.
+/// A death while no receive was posted ends the next receive, and only that.
 #[test]
-fn the_next_receive_is_told() {
+fn the_next_receive_reports_an_earlier_death() {
     let mut pair = pair(true);
     pair.send(9, 100);
     let (events, _) = alone(&mut pair);
@@ -100,9 +100,9 @@ fn the_next_receive_is_told() {
     assert_eq!(pair.a.held().receives, 1);
 }
 
-/// A peer that answers lives, and is asked five times in a timeout, not more.
+/// A peer that answers is not dead, and is probed five times per timeout, not more.
 #[test]
-fn who_answers_lives() {
+fn a_peer_that_answers_is_not_dead() {
     let mut pair = pair(true);
     pair.a.post_recv(&receive(5, Some((7, 0)), None), pair.now);
     let (end, mut sent) = (pair.now + 4 * TIMEOUT_NS, 0);

@@ -1,4 +1,4 @@
-//! Paths that never worked are asked often whenever contact is lost, not only for the first time.
+//! Unproven paths are probed often each time reachability is lost, not only the first time.
 
 mod face;
 
@@ -9,7 +9,7 @@ use marline_wire::Packet;
 const MS: u64 = 1_000_000;
 const TIMEOUT_NS: u64 = 1_000 * MS;
 
-/// Rail 0 carries nothing. Rail 1 does, but for these times after the start: to `b`, to `a`.
+/// Rail 0 carries nothing. Rail 1 carries except in these times after the start: to `b`, to `a`.
 struct Network {
     not_to_b_ms: std::ops::Range<u64>,
     not_to_a_ms: [std::ops::Range<u64>; 2],
@@ -31,8 +31,8 @@ impl Network {
     }
 }
 
-/// Questions of `b` on rail 0, which never worked, in half a second after rail 1 stopped carrying
-/// what it sends, for the second time.
+/// Number of probes by `b` on rail 0, which never worked, in half a second after rail 1 stopped
+/// carrying its packets for the second time.
 fn questions(deliveries: [Delivery; 2]) -> usize {
     let config = Config {
         peer_timeout_ns: TIMEOUT_NS,
@@ -76,25 +76,25 @@ fn questions(deliveries: [Delivery; 2]) -> usize {
     asked
 }
 
-/// An earlier loss of contact was remembered, and the path was asked once in a second (seed
-/// 72001681 of the simulator). A question is due at least every fiftieth part of the timeout.
+/// Regression: an earlier loss of reachability was remembered, and the path was probed once per
+/// second (simulator seed 72001681). A probe is due at least every fiftieth part of the timeout.
 #[test]
-fn contact_is_looked_for_when_it_is_lost_again() {
+fn paths_are_probed_often_when_reachability_is_lost_again() {
     let asked = questions([Delivery::DATAGRAMS; 2]);
     assert!(asked >= 15, "{asked} questions");
 }
 
-/// A path that loses nothing was never doubted while there was no other that had worked.
+/// Regression: a reliable path was never doubted while no other path had worked.
 #[test]
-fn contact_is_looked_for_when_a_lone_stream_falls_silent() {
+fn paths_are_probed_often_when_a_lone_stream_falls_silent() {
     let asked = questions([Delivery::DATAGRAMS, Delivery::STREAM]);
     assert!(asked >= 15, "{asked} questions");
 }
 
-/// A path takes packets of 548 bytes, and was left because they arrive damaged; then the other path
-/// dies. Questions as long as quarantine wants them do not pass (seed 80013868 of the simulator).
+/// A path takes packets of at most 548 bytes and was isolated for corruption; then the other path
+/// dies. The long probes of an isolated path do not pass (simulator seed 80013868).
 #[test]
-fn contact_is_found_on_a_path_in_quarantine_that_takes_short_packets_only() {
+fn an_isolated_path_with_a_small_mtu_is_found_again() {
     const PASSES: usize = 548;
     let config = Config {
         peer_timeout_ns: TIMEOUT_NS,
@@ -105,7 +105,7 @@ fn contact_is_found_on_a_path_in_quarantine_that_takes_short_packets_only() {
     pair.message(1, 100);
     let (mut damaged, mut sent) = (Vec::new(), 0);
     for turn in 0..400 {
-        // On both paths something is always under way.
+        // Packets are always in flight on both paths.
         pair.message(2 + turn, 10_000);
         pair.step_where(&mut |from, (rail, bytes)| {
             sent += 1;
@@ -147,13 +147,13 @@ fn contact_is_found_on_a_path_in_quarantine_that_takes_short_packets_only() {
     }
 }
 
-/// Packets under way, each with the time at which it arrives.
+/// Packets in flight, each with its time of arrival.
 type Way = Vec<(u64, Flying)>;
 
-/// Packets take 30 ms, so that the repair timer of a path is as long as it gets. Then nothing
-/// passes any more: a question is due at least every fiftieth part of the timeout all the same.
+/// Packets take 30 ms, so that a path's retransmission timer is at its bound. Then nothing passes:
+/// a probe is still due at least every fiftieth part of the timeout.
 #[test]
-fn a_path_of_long_round_trips_is_asked_as_often() {
+fn a_path_with_long_round_trips_is_probed_as_often() {
     const WAY_NS: u64 = 30 * MS;
     let config = Config {
         peer_timeout_ns: TIMEOUT_NS,

@@ -1,4 +1,4 @@
-//! Acks that come with an answer: their receiver gets the answer first.
+//! Deferred acks: an ack that comes with an answer is handled after the answer.
 
 mod face;
 
@@ -6,7 +6,7 @@ use face::{output, take, Flying, Pair};
 use marline_proto::{Event, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::{Frame, Packet};
 
-/// A pair whose second node speaks, too; nothing is under way.
+/// A pair in which both nodes have sent; nothing is in flight.
 fn talking(rails: u8) -> (Pair, PeerId) {
     let mut pair = Pair::new(rails, false);
     let to_a = pair.b.peer(&pair.a.address());
@@ -40,7 +40,7 @@ fn listen(node: &mut Node, handle: u32, now: u64) {
     node.post_recv(&receive, now);
 }
 
-/// A message there, and its answer back; all of it within a microsecond.
+/// A message and its answer, within a microsecond.
 fn exchange(pair: &mut Pair, to_a: PeerId, handle: u32) {
     listen(&mut pair.a, handle, pair.now);
     listen(&mut pair.b, handle, pair.now);
@@ -54,7 +54,7 @@ fn exchange(pair: &mut Pair, to_a: PeerId, handle: u32) {
     take(&mut pair.a, pair.now, &back);
 }
 
-/// Returns whether sends and receives ended, in their order: 's' and 'r'.
+/// The ends of sends ('s') and receives ('r'), in order.
 fn ended(node: &mut Node) -> String {
     let name = |event| match event {
         Event::SendDone { ok: true, .. } => 's',
@@ -74,7 +74,7 @@ fn messages(packets: &[Flying]) -> usize {
 }
 
 #[test]
-fn the_answer_comes_first_and_its_ack_when_time_is_asked_for() {
+fn a_deferred_ack_is_handled_with_the_timers() {
     let (mut pair, to_a) = talking(1);
     exchange(&mut pair, to_a, 5);
     assert_eq!(ended(&mut pair.a), "r");
@@ -86,7 +86,7 @@ fn the_answer_comes_first_and_its_ack_when_time_is_asked_for() {
 }
 
 #[test]
-fn the_next_packet_takes_it_along() {
+fn a_deferred_ack_is_handled_before_the_next_packet() {
     let (mut pair, to_a) = talking(1);
     for handle in 5..50 {
         exchange(&mut pair, to_a, handle);
@@ -98,10 +98,10 @@ fn the_next_packet_takes_it_along() {
     assert_eq!(pair.lost(), 0);
 }
 
-/// The application computes for 10 ms between the answer and its next message: that one has just
-/// left when the books are kept.
+/// The application computes for 10 ms between the answer and its next message, which has just left
+/// when the deferred ack is handled.
 #[test]
-fn a_repair_counts_from_what_was_sent_since() {
+fn the_retransmission_timer_starts_with_the_later_packet() {
     let (mut pair, to_a) = talking(1);
     exchange(&mut pair, to_a, 5);
     pair.now += 10_000_000;
@@ -110,14 +110,14 @@ fn a_repair_counts_from_what_was_sent_since() {
     pair.now += 1_000;
     pair.a.handle_timeouts(pair.now);
     assert_eq!(messages(&output(&mut pair.a, pair.now, false)), 0);
-    // It was lost: the repair comes when it is due.
+    // The packet was lost: the retransmission comes when due.
     pair.now += 10_000_000;
     pair.a.handle_timeouts(pair.now);
     assert_eq!(messages(&output(&mut pair.a, pair.now, false)), 1);
 }
 
 #[test]
-fn what_was_acknowledged_does_not_leave_a_rail_that_falls() {
+fn acknowledged_packets_are_not_requeued_from_a_failed_rail() {
     let (mut pair, to_a) = talking(2);
     exchange(&mut pair, to_a, 5);
     pair.a.on_rail(pair.now, 0, true);
@@ -125,9 +125,9 @@ fn what_was_acknowledged_does_not_leave_a_rail_that_falls() {
     assert_eq!(ended(&mut pair.a).replace('?', ""), "rs");
 }
 
-/// With much under way, acks make room for what waits: they are taken at once.
+/// With many bytes in flight, acks make room for queued data: they are not deferred.
 #[test]
-fn a_window_of_messages_does_not_wait() {
+fn acks_of_a_full_window_are_not_deferred() {
     let (mut pair, to_a) = talking(1);
     for handle in 10..20 {
         listen(&mut pair.b, handle, pair.now);

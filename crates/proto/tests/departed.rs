@@ -1,4 +1,5 @@
-//! Peers that come and go: what is kept of those that went, and what they can still do.
+//! Peers that come and go: the state retained after they left, and packets that still arrive from
+//! them.
 
 mod face;
 
@@ -8,7 +9,7 @@ use marline_wire::Packet;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A server, and what it was told.
+/// A server, with counts of its events.
 struct Server {
     node: Node,
     now: u64,
@@ -17,7 +18,7 @@ struct Server {
 }
 
 fn node(id: u64) -> Node {
-    // The host in the rail's address is a byte; nodes are told apart by their ids.
+    // The host in the rail's address is a byte; nodes differ by their ids.
     let host = 2 + (id % 200) as u8;
     Node::new(
         Config::default(),
@@ -58,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Does what its owner does.
+    /// Handles events as the owner does.
     fn settle(&mut self) {
         while let Some(event) = self.node.poll_event() {
             match event {
@@ -70,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Time passes, and the owner polls.
+    /// Advances time and polls.
     fn pass(&mut self, ns: u64) {
         self.now += ns;
         self.node.on_poll(self.now, false);
@@ -78,7 +79,7 @@ impl Server {
         self.settle();
     }
 
-    /// Packets go to and fro until nobody has more to say; all that the client sent.
+    /// Exchanges packets until both nodes are silent; returns all that the client sent.
     fn talk(&mut self, client: &mut Node) -> Vec<Flying> {
         let (mut sent, mut quiet) = (Vec::new(), 0);
         while quiet < 20 {
@@ -101,7 +102,8 @@ impl Server {
         sent
     }
 
-    /// A client comes, sends a message, gets one back, and goes; what it sent.
+    /// A client comes, sends a message, gets one back, and leaves; returns the packets that it
+    /// sent.
     fn visit(&mut self, client: &mut Node) -> Vec<Flying> {
         self.node.post_recv(&receive(Source::Any, 1), self.now);
         let server = client.peer(&self.node.address());
@@ -117,7 +119,7 @@ impl Server {
         sent
     }
 
-    /// Hands over a packet; why it is refused.
+    /// Hands over a packet; returns why it is rejected.
     fn refuses(&mut self, packet: &Flying) -> Option<DropReason> {
         let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
         let len = packet.1.len();
@@ -129,7 +131,8 @@ impl Server {
     }
 }
 
-/// One comes each second, for an hour and a half: what is kept is that of the last minutes.
+/// A client comes each second, for an hour and a half: only the state of the last minutes is
+/// retained.
 #[test]
 fn clients_that_come_and_go_leave_nothing() {
     let mut server = Server::new();
@@ -143,7 +146,7 @@ fn clients_that_come_and_go_leave_nothing() {
         }
     }
     assert_eq!(server.received, 5_000);
-    // Names for four minutes, conversations for seconds.
+    // Peers for four minutes, connections for seconds.
     assert!(kept_max < 300, "{kept_max} peers are known");
     assert!(bytes_max < 60_000, "{bytes_max} bytes of conversations");
     assert!(server.node.kept().deadlines < 1_000);
@@ -156,10 +159,10 @@ fn clients_that_come_and_go_leave_nothing() {
     assert_eq!(server.node.held(), Default::default());
 }
 
-/// A packet that the network kept back does not begin a conversation anew: its message would arrive
+/// A packet that the network delayed does not open a new connection: its message would arrive
 /// twice.
 #[test]
-fn what_a_departed_peer_sent_is_not_taken_twice() {
+fn a_late_packet_of_a_departed_peer_is_rejected() {
     let mut server = Server::new();
     let sent = server.visit(&mut node(1));
     let first = &sent[0];
@@ -176,9 +179,10 @@ fn what_a_departed_peer_sent_is_not_taken_twice() {
     assert_eq!(server.received, 1);
 }
 
-/// Its slot is another's by then; what names the slot is not taken for that one's.
+/// A departed peer's slot is reused; late packets that name the slot are not taken for the new
+/// peer's.
 #[test]
-fn who_gets_a_slot_gets_nothing_of_its_predecessor() {
+fn a_reused_slot_gets_no_packets_of_the_previous_peer() {
     let mut server = Server::new();
     let old = server.visit(&mut node(1));
     let slot = server.node.peer_named(3).unwrap();
@@ -197,16 +201,16 @@ fn who_gets_a_slot_gets_nothing_of_its_predecessor() {
         "the slot is used again"
     );
     assert_eq!(server.received, 2);
-    // The last packet has no HELLO: nobody knows its sender.
+    // The last packet has no HELLO: its sender is unknown.
     let last = old.last().unwrap();
     assert_eq!(server.refuses(last), Some(DropReason::Stranger));
     assert!(!server.node.peer_gone(slot));
 }
 
-/// Where the owner has a name for a peer, operations that use it go on failing at once, however
-/// long it has been gone.
+/// While the owner has a name for a peer, operations that use it fail at once, however long the
+/// peer has been gone.
 #[test]
-fn a_name_goes_on_failing_until_it_is_taken_back() {
+fn operations_on_a_departed_peer_fail_until_it_is_unnamed() {
     let mut server = Server::new();
     let mut client = node(1);
     let named = server.node.peer(&client.address());
@@ -235,7 +239,7 @@ fn a_name_goes_on_failing_until_it_is_taken_back() {
     assert_eq!(server.node.kept().peers, 0);
 }
 
-/// An unexpected message of a peer that has closed stays to be received, and with it its sender.
+/// An unexpected message of a closed peer can still be received, so its sender is retained.
 #[test]
 fn a_message_outlives_its_sender() {
     let mut server = Server::new();
@@ -260,7 +264,7 @@ fn a_message_outlives_its_sender() {
     assert_eq!(server.node.kept().peers, 0);
 }
 
-/// As for those that close, for those that are lost.
+/// Dead peers are forgotten like closed ones.
 #[test]
 fn dead_peers_are_forgotten() {
     let mut server = Server::new();
@@ -287,7 +291,7 @@ fn dead_peers_are_forgotten() {
     assert_eq!(server.node.kept().peers, 0);
 }
 
-/// Nobody waits for its word, so its silence has to be noticed otherwise.
+/// No operation waits for the client, so its silence must be noticed by probes.
 #[test]
 fn a_client_that_was_killed_is_noticed_and_forgotten() {
     let mut server = Server::new();
@@ -298,7 +302,7 @@ fn a_client_that_was_killed_is_noticed_and_forgotten() {
         server.node.post_recv(&receive(Source::Any, 1), server.now);
         server.talk(client);
     }
-    // Five minutes in which one of them answers.
+    // For five minutes one of them answers.
     for _ in 0..30_000 {
         server.pass(SECOND / 100);
         let asked = output(&mut server.node, server.now, false);

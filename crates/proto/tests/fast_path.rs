@@ -1,4 +1,4 @@
-//! A lone short message's packet, predicted before it is posted and built.
+//! Fast path: a lone short message's packet, predicted before the message is posted and built.
 
 mod face;
 
@@ -24,7 +24,7 @@ fn predicted(node: &Node, now: u64, spec: &SendSpec) -> Option<(Transmit, Span, 
     Some((transmit, span, out[..transmit.len].to_vec()))
 }
 
-/// Posts the message and builds its packet, which has to be the predicted one.
+/// Posts the message and builds its packet, which must be the predicted one.
 fn holds(node: &mut Node, now: u64, spec: &SendSpec) -> Vec<u8> {
     let (transmit, span, packet) = predicted(node, now, spec).expect("a lone message");
     assert!(node.post_send(spec));
@@ -37,7 +37,7 @@ fn holds(node: &mut Node, now: u64, spec: &SendSpec) -> Vec<u8> {
     packet
 }
 
-/// A pair of which nobody has anything to say.
+/// A pair with nothing to send.
 fn quiet(rails: u8) -> (Pair, PeerId) {
     let mut pair = Pair::new(rails, false);
     let to_a = pair.b.peer(&pair.a.address());
@@ -47,7 +47,7 @@ fn quiet(rails: u8) -> (Pair, PeerId) {
 }
 
 #[test]
-fn a_lone_message_is_predicted_byte_for_byte_with_acks_and_without() {
+fn a_lone_message_is_predicted_byte_for_byte() {
     for rails in [1, 2] {
         let (mut pair, to_a) = quiet(rails);
         let mut answers = 0;
@@ -66,7 +66,7 @@ fn a_lone_message_is_predicted_byte_for_byte_with_acks_and_without() {
 }
 
 #[test]
-fn what_is_not_alone_or_not_plain_is_not_predicted() {
+fn only_lone_plain_messages_are_predicted() {
     let (mut pair, _) = quiet(2);
     let (now, to_b) = (pair.now, pair.to_b);
     let plain = message(to_b, 8);
@@ -93,13 +93,13 @@ fn what_is_not_alone_or_not_plain_is_not_predicted() {
 }
 
 #[test]
-fn who_was_not_met_is_not_predicted_and_who_has_no_credit_waits() {
+fn nothing_is_predicted_before_hello_or_without_credit() {
     let pair = Pair::of([1, 2].map(|host| face::node(host, 1)), false);
     let spec = message(pair.to_b, 8);
     assert!(predicted(&pair.a, pair.now, &spec).is_none());
     let (mut pair, _) = quiet(1);
     let spec = message(pair.to_b, 800);
-    // Nobody receives them: in the end credit is used up.
+    // Without receives the credit is used up in the end.
     let sent = (0..100_000).take_while(|_| {
         let sure = predicted(&pair.a, pair.now, &spec).is_some();
         if sure {

@@ -1,4 +1,4 @@
-//! The cost of first contact, counted, because in an all-to-all everyone meets everyone at once.
+//! The cost of first contact in packets: in an all-to-all, all endpoints connect at once.
 
 mod face;
 
@@ -6,14 +6,14 @@ use face::{node, output, take, Flying, Pair};
 use marline_proto::{Event, SendSpec};
 use marline_wire::{Address, Frame, Packet};
 
-/// Two nodes that know each other's addresses and have not spoken.
+/// Two nodes that know each other's addresses and have no connection.
 fn strangers() -> Pair {
     let mut pair = Pair::of([node(1, 1), node(2, 1)], false);
     pair.b.peer(&pair.a.address());
     pair
 }
 
-/// A short message from the second to the first.
+/// A short message from the second node to the first.
 fn send_back(pair: &mut Pair) {
     let peer = pair.b.peer(&pair.a.address());
     let sent = pair.b.post_send(&SendSpec {
@@ -38,7 +38,7 @@ fn padded(packets: &[Flying]) -> usize {
     packets.iter().filter(is_probe).count()
 }
 
-/// Everything that is said from now on, by the first and by the second, until both are silent.
+/// All packets from now on, by sender, until both are silent.
 fn said(pair: &mut Pair) -> [Vec<Flying>; 2] {
     let (mut said, mut idle) = ([Vec::new(), Vec::new()], 0);
     let end = pair.now + face::SETTLED_NS;
@@ -61,8 +61,8 @@ fn said(pair: &mut Pair) -> [Vec<Flying>; 2] {
     said
 }
 
-/// In an all-to-all of 64 endpoints each message took 6.7 packets: besides it a probe of a path
-/// that was already in use, one of its size that nothing needed, and acks of acks.
+/// Regression: in an all-to-all of 64 endpoints each message took 6.7 packets: in addition a probe
+/// of a path that was already in use, a needless size probe, and acks of acks.
 #[test]
 fn first_messages_that_cross_take_a_packet_and_an_ack_each() {
     let mut pair = strangers();
@@ -73,7 +73,7 @@ fn first_messages_that_cross_take_a_packet_and_an_ack_each() {
     assert!(pair.a.drained() && pair.b.drained());
 }
 
-/// The receiver's HELLO goes with the ack and wants one itself.
+/// The receiver's HELLO goes with the ack and requests an ack itself.
 #[test]
 fn a_first_message_alone_takes_three_packets() {
     let mut pair = strangers();
@@ -83,10 +83,10 @@ fn a_first_message_alone_takes_three_packets() {
     assert!(pair.a.drained());
 }
 
-/// An ack that says HELLO and wants no answer is lost together with the message that says it: the
-/// message is said again, and both know each other.
+/// An ack with HELLO that requests no ack is lost together with the message that carries HELLO: the
+/// message is retransmitted, and both nodes are connected.
 #[test]
-fn crossing_greetings_survive_that_one_side_hears_nothing() {
+fn crossing_hellos_survive_a_loss_in_one_direction() {
     let mut pair = strangers();
     pair.send(1, 64);
     let first = output(&mut pair.a, pair.now, false);
@@ -98,10 +98,10 @@ fn crossing_greetings_survive_that_one_side_hears_nothing() {
     assert!(pair.a.drained() && pair.b.drained());
 }
 
-/// How large packets may be is asked when there is something to fill them with, and in time: a
-/// long message's request goes with the question, its grant comes with the answer.
+/// Packet sizes are probed when there is data to fill large packets, and in time: the probe leaves
+/// with a long message's request, its answer comes with the grant.
 #[test]
-fn sizes_are_asked_when_something_is_long() {
+fn sizes_are_probed_with_the_first_long_message() {
     let mut pair = strangers();
     for handle in 1..50 {
         pair.message(handle, 64);
@@ -114,15 +114,15 @@ fn sizes_are_asked_when_something_is_long() {
     take(&mut pair.b, pair.now, &first);
     let [there, back] = said(&mut pair);
     assert_eq!((padded(&there), padded(&back)), (0, 0));
-    // 1,472 bytes hold three granules, what every path takes two.
+    // 1,472 bytes hold three blocks, the size that every path takes two.
     let bound = (1 << 20) / (3 * 448) + 20;
     assert!(there.len() < bound, "{} packets", there.len());
     assert!(pair.a.drained());
 }
 
-/// Rails of kinds that this version does not know are passed over, and told once.
+/// Rails of unknown kinds are skipped, and reported once.
 #[test]
-fn a_rail_of_an_unknown_kind_is_skipped_and_told_once() {
+fn a_rail_of_an_unknown_kind_is_skipped_and_reported_once() {
     let with_unknown = |host: u8| {
         let (mut blob, len) = node(host, 1).address().encode();
         blob[14] += 1;

@@ -1,4 +1,4 @@
-//! Grants between two nodes, face to face: how much of them is out, and when more follow.
+//! Grants between two nodes: how many bytes are granted, and when more follow.
 
 mod face;
 
@@ -7,14 +7,13 @@ use marline_proto::{Event, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
 use std::collections::BTreeMap;
 
-/// The budget of a node's rails (`specs` of `face`): the most that may be granted and not have
-/// come.
+/// The grant budget of a node's rails (`specs` of `face`): the most bytes granted and not received.
 const BUDGET: u64 = 2 << 20;
-/// Longer than a grant holds back others whose data does not come.
+/// Longer than a grant without data holds back other messages.
 const LONG_NS: u64 = 20_000_000;
 const LEN: u64 = 4 << 20;
 
-/// The highest byte that the packets grant, by whether of a read and message number.
+/// The highest granted byte in the packets, by number space (reads or not) and message number.
 fn granted(packets: &[Flying]) -> BTreeMap<(bool, u32), u64> {
     let mut upto = BTreeMap::new();
     for (_, bytes) in packets {
@@ -30,7 +29,7 @@ fn granted(packets: &[Flying]) -> BTreeMap<(bool, u32), u64> {
     upto
 }
 
-/// Time passes for the receiver, of which nothing is heard meanwhile; what it says then.
+/// Advances the receiver's time without incoming packets; returns the packets it sends then.
 fn later(pair: &mut Pair, ns: u64) -> Vec<Flying> {
     pair.now += ns;
     pair.b.on_poll(pair.now, false);
@@ -39,7 +38,7 @@ fn later(pair: &mut Pair, ns: u64) -> Vec<Flying> {
     output(&mut pair.b, pair.now, false)
 }
 
-/// Three long messages that nothing receives yet, of which two fill the budget.
+/// Three long messages without receives, of which two fill the budget.
 fn waiting() -> Pair {
     let mut pair = Pair::new(1, false);
     pair.now += LONG_NS;
@@ -48,7 +47,7 @@ fn waiting() -> Pair {
     pair
 }
 
-/// Receives from anyone, which say no time: that is how the engine posts them.
+/// Posts receives from any source at time 0, as the engine does.
 fn receive_all(node: &mut Node) {
     for handle in 2..5 {
         let receive = RecvSpec {
@@ -62,9 +61,9 @@ fn receive_all(node: &mut Node) {
     }
 }
 
-/// A grant by a receive from anyone counts until its data had the time to come: else the third of
-/// three messages gets what the first two still have. `busy`: the rail has no room at first, so the
-/// node looks at its grants once before the first is told.
+/// A grant by a receive from any source counts until its data had the time to arrive: otherwise the
+/// third of three messages gets the bytes of the first two. `busy`: the rail has no room at first,
+/// so the node looks at its grants before the first grant leaves.
 fn grants_no_more_than_the_budget(busy: bool) {
     let mut pair = waiting();
     receive_all(&mut pair.b);
@@ -77,7 +76,7 @@ fn grants_no_more_than_the_budget(busy: bool) {
     let upto = granted(&said);
     assert_eq!(upto.len(), 2, "{upto:?}");
     assert!(upto.values().sum::<u64>() <= BUDGET, "{upto:?}");
-    // And what does not come holds nobody back for longer than that.
+    // Missing data holds no other message back for longer than that.
     let more = granted(&later(&mut pair, LONG_NS));
     assert!(more.contains_key(&(false, 3)), "{more:?}");
 }
@@ -88,15 +87,15 @@ fn receives_from_anyone_grant_no_more_than_the_budget() {
 }
 
 #[test]
-fn receives_from_anyone_grant_no_more_while_a_rail_is_busy() {
+fn receives_from_anyone_keep_the_budget_while_a_rail_is_busy() {
     grants_no_more_than_the_budget(true);
 }
 
-/// Granted data waits in the receiver's socket, because the receiver was away: it is not late, and
-/// nobody else gets its place there before the socket was read to its end. (Receive buffers
-/// overflowed, on clean links.)
+/// Granted data waits in the socket of a descheduled receiver: it is not late, and no other message
+/// gets its budget before the socket was read. (Regression: receive buffers overflowed on clean
+/// links.)
 #[test]
-fn data_that_waits_in_the_socket_of_a_receiver_that_was_away_is_not_late() {
+fn data_in_the_socket_of_a_descheduled_receiver_is_not_late() {
     let mut pair = waiting();
     receive_all(&mut pair.b);
     let grants = output(&mut pair.b, pair.now, false);
@@ -111,12 +110,12 @@ fn data_that_waits_in_the_socket_of_a_receiver_that_was_away_is_not_late() {
     let said = output(&mut pair.b, pair.now, false);
     let upto = granted(&said);
     assert!(!upto.contains_key(&(false, 3)), "granted as well: {upto:?}");
-    // Once all was read, what did not come is late.
+    // After all was read, missing data is late.
     let more = granted(&later(&mut pair, LONG_NS));
     assert!(more.contains_key(&(false, 3)), "{more:?}");
 }
 
-/// The same where nobody polled for a while before: the application computed, then posts.
+/// The same after a poll gap: the application computed, then posts receives.
 #[test]
 fn receives_after_a_long_computation_grant_no_more_than_the_budget() {
     let mut pair = waiting();
@@ -129,7 +128,7 @@ fn receives_after_a_long_computation_grant_no_more_than_the_budget() {
     assert!(upto.values().sum::<u64>() <= BUDGET, "{upto:?}");
 }
 
-/// The reads that a node was asked for: number, and up to where.
+/// The reads that a node was asked for: peer, number, and end of the granted bytes.
 fn asked(node: &mut Node) -> Vec<(PeerId, u32, u64)> {
     let ask = |event| match event {
         Event::ReadAsked {
@@ -142,10 +141,10 @@ fn asked(node: &mut Node) -> Vec<(PeerId, u32, u64)> {
         .collect()
 }
 
-/// Three reads have more than the budget. The second's data came, and it waits for more; the first
-/// is refused, and it need not wait any longer.
+/// Three reads have more than the budget. The second read's data arrived and it waits for more; the
+/// first is refused, and the second need not wait any longer.
 #[test]
-fn what_a_refused_read_was_granted_goes_to_the_next_at_once() {
+fn a_refused_read_frees_its_budget_at_once() {
     let mut pair = Pair::new(1, true);
     for handle in 9..12 {
         assert!(pair.a.post_read(handle, pair.to_b, (5, 0, LEN), 0));
@@ -174,7 +173,7 @@ fn what_a_refused_read_was_granted_goes_to_the_next_at_once() {
     );
 }
 
-/// Nor do reads, which grant by asking: their data has time from then.
+/// Reads, which grant with their request, keep the budget too: their data has time from then on.
 #[test]
 fn reads_after_a_long_computation_hold_the_budget() {
     let mut pair = Pair::new(1, false);
@@ -209,10 +208,10 @@ fn reads_after_a_long_computation_hold_the_budget() {
     assert!(upto.is_empty(), "{upto:?}");
 }
 
-/// The receiver looks after each packet, and has far more messages than its budget covers: what
-/// they free is granted to several at once, so that few packets go back for it.
+/// The receiver handles each packet alone, and has far more messages than its budget covers: freed
+/// budget is granted to several messages at once, so that few packets go back.
 #[test]
-fn what_becomes_free_is_granted_to_several_messages_at_once() {
+fn freed_budget_is_granted_to_several_messages_at_once() {
     const EACH: u64 = 128 << 10;
     let mut pair = Pair::new(1, false);
     (2..66).for_each(|handle| pair.message(handle, EACH));
@@ -239,9 +238,9 @@ fn what_becomes_free_is_granted_to_several_messages_at_once() {
     assert!(several.iter().all(|&n| n >= least), "{told:?}");
 }
 
-/// A message that was granted in part, since the budget ended in its middle, gets the rest before
-/// later ones of its sender get anything. (It came after all that waited behind it; who receives in
-/// order stood still meanwhile, for 30 ms on 1 Gbit/s.)
+/// A partly granted message, where the budget ended in its middle, gets the rest before later
+/// messages of its sender get any. (Regression: the rest was granted last, and a program that
+/// receives in order waited, for 30 ms on 1 Gbit/s.)
 #[test]
 fn messages_of_one_sender_end_in_their_order() {
     const EACH: u64 = 300_000;

@@ -1,4 +1,4 @@
-//! Things that end: the memory of a peer that says nothing any more, duels of paths, repairs.
+//! State that ends: memory of an idle peer, path comparisons, retransmissions.
 
 mod face;
 
@@ -13,10 +13,10 @@ fn bytes(pair: &Pair) -> usize {
     bytes
 }
 
-/// Rings that were long once stayed so: 40 KB for each peer that ever got a long message, of which
-/// packets that leave as runs take less.
+/// Regression: rings that were once long stayed so: 40 KB for each peer that ever got a long
+/// message, less for packets that leave as runs.
 #[test]
-fn what_a_burst_took_is_given_back() {
+fn memory_of_a_burst_is_freed() {
     given_back(false, 40_000);
     given_back(true, 10_000);
 }
@@ -35,15 +35,15 @@ fn given_back(runs: bool, least: usize) {
     pair.a.on_poll(pair.now, false);
     let idle = bytes(&pair);
     assert!(idle <= 2_656, "{idle} bytes, of {busy}");
-    // And it goes on as before.
+    // The connection works as before.
     pair.message(2, 4 << 20);
     pair.settle();
     assert!(pair.a.drained() && bytes(&pair) > idle);
 }
 
-/// A packet that still waits for an ack stays, however long nothing was heard.
+/// A packet in flight is retained, however long the silence.
 #[test]
-fn nothing_is_given_back_that_is_needed() {
+fn needed_memory_is_not_freed() {
     let mut pair = Pair::new(1, false);
     pair.send(2, 60_000);
     let sent = pair.alone();
@@ -70,7 +70,7 @@ fn in_one_network(rails: u8) -> Pair {
     pair
 }
 
-/// Loses a quarter of them (by xorshift, so that no rhythm of theirs matters).
+/// Drops a quarter of the packets (by xorshift, so that their rhythm does not matter).
 fn thinned(packets: Vec<Flying>, state: &mut u32) -> Vec<Flying> {
     let mut kept = |_: &Flying| {
         *state ^= *state << 13;
@@ -81,7 +81,7 @@ fn thinned(packets: Vec<Flying>, state: &mut u32) -> Vec<Flying> {
     packets.into_iter().filter(|p| kept(p)).collect()
 }
 
-/// Hands what `from` has to send to `to`, as far as it gets there; how much that was.
+/// Delivers the packets of `from` to `to`, with losses; returns the number sent.
 fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
     from.on_poll(now, false);
     from.handle_timeouts(now);
@@ -91,12 +91,12 @@ fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
     count
 }
 
-/// Probes that are lost bring about duels, and these ask for witnesses, by probes that may be lost.
-/// With all 15 other paths as witnesses that never ended: 390,000 packets in these 2 s without a
-/// message (and 7 million in seed 700815 of the simulator). With two, and duels for questions that
-/// got lost though later ones were answered, they ended by luck.
+/// Lost probes cause path comparisons, and these probe reference paths, with probes that may get
+/// lost. Regression: with all 15 other paths as references that never ended: 390,000 packets in
+/// these 2 s without a message (and 7 million in simulator seed 700815). With two references, but
+/// comparisons for lost probes although later ones were answered, they ended only by chance.
 #[test]
-fn duels_of_many_paths_die_out() {
+fn comparisons_of_many_paths_end() {
     (1..9).for_each(duels_die_out);
 }
 
@@ -128,11 +128,11 @@ fn loaded(packets: Vec<Flying>) -> Vec<Flying> {
     packets.into_iter().filter(carries).collect()
 }
 
-/// Two who send to each other repaired for ever, each, since packets that were only acks got lost
-/// behind their own long ones, and what is sent again told of nothing (seed 1071434 of the
-/// simulator: a queue of 1 ms before a link where a packet takes 5).
+/// Regression: two nodes that send to each other retransmitted for ever, since ack-only packets got
+/// lost behind their own long ones, and retransmissions carried no acks (simulator seed 1071434: a
+/// queue of 1 ms before a link where a packet takes 5 ms).
 #[test]
-fn what_is_sent_again_says_what_came() {
+fn retransmissions_repeat_acks() {
     let mut pair = Pair::new(1, false);
     let to_a = pair.b.peer(&pair.a.address());
     let post = |node: &mut Node, peer, now| {
@@ -157,7 +157,7 @@ fn what_is_sent_again_says_what_came() {
     };
     post(&mut pair.a, pair.to_b, pair.now);
     post(&mut pair.b, to_a, pair.now);
-    // Both leave before anything came.
+    // Both messages leave before any packet arrives.
     let mut there = output(&mut pair.a, pair.now, false);
     for _ in 0..10_000 {
         let back = output(&mut pair.b, pair.now, false);

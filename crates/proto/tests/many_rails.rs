@@ -1,4 +1,4 @@
-//! More rails in one subnet than there may be paths: every rail has its share of these.
+//! More rail pairs in one subnet than paths: every rail gets its share.
 
 mod face;
 
@@ -26,7 +26,7 @@ fn pair_with(config: Config, rails: (u8, u8)) -> Pair {
     pair
 }
 
-/// Paths that have been proven: local and remote rail.
+/// Proven paths: local and remote rail.
 fn paths(node: &Node) -> Vec<(u8, u8)> {
     let mut up = Vec::new();
     node.for_each_peer(|_, _, _, paths| {
@@ -57,7 +57,7 @@ fn every_rail_has_its_share() {
             assert!(paths.len() >= least && paths.len() <= 32, "{paths:?}");
             let from = |rail| paths.iter().filter(|p| p.0 == rail).count();
             let to = |rail| paths.iter().filter(|p| p.1 == rail).count();
-            // Of 16 paths, evenly, less what first contact has taken to two rails only.
+            // An even share of 16 paths, less those that first contact gave to two rails.
             let share = |of: u8| (least / of as usize).div_ceil(2);
             assert!(
                 (0..local).all(|r| from(r) >= share(local)),
@@ -71,8 +71,8 @@ fn every_rail_has_its_share() {
     }
 }
 
-/// Sixteen rails on each side have 256 paths, if so many are wanted: each is found by its code,
-/// proven, and carries packets both ways.
+/// Sixteen rails on each side have 256 paths, if configured: each is found by its code, proven, and
+/// carries packets both ways.
 #[test]
 fn sixteen_rails_reach_sixteen_by_all_paths() {
     let config = Config {
@@ -89,7 +89,7 @@ fn sixteen_rails_reach_sixteen_by_all_paths() {
         let all = (0..16).flat_map(|local| (0..16).map(move |remote| (local, remote)));
         assert!(all.eq(paths), "all of them, each once");
     }
-    // Which of them carries most is for their rates to say.
+    // Which paths carry most depends on their rates.
     let mut carried = 0;
     pair.a.for_each_peer(|_, _, _, paths| {
         let both = |s: &PathStats| s.packets_sent > 0 && s.packets_received > 0;
@@ -98,7 +98,7 @@ fn sixteen_rails_reach_sixteen_by_all_paths() {
     assert_eq!(carried, 256, "paths that carry packets both ways");
 }
 
-/// Beyond that a rail has two paths on each side's choice, however many rails there are.
+/// With more rails, each rail has two paths, whatever the number of rails.
 #[test]
 fn more_rails_have_two_paths_each() {
     for rails in [11, 16, 32] {
@@ -116,7 +116,7 @@ fn more_rails_have_two_paths_each() {
     }
 }
 
-/// Packets of a node that none of the rails that are down would have carried; rails by side.
+/// Packets of a node that no down rail would have carried; `down` by side.
 fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
     let mut packets = output(node, now, false);
     packets.retain(|(rail, bytes)| {
@@ -126,7 +126,7 @@ fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
     packets
 }
 
-/// Returns whether a message arrives, with nobody taken for dead.
+/// True if a message arrives and no peer counts as dead.
 fn gets_through(pair: &mut Pair, down: [&[usize]; 2]) -> bool {
     pair.message(2, 100_000);
     let end = pair.now + 4_000_000_000;
@@ -151,7 +151,7 @@ fn gets_through(pair: &mut Pair, down: [&[usize]; 2]) -> bool {
     false
 }
 
-/// Any two rails may fail, silently, as long as each side has one more.
+/// Any two rails may fail silently, as long as each side has one more.
 #[test]
 fn two_rails_down_are_no_death() {
     for (a, b) in [(5, 5), (6, 6), (8, 8), (3, 8)] {
@@ -169,7 +169,7 @@ fn two_rails_down_are_no_death() {
     }
 }
 
-/// The rails that met first fail, until two are left on each side.
+/// The rails of the first paths fail, until two are left on each side.
 #[test]
 fn the_last_two_rails_reach_each_other() {
     for rails in 5..=8 {

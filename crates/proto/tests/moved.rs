@@ -1,4 +1,4 @@
-//! Rails whose address changes while peers talk (docs/design/moving-addresses.md).
+//! Rails whose address changes during a connection (docs/design/moving-addresses.md).
 
 mod face;
 
@@ -8,14 +8,14 @@ use marline_wire::{Packet, RailAddr};
 
 const MS: u64 = 1_000_000;
 
-/// The address of rail 1 of a host after it moved; the third byte tells the addresses apart.
+/// The address of rail 1 of a host after it moved; the third byte makes addresses differ.
 fn elsewhere(host: u8, times: u8) -> RailAddr {
     let mut addr = rail_addr(1, host, 100 + times, 1_472);
     addr.index = 1;
     addr
 }
 
-/// Where a node's links lead, by path. Only those that are asked for are made.
+/// Opens the links that a node asks for; returns their remote addresses.
 fn opened(node: &mut Node, now: u64) -> Vec<RailAddr> {
     let mut opened = Vec::new();
     while let Some(ask) = node.poll_link() {
@@ -27,7 +27,7 @@ fn opened(node: &mut Node, now: u64) -> Vec<RailAddr> {
     opened
 }
 
-/// The states of the paths of a node to its only peer, and packets sent on each.
+/// State and packets sent of each path of a node to its only peer.
 fn paths(node: &Node) -> Vec<(PathState, u64)> {
     let mut all = Vec::new();
     node.for_each_peer(|_, _, _, paths| {
@@ -38,8 +38,8 @@ fn paths(node: &Node) -> Vec<(PathState, u64)> {
     all
 }
 
-/// One step of both. Packets (by sender and rail) arrive if `passes` says so; where links were
-/// opened to is added to `led`, of `a` and of `b`.
+/// One step of both nodes. Packets (by sender and rail) arrive if `passes` accepts them; the
+/// addresses of opened links are added to `led`, by node.
 fn step(
     pair: &mut Pair,
     led: &mut [Vec<RailAddr>; 2],
@@ -62,8 +62,8 @@ fn step(
     }
 }
 
-/// Runs both for so long; packets on rail 1 arrive if it `carries`. Returns to where links were
-/// opened by `a` and by `b`.
+/// Runs both for so long; packets on rail 1 arrive only if `carries`. Returns the addresses of the
+/// links opened by `a` and by `b`.
 fn run(pair: &mut Pair, for_ns: u64, carries: bool) -> [Vec<RailAddr>; 2] {
     let (end, mut led) = (pair.now + for_ns, [Vec::new(), Vec::new()]);
     while pair.now < end {
@@ -72,7 +72,7 @@ fn run(pair: &mut Pair, for_ns: u64, carries: bool) -> [Vec<RailAddr>; 2] {
     led
 }
 
-/// Rail 1 of `a` moves: its address is gone for a while before.
+/// Moves rail 1 of `a`, which has no address for a while before.
 fn moves(pair: &mut Pair, times: u8) {
     pair.a.on_rail(pair.now, 1, true);
     run(pair, 5 * MS, false);
@@ -86,7 +86,7 @@ fn all_up(pair: &Pair) -> bool {
 }
 
 #[test]
-fn a_peer_follows_a_rail_that_moves_and_one_that_moves_again() {
+fn a_peer_follows_a_rail_that_moves_several_times() {
     let mut pair = Pair::new(2, false);
     assert!(all_up(&pair));
     for times in 1..=3 {
@@ -116,7 +116,7 @@ fn both_ends_may_move_at_once() {
 }
 
 #[test]
-fn it_is_said_again_until_it_is_heard_though_nothing_else_is_to_be_said() {
+fn a_lost_address_is_announced_again_without_other_traffic() {
     let mut pair = Pair::new(2, false);
     pair.a.on_rail_address(pair.now, 1, elsewhere(1, 1));
     let (end, mut said, mut led) = (pair.now + 100 * MS, 0, Default::default());
@@ -133,7 +133,7 @@ fn it_is_said_again_until_it_is_heard_though_nothing_else_is_to_be_said() {
 }
 
 #[test]
-fn a_hello_that_comes_late_and_one_of_a_stranger_change_nothing() {
+fn late_and_foreign_hellos_change_nothing() {
     let mut pair = Pair::new(2, false);
     pair.a.on_rail_address(pair.now, 1, elsewhere(1, 1));
     let first = pair.alone();
@@ -144,7 +144,7 @@ fn a_hello_that_comes_late_and_one_of_a_stranger_change_nothing() {
     assert_eq!(opened(&mut pair.b, pair.now), [elsewhere(1, 2)]);
     face::take(&mut pair.b, pair.now, &first);
     assert_eq!(opened(&mut pair.b, pair.now), []);
-    // Somebody else with the name of `a`, who does not know its token: a node of another life.
+    // Another node with the id of `a` in another life, which does not know its token.
     let specs = face::specs(1, 2, 1_472);
     let life = (101, 8, 1);
     let mut other = Node::new(Default::default(), life, specs, &face::InOneNetwork);
@@ -163,14 +163,14 @@ fn a_hello_that_comes_late_and_one_of_a_stranger_change_nothing() {
         let taken = pair
             .b
             .handle_packet(pair.now, &packet, bytes.len(), &mut face::Anywhere);
-        let _ = taken; // whatever becomes of it
+        let _ = taken; // accepted or not
     }
     assert_eq!(opened(&mut pair.b, pair.now), []);
     pair.settle();
 }
 
 #[test]
-fn who_meets_an_endpoint_after_its_rail_moved_goes_where_it_is_now() {
+fn first_contact_after_a_move_finds_the_new_address() {
     let nodes = [1, 2].map(|host| face::node(host, 2));
     let mut pair = Pair::of(nodes, false); // knows the old address
     pair.b.on_rail_address(pair.now, 1, elsewhere(2, 1));
@@ -196,7 +196,7 @@ fn awaiting() -> Pair {
     pair
 }
 
-/// The interface of rail 1 is there now.
+/// The interface of rail 1 appears.
 fn comes(node: &mut Node, now: u64, host: u8) {
     let mut addr = rail_addr(1, host, 1, 1_472);
     addr.index = 1;
@@ -204,7 +204,7 @@ fn comes(node: &mut Node, now: u64, host: u8) {
     node.on_rail(now, 1, false);
 }
 
-/// Both have a second path, which carries.
+/// Checks that both have a second path, which carries.
 fn by_two(pair: &mut Pair) {
     for handle in 20..40 {
         pair.message(handle, 100_000);
@@ -222,7 +222,7 @@ fn by_two(pair: &mut Pair) {
 }
 
 #[test]
-fn rails_that_come_later_are_used_whoever_is_first_and_when() {
+fn rails_that_appear_later_are_used_in_any_order() {
     for before in [true, false] {
         for (first, second) in [(0, 1), (1, 0)] {
             let mut pair = awaiting();
@@ -249,7 +249,7 @@ fn rails_that_come_later_are_used_whoever_is_first_and_when() {
 }
 
 #[test]
-fn a_rail_that_waits_is_named_to_nobody() {
+fn a_waiting_rail_is_not_announced() {
     let mut pair = awaiting();
     assert_eq!(pair.b.address().rails().iter().count(), 1);
     pair.message(1, 2_000);

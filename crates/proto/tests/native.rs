@@ -1,4 +1,4 @@
-//! Rails without software reliability: what is lost on one is never silently lost.
+//! Native rails (without software reliability): no loss goes unnoticed.
 
 mod face;
 
@@ -9,7 +9,7 @@ use marline_wire::Packet;
 const MS: u64 = 1_000_000;
 const RAILS: [Delivery; 2] = [Delivery::STREAM, Delivery::DATAGRAMS];
 
-/// Two nodes whose first rail is native, after a message in each direction.
+/// Two nodes whose first rail is native, after two messages.
 fn pair(deliveries: &[Delivery]) -> Pair {
     let config = Config {
         native_rails: 1,
@@ -23,8 +23,7 @@ fn pair(deliveries: &[Delivery]) -> Pair {
     pair
 }
 
-/// Time passes and packets flow; whether the sender gives the peer up, and says that something is
-/// lost.
+/// Exchanges packets for `ns`; returns true if the sender gives the peer up because of a loss.
 fn ends(pair: &mut Pair, ns: u64) -> bool {
     let until = pair.now + ns;
     while pair.now < until {
@@ -40,7 +39,7 @@ fn ends(pair: &mut Pair, ns: u64) -> bool {
 }
 
 #[test]
-fn a_message_is_done_when_it_left_and_few_packets_come_back() {
+fn a_native_message_ends_when_it_left() {
     let mut pair = pair(&[Delivery::STREAM]);
     let mut back = 0;
     for handle in 3..40 {
@@ -59,9 +58,9 @@ fn a_message_is_done_when_it_left_and_few_packets_come_back() {
     assert!(pair.a.drained());
 }
 
-/// Nobody can send again what a connection had under way when it broke.
+/// Packets in flight on a broken connection cannot be retransmitted.
 #[test]
-fn what_a_broken_connection_lost_ends_the_conversation() {
+fn a_loss_with_a_broken_connection_is_an_error() {
     for rails in [&RAILS[..1], &RAILS] {
         let mut pair = pair(rails);
         pair.message(3, 2_000);
@@ -73,7 +72,7 @@ fn what_a_broken_connection_lost_ends_the_conversation() {
 }
 
 #[test]
-fn a_connection_that_broke_when_all_had_arrived_lost_nothing() {
+fn a_broken_connection_without_losses_is_no_error() {
     for rails in [&RAILS[..1], &RAILS] {
         let mut pair = pair(rails);
         pair.message(3, 2_000);
@@ -91,9 +90,9 @@ fn a_connection_that_broke_when_all_had_arrived_lost_nothing() {
     }
 }
 
-/// Rails that lose single packets are asked now and then.
+/// Native rails that lose single packets are probed now and then.
 #[test]
-fn a_packet_that_vanishes_ends_the_conversation() {
+fn a_lost_native_packet_is_an_error() {
     let mut pair = pair(&[Delivery::DATAGRAMS]);
     pair.message(3, 2_000);
     pair.alone(); // lost
@@ -101,9 +100,9 @@ fn a_packet_that_vanishes_ends_the_conversation() {
     assert!(ends(&mut pair, 2_000 * MS));
 }
 
-/// A receiver that finds bytes damaged cannot ask for them again.
+/// A receiver of corrupted bytes cannot have them retransmitted.
 #[test]
-fn damage_ends_the_conversation() {
+fn corruption_of_a_native_packet_is_an_error() {
     struct Wrong;
     impl Memory for Wrong {
         fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {

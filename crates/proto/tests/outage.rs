@@ -1,12 +1,12 @@
-//! Outages as a node tells of them: which path, why, how many packets were moved, and how long
-//! nothing was delivered.
+//! Outages as events: which path, why, how many packets were requeued, and how long nothing was
+//! delivered.
 
 mod face;
 
 use face::{output, take, Pair};
 use marline_proto::{Event, PathReason, PathState};
 
-/// The events of the sender about paths.
+/// The sender's events about paths.
 fn told(pair: &mut Pair) -> Vec<Event> {
     let events = std::iter::from_fn(|| pair.a.poll_event());
     let about = |event: &Event| {
@@ -18,10 +18,10 @@ fn told(pair: &mut Pair) -> Vec<Event> {
     events.filter(about).collect()
 }
 
-/// A rail that goes down has its packets moved, and the end of the gap is told when the first of
+/// The packets of a failed rail are requeued, and the end of the gap is reported when the first of
 /// them has arrived.
 #[test]
-fn a_rail_that_is_down_tells_what_was_moved_and_for_how_long() {
+fn a_failed_rail_reports_requeued_packets_and_the_gap() {
     let mut pair = Pair::new(2, false);
     told(&mut pair);
     pair.message(2, 40_000);
@@ -65,7 +65,7 @@ fn a_rail_that_is_down_tells_what_was_moved_and_for_how_long() {
     assert_eq!((state, why), (PathState::Up, PathReason::Answered));
 }
 
-/// A path that falls silent is suspect before it is given up; where nothing waits, no gap is told.
+/// A silent path is suspect before it is given up; with nothing in flight, no gap is reported.
 #[test]
 fn a_silent_path_is_suspect_first() {
     let mut pair = Pair::new(2, false);

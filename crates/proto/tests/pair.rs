@@ -1,5 +1,5 @@
-//! Two nodes face to face, packet by packet: what is too particular to wait for the simulator's
-//! dice. Packets are handed over in the order that a test chooses.
+//! Two nodes, packet by packet: cases too specific to wait for the simulator's random choices. The
+//! test chooses the order of delivery.
 
 mod face;
 
@@ -10,12 +10,12 @@ use marline_proto::{
 };
 use marline_wire::{Frame, FrameView, Packet};
 
-/// Acks of one path can arrive in the wrong order: some travel on another rail, and each rail has
-/// a socket of its own. What the older ack does not name, because it had not arrived then, is not
-/// lost. (1 to 5 % of the packets of 64 KiB messages were sent twice, and a congestion window that
-/// a loss had made small stayed so for a second.)
+/// Acks of one path can be reordered: some travel on another rail, and each rail has its own
+/// socket. Packets that the older ack does not name, because they had not arrived, are not lost.
+/// (Regression: 1 to 5 % of the packets of 64 KiB messages were retransmitted, and the window that
+/// a loss had shrunk stayed small for a second.)
 #[test]
-fn an_ack_that_was_overtaken_declares_nothing_lost() {
+fn reordered_acks_declare_nothing_lost() {
     let mut pair = Pair::new(1, true);
     pair.message(2, 4 << 20);
     pair.message(3, 4 << 20);
@@ -39,7 +39,7 @@ fn an_ack_that_was_overtaken_declares_nothing_lost() {
     assert!(done(&mut pair.a, 3));
 }
 
-/// A receiver that was away may have more packets to acknowledge than one ACK frame can name.
+/// A descheduled receiver may have more packets to acknowledge than one ACK frame can name.
 #[test]
 fn more_packets_than_one_ack_can_name_are_all_acknowledged() {
     let mut pair = Pair::new(2, true);
@@ -80,8 +80,8 @@ fn failed(node: &mut Node) -> Vec<u32> {
     events.filter_map(handle).collect()
 }
 
-/// A peer that has closed sends nothing more: what names it ends with an error, posted before
-/// or after. What names nobody stays, and what had arrived is still received.
+/// Receives that name a closed peer end with an error, posted before or after. Receives from any
+/// source stay, and messages that had arrived are still received.
 fn receives_of_a_closed_peer_end(reliable: bool) {
     let config = Config {
         reliable,
@@ -93,7 +93,7 @@ fn receives_of_a_closed_peer_end(reliable: bool) {
     pair.settle();
     let to_a = pair.b.peer(&pair.a.address());
     assert_eq!(failed(&mut pair.b), []);
-    // One message that nothing receives yet, one receive that nothing is sent to.
+    // One message without a receive, one receive without a message.
     let tagged = |handle, source| RecvSpec {
         tag: Some((5, 0)),
         ..receive_from(source, handle)
@@ -135,8 +135,8 @@ fn receives_of_a_closed_peer_end_without_reliability() {
     receives_of_a_closed_peer_end(false);
 }
 
-/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a granule do not fit into one
-/// together. A first message of any length gets through all the same, with any number of rails.
+/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a block do not fit together. A
+/// first message of any length still gets through, with any number of rails.
 #[test]
 fn first_messages_pass_rails_with_the_smallest_mtu() {
     for (reliable, rails) in [(true, 1), (true, 2), (true, 8), (false, 1), (false, 8)] {
@@ -156,8 +156,8 @@ fn first_messages_pass_rails_with_the_smallest_mtu() {
         }
     }
 }
-/// The first flight is lost with the rail that it left on, before any path is known to work: it
-/// leaves on the other one, even if that takes so little that it does not fit beside HELLO.
+/// The first flight is lost with its rail, before any path is proven: it leaves on the other rail,
+/// even if that is so narrow that the message does not fit beside HELLO.
 #[test]
 fn a_lost_first_flight_leaves_on_the_other_rail() {
     for datagram_max in [1_472, 548] {
@@ -172,7 +172,7 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
         let lost = output(&mut pair.a, pair.now, true);
         assert_eq!(lost.len(), 1);
         pair.a.on_rail(pair.now, lost[0].0, true);
-        // The repair timer of a path that nothing is known of: some milliseconds.
+        // The retransmission timer of an unproven path: some milliseconds.
         for _ in 0..1_000 {
             pair.step();
         }
@@ -180,8 +180,8 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
     }
 }
 
-/// Returns whether a message ends that had moved to the last rail when that went down, too, after
-/// the other came back. (A job hung: no timer runs on a path whose rail is down.)
+/// True if a message ends that was requeued to the last rail when that went down too, after the
+/// other rail came back. (Regression: a job hung, as no timer runs on a path whose rail is down.)
 fn leaves_a_dead_rail(config: Config) -> bool {
     let mut pair = Pair::with(config, 2, false);
     pair.message(2, 100);
@@ -199,8 +199,8 @@ fn leaves_a_dead_rail(config: Config) -> bool {
     done(&mut pair.a, 2)
 }
 
-/// Returns whether rail 0 falls, because a peer that sleeps then reads the socket of rail 1 first.
-/// `for_steps`: how long it reads nothing else.
+/// True if rail 0 goes down because a peer, after a silence, reads the socket of rail 1 first and
+/// nothing else for `for_steps`. `deaf`: rail 0 stays silent.
 fn falls(config: Config, for_steps: u32, deaf: bool) -> bool {
     let mut pair = Pair::with(config, 2, false);
     pair.message(2, 100);
@@ -237,8 +237,8 @@ fn falls(config: Config, for_steps: u32, deaf: bool) -> bool {
     fell
 }
 
-/// A peer falls silent, and some steps later all our rails go down, of which the last stays so:
-/// whether the peer is found dead within twice its timeout.
+/// A peer falls silent, and `steps` later all our rails go down, of which one comes back. True if
+/// the peer is found dead within twice its timeout.
 fn finds_the_dead(steps: u32) -> bool {
     let config = Config {
         peer_timeout_ns: 200_000_000,
@@ -269,35 +269,35 @@ fn finds_the_dead(steps: u32) -> bool {
     false
 }
 
-/// The last path is never given up, though its rail be down; while it counted as one that
-/// carries, what waited on the others was not owed, and a dead peer was waited for until that rail
-/// was back. (Found by seed 198 of `swarm`, when rails that stay down were new in it.)
+/// The last path is never given up, even with its rail down. Regression: while it counted as
+/// carrying, packets in flight on others were not owed an answer, and a dead peer was waited for
+/// until that rail was back (seed 198 of `swarm`).
 #[test]
-fn a_dead_peer_is_found_out_while_a_rail_stays_down() {
+fn a_dead_peer_is_detected_while_a_rail_stays_down() {
     for steps in (0..800).step_by(8) {
         assert!(finds_the_dead(steps), "after {steps} steps");
     }
 }
 
-/// Packets that wait on a rail that is down leave on another.
+/// Packets in flight on a failed rail are requeued to another.
 #[test]
 fn nothing_stays_on_a_rail_that_is_down() {
     assert!(leaves_a_dead_rail(Config::default()));
 }
 
-/// One answer shows that the peer is awake, not that the path which is silent is broken: there is
-/// a second round. If it is silent in that, too, it falls.
+/// One answer shows that the peer runs, not that the silent path is broken: there is a second
+/// round. If the path is silent in that too, it goes down.
 #[test]
-fn a_path_falls_in_the_second_round() {
+fn a_path_goes_down_in_the_second_round() {
     // 2 ms: longer than a round.
     assert!(!falls(Config::default(), 100, false));
     assert!(falls(Config::default(), 1_000, true));
 }
 
-/// Both tests notice what they are there for.
+/// Both tests detect the mutations that they are for.
 #[cfg(feature = "mutation")]
 #[test]
-fn mistakes_on_paths_that_fail_are_noticed() {
+fn mutations_of_failing_paths_are_detected() {
     let erring = |mutation| Config {
         mutation: Some(mutation),
         ..Config::default()
@@ -306,11 +306,11 @@ fn mistakes_on_paths_that_fail_are_noticed() {
     assert!(falls(erring(marline_proto::Mutation::Hasty), 100, false));
 }
 
-/// The last word of one that closes is said until it is heard, and heard again when the answer was
-/// lost. Here the ack of a message that arrived is lost, too: who sent it learns of that from the
-/// BYE. (A job whose other rank was through MPI_Finalize ended with "No route to host".)
+/// A closing peer repeats its BYE until it is acknowledged, and a repeated BYE is answered again.
+/// Here the ack of a message is lost as well: its sender learns of the arrival from the BYE.
+/// (Regression: a job whose other rank was through MPI_Finalize ended with "No route to host".)
 #[test]
-fn a_bye_that_was_lost_is_said_again() {
+fn a_lost_bye_is_repeated() {
     let mut pair = Pair::new(2, false);
     pair.message(2, 100);
     let message = output(&mut pair.a, pair.now, false);
@@ -337,12 +337,12 @@ fn a_bye_that_was_lost_is_said_again() {
     assert!(pair.b.parted(), "{} answers", answers);
 }
 
-/// A message arrived, but its ack did not; it was sent again on the other rail, and before that
-/// copy arrived its receiver closed. The BYE names the first packet, of which its sender has
-/// forgotten what it carried, and says itself that the message is there. (Found by the model of a
+/// A message arrived but its ack was lost; it was retransmitted on the other rail, and its receiver
+/// closed before that copy arrived. The BYE acks the first packet, whose frames the sender no
+/// longer retains, and also says that the message arrived. (Regression, found by the model of a
 /// wait beside a polling thread, one order in 1,500: a send ended with "No route to host".)
 #[test]
-fn a_message_that_moved_is_known_to_be_there_when_its_receiver_closes() {
+fn a_requeued_message_that_arrived_ends_well_when_its_receiver_closes() {
     for (len, rails) in [(100, 2), (20_000, 2), (100, 4)] {
         let mut pair = Pair::new(rails, false);
         pair.message(2, len);
@@ -361,7 +361,7 @@ fn a_message_that_moved_is_known_to_be_there_when_its_receiver_closes() {
     }
 }
 
-/// The same without the message: its send fails, and so does the one after it.
+/// Without the message: its send fails, and so does the next.
 #[test]
 fn a_message_that_never_came_fails_when_its_receiver_closes() {
     let mut pair = Pair::new(2, false);
@@ -382,8 +382,8 @@ fn a_message_that_never_came_fails_when_its_receiver_closes() {
     assert_eq!(ends, [(1, true), (3, true), (2, false)]);
 }
 
-/// How often a packet says the frame that `says` looks for, at most, if of those that say it all
-/// are lost but one in `one_in`.
+/// The most frames per packet that `says` accepts, when all packets with such frames are lost
+/// except one in `one_in`.
 fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&FrameView<'_>) -> bool) -> usize {
     let (mut most, mut lost) = (0, 0);
     for _ in 0..2_000 {
@@ -408,12 +408,12 @@ fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&FrameView<'_>) -> b
     most
 }
 
-/// Each repair said the frames of the oldest packet again while that one still waited, each loss
-/// said all copies again: thousands of them, in packets that kept a slow rail busy for 5 ms of
-/// every 5 ms, so that others' packets found its queue full and a live peer was given up (swarm
-/// seed 259835 of the simulator).
+/// Regression: each retransmission repeated the oldest packet's frames while it still waited, and
+/// each loss repeated all copies: thousands of frames, in packets that kept a slow rail busy all
+/// the time, so that other packets found its queue full and a live peer was given up (swarm seed
+/// 259835 of the simulator).
 #[test]
-fn a_frame_that_is_lost_again_and_again_does_not_become_many() {
+fn repeated_losses_do_not_multiply_a_frame() {
     let mut pair = Pair::new(1, false);
     assert!(pair.a.post_read(9, pair.to_b, (5, 0, 4_096), 0));
     pair.step();
@@ -432,7 +432,7 @@ fn a_frame_that_is_lost_again_and_again_does_not_become_many() {
     assert_eq!(most, 1, "grants in one packet");
 }
 
-/// Memory to which no payload comes right.
+/// Memory that rejects every payload.
 struct Nowhere;
 
 impl Memory for Nowhere {
@@ -441,11 +441,11 @@ impl Memory for Nowhere {
     }
 }
 
-/// A silent peer begins a message, of which the payload comes damaged, and dies. Its receiver waits
-/// for the message from then on, so it has to ask now and then whether the sender lives. (It did
-/// not: a packet that is refused set no timer. Seed 813104.)
+/// A silent peer begins a message whose payload is corrupted, and dies. Its receiver waits for the
+/// message, so it has to probe the sender now and then. (Regression, seed 813104: a rejected packet
+/// set no timer.)
 #[test]
-fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
+fn a_peer_that_dies_after_a_corrupted_packet_is_detected() {
     let mut pair = Pair::new(1, false);
     pair.send(5, 64);
     let sent = pair.alone();
@@ -475,10 +475,10 @@ fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
     assert!(events.iter().any(failed), "{events:?}");
 }
 
-/// A peer closes that never got our last packet; then nobody polls for longer than its silence may
-/// last. It said that it goes: it is not dead, too, and what it was promised is not returned twice.
+/// A peer closes without our last packet; then there is a poll gap longer than the silence timeout.
+/// A closed peer is not dead as well, and its credit is not returned twice.
 #[test]
-fn a_peer_that_closed_does_not_die() {
+fn a_closed_peer_is_not_dead() {
     let config = Config {
         peer_timeout_ns: 50_000_000,
         ..Config::default()

@@ -1,4 +1,4 @@
-//! Networks that carry a part of what they are given: one direction only, or small packets only.
+//! Partial networks: only one direction works, or only small packets pass.
 
 mod face;
 
@@ -6,21 +6,21 @@ use face::Pair;
 use marline_proto::{Config, Event, PeerId, RecvSpec, SendSpec, Source};
 
 const TIMEOUT_NS: u64 = 400_000_000;
-/// A long message: by rendezvous, over all rails.
+/// A long message: rendezvous, over all rails.
 const LONG: u64 = 3_000_000;
 
-/// Two nodes, and messages both ways.
+/// Two nodes with messages both ways.
 struct Run {
     pair: Pair,
     to_a: PeerId,
     posted: u32,
     deaths: usize,
-    /// Packets that the network swallowed.
+    /// Packets that the network dropped.
     lost: usize,
 }
 
 impl Run {
-    /// Nothing was sent yet.
+    /// Before the first packet.
     fn new(rails: u8, config: Config) -> Run {
         let nodes = [1, 2].map(|host| face::node_with(config, host, rails));
         let mut pair = Pair::of(nodes, true);
@@ -34,14 +34,14 @@ impl Run {
         }
     }
 
-    /// Every path is proven, and its size known.
+    /// All paths are proven, their sizes known.
     fn met(rails: u8) -> Run {
         let mut run = Run::new(rails, config());
         assert!(run.exchange(LONG, &|_, _, _| true).is_some());
         run
     }
 
-    /// A message each way; how long that takes, if it ends.
+    /// Sends a message each way; returns how long both take, if they end.
     fn exchange(&mut self, len: u64, passes: &dyn Fn(usize, usize, usize) -> bool) -> Option<u64> {
         self.posted += 1;
         let (handle, pair) = (self.posted, &mut self.pair);
@@ -91,9 +91,9 @@ fn config() -> Config {
     }
 }
 
-/// Messages of every kind both ways, while the network is so: how long the slowest takes.
+/// Messages of each kind both ways: the duration of the slowest, and the packets lost.
 fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
-    // From the first packet on, too.
+    // Also from the first packet on.
     let (first, _) = slowest_of(Run::new(rails, config()), passes);
     let (later, lost) = slowest_of(Run::met(rails), passes);
     println!("{rails} rails: the slowest rounds took {first} and {later} ns, {lost} packets lost");
@@ -105,7 +105,7 @@ fn slowest_of(mut run: Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u6
     (slowest, run.lost)
 }
 
-/// How long the slowest of twelve rounds takes; or that one hangs, or that somebody is called dead.
+/// Duration of the slowest of twelve rounds; an error if a round hangs or a peer counts as dead.
 fn rounds(run: &mut Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> Result<u64, String> {
     let mut slowest = 0;
     for round in 0..12 {
@@ -120,7 +120,7 @@ fn rounds(run: &mut Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> Result
     Ok(slowest)
 }
 
-/// Holds networks that carry a part to half of the time after which a silent peer is dead.
+/// Requires partial networks to deliver within half of the silence timeout.
 fn carry(rails: u8, networks: &[&dyn Fn(usize, usize, usize) -> bool]) {
     let rounds: Vec<_> = networks.iter().map(|n| slowest(rails, n)).collect();
     let late = rounds.iter().any(|&(ns, _)| ns > TIMEOUT_NS / 2);
@@ -128,8 +128,8 @@ fn carry(rails: u8, networks: &[&dyn Fn(usize, usize, usize) -> bool]) {
     assert!(!late && lost > 10, "{rounds:?}");
 }
 
-/// Rail 0 carries from `b` to `a` only, rail 1 the other way only: data one way, and what is said
-/// of it the other way.
+/// Rail 0 carries from `b` to `a` only, rail 1 from `a` to `b` only: data one way, and its acks the
+/// other way.
 #[test]
 fn each_rail_carries_one_way() {
     carry(
@@ -138,19 +138,19 @@ fn each_rail_carries_one_way() {
     );
 }
 
-/// The same with a third rail that carries nothing, and is asked first: what it swallows is said on
-/// the others, too.
+/// The same with a third rail that carries nothing, and is used first: the acks lost there are
+/// repeated on the others.
 #[test]
-fn of_three_rails_one_is_dead_and_two_carry_one_way_each() {
+fn two_one_way_rails_and_a_dead_one_carry() {
     carry(3, &[&|from, rail, _| [false, from == 0, from == 1][rail]]);
     carry(3, &[&|from, rail, _| [false, from == 1, from == 0][rail]]);
 }
 
-/// Of a packet of acks that is swallowed its sender hears nothing: said on one path only, they take
-/// until the timers of the paths have drifted apart, or until the peer counts as dead.
+/// A lost ack-only packet has no consequence for its sender: acks sent on one path only take until
+/// the timers of the paths have drifted apart, or until the peer counts as dead.
 #[cfg(feature = "mutation")]
 #[test]
-fn acks_that_are_said_once_arrive_late() {
+fn acks_sent_on_one_path_arrive_late() {
     let first_contact = |mutation| {
         let config = Config {
             mutation,
@@ -165,7 +165,7 @@ fn acks_that_are_said_once_arrive_late() {
     }
 }
 
-/// One rail of two carries small packets only, in one direction or both.
+/// One of two rails carries small packets only, in one direction or both.
 #[test]
 fn one_rail_carries_small_packets_only() {
     for max in [560, 1_172, 1_400] {
@@ -186,9 +186,9 @@ fn the_only_rail_carries_small_packets_only() {
     }
 }
 
-/// A network that was mended is used again as it was before.
+/// A repaired network is used again as before.
 #[test]
-fn what_passes_again_is_found_out() {
+fn a_larger_size_that_passes_again_is_found() {
     let mut run = Run::met(1);
     let whole = run.exchange(LONG, &|_, _, _| true);
     run.exchange(LONG, &|_, _, len| len <= 1_172)
@@ -203,7 +203,7 @@ fn what_passes_again_is_found_out() {
     assert_eq!(run.deaths, 0);
 }
 
-/// No packet passes that could hold data: small ones do for ever, and nothing hangs.
+/// No packet long enough for data passes, while short ones do: nothing hangs.
 #[test]
 fn a_network_that_carries_no_data_ends_in_an_error() {
     for rails in [1, 2] {

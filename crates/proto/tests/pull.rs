@@ -1,5 +1,5 @@
-//! Messages that are read from their sender's memory, packet by packet: the reads themselves are
-//! the test's.
+//! Messages that are read from the sender's memory (RDMA READ), packet by packet: the test does the
+//! reads itself.
 
 mod face;
 
@@ -15,15 +15,16 @@ const SEGMENT: u64 = 40 * GRANULE;
 const SEGMENTS: u64 = 10;
 /// The last segment is shorter.
 const LEN: u64 = SEGMENTS * SEGMENT - 1_000;
-/// The sender's name for its memory, and the receiver's for its own.
+/// The sender's key for its memory, and the receiver's for its own.
 const OFFERED: u64 = 0xabcd;
 const GRANTED: u64 = 0xfeed;
 
-/// Memory in which some segments are wrong. What was read and is right is not written over.
+/// Memory in which some segments are wrong. Segments that were read and verified are not
+/// overwritten.
 #[derive(Default)]
 struct Segments {
     wrong: BTreeSet<u64>,
-    /// Seeds and algorithms of the sums that are wanted, as told with the reads.
+    /// Seeds and algorithms of the expected checksums, as given with the reads.
     told: BTreeMap<u64, (u64, u8)>,
     landed: Vec<(u64, u64)>,
     written: Vec<(u64, u64)>,
@@ -61,12 +62,12 @@ struct Pair {
     nodes: [Node; 2],
     to_b: PeerId,
     memory: [Segments; 2],
-    /// Reads that were asked for and are not over: inbound, offset.
+    /// Requested reads that are not over: inbound, offset.
     asked: Vec<(u64, u64)>,
     offers: Vec<OfferOut>,
     writes: Vec<WriteOut>,
     received: bool,
-    /// The receiver's memory is registered when it is granted.
+    /// The receiver's memory is registered on request.
     registers: bool,
     now: u64,
 }
@@ -85,7 +86,7 @@ fn node(host: u8) -> Node {
 }
 
 impl Pair {
-    /// Two nodes that know each other, and a message to be read.
+    /// Two connected nodes, and a message to be read.
     fn new() -> Pair {
         let [mut a, b] = [1, 2].map(node);
         let to_b = a.peer(&b.address());
@@ -128,7 +129,7 @@ impl Pair {
         });
     }
 
-    /// Puts a key where an offer has room for it: the words before its sum.
+    /// Writes a key into an OFFER frame: the word before its checksum.
     fn fill(packet: &mut [u8], offer: &OfferOut) {
         let key = &mut packet[offer.sum_at - 8..offer.sum_at];
         key.copy_from_slice(&OFFERED.to_le_bytes());
@@ -193,14 +194,14 @@ impl Pair {
         }
     }
 
-    /// The oldest read is over.
+    /// Ends the oldest read; `came`: its bytes arrived.
     fn over(&mut self, came: bool) {
         let (inbound, at) = self.asked.remove(0);
         self.nodes[1].pull_over(self.now, (inbound, at), came, &mut self.memory[1]);
         self.take_events();
     }
 
-    /// Until the send is done; `fails`: those reads do not come.
+    /// Runs until the send is done; `fails`: segments whose reads fail.
     fn finish(&mut self, fails: &[u64]) {
         for _ in 0..3_000 {
             self.step();
@@ -215,7 +216,7 @@ impl Pair {
         panic!("{}{}", self.nodes[0].describe(), self.nodes[1].describe());
     }
 
-    /// The segments of which bytes came in packets, and those that were written.
+    /// The segments with bytes that came in packets, and those that were written.
     fn sent(&self) -> [BTreeSet<u64>; 2] {
         let memory = &self.memory[1];
         let of = |spans: &[(u64, u64)]| {
@@ -240,14 +241,14 @@ fn all_segments_are_read_and_nothing_is_sent() {
     assert_eq!((stats.pulled, stats.pulls_failed), (1, 0));
 }
 
-/// No segment is taken before its sum is known.
+/// No segment counts before its checksum is known.
 #[test]
 fn a_segment_waits_for_its_sum() {
     let mut pair = Pair::new();
     while pair.asked.is_empty() {
         pair.step();
     }
-    // All are read before any further sum has come.
+    // All segments are read before any further checksum arrives.
     (0..SEGMENTS).for_each(|_| pair.over(true));
     assert!(pair.asked.is_empty() && !pair.received);
     pair.finish(&[]);
@@ -255,7 +256,7 @@ fn a_segment_waits_for_its_sum() {
 }
 
 #[test]
-fn only_damaged_segments_are_asked_for_again() {
+fn only_corrupted_segments_are_granted() {
     let mut pair = Pair::new();
     pair.memory[1].wrong = [0, 3, 9].into();
     pair.finish(&[]);
@@ -266,18 +267,18 @@ fn only_damaged_segments_are_asked_for_again() {
     assert_eq!((stats.pulled, stats.pulls_failed), (0, 1));
 }
 
-/// Once a read has failed no other begins: what was read before it is not sent.
+/// After a failed read no other begins; segments that were read before are not sent.
 #[test]
-fn what_could_not_be_read_is_granted() {
+fn segments_that_could_not_be_read_are_granted() {
     let mut pair = Pair::new();
     pair.finish(&[4]);
-    // Two others were under way.
+    // Two other reads were in flight.
     assert_eq!(pair.sent()[0], [4, 7, 8, 9].into());
 }
 
-/// The same by writes: none goes over what was read.
+/// The same with writes: none covers a segment that was read.
 #[test]
-fn what_could_not_be_read_is_written() {
+fn segments_that_could_not_be_read_are_written() {
     let mut pair = Pair::new();
     pair.registers = true;
     pair.memory[1].wrong = [1, 2].into();
@@ -291,9 +292,9 @@ fn what_could_not_be_read_is_written() {
     assert!(pair.writes.iter().all(covers));
 }
 
-/// A read that ends after its message was granted changes nothing, nor does a sum.
+/// A read or a checksum that comes after its message was granted changes nothing.
 #[test]
-fn what_comes_after_the_grant_is_nothing() {
+fn reads_that_end_after_the_grant_change_nothing() {
     let mut pair = Pair::new();
     while pair.asked.is_empty() {
         pair.step();
@@ -305,9 +306,9 @@ fn what_comes_after_the_grant_is_nothing() {
     assert_eq!(pair.sent()[0], (0..SEGMENTS).collect());
 }
 
-/// Frames of an offer say which segment they are of.
+/// OFFER frames name their segment.
 #[test]
-fn sums_follow_the_request_one_by_one() {
+fn checksums_follow_the_request_in_order() {
     let mut pair = Pair::new();
     let mut told = Vec::new();
     for _ in 0..40 {

@@ -1,16 +1,16 @@
-//! Remote writes between two nodes, face to face.
+//! Remote writes (puts) between two nodes.
 
 mod face;
 
 use face::{done, output, take, Pair};
 use marline_proto::{Claim, Config, Event, Held, Node};
 
-/// All events of a node that are left.
+/// All remaining events of a node.
 fn events(node: &mut Node) -> Vec<Event> {
     std::iter::from_fn(|| node.poll_event()).collect()
 }
 
-/// The place that a node was asked for: key, address and length, too.
+/// The place that a node was asked for, with key, address and length.
 fn asked(node: &mut Node) -> (Claim, (u64, u64, u64)) {
     let ask = |event: Event| match event {
         Event::PutAsked {
@@ -31,7 +31,7 @@ fn refused(node: &mut Node, handle: u32) -> bool {
     events(node).iter().any(refused)
 }
 
-/// `a` begins to write `len` bytes, and `b` is asked where.
+/// `a` begins to write `len` bytes, and `b` is asked for the place.
 fn begin(pair: &mut Pair, handle: u32, len: u64) -> Claim {
     assert!(pair.a.post_put(handle, pair.to_b, (7, 64, len), 0));
     pair.step();
@@ -41,10 +41,10 @@ fn begin(pair: &mut Pair, handle: u32, len: u64) -> Claim {
 }
 
 #[test]
-fn puts_of_any_length_go_where_their_owner_says_and_match_nothing() {
+fn puts_of_any_length_reach_their_place_and_match_no_receive() {
     for len in [1, 64, 1_000, 65_536, 1 << 20] {
         let mut pair = Pair::new(2, false);
-        // The next message is of the same source, and comes behind it.
+        // The next message is of the same source, and comes after the put.
         let claim = begin(&mut pair, 2, len);
         pair.message(5, 10);
         assert!(pair.b.accept_put(claim, 77));
@@ -66,7 +66,7 @@ fn puts_of_any_length_go_where_their_owner_says_and_match_nothing() {
 }
 
 #[test]
-fn what_the_owner_refuses_fails_and_leaves_nothing() {
+fn a_refused_put_fails_and_leaves_no_state() {
     let mut pair = Pair::new(2, false);
     let claim = begin(&mut pair, 2, 300_000);
     pair.b.refuse_put(claim, pair.now);
@@ -75,11 +75,11 @@ fn what_the_owner_refuses_fails_and_leaves_nothing() {
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
 
-/// The owner takes its memory back while a put is under way, and what says so is lost. What of the
-/// put arrives meanwhile has no place any more: were it acknowledged, its writer would believe that
-/// all was written.
+/// The owner closes its memory while a put is in flight, and the refusal is lost. Fragments of the
+/// put that arrive afterwards have no place: if they were acknowledged, the writer would count all
+/// bytes as written.
 #[test]
-fn no_put_is_done_whose_memory_was_taken_back_before_its_last_byte() {
+fn a_put_into_closed_memory_does_not_end_well() {
     let mut pair = Pair::new(1, false);
     let claim = begin(&mut pair, 2, 20_000);
     assert!(pair.b.accept_put(claim, 77));
@@ -101,9 +101,9 @@ fn no_put_is_done_whose_memory_was_taken_back_before_its_last_byte() {
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
 
-/// A BYE says what arrived. Of a put that may mean that it was refused.
+/// A BYE names the messages that arrived. For a put that may mean that it was refused.
 #[test]
-fn a_put_whose_end_is_not_known_when_its_owner_closes_fails() {
+fn a_put_without_a_result_fails_when_its_owner_closes() {
     let mut pair = Pair::new(1, false);
     let claim = begin(&mut pair, 2, 1_000);
     pair.b.refuse_put(claim, pair.now);
@@ -147,9 +147,9 @@ fn without_reliability_puts_are_done_or_refused_too() {
     }
 }
 
-/// The server of a read takes its memory back: the read fails, whatever is still under way.
+/// The server of a read closes its memory: the read fails, whatever is in flight.
 #[test]
-fn a_read_whose_memory_was_taken_back_fails() {
+fn a_read_from_closed_memory_fails() {
     let mut pair = Pair::new(1, false);
     assert!(pair.a.post_read(9, pair.to_b, (5, 0, 200_000), 0));
     pair.step();
@@ -192,7 +192,7 @@ fn a_read_whose_memory_was_taken_back_fails() {
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
 
-/// A peer that asked to read and closed before it was answered gets none, and nothing is kept.
+/// A peer that requested a read and closed before the answer gets none, and no state remains.
 #[test]
 fn a_read_of_a_peer_that_has_closed_ends() {
     let mut pair = Pair::new(1, false);
@@ -218,10 +218,10 @@ fn a_read_of_a_peer_that_has_closed_ends() {
     assert_eq!(pair.b.held().sends, 0);
 }
 
-/// A refused put that its writer has not heard of does not hide that messages after it came: here
-/// one whose copy was under way on the other rail when its receiver closed.
+/// A refused put whose writer does not know it yet does not hide that later messages arrived: here
+/// a message whose copy was in flight on the other rail when its receiver closed.
 #[test]
-fn messages_behind_a_refused_put_are_known_to_be_there() {
+fn messages_after_a_refused_put_are_known_to_have_arrived() {
     let mut pair = Pair::new(2, false);
     let claim = begin(&mut pair, 2, 1_000);
     pair.b.refuse_put(claim, pair.now);

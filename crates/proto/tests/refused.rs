@@ -1,4 +1,4 @@
-//! Hosts that say that nobody listens: who is taken for dead by that, and who is not.
+//! Refusals by a peer's host (no listener): which of them prove that the peer is dead.
 
 mod face;
 
@@ -8,7 +8,7 @@ use marline_wire::{Packet, RailKind};
 
 const MS: u64 = 1_000_000;
 
-/// Packets of a node that meet nobody on some rails: each is refused there.
+/// Refuses the packets of a node that leave on these rails.
 fn refuse(node: &mut Node, now: u64, packets: &[Flying], rails: &[usize]) {
     for (rail, bytes) in packets.iter().filter(|p| rails.contains(&p.0)) {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
@@ -17,7 +17,7 @@ fn refuse(node: &mut Node, now: u64, packets: &[Flying], rails: &[usize]) {
     }
 }
 
-/// Whom a node took for dead: for which evidence, `None`: for silence.
+/// Peers that a node declared dead: by which evidence, `None`: silence.
 fn deaths(node: &mut Node) -> Vec<Option<Evidence>> {
     let events = std::iter::from_fn(|| node.poll_event());
     let refused = |e| match e {
@@ -27,7 +27,7 @@ fn deaths(node: &mut Node) -> Vec<Option<Evidence>> {
     events.filter_map(refused).collect()
 }
 
-/// The receiver is stopped, or gone: nothing is heard of it for so long. Who it was dead for.
+/// The receiver is silent for `ns`, while packets on these rails are refused; returns the deaths.
 fn silence(pair: &mut Pair, ns: u64, refusing: &[usize]) -> Vec<Option<Evidence>> {
     let end = pair.now + ns;
     let mut dead = Vec::new();
@@ -39,7 +39,7 @@ fn silence(pair: &mut Pair, ns: u64, refusing: &[usize]) -> Vec<Option<Evidence>
     dead
 }
 
-/// The receiver is back: whether the message arrives within a second.
+/// The receiver is back: true if the message arrives within a second.
 fn arrives(pair: &mut Pair, handle: u32) -> bool {
     let end = pair.now + 1_000 * MS;
     while pair.now < end {
@@ -51,7 +51,7 @@ fn arrives(pair: &mut Pair, handle: u32) -> bool {
     false
 }
 
-/// For silence nobody is dead within these tests.
+/// A timeout for silence that none of these tests reaches.
 fn waiting_long() -> Config {
     Config {
         peer_timeout_ns: 120_000 * MS,
@@ -59,8 +59,8 @@ fn waiting_long() -> Config {
     }
 }
 
-/// Refusals of one kind prove the end of a process when they last; where silence ends a peer
-/// sooner, they need not last longer.
+/// Refusals of one kind prove the end of a process when they last, at most as long as the silence
+/// timeout.
 #[test]
 fn a_peer_whose_every_path_is_refused_for_long_is_gone() {
     for (timeout_ms, least_ms) in [(120_000, 10_000), (5_000, 5_000)] {
@@ -82,7 +82,7 @@ fn a_peer_whose_every_path_is_refused_for_long_is_gone() {
     }
 }
 
-/// A filter refuses all datagrams for three seconds, and passes them again.
+/// A filter refuses all datagrams for three seconds, then passes them again.
 #[test]
 fn a_filter_that_refuses_packets_for_seconds_is_no_death() {
     for rails in 1..=2 {
@@ -93,8 +93,8 @@ fn a_filter_that_refuses_packets_for_seconds_is_no_death() {
     }
 }
 
-/// A filter resets all connections and refuses new ones for three seconds. It is told apart from
-/// the end of a process by how connections end, and what lasts counts all the same.
+/// A filter resets all connections and refuses new ones for three seconds. The way in which
+/// connections end tells it from the end of a process; lasting refusals count all the same.
 #[test]
 fn connections_that_are_reset_and_refused_count_when_that_lasts() {
     for rails in [&[Delivery::STREAM][..], &[Delivery::STREAM; 2]] {
@@ -111,7 +111,7 @@ fn connections_that_are_reset_and_refused_count_when_that_lasts() {
     }
 }
 
-/// Packets and connections at once are refused by few filters.
+/// Few filters refuse packets and connections at once.
 #[test]
 fn refusals_of_both_kinds_count_soon() {
     let rails = [Delivery::DATAGRAMS, Delivery::STREAM];
@@ -125,7 +125,7 @@ fn refusals_of_both_kinds_count_soon() {
     assert!((400..1_000).contains(&took), "{took} ms");
 }
 
-/// Two hiccups of a filter, and a network that is silent in between, are no long refusal.
+/// Short refusals by a filter with a silent network in between are no lasting refusal.
 #[test]
 fn refusals_far_apart_do_not_last() {
     let mut pair = Pair::with(waiting_long(), 1, true);
@@ -137,8 +137,8 @@ fn refusals_far_apart_do_not_last() {
     assert!(arrives(&mut pair, 2), "it goes on");
 }
 
-/// A firewall rejects what comes by one rail, while the process is stopped for less long than it
-/// is waited for.
+/// A firewall rejects packets on one rail, while the process is stopped for less than the silence
+/// timeout.
 #[test]
 fn one_rail_that_refuses_is_no_death() {
     let mut pair = Pair::new(2, true);
@@ -147,9 +147,9 @@ fn one_rail_that_refuses_is_no_death() {
     assert!(arrives(&mut pair, 2), "it goes on on the other rail");
 }
 
-/// Refusals before the peer was heard again are forgotten.
+/// Refusals before the peer was heard are forgotten.
 #[test]
-fn a_word_of_the_peer_outweighs_refusals() {
+fn hearing_the_peer_resets_refusals() {
     let mut pair = Pair::new(2, true);
     pair.send(2, 100);
     assert_eq!(silence(&mut pair, 1_000 * MS, &[0]), []);
@@ -159,7 +159,7 @@ fn a_word_of_the_peer_outweighs_refusals() {
     assert!(arrives(&mut pair, 3));
 }
 
-/// Without a reason the silence is waited out, as ever.
+/// Without refusals on all paths, the silence timeout decides.
 #[test]
 fn a_silent_path_beside_one_that_refuses_dies_of_silence() {
     let mut pair = Pair::new(2, true);
@@ -170,9 +170,9 @@ fn a_silent_path_beside_one_that_refuses_dies_of_silence() {
     assert!(took >= 5_000 * MS, "{took} ns");
 }
 
-/// Until a peer has answered its address may be somebody else's.
+/// Until a peer has answered, its address may be another host's.
 #[test]
-fn who_was_never_heard_is_not_gone_by_refusals() {
+fn refusals_do_not_prove_the_end_of_a_peer_never_heard() {
     let nodes = [1, 2].map(|host| node_with(Config::default(), host, 2));
     let mut pair = Pair::of(nodes, true);
     pair.message(2, 100);
@@ -180,10 +180,10 @@ fn who_was_never_heard_is_not_gone_by_refusals() {
     assert!(arrives(&mut pair, 2));
 }
 
-/// A node that closes is not released by the refusals of one rail: the other end may still wait for
-/// the acks that its BYE brings.
+/// Refusals on one rail do not release a closing node: the other end may still wait for the acks in
+/// its BYE.
 #[test]
-fn one_rail_that_refuses_hears_no_bye() {
+fn refusals_on_one_rail_do_not_end_bye() {
     let mut pair = Pair::new(2, true);
     pair.a.say_bye();
     let sent = pair.alone();
@@ -194,9 +194,9 @@ fn one_rail_that_refuses_hears_no_bye() {
     assert!(pair.a.parted(), "nobody is there");
 }
 
-/// The receiver is silent for so long, and its connections have ended: each that is asked for is
-/// refused on `refusing` rails, and does not come about on others. Packets on rails of datagrams
-/// are refused, if they refuse. Who it was dead for.
+/// The receiver is silent for `ns` after its connections ended: new connections are refused on
+/// `refusing` rails, and stay unanswered on others. Packets on `refusing` datagram rails are
+/// refused. Returns the deaths.
 fn unlinked(
     pair: &mut Pair,
     ns: u64,
@@ -206,7 +206,7 @@ fn unlinked(
     ended(pair, ns, (LinkEnd::Closed, streams), refusing)
 }
 
-/// The same of connections that ended in this way.
+/// The same for connections that ended in this way.
 fn ended(
     pair: &mut Pair,
     ns: u64,
@@ -234,7 +234,7 @@ fn ended(
     dead
 }
 
-/// Two nodes that never met, on one rail with connections: inside a host, or not.
+/// Two nodes without a connection, on one rail with connections: inside a host, or not.
 fn strangers(near: bool) -> Pair {
     let nodes = [1, 2].map(|host| {
         let mut rails = specs(host, 1, 1_472);
@@ -247,10 +247,10 @@ fn strangers(near: bool) -> Pair {
     Pair::of(nodes, false)
 }
 
-/// A process of this host that is killed before it was heard, or before it acknowledged anything:
-/// the name that is refused was never anybody else's. An address in a network may be.
+/// A process of this host is killed before it was heard, or before it acknowledged anything: the
+/// refused name never belonged to another process. An address in a network may have.
 #[test]
-fn who_was_killed_inside_a_host_before_it_answered_is_gone_by_refusals() {
+fn refusals_inside_a_host_prove_the_end_of_a_process_never_heard() {
     for heard in [false, true] {
         for near in [true, false] {
             let mut pair = strangers(near);
@@ -278,8 +278,8 @@ fn who_was_killed_inside_a_host_before_it_answered_is_gone_by_refusals() {
     }
 }
 
-/// Connections that are refused where there was one are as good as packets that are, on each kind
-/// of rail and on several at once; and every path has to be refused, as ever.
+/// Refused connections, where there was one before, count like refused packets, on each kind of
+/// rail and on several; and every path has to be refused.
 #[test]
 fn a_peer_whose_connections_are_refused_is_gone() {
     let (stream, datagrams) = (Delivery::STREAM, Delivery::DATAGRAMS);
@@ -304,11 +304,11 @@ fn a_peer_whose_connections_are_refused_is_gone() {
     }
 }
 
-/// A process that is killed before anything was heard by one of its rails: the end of that one's
-/// connection, which may be anybody's, is no evidence, but a reason to ask on other rails, where
-/// nothing is under way.
+/// A process is killed before anything was heard on one of its rails: the end of that rail's
+/// connection proves nothing, as the address may be another host's, but it causes probes on other
+/// rails, where nothing is in flight.
 #[test]
-fn the_end_of_a_connection_that_carried_nothing_yet_asks_on_other_rails() {
+fn the_end_of_an_unused_connection_probes_other_rails() {
     let nodes = [1, 2].map(|host| {
         let mut rails = specs(host, 2, 1_472);
         (rails[1].connected, rails[1].delivery) = (true, Delivery::STREAM);
@@ -336,7 +336,7 @@ fn the_end_of_a_connection_that_carried_nothing_yet_asks_on_other_rails() {
     assert!(took < 13_000 * MS, "{took} ns");
 }
 
-/// A connection that ends, and cannot be made because nobody answers, is no death.
+/// A connection that ends, and whose successor stays unanswered, does not prove a death.
 #[test]
 fn connections_that_only_end_are_no_death() {
     let mut pair = Pair::of_rails(Config::default(), &[Delivery::STREAM]);
@@ -346,8 +346,8 @@ fn connections_that_only_end_are_no_death() {
     assert!(pair.now - before >= 5_000 * MS, "of silence");
 }
 
-/// Two nodes that know each other by a rail with another behind it, which has connections. The
-/// first has begun to send.
+/// Two nodes connected by a rail with a standby rail (with connections) behind it. The first has
+/// begun to send.
 fn backed_pair() -> Pair {
     let nodes = [1, 2].map(|host| {
         let mut rails = backed(host);
@@ -369,9 +369,9 @@ fn has_path_behind(node: &Node) -> bool {
 }
 
 /// A firewall begins to refuse datagrams and lets connections pass, while the peer has nothing to
-/// say: the rail behind is asked before anybody is dead.
+/// send: the standby rail is probed before the peer can count as dead.
 #[test]
-fn refusals_of_a_rail_wait_for_the_word_of_the_one_behind() {
+fn refusals_of_a_rail_wait_for_its_standby_rail() {
     let mut pair = backed_pair();
     let end = pair.now + 2_000 * MS;
     let mut arrived = false;
@@ -386,9 +386,9 @@ fn refusals_of_a_rail_wait_for_the_word_of_the_one_behind() {
     assert!(arrived, "it stands in");
 }
 
-/// The process is gone, and its host refuses datagrams and connections.
+/// The process is dead, and its host refuses datagrams and connections.
 #[test]
-fn a_peer_is_gone_when_the_rail_behind_is_refused_as_well() {
+fn a_peer_is_dead_when_the_standby_rail_is_refused_as_well() {
     let mut pair = backed_pair();
     let before = pair.now;
     let dead = unlinked(&mut pair, 4_000 * MS, &[1], &[0, 1]);
@@ -397,9 +397,9 @@ fn a_peer_is_gone_when_the_rail_behind_is_refused_as_well() {
     assert!(took < 1_000 * MS, "{took} ns");
 }
 
-/// Nobody answers for the rail behind: that may be a filter, and the peer may live.
+/// The standby rail stays silent: a filter may be the cause, and the peer may live.
 #[test]
-fn a_rail_behind_that_says_nothing_leaves_it_to_silence() {
+fn with_a_silent_standby_rail_the_silence_timeout_decides() {
     let mut pair = backed_pair();
     let before = pair.now;
     assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [None]);
@@ -408,10 +408,10 @@ fn a_rail_behind_that_says_nothing_leaves_it_to_silence() {
     assert!(has_path_behind(&pair.a), "it was asked");
 }
 
-/// This process was stopped. What its peer said meanwhile waits beside the refusals of a network
-/// that was mended since, and is read first.
+/// This process was stopped. Packets that its peer sent meanwhile wait beside the refusals of a
+/// network that works again, and are read first.
 #[test]
-fn refusals_after_an_absence_wait_until_all_is_read() {
+fn refusals_after_a_poll_gap_wait_until_all_is_read() {
     let config = Config {
         peer_timeout_ns: 2_000 * MS,
         ..Config::default()
@@ -426,7 +426,7 @@ fn refusals_after_an_absence_wait_until_all_is_read() {
         pair.a.on_refused(pair.now, 0, 0);
         assert_eq!(deaths(&mut pair.a), []);
     }
-    // Nothing waited, and the next refusal is one of now.
+    // No packet waited, so the next refusal is a recent one.
     pair.a.caught_up();
     pair.a.on_refused(pair.now, 0, 0);
     assert_eq!(deaths(&mut pair.a), [Some(Evidence::Packets)]);

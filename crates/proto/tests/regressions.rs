@@ -1,5 +1,5 @@
-//! Bugs that the simulator found once, shown by two nodes face to face. Each test fails without the
-//! mend that its comment tells of.
+//! Bugs that the simulator found, reproduced with two nodes. Each test fails without the fix that
+//! its comment names.
 
 mod face;
 
@@ -33,7 +33,7 @@ fn receive(handle: u32, capacity: u64) -> RecvSpec {
     }
 }
 
-/// One node alone for longer than it waits for its peer: nothing that it sends arrives.
+/// Runs one node for longer than the silence timeout; no packet of it arrives.
 fn alone_for_long(node: &mut Node, now: &mut u64) -> Vec<Event> {
     for _ in 0..TIMEOUT / MS * 3 {
         *now += MS;
@@ -53,7 +53,7 @@ fn holds_nothing(node: &Node) {
     assert_eq!(held, Held::default());
 }
 
-/// HELLO promised less credit than CREDIT was reckoned with: senders starved.
+/// HELLO promised less credit than CREDIT assumed: senders starved.
 #[test]
 fn credit_comes_back_however_much_is_sent() {
     let config = Config {
@@ -73,14 +73,15 @@ fn credit_comes_back_however_much_is_sent() {
         );
         assert_eq!(over.count(), 4, "round {round}");
     }
-    // All of it by credit: who has none has to ask.
+    // All of it by credit: without credit a sender sends rendezvous requests.
     assert_eq!(pair.a.stats().rendezvous_sent, 0);
 }
 
-/// Messages that wait for receives are sent unasked as long as the receiver has memory for them,
-/// far beyond the credit of first contact: each that asks costs a round trip when it is received.
+/// Unexpected messages are sent eagerly as long as the receiver has memory for them, far beyond the
+/// credit of first contact: each rendezvous request costs a round trip when the message is
+/// received.
 #[test]
-fn credit_grows_with_what_waits() {
+fn credit_grows_with_unexpected_messages() {
     for (unexpected_bytes, asked) in [(64 << 20, false), (1 << 20, true)] {
         let config = Config {
             unexpected_bytes,
@@ -95,7 +96,7 @@ fn credit_grows_with_what_waits() {
     }
 }
 
-/// A message too long for the path of short ones, but not for the path of bulk, never left.
+/// A message too long for the path of short messages, but not for the path of bulk, never left.
 #[test]
 fn messages_of_lengths_between_two_datagram_sizes_leave() {
     let node = |host: u8| {
@@ -111,7 +112,7 @@ fn messages_of_lengths_between_two_datagram_sizes_leave() {
     }
 }
 
-/// A read of nothing has no fragment that could end it.
+/// A read of zero bytes has no fragment that could end it.
 #[test]
 fn a_read_of_nothing_ends() {
     let mut pair = Pair::with(config(), 1, false);
@@ -124,7 +125,7 @@ fn a_read_of_nothing_ends() {
     }));
 }
 
-/// The first packets of a message of which nothing else arrives.
+/// Delivers the first packets of a message, of which nothing else arrives.
 fn begin(pair: &mut Pair, handle: u32, len: u64, packets: usize) -> Vec<Flying> {
     pair.send(handle, len);
     let sent = pair.alone();
@@ -132,7 +133,7 @@ fn begin(pair: &mut Pair, handle: u32, len: u64, packets: usize) -> Vec<Flying> 
     sent
 }
 
-/// A receive that had matched hung when its sender fell silent: only posted ones were watched.
+/// A matched receive hung when its sender fell silent: only posted receives were watched.
 #[test]
 fn a_receive_whose_message_began_ends_with_its_sender() {
     let mut pair = Pair::with(config(), 1, false);
@@ -159,7 +160,7 @@ fn a_send_that_waits_for_a_grant_ends_with_its_receiver() {
     holds_nothing(&pair.a);
 }
 
-/// Whole messages behind a gap stayed for ever when their sender died.
+/// Complete messages after a gap stayed for ever when their sender died.
 #[test]
 fn a_message_behind_a_gap_is_freed_with_its_sender() {
     let mut pair = Pair::with(config(), 1, false);
@@ -174,10 +175,10 @@ fn a_message_behind_a_gap_is_freed_with_its_sender() {
     holds_nothing(&pair.b);
 }
 
-/// A multi-receive that was cancelled while a message came in gave its memory back at once; the
-/// rest was refused for ever.
+/// A multi-receive that was cancelled while a message arrived returned its memory at once; the rest
+/// of the message was rejected for ever.
 #[test]
-fn a_cancelled_multi_receive_takes_what_it_matched() {
+fn a_cancelled_multi_receive_takes_its_matched_message() {
     let mut pair = Pair::with(config(), 1, false);
     let multi = RecvSpec {
         multi_min: Some(64),
@@ -203,7 +204,7 @@ fn a_cancelled_multi_receive_takes_what_it_matched() {
     assert!(done(&mut pair.a, 2) && !pair.b.still_receives(7));
 }
 
-/// Memory in which the first payload is damaged.
+/// Memory in which every payload is corrupted.
 struct Damaged;
 
 impl Memory for Damaged {
@@ -212,10 +213,10 @@ impl Memory for Damaged {
     }
 }
 
-/// A message with a damaged payload left rubbish in a receive that stayed posted, and a shorter
-/// message of another peer took it.
+/// A corrupted payload left garbage in a receive that stayed posted, and a shorter message of
+/// another peer matched it.
 #[test]
-fn a_receive_with_rubbish_in_it_stays_with_its_message() {
+fn a_receive_with_a_corrupted_payload_stays_with_its_message() {
     let mut pair = Pair::with(config(), 1, false);
     pair.b.post_recv(&receive(10, 1_000), pair.now);
     pair.b.post_recv(&receive(11, 1_000), pair.now);
@@ -238,7 +239,7 @@ fn a_receive_with_rubbish_in_it_stays_with_its_message() {
         let sent = [pair.alone(), output(&mut other, pair.now, false)].concat();
         take(&mut pair.b, pair.now, &sent);
         pair.b.handle_timeouts(pair.now);
-        // The id of the node that a packet is for.
+        // The id of the packet's destination.
         let mine = |p: &Flying| p.1[8..16] == other.id().to_le_bytes();
         let back = output(&mut pair.b, pair.now, false);
         let (mine, theirs): (Vec<_>, Vec<_>) = back.into_iter().partition(mine);

@@ -1,5 +1,5 @@
-//! Messages that are written into registered memory, packet by packet: the writes themselves are
-//! the test's.
+//! Messages that are written into registered memory (RDMA WRITE), packet by packet: the test does
+//! the writes itself.
 
 mod face;
 
@@ -11,16 +11,16 @@ use marline_proto::{
 use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_DEREGISTER};
 
 const LEN: u64 = 100_000;
-/// The receiver's name for the memory.
+/// The receiver's key for the memory.
 const KEY: u64 = 0xfeed;
 
-/// Memory that says of writes what the test wants, and notes what it was asked.
+/// Memory that gives the test's result for writes, and records the calls.
 #[derive(Default)]
 struct Noted {
     lies: WriteCheck,
     written: Vec<(u64, usize)>,
     revoked: Vec<u64>,
-    /// Payloads put in place while the grant stood.
+    /// Payloads placed while keys were valid.
     landed_under_keys: usize,
     /// Bytes of payloads.
     landed: usize,
@@ -45,7 +45,7 @@ impl Memory for Noted {
     }
 }
 
-/// A packet, and the write that it tells of.
+/// A packet, and the write that it announces.
 type Flight = (Vec<u8>, Option<WriteOut>);
 
 struct Pair {
@@ -63,8 +63,7 @@ fn writing(config: Config, host: u8) -> Node {
 }
 
 impl Pair {
-    /// A receive that has room for `capacity` bytes, and a message for it, whose bytes were not
-    /// asked for yet.
+    /// A receive with room for `capacity` bytes, and a message for it that is not granted yet.
     fn new(config: Config, capacity: u64) -> Pair {
         Pair::of([writing(config, 1), writing(config, 2)], capacity)
     }
@@ -106,7 +105,7 @@ impl Pair {
         });
     }
 
-    /// All that a side has to send now.
+    /// All packets that a side has to send now.
     fn output(&mut self, side: usize) -> Vec<Flight> {
         let node = &mut self.nodes[side];
         let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
@@ -139,7 +138,7 @@ impl Pair {
         taken
     }
 
-    /// One exchange; the writes of the first.
+    /// One exchange; returns the writes of both sides.
     fn step(&mut self) -> Vec<WriteOut> {
         self.now += 20_000;
         let mut writes = Vec::new();
@@ -154,7 +153,7 @@ impl Pair {
         writes
     }
 
-    /// Exchanges until something is written, which is lost with the word of it.
+    /// Exchanges packets until a write leaves, which is lost with its packet.
     fn write_into_the_void(&mut self) {
         let end = self.now + 2_000 * 20_000;
         while self.now < end {
@@ -174,7 +173,7 @@ impl Pair {
         panic!("nothing is written: {}", self.nodes[0].describe());
     }
 
-    /// Until the send is done; all writes.
+    /// Runs until the send is done; returns all writes.
     fn finish(&mut self) -> Vec<WriteOut> {
         let mut writes = Vec::new();
         for _ in 0..2_000 {
@@ -202,7 +201,7 @@ fn is_data(packet: &[u8]) -> Option<u8> {
 }
 
 #[test]
-fn room_behind_a_written_message_is_not_filled_with_the_next() {
+fn room_after_a_written_message_stays_unused() {
     const END: u64 = 128; // too short for a write
     let nodes = [writing(Config::default(), 1), writing(Config::default(), 2)];
     let len = 146 * 448 + END;
@@ -237,10 +236,10 @@ fn a_granted_message_is_written_and_its_key_ends_first() {
     assert!(revoked < done);
 }
 
-/// A write that does not lie where it should is sent again in packets; before the first of them is
-/// put in place the key has ended.
+/// A write whose bytes are wrong in memory is retransmitted in packets; the key is revoked before
+/// the first of them is placed.
 #[test]
-fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
+fn wrong_writes_are_retransmitted_after_the_key_is_revoked() {
     let mut pair = Pair::new(Config::default(), LEN);
     let writes = pair.finish();
     assert!(!writes.is_empty() && !pair.memory[1].written.is_empty());
@@ -252,9 +251,9 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     assert_eq!(from.len(), writes.len());
 }
 
-/// A write that did not land is as good as lost: no damage is held against the path.
+/// A write that did not land counts as lost, not as corruption of the path.
 #[test]
-fn what_was_not_written_is_no_damage() {
+fn a_missing_write_is_no_corruption() {
     for (lies, why, corrupt) in [
         (WriteCheck::Missing, DropReason::Unwritten, 0),
         (WriteCheck::Wrong, DropReason::CorruptPayload, 1),
@@ -274,7 +273,8 @@ fn what_was_not_written_is_no_damage() {
     }
 }
 
-/// On a rail with direct writes each fits a super-packet with its head, whatever the path takes.
+/// On a rail with direct writes, each write and its head fit a super-packet, whatever the path's
+/// MTU.
 #[test]
 fn direct_writes_fit_a_super_packet() {
     for (datagrams, datagram, most) in [(64, 1_472, 63_616), (64, 512, 32_256), (43, 1_472, 62_720)]
@@ -291,7 +291,7 @@ fn direct_writes_fit_a_super_packet() {
         assert!(!writes.is_empty());
         assert!(writes.iter().all(|w| w.segment <= datagram), "{writes:?}");
         let longest = writes.iter().map(|w| u64::from(w.len)).max();
-        // A path begins with less than its rail takes.
+        // A path begins with smaller packets than its rail takes.
         assert!(
             longest.is_some_and(|l| l <= most && l > most / 2),
             "{writes:?}"
@@ -312,8 +312,8 @@ fn long(config: Config) -> Pair {
     pair
 }
 
-/// A grant ends where a write does: a short one costs nearly as much as a long one. (One of nine
-/// was short.)
+/// A grant ends where a write ends: a short write costs nearly as much as a long one. (Regression:
+/// one of nine was short.)
 #[test]
 fn grants_are_whole_writes() {
     let lens: Vec<_> = long(Config::default())
@@ -324,12 +324,12 @@ fn grants_are_whole_writes() {
     let longest = lens.iter().max().copied();
     assert_eq!(longest, Some(63_616));
     let short = lens.iter().filter(|&&len| Some(len) < longest).count();
-    // The first, on a path that is not known to take more; the last of the message.
+    // The first, as the path's size is not known yet; the last of the message.
     assert!(lens.len() > 500 && short <= 3, "{short} of {}", lens.len());
 }
 
-/// The datagrams of a direct write may be joined in another order. So none is made under a sum that
-/// does not show that, and one that a peer makes all the same is sent again in packets.
+/// The datagrams of a direct write may be joined in another order. So no write uses a checksum that
+/// cannot detect that, and a write that a peer makes all the same is retransmitted in packets.
 #[test]
 fn direct_writes_go_under_sums_that_see_order() {
     const BLIND: u8 = 13;
@@ -361,8 +361,8 @@ fn direct_writes_go_under_sums_that_see_order() {
     }
 }
 
-/// Datagrams so few and short that a write has no room in them: none are made. (Seed 21001298: a
-/// division by their length.)
+/// With few and short datagrams a write has no room: no writes are made. (Regression, seed
+/// 21001298: a division by their length.)
 #[test]
 fn writes_without_room_are_not_made() {
     let node = |host: u8| {
@@ -375,7 +375,7 @@ fn writes_without_room_are_not_made() {
     assert!(pair.finish().is_empty());
 }
 
-/// Acks of grants go with the writes that these allow, not in packets before them.
+/// Acks of grants leave with the writes that the grants allow, not in packets before them.
 #[test]
 fn acks_ride_with_writes() {
     let mut pair = long(Config {
@@ -408,8 +408,8 @@ fn acks_ride_with_writes() {
     assert!(riding > 20, "{riding} acks with {writes} writes");
 }
 
-/// A rail that turns out to have no direct writes (any more) makes none, though its peer's has, on
-/// paths of any MTU; nor does one that never had them.
+/// A rail that turns out to lack direct writes makes none, although the peer's rail supports them,
+/// on paths of any MTU; nor does a rail that never supported them.
 #[test]
 fn a_rail_without_direct_writes_makes_none() {
     for (datagram, had) in [(1_472, true), (8_972, true), (1_472, false)] {
@@ -422,15 +422,15 @@ fn a_rail_without_direct_writes_makes_none() {
             node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
-        pair.step(); // the key is told
+        pair.step(); // the peer has the key
         pair.nodes[0].limit_direct(0, 0);
         assert!(pair.finish().is_empty(), "{datagram} {had}");
     }
 }
 
-/// The same where the packet that tells of the write is lost: the write may still be under way.
+/// The packet that announces a write is lost: the write may still be in flight.
 #[test]
-fn a_lost_word_of_a_write_has_the_key_revoked() {
+fn a_lost_write_notification_revokes_the_key() {
     let mut pair = Pair::new(Config::default(), LEN);
     pair.memory[1].lies = WriteCheck::Right;
     let mut flags = Vec::new();
@@ -454,7 +454,7 @@ fn a_lost_word_of_a_write_has_the_key_revoked() {
 }
 
 #[test]
-fn what_may_not_be_written_comes_in_packets() {
+fn messages_that_may_not_be_written_come_in_packets() {
     let unsummed = Config {
         summed: (u64::MAX, u64::MAX),
         ..Config::default()
@@ -478,7 +478,7 @@ fn what_may_not_be_written_comes_in_packets() {
         assert!(pair.finish().is_empty());
         assert!(pair.memory[1].landed_under_keys > 0);
     }
-    // Rails that cannot are asked for nothing.
+    // Rails without writes are not asked to register memory.
     let mut pair = Pair::of([1, 2].map(|h| node_with(plain, h, 1)), LEN);
     assert!(pair.finish().is_empty());
     let asked = |e: &Event| {
@@ -491,9 +491,9 @@ fn what_may_not_be_written_comes_in_packets() {
     let _ = pair.to_b;
 }
 
-/// Whoever says that he has written what he was given no key for is not believed.
+/// A write notification without a key for the memory is rejected.
 #[test]
-fn words_of_writes_without_keys_are_nonsense() {
+fn write_notifications_without_keys_are_rejected() {
     let mut granted = Pair::new(Config::default(), LEN);
     granted.step();
     let flights = granted.output(0);
@@ -507,10 +507,11 @@ fn words_of_writes_without_keys_are_nonsense() {
     assert!(short.memory[1].written.is_empty());
 }
 
-/// Nobody answers: each expiry of the repair timer sends one packet, but for the first, which sends
-/// all of what may be lost. (It were 48 packets every 10 ms, whatever the window.)
+/// The peer is silent: each expiry of the retransmission timer sends one packet, except the first,
+/// which repeats everything that may be lost. (Regression: 48 packets every 10 ms, whatever the
+/// window.)
 #[test]
-fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
+fn a_written_fragment_is_retransmitted_to_a_silent_peer_in_single_packets() {
     let mut pair = Pair::new(Config::default(), LEN);
     pair.memory[1].lies = WriteCheck::Right;
     pair.write_into_the_void();
@@ -524,14 +525,14 @@ fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
         packets += output.len();
         bytes += output.iter().map(|(packet, _)| packet.len()).sum::<usize>();
     }
-    // The first, of a fragment; then one each 10 ms, and ever more rarely, at least each 100 ms.
+    // First a whole fragment; then a packet each 10 ms, and ever more rarely, at least each 100 ms.
     assert!((20..100).contains(&packets), "{packets} packets");
     assert!(bytes < 400_000, "{bytes} bytes");
-    // When it is back, all arrives.
+    // When the peer is back, all data arrives.
     pair.finish();
 }
 
-/// A mask of eight bits had no place for the others.
+/// Regression: the mask had eight bits only.
 #[test]
 fn rails_above_the_eighth_are_asked_to_register() {
     let nodes = [1, 2].map(|host| {

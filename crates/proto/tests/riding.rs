@@ -1,4 +1,4 @@
-//! Two nodes that answer each other with messages of all lengths: what leaves in how many batches,
+//! Piggybacked acks: two nodes answer each other with messages of all lengths; counts the batches,
 //! which are one system call each.
 
 mod face;
@@ -7,10 +7,10 @@ use face::{done, Pair};
 use marline_proto::{Config, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::{Packet, PACKET_MAX};
 
-/// Most packets of a batch, and of these no more than the kernel segments at once.
+/// Packets of a batch at most, as many as the kernel segments at once.
 const SEGMENTS_MAX: usize = 64;
 
-/// All that a node has to send now, in batches as the engine makes them.
+/// All packets that a node has to send now, in batches as the engine makes them.
 fn batches(node: &mut Node, now: u64) -> Vec<Vec<Vec<u8>>> {
     let (mut out, mut spans, mut all) = (vec![0; PACKET_MAX], Vec::new(), Vec::new());
     while let Some(first) = node.poll_transmit(now, &mut out, &mut spans, None) {
@@ -47,22 +47,23 @@ fn post(node: &mut Node, now: u64, peer: PeerId, (handle, len): (u32, u64)) {
     node.post_recv(&receive, now);
 }
 
-/// An answer leaves in as few batches as hold its bytes: the acks of what it answers ride with it.
-/// (A packet of 72 bytes with the acks alone went before each message that was longer than one
-/// packet, in a system call of its own at both ends.)
+/// An answer leaves in the least number of batches for its bytes, with the acks of the message that
+/// it answers. (Regression: a packet of 72 bytes with the acks alone left before each message
+/// longer than one packet, with a system call of its own at both ends.)
 #[test]
 fn an_answer_of_any_length_takes_the_acks_along() {
     answers(1, 5_000);
 }
 
-/// The same where the acks have waited their time.
+/// The same with acks that are due.
 #[test]
 fn an_answer_takes_acks_along_that_are_due() {
     answers(1, 30_000);
 }
 
-/// The same over two rails. (An answer by the rail that seemed to be done first left the acks of
-/// the other behind; and what was due on another rail than that of short messages left alone.)
+/// The same over two rails. (Regression: an answer on the rail expected to finish first left the
+/// acks of the other rail behind; and acks due on a rail other than that of short messages left
+/// alone.)
 #[test]
 fn an_answer_over_two_rails_takes_the_acks_along() {
     answers(2, 5_000);
@@ -75,12 +76,12 @@ fn answers(rails: u8, pause_ns: u64) {
     let lengths = [
         8, 1_000, 1_380, 1_400, 2_048, 2_688, 4_096, 5_376, 16_384, 32_768, 60_000, 65_536,
     ];
-    // Both sides find out how large packets may be.
+    // Both sides probe the packet sizes.
     post(&mut pair.a, pair.now, pair.to_b, (4, 2_048));
     post(&mut pair.b, pair.now, to_a, (6, 2_048));
     pair.settle();
     let (mut handle, mut alone) = (10, 0);
-    // One rail has carried short messages for long, so that its rate seems to be low.
+    // One rail has carried short messages for long, so that its measured rate is low.
     let short = std::iter::repeat_n(8, 1_000);
     for len in short.chain(lengths.into_iter().flat_map(|len| [len; 4])) {
         for side in 0..2 {
@@ -92,10 +93,9 @@ fn answers(rails: u8, pause_ns: u64) {
             post(from, now, peer, (handle, len));
             handle += 2;
             let sent = batches(from, now);
-            // A granule's rounding leaves a little of each packet unused.
+            // Rounding to blocks leaves a little of each packet unused.
             let needed = (len as usize).div_ceil(PACKET_MAX - 6_000);
-            // A question for the round trip of a path on which nothing leaves, and its answer, are
-            // by themselves.
+            // A probe of an idle path's round trip, and its answer, are packets of their own.
             let extra = sent.len() - needed;
             let seldom = extra < rails as usize;
             assert!(seldom, "{len} bytes, {rails} rails, {pause_ns} ns: {extra}");

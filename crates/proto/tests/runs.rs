@@ -1,4 +1,4 @@
-//! Long messages leave and arrive in runs of packets; packet by packet is the same.
+//! Long messages leave and arrive in runs of packets, with the same result as packet by packet.
 
 mod face;
 
@@ -6,7 +6,7 @@ use face::{output, take, Flying, Pair};
 use marline_proto::{Config, Event, Landing, Memory, Node, Payload};
 use marline_wire::{Packet, FRAGMENT_HEAD_LEN};
 
-/// A run of fragments says the same as packets made one by one.
+/// A run of fragments has the same bytes as packets built one by one.
 #[test]
 fn a_run_of_fragments_equals_packets_made_one_by_one() {
     let sent = |runs: bool| {
@@ -20,11 +20,11 @@ fn a_run_of_fragments_equals_packets_made_one_by_one() {
     };
     let (runs, single) = (sent(true), sent(false));
     assert!(runs.len() > 100);
-    // Not `assert_eq`: nobody reads 300 kB of bytes.
+    // Not `assert_eq`, which would print 300 kB.
     assert!(runs == single);
 }
 
-/// Memory that notes what it was given and refuses payloads that begin with [`BAD`].
+/// Memory that records its calls and rejects payloads that begin with [`BAD`].
 #[derive(Default, Debug, PartialEq)]
 struct Noted(Vec<(String, u64, usize)>);
 
@@ -41,7 +41,7 @@ impl Memory for Noted {
     }
 }
 
-/// Takes a batch as the engine does; what became of the packets that were taken one by one.
+/// Takes a batch as the engine does; returns the number of packets taken in runs.
 fn take_batch(
     node: &mut Node,
     now: u64,
@@ -68,7 +68,7 @@ fn take_batch(
     in_runs
 }
 
-/// Treats packets as a network and a hostile memory do: a few lost, doubled, swapped, damaged.
+/// Changes packets as a network and a hostile memory do: a few lost, doubled, swapped, corrupted.
 fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
     let mut state = seed * 2 + 1;
     let mut draw = |below: usize| {
@@ -88,15 +88,15 @@ fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
     }
 }
 
-/// The events and the state of the receiver of a long message after these packets, and how many of
-/// them were taken in runs.
+/// The events and state of the receiver of a long message after these packets, and how many of them
+/// were taken in runs.
 fn received(seed: u64, reliable: bool, runs: bool) -> (String, usize) {
     let config = Config {
         reliable,
         ..Config::default()
     };
     let mut pair = Pair::with(config, 1, false);
-    // Into a buffer that is long enough, or too short, or without one (then it is eager).
+    // Into a buffer that is long enough, or too short, or unexpected (then eager).
     match seed % 3 {
         0 => pair.message_into(2, 300_000, 300_000),
         1 => pair.message_into(2, 300_000, 100_000),
@@ -132,8 +132,8 @@ fn received(seed: u64, reliable: bool, runs: bool) -> (String, usize) {
     (state, in_runs)
 }
 
-/// A run of fragments is taken as packets are one by one, whatever happened to them on their way;
-/// without reliability, too, which was slower than with it while it took no runs.
+/// A run of fragments has the same effect as its packets one by one, whatever happened to them on
+/// the way; without reliability too, which was slower than with it when it had no runs.
 #[test]
 fn a_run_is_taken_like_its_packets() {
     for reliable in [true, false] {
@@ -148,8 +148,8 @@ fn a_run_is_taken_like_its_packets() {
     }
 }
 
-/// Lengths of the packets of each batch that a node sends now, made as the engine makes them:
-/// until one is shorter.
+/// Lengths of the packets of each batch that a node sends now, made as the engine makes them: until
+/// a packet is shorter.
 fn batches(node: &mut Node, now: u64, bytes: &mut Vec<Flying>) -> Vec<Vec<usize>> {
     let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
     while let Some(first) = node.poll_transmit(now, &mut out, &mut spans, None) {
@@ -170,10 +170,11 @@ fn batches(node: &mut Node, now: u64, bytes: &mut Vec<Flying>) -> Vec<Vec<usize>
     all
 }
 
-/// Found by counting send calls of 64 KiB messages: 2.4 for each, most of them short, because
-/// a message's last packet ended the batch, or made those of the next message as short as itself.
+/// Regression, found by counting send calls of 64 KiB messages: 2.4 per message, most of them
+/// short, because a message's last packet ended the batch or made the next message's packets as
+/// short as itself.
 #[test]
-fn batches_go_on_over_the_ends_of_messages() {
+fn batches_continue_across_messages() {
     let mut pair = Pair::new(1, false);
     const MESSAGES: u32 = 8;
     for handle in 2..2 + MESSAGES {
@@ -204,8 +205,8 @@ fn batches_go_on_over_the_ends_of_messages() {
     assert!(others <= 3, "{others} of {packets} packets are not full");
 }
 
-/// Without acks nothing answers the question how long packets may be; while native mode waited for
-/// that, its packets stayed those of the smallest path, and a long message took half as many again.
+/// Without acks no size probe is answered. Regression: while native mode waited for an answer, its
+/// packets stayed at the minimum size, and a long message took half as long again.
 #[test]
 fn native_packets_are_as_long_as_others() {
     let longest = [true, false].map(|reliable| {

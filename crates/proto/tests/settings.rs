@@ -1,5 +1,5 @@
-//! Two nodes whose settings differ where both must have the same: each refuses the other at first
-//! contact, and every operation that names it ends.
+//! Two nodes whose settings differ where they must be equal: each refuses the other at first
+//! contact, and every operation that names the other ends.
 
 mod face;
 
@@ -37,7 +37,7 @@ fn receive(node: &mut Node, peer: PeerId, now: u64) {
     node.post_recv(&spec, now);
 }
 
-/// Hands packets over, whatever is made of them.
+/// Delivers packets, with any result.
 fn give(node: &mut Node, now: u64, packets: &[Flying]) {
     for (_, bytes) in packets {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
@@ -60,7 +60,7 @@ fn told(node: &mut Node) -> (Vec<bool>, Vec<u32>) {
     (refused, failed)
 }
 
-/// One sends, the other only receives: both are refused by what one packet, and its answer, bring.
+/// One node sends, the other only receives: one packet and its answer refuse both.
 fn both_sides_are_told(sender_is_reliable: bool, len: u64) {
     let mut a = with(sender_is_reliable, 1);
     let mut b = with(!sender_is_reliable, 2);
@@ -80,7 +80,7 @@ fn both_sides_are_told(sender_is_reliable: bool, len: u64) {
     give(&mut a, 1_010_000, &refusal);
     let failed = if native_is_done { vec![] } else { vec![1] };
     assert_eq!(told(&mut a), (vec![sender_is_reliable], failed));
-    // Then both are quiet.
+    // Afterwards both are silent.
     for node in [&mut a, &mut b] {
         assert!(output(node, 1_020_000, false).is_empty());
         node.handle_timeouts(60_000_000_000);
@@ -91,20 +91,20 @@ fn both_sides_are_told(sender_is_reliable: bool, len: u64) {
 }
 
 #[test]
-fn a_peer_without_reliability_is_told() {
+fn a_peer_without_reliability_is_refused() {
     both_sides_are_told(true, 10);
     both_sides_are_told(true, 1 << 20);
 }
 
 #[test]
-fn a_peer_with_reliability_is_told() {
+fn a_peer_with_reliability_is_refused() {
     both_sides_are_told(false, 10);
     both_sides_are_told(false, 1 << 20);
 }
 
-/// The answers are lost: whoever repairs asks again, and is answered again.
+/// The answers are lost: each retransmission is answered again.
 #[test]
-fn a_refusal_that_was_lost_is_said_again() {
+fn a_lost_refusal_is_repeated() {
     let (mut a, mut b) = (with(true, 1), with(false, 2));
     let to_b = a.peer(&b.address());
     send(&mut a, to_b, 10);
@@ -125,8 +125,8 @@ fn a_refusal_that_was_lost_is_said_again() {
     assert_eq!(told(&mut b).0, [false], "once");
 }
 
-/// Each packet of a peer with other settings is refused, but said is it once: a flood of them
-/// must not flood a log. Who is answered does not answer.
+/// Each packet of a peer with other settings is refused but reported only once: a flood of packets
+/// must not flood a log. Refusals are not answered.
 #[test]
 fn a_peer_with_other_settings_is_named_once() {
     let (mut a, mut b) = (with(true, 1), with(false, 2));

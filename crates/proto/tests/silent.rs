@@ -1,4 +1,4 @@
-//! The links that are left of a cluster are asked often enough before a silent peer is called dead.
+//! The remaining links of a cluster are probed often enough before a silent peer counts as dead.
 
 mod face;
 
@@ -26,7 +26,8 @@ fn pair() -> Pair {
     pair
 }
 
-/// Nothing arrives: how many packets are sent before the peer is dead, by one who polls so often.
+/// Number of packets sent until the peer counts as dead, with a poll each `every_ns`; nothing
+/// arrives.
 fn sent_until_death(pair: &mut Pair, every_ns: u64) -> usize {
     let (mut sent, end) = (0, pair.now + 6_000 * MS);
     loop {
@@ -40,11 +41,11 @@ fn sent_until_death(pair: &mut Pair, every_ns: u64) -> usize {
     }
 }
 
-/// One rail went away and came back, and while it was away the other did: the path in use is one
-/// that is only probed, and that was ten times in a timeout of one second (seed 10263394 of the
-/// simulator).
+/// Regression: one rail went away and came back, and the other went away meanwhile: the path in use
+/// was one that is only probed, and only ten times in a timeout of one second (simulator seed
+/// 10263394).
 #[test]
-fn a_path_that_came_back_alone_is_asked_often() {
+fn a_path_that_came_back_alone_is_probed_often() {
     let mut pair = pair();
     for (rail, down) in [(0, true), (1, true), (0, false)] {
         pair.a.on_rail(pair.now, rail, down);
@@ -53,20 +54,20 @@ fn a_path_that_came_back_alone_is_asked_often() {
     assert!((30..100).contains(&sent), "{sent} packets");
 }
 
-/// A node that hardly polls hardly asks, and its questions or their answers may be lost: each path
-/// is asked eight times before a peer is dead of whom nothing is heard.
+/// A node that rarely polls rarely probes, and probes or answers may be lost: each path is probed
+/// eight times before a silent peer counts as dead.
 #[test]
-fn who_was_hardly_asked_is_not_dead() {
+fn a_peer_that_was_rarely_probed_is_not_dead() {
     let mut pair = pair();
     let sent = sent_until_death(&mut pair, 120_000_000);
     assert!((16..40).contains(&sent), "{sent} packets");
 }
 
-/// Four rails a side in one network are 16 paths. A question on one of them said all acks again on
-/// all others, as what was to be sent again made old acks count as news: 17 packets for each
-/// question, to a peer that had gone (seed 71006027 of the simulator).
+/// Four rails per side in one network are 16 paths. Regression: a probe on one path repeated all
+/// acks on all others, as requeued frames made old acks count as news: 17 packets for each probe,
+/// to a peer that was gone (simulator seed 71006027).
 #[test]
-fn a_question_does_not_say_all_acks_again_on_every_path() {
+fn a_probe_does_not_repeat_all_acks_on_every_path() {
     let config = Config {
         peer_timeout_ns: TIMEOUT_NS,
         ..Config::default()
@@ -83,7 +84,7 @@ fn a_question_does_not_say_all_acks_again_on_every_path() {
     assert!((16 * 8..4_000).contains(&sent), "{sent} packets");
 }
 
-/// Two that have so many rails in one network, and have used all paths between them.
+/// Two nodes with so many rails in one network, which have used all paths between them.
 fn used(rails: u8) -> Pair {
     let nodes = [1, 2].map(|host| face::node_in_one(Config::default(), host, rails));
     let mut pair = Pair::of(nodes, false);
@@ -95,8 +96,8 @@ fn used(rails: u8) -> Pair {
     pair
 }
 
-/// A lone message waits for a peer that has gone: so many packets are sent to it within the timeout
-/// of 5 s, over 1, 4 and 16 paths. Questions are due fifty times on each path.
+/// A lone message waits for a peer that is gone: the number of packets sent within the timeout of 5
+/// s, over 1, 4 and 16 paths. Each path is probed fifty times.
 #[test]
 fn a_silent_peer_is_sent_few_packets() {
     let mut counts = Vec::new();
@@ -123,8 +124,8 @@ fn a_silent_peer_is_sent_few_packets() {
     }
 }
 
-/// Nothing passes for so long, and then all does again: a message that waited has arrived before
-/// the outage has lasted an eighth longer, and in a short one at the next repair.
+/// Nothing passes for `outage_ms`, then everything does: a waiting message arrives before the
+/// outage has lasted an eighth longer, and after a short outage with the next retransmission.
 #[test]
 fn an_outage_is_noticed_soon_after_its_end() {
     for rails in [1, 2, 4] {
@@ -145,9 +146,9 @@ fn an_outage_is_noticed_soon_after_its_end() {
     }
 }
 
-/// `b` is heard, and nothing that `a` sends arrives: how long `b` lives for `a`, in ms.
+/// `b` is heard, but receives nothing from `a`: the time in ms until `a` declares `b` dead.
 fn deaf_for_ms(delivery: Delivery) -> u64 {
-    // `b` has more patience, and goes on speaking.
+    // `b` has a longer timeout, and goes on sending.
     let nodes = [(1, TIMEOUT_NS), (2, 9 * TIMEOUT_NS)].map(|(host, peer_timeout_ns)| {
         let config = Config {
             peer_timeout_ns,
@@ -184,10 +185,10 @@ fn deaf_for_ms(delivery: Delivery) -> u64 {
     }
 }
 
-/// A network that carries one direction only breaks connections that lose nothing. One that stands
-/// is slow, so that its peer has three timeouts (docs/design/peer-failure.md).
+/// A network that carries one direction only breaks reliable connections. While a connection is up
+/// it is slow, so its peer gets three timeouts (docs/design/peer-failure.md).
 #[test]
-fn who_is_heard_on_a_connection_that_stands_has_three_timeouts() {
+fn a_peer_heard_on_a_standing_connection_gets_three_timeouts() {
     let timeout_ms = TIMEOUT_NS / MS;
     let lossy = deaf_for_ms(Delivery::DATAGRAMS);
     assert!((timeout_ms..timeout_ms * 5 / 4).contains(&lossy), "{lossy}");
@@ -196,8 +197,8 @@ fn who_is_heard_on_a_connection_that_stands_has_three_timeouts() {
     assert!(bound.contains(&standing), "{standing}");
 }
 
-/// For how many ms this side waits until the other is dead for it, both rails of this side being
-/// down for `down_ms` meanwhile.
+/// The time in ms until this side declares the peer dead, while both rails of this side are down
+/// for `down_ms`.
 fn waits_ms(down_ms: u64) -> u64 {
     let mut pair = pair();
     let start = pair.now;
@@ -218,14 +219,14 @@ fn waits_ms(down_ms: u64) -> u64 {
     panic!("nobody died");
 }
 
-/// A peer is not to blame for what this host's own rails do not carry. A device that fails for good
-/// ends the wait all the same.
+/// Outages of this host's own rails do not count as silence of the peer. A device that fails for
+/// good still ends the wait.
 #[test]
 fn time_without_a_rail_of_our_own_is_no_silence() {
     let timeout_ms = TIMEOUT_NS / MS;
     for down_ms in [700, 3_000, 7_000] {
         let waited = waits_ms(down_ms);
-        // (A rail that has just come back is given time to ask for its neighbours.)
+        // (A rail that has just come back is given time for ARP.)
         let bound = down_ms + timeout_ms * 8 / 10..down_ms + 4 * timeout_ms;
         assert!(bound.contains(&waited), "{waited} of {down_ms} ms");
     }
@@ -236,10 +237,10 @@ fn time_without_a_rail_of_our_own_is_no_silence() {
     );
 }
 
-/// The owner is told of whom it waits for, and for how long, with the time in which its own rails
-/// were down.
+/// The owner is told for which peers it waits, and for how long, including time in which its own
+/// rails were down.
 #[test]
-fn who_is_silent_is_told_before_that_is_a_death() {
+fn silent_peers_are_reported_before_they_are_dead() {
     let config = Config {
         peer_timeout_ns: 120_000 * MS,
         ..Config::default()

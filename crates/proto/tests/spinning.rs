@@ -1,5 +1,5 @@
-//! A timer that is due brings a packet, or is due again later: nobody is woken again and again for
-//! what cannot leave.
+//! A due timer sends a packet, or is due later: a packet that cannot leave must not wake the owner
+//! again and again.
 
 mod face;
 
@@ -7,12 +7,12 @@ use face::{in_one_network, node_of, output, specs, take, Pair};
 use marline_proto::{Config, Node};
 use marline_wire::Packet;
 
-/// Rails of each side, all in one network.
+/// Rails per side, all in one network.
 const RAILS: u8 = 2;
-/// A node that is woken so often in as many nanoseconds, and sends nothing, spins.
+/// Wakes without a packet, at most, in as many nanoseconds: more count as spinning.
 const TURNS_MAX: usize = 4;
 
-/// Numbers that look random, the same ones for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct Draw(u64);
 
 impl Draw {
@@ -38,7 +38,7 @@ fn node(host: u8) -> Node {
     node_of(config, host, specs)
 }
 
-/// The packets that a node sends now, but for those that `lost` loses (a bit for each path, by its
+/// The packets that a node sends now, without those that `lost` drops (a bit per path, by its
 /// rails); and true if there were any.
 fn leaves(node: &mut Node, now: u64, lost: u64) -> (bool, Vec<(usize, Vec<u8>)>) {
     let mut packets = output(node, now, false);
@@ -50,7 +50,7 @@ fn leaves(node: &mut Node, now: u64, lost: u64) -> (bool, Vec<(usize, Vec<u8>)>)
     (any, packets)
 }
 
-/// One turn of a node; true if it sent something.
+/// One turn of a node; true if it sent a packet.
 fn turn(pair: &mut Pair, from: usize, lost: u64) -> bool {
     let now = pair.now;
     let (sender, taker) = match from {
@@ -65,7 +65,7 @@ fn turn(pair: &mut Pair, from: usize, lost: u64) -> bool {
     any
 }
 
-/// A history of rails that have no room for a while and paths that lose everything for a while.
+/// A history in which rails lack room for a while and paths lose everything for a while.
 fn history(seed: u64) {
     let mut draw = Draw(seed + 1);
     let mut pair = Pair::of([node(1), node(2)], false);
@@ -109,11 +109,11 @@ fn history(seed: u64) {
     }
 }
 
-/// The ack of a path that is not proven yet was due, the rails of all healthy ones had no room, and
-/// the only path that had was in doubt and took no acks along (seeds 80002114 and 80015437 of the
-/// simulator).
+/// Regression: the ack of an unproven path was due, the rails of all healthy paths had no room, and
+/// the only path with room was doubtful and carried no acks (simulator seeds 80002114 and
+/// 80015437).
 #[test]
-fn what_cannot_leave_wakes_nobody() {
+fn acks_that_cannot_leave_do_not_wake_the_owner() {
     for seed in 0..1_000 {
         history(seed);
     }

@@ -1,4 +1,4 @@
-//! Rails that stand behind others: used for peers whom nothing else reaches, and for no others.
+//! Standby rails: used for peers that no preferred rail reaches, and for no others.
 
 mod face;
 
@@ -22,7 +22,7 @@ fn paths(node: &Node) -> Vec<(u8, PathState, u64)> {
     all
 }
 
-/// Steps until a send is done; whether it was within so long.
+/// Steps until a send is done; true if that is within the time.
 fn arrives(pair: &mut Pair, handle: u32, within_ns: u64, blocked: Option<usize>) -> bool {
     let end = pair.now + within_ns;
     while pair.now < end {
@@ -37,7 +37,7 @@ fn arrives(pair: &mut Pair, handle: u32, within_ns: u64, blocked: Option<usize>)
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn while_the_rail_before_it_works_it_has_no_path_and_no_name() {
+fn a_standby_rail_is_unused_and_unannounced_at_first() {
     let mut pair = pair();
     assert_eq!(pair.a.address().rails().iter().count(), 1);
     pair.message(2, 100_000);
@@ -49,7 +49,7 @@ fn while_the_rail_before_it_works_it_has_no_path_and_no_name() {
 }
 
 #[test]
-fn it_carries_first_contact_where_nothing_else_does() {
+fn a_standby_rail_carries_first_contact() {
     let mut pair = pair();
     pair.message(2, 100_000);
     assert!(arrives(&mut pair, 2, SECOND, Some(0)));
@@ -63,13 +63,13 @@ fn it_carries_first_contact_where_nothing_else_does() {
 }
 
 #[test]
-fn it_stands_in_and_gives_way_again() {
+fn a_standby_rail_carries_until_the_preferred_rail_is_back() {
     let mut pair = pair();
     pair.message(2, 100_000);
     assert!(arrives(&mut pair, 2, SECOND, None));
     pair.message(3, 100_000);
     assert!(arrives(&mut pair, 3, SECOND, Some(0)));
-    // The rail before it answers its probes again.
+    // The preferred rail answers its probes again.
     let mut handle = 4;
     let up = |pair: &Pair| paths(&pair.a)[0].1 == PathState::Up;
     while !up(&pair) && handle < 1_000 {
@@ -87,7 +87,7 @@ fn it_stands_in_and_gives_way_again() {
     assert!(after[1].2 < behind + 10, "it carries no data: {after:?}");
 }
 
-/// Of two kinds that reach a peer the preferred one carries, whichever comes first.
+/// Of two kinds of rails that reach a peer the preferred kind carries, whichever is first.
 #[test]
 fn the_preferred_kind_carries() {
     for (kind, preferred) in [
@@ -126,10 +126,10 @@ fn the_preferred_kind_carries() {
     }
 }
 
-/// A second rail comes later, with what stands behind it, while the first one's stands in: what
-/// stands behind it does so, too.
+/// A second rail with a standby rail appears while the first one's standby rail carries: the second
+/// standby rail carries too.
 #[test]
-fn it_stands_in_for_a_rail_that_comes_while_another_does() {
+fn the_standby_rail_of_a_later_rail_carries_as_well() {
     let later = |host: u8| {
         let mut rails = backed(host);
         rails.extend(backed(host));

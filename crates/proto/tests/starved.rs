@@ -1,6 +1,6 @@
-//! Two nodes that are off their processors for most of the time: each polls once and is taken off
-//! again, and what came meanwhile waits in its sockets. A poll that finds packets does not show
-//! that nothing more waits, so time alone must not decide that nobody is late.
+//! Two nodes that are descheduled most of the time: each polls once and is descheduled again, while
+//! arriving packets wait in its sockets. A poll that finds packets does not show that no more wait,
+//! so elapsed time alone must not decide that a peer is late.
 
 mod face;
 
@@ -22,19 +22,19 @@ impl Dice {
     }
 }
 
-/// One of the two, and what waits in its sockets.
+/// One of the two nodes, and the packets in its sockets.
 struct Host {
     node: Node,
     peer: PeerId,
     back_at: u64,
     inbox: Vec<Flying>,
-    /// Messages that it has sent, and of which the last is over.
+    /// The last message that it sent, and the last that ended.
     sent: u32,
     over: u32,
 }
 
 impl Host {
-    /// A message to the other, which has a receive for it.
+    /// Sends a message, for which the other node has a receive.
     fn send(&mut self, len: u64) {
         self.sent += 1;
         self.node.post_send(&SendSpec {
@@ -58,7 +58,7 @@ impl Host {
         self.node.post_recv(&receive, now);
     }
 
-    /// One poll; what it sends.
+    /// One poll; returns the packets it sends.
     fn poll(&mut self, now: u64) -> Vec<Flying> {
         let came = std::mem::take(&mut self.inbox);
         self.node.on_poll(now, false);
@@ -66,7 +66,7 @@ impl Host {
             self.node.caught_up();
         }
         for packet in came {
-            // A packet that was sent again may come twice.
+            // A retransmitted packet may arrive twice.
             let parsed = marline_wire::Packet::parse(&packet.1, |_| 0).unwrap();
             let len = packet.1.len();
             _ = self
@@ -89,8 +89,8 @@ impl Host {
     }
 }
 
-/// Messages each way for `run_ns`, while each rail carries one direction from 10 ms on. Returns how
-/// many were over.
+/// Sends messages each way for `run_ns`; from 10 ms on each rail carries one direction only.
+/// Returns how many messages ended.
 fn starve(
     seed: u64,
     rails: u8,
@@ -139,7 +139,7 @@ fn starve(
                 )
             })?;
         }
-        // Before the network parts nobody is away.
+        // Before the network is cut no node is descheduled.
         let away = match now < cut {
             true => 20_000,
             false => away_ns[turn].0 + dice.below(away_ns[turn].1 - away_ns[turn].0),
@@ -149,7 +149,7 @@ fn starve(
     Ok(hosts[0].over.min(hosts[1].over) - 10)
 }
 
-/// Histories of several lengths of message.
+/// Histories with messages of several lengths.
 fn histories(away_ns: [(u64, u64); 2], run_ns: u64, least: u32) {
     for len in [100, 20_000, 200_000] {
         for seed in 0..5 {

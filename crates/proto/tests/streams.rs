@@ -1,5 +1,5 @@
-//! Rails that lose nothing until their connection breaks: nothing is repaired by time, nothing
-//! bounds what is under way, and no packet sizes are asked for. Each test has datagrams beside it.
+//! Reliable rails, which lose nothing until their connection breaks: no retransmission by time, no
+//! congestion window, no size probes. Each test compares with datagrams.
 
 mod face;
 
@@ -16,7 +16,7 @@ fn pair(deliveries: &[Delivery]) -> Pair {
     Pair::of_rails(Config::default(), deliveries)
 }
 
-/// One counter of all paths of the sender.
+/// Sum of a counter over all paths of the sender.
 fn sum(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> u64 {
     let mut sum = 0;
     pair.a
@@ -24,7 +24,7 @@ fn sum(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> u64 {
     sum
 }
 
-/// The same of each path.
+/// A counter of each path.
 fn of_paths(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> Vec<u64> {
     let mut each = Vec::new();
     pair.a
@@ -45,7 +45,7 @@ fn states(pair: &Pair) -> Vec<PathState> {
     states
 }
 
-/// The sender polls for so long, and nothing that it sends arrives yet.
+/// Polls only the sender for so long; returns its packets, which do not arrive yet.
 fn held(pair: &mut Pair, ns: u64) -> Vec<Flying> {
     let until = pair.now + ns;
     let mut sent = Vec::new();
@@ -55,7 +55,7 @@ fn held(pair: &mut Pair, ns: u64) -> Vec<Flying> {
     sent
 }
 
-/// These packets arrive, and both go on until nothing is left to do.
+/// Delivers these packets, then runs both until nothing is left to do.
 fn arrive(pair: &mut Pair, packets: &[Flying]) {
     take(&mut pair.b, pair.now, packets);
     let back = output(&mut pair.b, pair.now, false);
@@ -64,7 +64,7 @@ fn arrive(pair: &mut Pair, packets: &[Flying]) {
 }
 
 #[test]
-fn what_the_rail_still_holds_is_not_sent_again() {
+fn packets_held_by_the_rail_are_not_retransmitted() {
     for delivery in KINDS {
         let mut pair = pair(&[delivery]);
         pair.message(2, 40_000);
@@ -78,7 +78,7 @@ fn what_the_rail_still_holds_is_not_sent_again() {
 }
 
 #[test]
-fn no_window_bounds_what_is_under_way() {
+fn no_window_bounds_a_stream() {
     for delivery in KINDS {
         let mut pair = pair(&[delivery]);
         let messages = 12;
@@ -111,7 +111,7 @@ fn packets_have_the_size_of_the_rail_from_the_first_on() {
     }
 }
 
-/// Memory that finds every payload damaged.
+/// Memory that finds every payload corrupted.
 struct Damaged;
 
 impl Memory for Damaged {
@@ -121,7 +121,7 @@ impl Memory for Damaged {
 }
 
 #[test]
-fn what_the_peer_did_not_take_is_sent_again_without_a_timer() {
+fn a_rejected_packet_is_retransmitted_without_a_timer() {
     let mut pair = pair(&[Delivery::STREAM]);
     pair.message(2, 100);
     let packets = pair.alone();
@@ -138,7 +138,7 @@ fn what_the_peer_did_not_take_is_sent_again_without_a_timer() {
 }
 
 #[test]
-fn what_was_under_way_when_the_connection_broke_leaves_on_the_next() {
+fn packets_of_a_broken_connection_leave_on_the_next() {
     let mut pair = pair(&[Delivery::STREAM]);
     pair.message(2, 40_000);
     let lost = pair.alone();
@@ -152,7 +152,7 @@ fn what_was_under_way_when_the_connection_broke_leaves_on_the_next() {
 }
 
 #[test]
-fn what_was_under_way_when_the_connection_broke_leaves_on_another_rail() {
+fn packets_of_a_broken_connection_leave_on_another_rail() {
     let mut pair = pair(&KINDS);
     let mut lost = Vec::new();
     for handle in 2..22 {
@@ -173,7 +173,7 @@ fn what_was_under_way_when_the_connection_broke_leaves_on_another_rail() {
     assert_eq!(states(&pair)[0], PathState::Down);
 }
 
-/// Sends of handles 2 to 21 that are not over.
+/// Number of sends with handles 2 to 21 that have not ended.
 fn undone(pair: &mut Pair) -> usize {
     let events = std::iter::from_fn(|| pair.a.poll_event());
     let over = events.filter(|e| matches!(e, Event::SendDone { handle, ok: true } if *handle > 1));
@@ -181,7 +181,7 @@ fn undone(pair: &mut Pair) -> usize {
 }
 
 #[test]
-fn a_stream_that_is_silent_beside_a_rail_that_answers_is_left() {
+fn a_stream_silent_beside_a_rail_that_answers_goes_down() {
     let mut pair = pair(&KINDS);
     for handle in 2..22 {
         pair.message(handle, 10_000);
@@ -199,7 +199,7 @@ fn a_stream_that_is_silent_beside_a_rail_that_answers_is_left() {
 }
 
 #[test]
-fn a_stream_whose_peer_is_silent_everywhere_is_not() {
+fn a_stream_whose_peer_is_silent_on_all_rails_stays_up() {
     let mut pair = pair(&KINDS);
     for handle in 2..22 {
         pair.message(handle, 10_000);
@@ -211,7 +211,7 @@ fn a_stream_whose_peer_is_silent_everywhere_is_not() {
 }
 
 #[test]
-fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
+fn only_control_frames_of_a_native_rail_are_acknowledged() {
     let config = Config {
         native_rails: 1,
         ..Config::default()
@@ -221,7 +221,7 @@ fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
     let packets = pair.alone();
     assert!(done(&mut pair.a, 2), "nobody has answered");
     arrive(&mut pair, &packets);
-    // A long message asks first; that it asked, and the grant, are acknowledged.
+    // A long message begins with a request; request and grant are acknowledged.
     pair.message(3, 300_000);
     let request = pair.alone();
     assert!(!done(&mut pair.a, 3));
@@ -233,9 +233,9 @@ fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
     assert!(pair.a.drained() && resent(&pair) == 0);
 }
 
-/// A packet that was under way when the only link broke is to be sent again by a new one, also when
-/// its ack is read after that. The peer was gone, nothing else waited for it, and the send never
-/// ended (seed 72002615 of the simulator).
+/// Regression: a packet in flight on the only link that broke is to be retransmitted on a new link,
+/// also if its ack is read after that. The peer was gone, no other operation waited for it, and the
+/// send never ended (simulator seed 72002615).
 #[test]
 fn a_send_ends_though_its_link_never_comes_back() {
     let config = Config {
@@ -254,16 +254,16 @@ fn a_send_ends_though_its_link_never_comes_back() {
         pair.a.on_poll(pair.now, false);
         pair.a.caught_up();
         pair.a.handle_timeouts(pair.now);
-        // Connections are asked for, and nobody answers.
+        // Links are asked for, and stay unanswered.
         while pair.a.poll_link().is_some() {}
     }
 }
 
-/// Other cards and routes may carry what comes from another source port. A path that loses nothing
-/// tries that ever later, as its rail goes on repeating what was sent. Where several are silent,
-/// each tries: a filter that forgot its connections forgot those of all rails.
+/// Another source port may take other NICs and routes. A reliable path tries another with growing
+/// intervals, as its rail retransmits meanwhile. If several paths are silent, each tries: a
+/// firewall that lost its connection table lost it for all rails.
 #[test]
-fn silent_paths_try_another_way_where_none_carries() {
+fn silent_paths_try_another_route_where_none_carries() {
     for (deliveries, tries) in [
         (&[Delivery::STREAM][..], 1..=3),
         (&[Delivery::DATAGRAMS], 3..=100),
@@ -287,9 +287,9 @@ fn silent_paths_try_another_way_where_none_carries() {
     }
 }
 
-/// A silent path needs no other way while one carries that takes over what it holds.
+/// A silent path needs no other route while another path carries its frames.
 #[test]
-fn no_other_way_is_tried_beside_a_path_that_carries() {
+fn no_other_route_is_tried_beside_a_path_that_carries() {
     for deliveries in [
         [Delivery::STREAM, Delivery::STREAM],
         [Delivery::STREAM, Delivery::DATAGRAMS],
@@ -304,7 +304,7 @@ fn no_other_way_is_tried_beside_a_path_that_carries() {
     }
 }
 
-/// How long the next message takes to be received, of whose packets only some arrive.
+/// Time until the next message is received, while only some packets arrive.
 fn taken_within(pair: &mut Pair, passes: &mut impl FnMut(usize, usize, usize) -> bool) -> u64 {
     let since = pair.now;
     while !std::iter::from_fn(|| pair.b.poll_event())
@@ -317,21 +317,21 @@ fn taken_within(pair: &mut Pair, passes: &mut impl FnMut(usize, usize, usize) ->
 }
 
 #[test]
-fn what_a_silent_stream_holds_is_repeated_on_a_rival_within_milliseconds() {
+fn frames_of_a_silent_stream_are_repeated_within_milliseconds() {
     let mut pair = pair(&KINDS);
     while pair.b.poll_event().is_some() {}
     pair.message(2, 1_000);
     let took = taken_within(&mut pair, &mut |_, rail, _| rail == 1);
     assert!(took < 3 * MS, "{took} ns");
     assert_eq!(states(&pair)[0], PathState::Suspect);
-    // The next takes the way that is known to work, at once.
+    // The next message takes the working path at once.
     pair.message(3, 1_000);
     let took = taken_within(&mut pair, &mut |_, rail, _| rail == 1);
     assert!(took < MS, "{took} ns");
 }
 
 #[test]
-fn ever_more_of_what_a_silent_stream_holds_is_repeated() {
+fn ever_more_frames_of_a_silent_stream_are_repeated() {
     let mut pair = pair(&KINDS);
     while pair.b.poll_event().is_some() {}
     // Eager messages, all of which the stream has taken.
@@ -355,7 +355,7 @@ fn ever_more_of_what_a_silent_stream_holds_is_repeated() {
 }
 
 #[test]
-fn nothing_is_repeated_while_the_peer_says_nothing_on_any_rail() {
+fn nothing_is_repeated_while_the_peer_is_silent_on_all_rails() {
     let mut pair = pair(&KINDS);
     pair.message(2, 1_000);
     let packets = held(&mut pair, 300 * MS);
@@ -371,7 +371,7 @@ fn nothing_is_repeated_while_the_peer_says_nothing_on_any_rail() {
 }
 
 #[test]
-fn nothing_is_repeated_where_only_the_answers_of_a_stream_get_lost() {
+fn nothing_is_repeated_when_only_answers_of_a_stream_are_lost() {
     let mut pair = pair(&KINDS);
     pair.message(2, 1_000);
     let since = pair.now;
@@ -386,7 +386,7 @@ fn nothing_is_repeated_where_only_the_answers_of_a_stream_get_lost() {
 fn a_stream_that_is_late_once_is_not_given_up() {
     let mut pair = pair(&KINDS);
     pair.message(2, 1_000);
-    // Its rail repeats what the network lost.
+    // The rail retransmits the packets that the network lost.
     let (since, mut late) = (pair.now, Vec::new());
     while pair.now < since + 15 * MS {
         let now = pair.now;
@@ -407,7 +407,7 @@ fn a_stream_that_is_late_once_is_not_given_up() {
     assert_eq!(sum(&pair, |s| s.failovers), 0);
 }
 
-/// Two nodes with a stream that writes, past packets, and datagrams beside it.
+/// Two nodes with a stream that supports writes past packets, and a datagram rail.
 fn writing() -> Pair {
     let nodes = [1, 2].map(|host| {
         let mut specs = specs(host, 2, 1_472);
@@ -424,12 +424,12 @@ fn writing() -> Pair {
     pair
 }
 
-/// Written bytes are not repeated while their stream may still deliver them, so that a silent one
-/// is given up sooner when it holds such, and they leave on the rail that works.
+/// Written bytes are not repeated while their stream may still deliver them. So a silent stream
+/// with such bytes is given up sooner, and they leave on the rail that works.
 #[test]
-fn a_silent_stream_that_holds_what_was_written_is_left_soon() {
+fn a_silent_stream_with_written_bytes_goes_down_soon() {
     let mut pair = writing();
-    // More than is granted at first, when the keys are not known yet.
+    // More than the first grant, which leaves before the keys are known.
     pair.message(2, 6_000_000);
     let (mut since, mut received) = (None, false);
     while !received {

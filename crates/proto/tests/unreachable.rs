@@ -1,5 +1,4 @@
-//! Peers of which no rail is reached from here: told when they are to be spoken to, where that is
-//! certain.
+//! Peers that no local rail reaches: reported at the first operation, if that is certain.
 
 mod face;
 
@@ -7,7 +6,7 @@ use face::{node_of, output, rail_addr, specs, Pair};
 use marline_proto::{Config, Event, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source};
 use marline_wire::{Address, RailAddr, RailKind};
 
-/// Rails of a host by TCP, which no other rails of these tests are.
+/// Rails of a host by TCP, a kind that no other rail of these tests has.
 fn by_tcp(host: u8, count: u8) -> Vec<RailSpec> {
     let mut rails = specs(host, count, 1_472);
     for rail in &mut rails {
@@ -31,7 +30,7 @@ fn send(node: &mut Node, peer: PeerId) -> bool {
     })
 }
 
-/// Peers that were told unreachable, and how many died for another reason.
+/// Peers that were reported unreachable, and how many died for another reason.
 fn told(node: &mut Node) -> (Vec<PeerId>, usize) {
     let (mut unreachable, mut dead) = (Vec::new(), 0);
     for event in std::iter::from_fn(|| node.poll_event()) {
@@ -45,7 +44,7 @@ fn told(node: &mut Node) -> (Vec<PeerId>, usize) {
 }
 
 #[test]
-fn no_common_kind_is_told_before_any_packet() {
+fn no_common_kind_is_reported_before_any_packet() {
     let (mut a, b) = (of(1, specs(1, 2, 1_472)), of(2, by_tcp(2, 2)));
     let peer = a.peer(&b.address());
     assert!(!send(&mut a, peer), "the send is refused");
@@ -79,9 +78,9 @@ fn a_receive_from_a_peer_out_of_reach_ends_at_once() {
     );
 }
 
-/// Rails of one kind in networks that share nothing.
+/// Rails of one kind in networks without a connection.
 #[test]
-fn no_common_network_is_told() {
+fn no_common_network_is_reported() {
     let rail = |network, host| {
         let mut rails = specs(host, 1, 1_472);
         rails[0].addr = rail_addr(network, host, 0, 1_472);
@@ -93,8 +92,9 @@ fn no_common_network_is_told() {
     assert_eq!(told(&mut a).0, [peer]);
 }
 
-/// The address of a peer with more rails than it has room for says so: it may be reached by one
-/// that it does not name. So may one that waits for a rail, and who waits for a rail reaches more.
+/// The address of a peer with more rails than fit says so: the peer may be reached by a rail that
+/// is not in it. So may a peer that waits for a rail, and a node that waits for a rail may reach
+/// more.
 #[test]
 fn nothing_is_certain_while_rails_are_unnamed_or_awaited() {
     let many = of(2, by_tcp(2, 20));
@@ -118,9 +118,9 @@ fn nothing_is_certain_while_rails_are_unnamed_or_awaited() {
     assert_eq!(told(&mut a), (vec![], 0));
 }
 
-/// A peer that was never heard is silent from when it was asked first: no sooner.
+/// The silence of a peer that was never heard starts with the first wait for it, no sooner.
 #[test]
-fn a_peer_that_was_never_heard_gets_all_of_its_time() {
+fn a_peer_never_heard_gets_the_whole_timeout() {
     let many = of(2, by_tcp(2, 20));
     let mut a = of(1, specs(1, 2, 1_472));
     let peer = a.peer(&many.address());
@@ -146,9 +146,9 @@ fn a_peer_that_was_never_heard_gets_all_of_its_time() {
     assert!(died >= timeout, "after {died} ns");
 }
 
-/// Rails that meet say nothing.
+/// Without a report if rails reach each other.
 #[test]
-fn a_peer_within_reach_is_not_told() {
+fn a_reachable_peer_is_not_reported() {
     let mut pair = Pair::new(2, true);
     pair.message(2, 100);
     pair.settle();

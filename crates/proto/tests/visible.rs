@@ -1,4 +1,4 @@
-//! Remote writes into memory that its program polls: what is stored there, how often, and when.
+//! Remote writes into memory that its program polls: which bytes are stored, how often, and when.
 
 mod face;
 
@@ -11,15 +11,15 @@ use marline_wire::{Packet, RailWrites, GRANULE};
 const LEN: u64 = 30_000;
 const HANDLE: u32 = 77;
 
-/// Memory of a remote write that notes what is done to it.
+/// Memory of a remote write that records its calls.
 struct Polled {
     /// How often each byte was stored.
     stored: Vec<u32>,
     /// The last byte was stored before others.
     early: bool,
-    /// Sums are wrong.
+    /// Payloads count as corrupted.
     damaged: bool,
-    /// Bytes that wait.
+    /// Bytes in bounce buffers.
     held: usize,
 }
 
@@ -57,7 +57,7 @@ impl Memory for Polled {
     }
 }
 
-/// `b` takes packets, and does what its node says of the end.
+/// Delivers packets to `b`, and stores a write's end when its node asks for that.
 fn deliver(pair: &mut Pair, packets: &[Flying], memory: &mut Polled) -> Vec<Event> {
     let mut events = Vec::new();
     for (_, bytes) in packets {
@@ -75,7 +75,7 @@ fn deliver(pair: &mut Pair, packets: &[Flying], memory: &mut Polled) -> Vec<Even
     events
 }
 
-/// A put whose target has granted it, and all of its data.
+/// A put granted by its target; returns the packets with its data.
 fn granted(pair: &mut Pair) -> Vec<Flying> {
     assert!(pair.a.post_put(2, pair.to_b, (7, 64, LEN), 0));
     pair.step();
@@ -94,7 +94,7 @@ fn granted(pair: &mut Pair) -> Vec<Flying> {
     output(&mut pair.a, pair.now, false)
 }
 
-/// Acks of `b` reach `a`, and the put is over there.
+/// Delivers `b`'s acks to `a`, where the put ends.
 fn over(pair: &mut Pair) {
     let acks = output(&mut pair.b, pair.now, false);
     take(&mut pair.a, pair.now, &acks);
@@ -108,7 +108,7 @@ fn is_done(events: &[Event]) -> bool {
 }
 
 #[test]
-fn the_last_byte_of_a_put_is_stored_last_in_whatever_order_its_packets_come() {
+fn the_last_byte_of_a_put_is_stored_last_in_any_packet_order() {
     for rotated in [0, 1, 5] {
         let (mut pair, mut memory) = (Pair::new(2, false), Polled::new());
         let mut data = granted(&mut pair);
@@ -123,7 +123,7 @@ fn the_last_byte_of_a_put_is_stored_last_in_whatever_order_its_packets_come() {
 }
 
 #[test]
-fn a_damaged_packet_of_a_put_stores_nothing_and_what_comes_again_is_stored_once() {
+fn retransmissions_of_a_corrupted_put_are_stored_once() {
     let (mut pair, mut memory) = (Pair::new(2, false), Polled::new());
     let data = granted(&mut pair);
     memory.damaged = true;
@@ -135,7 +135,7 @@ fn a_damaged_packet_of_a_put_stores_nothing_and_what_comes_again_is_stored_once(
     over(&mut pair);
 }
 
-/// Time passes, and what `a` sends then reaches `b`, but no ack comes back.
+/// Advances time and delivers `a`'s packets to `b`; returns the events of `b`.
 fn repeat(pair: &mut Pair, memory: &mut Polled) -> Vec<Event> {
     pair.now += 1_000_000;
     pair.a.on_poll(pair.now, false);
@@ -148,10 +148,10 @@ fn repeat(pair: &mut Pair, memory: &mut Polled) -> Vec<Event> {
     events
 }
 
-/// Acks are lost, the rail fails, and what it carried comes again by the other, in shorter packets:
-/// nothing that is there is stored again.
+/// Acks are lost, the rail fails, and its data is retransmitted on the other rail in shorter
+/// packets: bytes already stored are not stored again.
 #[test]
-fn what_another_rail_repeats_is_not_stored_again() {
+fn bytes_retransmitted_on_another_rail_are_not_stored_again() {
     let nodes = [1, 2].map(|host| {
         let mut rails = specs(host, 2, 1_472);
         (rails[0].datagram_max, rails[0].delivery) = (8_000, Delivery::DATAGRAMS);
@@ -172,9 +172,9 @@ fn what_another_rail_repeats_is_not_stored_again() {
     assert!(memory.stored.iter().all(|&n| n == 1) && !memory.early);
 }
 
-/// Rails that write past the packets do not write there.
+/// Rails with writes past packets do not write into polled memory.
 #[test]
-fn no_rail_is_asked_to_open_memory_that_is_polled() {
+fn polled_memory_is_not_registered_for_writes() {
     let nodes: [Node; 2] = [1, 2].map(|host| {
         let mut rails = specs(host, 1, 1_472);
         rails[0].addr.writes = RailWrites::Keyed;

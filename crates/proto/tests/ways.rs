@@ -1,5 +1,5 @@
-//! Whatever carries packets one way, and whatever carries them the other way, is found: each rail
-//! by itself may carry both, one or none. No peer that can be reached so is called dead.
+//! Any path that carries packets one way, and any that carries them the other way, is found: each
+//! rail may carry both directions, one or none. No peer that is reachable so counts as dead.
 
 mod face;
 
@@ -28,24 +28,24 @@ impl Dice {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Some of the first `n` bits, at least one.
+    /// A random subset of the first `n` bits, at least one.
     fn some(&mut self, n: u64) -> u64 {
         1 + self.below((1 << n) - 1)
     }
 }
 
-/// A network for a while: which packets it carries, and which are given to it.
+/// A network for a while: which packets it carries, and the traffic.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    /// Bit n: rail n of `b` hears, and is heard.
+    /// Bit n: rail n of `b` receives (`hears`), or its packets arrive at `a` (`heard`).
     hears: u64,
     heard: u64,
-    /// Of a thousand packets so many are lost.
+    /// Packets lost of a thousand.
     lost: u64,
-    /// Messages that are exchanged one after another, and the longest pause after each.
+    /// Number of messages, one after another, and the longest pause after each.
     messages: u64,
     pause_ns: u64,
-    /// Their bytes, and whether each goes one way only.
+    /// Bytes per message, and whether each goes one way only.
     len: u64,
     one_way: bool,
 }
@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    /// Sends a message each way, or from one. Returns which of the nodes wait.
+    /// Sends a message each way, or from one node. Returns which nodes wait.
     fn post(&mut self, phase: &Phase) -> [bool; 2] {
         self.handle += 1;
         let (handle, pair) = (self.handle, &mut self.pair);
@@ -134,7 +134,7 @@ impl Run {
         waits
     }
 
-    /// Exchanges the messages of a phase; how long the slowest took.
+    /// Exchanges the messages of a phase; returns the duration of the slowest.
     fn play(&mut self, phase: &Phase) -> Result<u64, String> {
         let mut slowest = 0;
         for _ in 0..phase.messages {
@@ -154,7 +154,7 @@ impl Run {
         Ok(slowest)
     }
 
-    /// One step of both; `open`: who still waits for the end of a message.
+    /// One step of both; `open`: nodes that wait for the end of a message.
     fn step(&mut self, phase: &Phase, open: &mut [bool; 2]) -> Result<(), String> {
         let (pair, dice) = (&mut self.pair, &mut self.dice);
         pair.step_where(&mut |from, packet| phase.carries(dice, from, packet));
@@ -171,7 +171,7 @@ impl Run {
     }
 }
 
-/// Several networks, one after another; how long the slowest message took.
+/// Several networks, one after another; returns the duration of the slowest message.
 fn history(seed: u64, rails: u8, mesh: bool, lost: u64) -> u64 {
     let mut run = Run::new(seed, rails, mesh);
     let mut phases: Vec<_> = (0..1 + run.dice.below(8))

@@ -1,11 +1,11 @@
-//! Contact with a peer is lost while no path is known to carry what is sent on it. Perhaps each of
-//! them carries one direction only, so that no path by itself brings an answer.
+//! Reachability of a peer. Reachability is lost while no path is known to carry packets. Each path
+//! may still carry one direction, in which case no path alone brings an answer.
 //!
-//! Then what is known of paths counts for nothing. All of them are asked, each millisecond at
-//! first, then ever more rarely, but often enough that chance alone cannot lose all questions
-//! before the peer counts as dead. The questions say so (`Header::FLAG_EVERYWHERE`), and whoever is
-//! asked like that answers on all of its paths, whatever it thinks of them, since it may be wrong
-//! as well. One answer is enough to know a path that carries.
+//! Path states are then ignored. All paths are probed, at first each millisecond, then with
+//! exponential backoff, but often enough that random loss alone cannot lose all probes before the
+//! peer counts as dead. Such probes carry `Header::FLAG_EVERYWHERE`, and the peer answers them on
+//! all of its paths, whatever their state, since its view may be wrong too. One answer proves a
+//! path.
 
 use crate::base::config::{Config, MORE_TIME};
 use crate::base::mutation::Mutation;
@@ -14,23 +14,25 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 
-/// First pause between two questions on a path.
+/// First interval between two probes of a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
-/// Pause between two answers on all paths, for each of them: one question on each would else bring
-/// about as many packets as their number squared.
+/// Least interval, per path, between two answers on all paths. Without it one probe on each path
+/// would cause about as many packets as the number of paths squared.
 const ANSWER_EVERY_NS: u64 = 20_000;
 
-/// A peer is silent when each path was asked so often since it was heard. Of eight questions and
-/// answers that each get lost one time of three, all are once in 9,000 times.
+/// Unanswered probes on each path before a peer counts as silent. With a loss of one in three for
+/// probes and answers together, eight in a row are lost once in 9,000 times.
 const ASKED_MIN: u8 = 8;
-/// Where that is not so yet it is waited for longer, [`MORE_TIME`] times at most; and where our
-/// rails come and go so often that none could ask, this many times.
+/// Extensions of the timeout, at most, while our rails flap too often to probe. Where paths have
+/// had too few probes for another reason, [`MORE_TIME`] extensions are given.
 const FLAPS_TIME: u8 = 2 * MORE_TIME;
-/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
+/// A timer served this late means that this process did not run (stopped, swapped): the peer's
+/// silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
 impl Path {
-    /// It is asked, for the peer that was last heard then.
+    /// Counts a probe of the path. `heard_ns`: when the peer was last heard; a new value restarts
+    /// the count.
     #[inline]
     pub(crate) fn note_asked(&mut self, heard_ns: u64) {
         let asked = if self.unheard_since_ns == heard_ns {
@@ -43,8 +45,8 @@ impl Path {
 }
 
 impl Conn {
-    /// True if the peer did not answer though it was asked on each path that could carry a
-    /// question, often enough that they cannot all have been lost. (`full`: rails without room.)
+    /// True if each path that could carry a probe has had enough of them, unanswered, that they
+    /// cannot all have been lost. (`full`: rails without room.)
     fn was_asked(&self, full: u32) -> bool {
         let mut open = self
             .paths
@@ -52,22 +54,22 @@ impl Conn {
             .filter(|p| !p.rail_down && p.has_room(full));
         open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
     }
-    /// True if a connection that loses nothing stands, or stood within the timeout. It breaks where
-    /// the network carries one direction only: what was sent waits on it, or its acks do, behind
-    /// long messages.
+    /// True if a reliable connection (TCP, RC) is up, or was within the timeout. If the network
+    /// carries one direction only, the connection breaks; until then data or acks may wait on it
+    /// behind long messages.
     fn is_held_up(&self, now: u64, timeout_ns: u64) -> bool {
         let mut held = self.paths.iter().filter(|p| p.waits());
         held.any(|p| p.link.was_up(now, timeout_ns))
     }
 
-    /// True if no path is known to carry.
+    /// True if no path is known to carry packets.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
         self.contact.is_lost() && !self.paths.iter().any(Path::healthy)
     }
 
-    /// A path fell under suspicion, or failed. If it was the last that was known to carry, all are
-    /// asked.
+    /// Handles a path that became suspect or failed. If no healthy path is left, all paths are
+    /// probed.
     pub(crate) fn doubt_contact(&mut self, now: u64) {
         if self.lacks_contact() {
             return;
@@ -82,14 +84,14 @@ impl Conn {
         }
     }
 
-    /// True if path `at` is asked by a timer of its own, where that is due.
+    /// True if path `at` is probed by its own probe timer.
     #[inline]
     pub(crate) fn asks_path(&self, at: usize, cfg: &Config) -> bool {
         let path = &self.paths[at];
         match path.state {
             PathState::Down => true,
             PathState::Unproven => self.session.epoch.is_some() || self.lacks_contact(),
-            // What waits there is repaired, and asks as well, where that is as often.
+            // Retransmissions of waiting packets probe as well, if they are as frequent.
             PathState::Up | PathState::Suspect => {
                 let repairs = || path.repair_ns(cfg, &self.life) <= cfg.asks_every_ns();
                 self.lacks_contact() && (path.ring.waiting() == 0 || !repairs())
@@ -97,7 +99,7 @@ impl Conn {
         }
     }
 
-    /// All paths are to say what has arrived on any of them.
+    /// Makes each path repeat the acks of all paths.
     fn answer_everywhere(&mut self) {
         for path in &mut self.paths {
             path.echo = !path.rail_down;
@@ -105,15 +107,16 @@ impl Conn {
         }
     }
 
-    /// A packet on path `at` takes acks along. `alone`: no path is healthy. Then it is not known on
-    /// which of them acks arrive, and all say them. True if this packet says what others say.
+    /// Decides whether a packet on path `at` repeats the acks of other paths; returns true if so.
+    /// `alone`: no path is healthy; which path delivers acks is then unknown, so all doubtful paths
+    /// repeat them.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
         if core::mem::take(&mut self.paths[at].echo) {
             self.contact.echoes = self.paths.iter().any(|p| p.echo);
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
-        // (What was said before is said once more by this packet only.)
+        // (Acks without news are repeated by this packet only.)
         if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
                 path.echo |= i != at && !path.rail_down && doubted(path);
@@ -125,15 +128,15 @@ impl Conn {
 }
 
 impl Node {
-    /// The peer has lost contact: it is answered on all paths. What we think of those that seem to
-    /// carry may be old; they are asked.
+    /// Handles a probe that says that the peer's reachability is lost: it is answered on all paths.
+    /// Paths that seem healthy here are probed, since that state may be stale.
     #[cold]
     pub(crate) fn restore_contact(&mut self, now: u64, peer: PeerId, at: usize) {
         let deaf = self.cfg.errs(Mutation::SayOnce);
         let Some(conn) = self.directory.conn_mut(peer).filter(|_| !deaf) else {
             return;
         };
-        // Questions come on many paths at once, and one that is answered is enough.
+        // Probes come on many paths at once; one answered probe is enough.
         let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
         if now < conn.contact.answered_ns + pause_ns && conn.contact.answered_ns > 0 {
             return;
@@ -146,8 +149,8 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: when its
-    /// timer was to be served.
+    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: the
+    /// deadline that this call serves.
     pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
         let Some(since) = conn.life.owed_since else {
             return false;
@@ -174,8 +177,8 @@ impl Node {
         false
     }
 
-    /// True if nothing of ours got through to a peer that is heard, for so long that it is as good
-    /// as dead.
+    /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
+    /// counts as dead.
     pub(crate) fn is_choked(&self, now: u64, conn: &mut Conn) -> bool {
         let timeout = self.cfg.silence_ns();
         if !self.cfg.reliable || conn.life.cut_since_ns > 0 || !conn.chokes(now, timeout) {
@@ -187,8 +190,8 @@ impl Node {
         now.saturating_sub(since) >= most || !excused
     }
 
-    /// True if rails to the peer came back since then, and none was up for long enough to ask
-    /// where the peer is.
+    /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
+    /// resolve the peer's address (ARP).
     fn flaps(&self, conn: &Conn, since: u64, now: u64) -> bool {
         let rails = conn.paths.iter().map(|p| p.local as usize);
         let mut rails = rails.map(|rail| &self.local.uptimes[rail]);

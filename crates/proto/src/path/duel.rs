@@ -1,4 +1,4 @@
-//! Duels between paths: which of two that are silent is to blame.
+//! Path comparison: which of two silent paths is at fault.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
@@ -10,23 +10,23 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::num::NonZeroU64;
 
-/// A second round of a duel lasts at least this: a peer that answers on one rail has read its
-/// others long before (every socket is polled within tens of microseconds).
+/// Least length of a comparison's second round. A peer that answers on one rail has read its other
+/// rails long before: it polls every socket within tens of microseconds.
 const DUEL_NS: u64 = 1_000_000;
-/// The same of a path that loses nothing: its rail may be repeating what the network lost, which
-/// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
+/// Least length of a round on a reliable path (TCP, RC), whose rail may be retransmitting: TCP
+/// repeats its last packet after 8 ms, and again after 16 ms more.
 const STALL_DUEL_NS: u64 = 30_000_000;
-/// The same of one that holds what was written, of which nothing is repeated elsewhere before the
-/// path is given up: long enough for one repeat of TCP's.
+/// Least length of a round on a reliable path that holds written bytes, which leave on another path
+/// only after this one is given up: long enough for one TCP retransmission.
 const WRITTEN_DUEL_NS: u64 = 10_000_000;
-/// The rate of a path of which none is known yet, at least: 80 Mbit/s.
+/// Assumed rate of a path without a rate sample: 80 Mbit/s.
 const SLOW_BYTES_PER_S: u64 = 10_000_000;
-/// Paths that are asked as witnesses of a duel: one may be lost.
+/// Reference paths probed for a comparison; two, since one probe may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
 impl Node {
-    /// Path `acked` just had news of packets sent at `newest_acked_sent_ns`: rivals in a duel
-    /// that still have none are weighed against it.
+    /// Compares silent paths with path `acked`, which just had an ack of packets sent at
+    /// `newest_acked_sent_ns`.
     pub(crate) fn judge_rivals(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
         let witness_ns = conn.paths[acked].newest_acked_sent_ns;
         for at in (0..conn.paths.len()).filter(|&i| i != acked) {
@@ -38,8 +38,8 @@ impl Node {
             }
             if duel.second || self.cfg.errs(Mutation::Hasty) {
                 duel.second = true;
-                // The verdict is for the timer, after every rail was read: the path's own answer
-                // may be in the next socket.
+                // The timer decides after every rail was read: the path's own answer may be in the
+                // next socket.
                 duel.answered_ns = duel.answered_ns.or(NonZeroU64::new(now));
             } else {
                 let written = duel.written;
@@ -63,7 +63,7 @@ impl Node {
         let answered = duel.answered_ns.filter(|_| duel.second);
         let answered = answered.map(NonZeroU64::get);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
-            // It, or we, may have been taken off the processor between two sockets.
+            // The peer, or this process, may have been descheduled between two sockets.
             let fell_silent = patient && conn.life.lively_ns + path.answer_ns(&self.cfg) < now;
             if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
                 let lossy = path.policy.lossy;
@@ -73,7 +73,7 @@ impl Node {
                     ..duel
                 });
                 if !lossy {
-                    // Its rounds are long: nobody else may have had anything to say meanwhile.
+                    // Rounds of a reliable path are long: other paths may have been idle meanwhile.
                     ask_rivals(conn, at, self.local.full, WITNESSES);
                     self.agenda.mark_ready(conn);
                 }
@@ -85,27 +85,27 @@ impl Node {
                 self.path_down(now, conn, at, PathReason::Unanswered);
             }
         } else if now >= draw {
-            // Nobody answered: the peer is silent, not the path.
+            // No reference path answered either: the peer is silent, not the path.
             conn.paths[at].duel = None;
         }
     }
 }
 
 impl Path {
-    /// When a round of the duel may be decided, and when nobody won it.
+    /// Returns when a round of the comparison may be decided, and when it ends without a result.
     pub(crate) fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
         let round = match self.policy.lossy {
             true => {
-                // (A write may be behind what was given up before in the same queue.)
+                // (A write may queue behind writes that were given up before.)
                 let queue_ns = match duel.written {
                     true => 2 * self.may_drain_ns(),
-                    // The answer may be behind a write of the peer's, which comes as one.
+                    // The answer may queue behind a write by the peer, which is sent as a whole.
                     false if duel.expects => self.takes_slowly_ns(CWND_FLOOR / 2),
                     false => self.drains_ns(),
                 };
                 DUEL_NS.max(4 * self.srtt_ns).max(queue_ns)
             }
-            // Its mean round trip is the time of a queue, from whose other end acks come all the
+            // A reliable path's mean round trip is its queueing delay, and acks arrive all the
             // time.
             false => {
                 let patience = match duel.written {
@@ -118,14 +118,13 @@ impl Path {
         let (started, answered) = (duel.started_ns, duel.answered_ns.map_or(0, NonZeroU64::get));
         let verdict = match self.policy.lossy {
             true => started.max(answered) + round,
-            // An answer shows that the peer was awake all the time that its rail had.
+            // The reference answer shows that the peer ran during the rail's whole round.
             false => (started + round).max(answered + DUEL_NS),
         };
         (verdict, started + 10 * round)
     }
 
-    /// Time that what is under way takes; where no rate is known yet, that of a slow path is
-    /// assumed.
+    /// Time to drain the bytes in flight, at an assumed slow rate if there is no rate sample.
     fn may_drain_ns(&self) -> u64 {
         match self.ring.in_flight() {
             ..RATE_BYTES_MIN => 0,
@@ -133,7 +132,7 @@ impl Path {
         }
     }
 
-    /// The same of so many bytes.
+    /// Time to send `bytes`, at the assumed slow rate if there is no rate sample.
     fn takes_slowly_ns(&self, bytes: u64) -> u64 {
         match self.busy_bytes_per_s() {
             0 => product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S),
@@ -141,7 +140,7 @@ impl Path {
         }
     }
 
-    /// A duel that begins now. (Many packets may wait; they are looked at once.)
+    /// A comparison that begins now. (`holds_written` may look at many packets, once.)
     pub(crate) fn new_duel(&self, now: u64, granted: u64) -> Duel {
         Duel {
             started_ns: now,
@@ -155,9 +154,10 @@ impl Path {
         }
     }
 
-    /// Another round of a duel that would be lost now, while the answer may be in the peer's queue,
-    /// behind what comes on the path meanwhile. That comes as quickly as the path carries, or half
-    /// as quickly, until two windows of a slow path came: ours may be before our question.
+    /// Returns another round if the path would lose the comparison now, but the answer may still be
+    /// in the peer's send queue, behind data that arrives on this path. That is so while data
+    /// arrives at half the path's rate or more, up to two windows of a slow path: our probe may be
+    /// behind the first of them.
     fn waits_behind(&self, now: u64, duel: &Duel) -> Option<Duel> {
         let came = self.stats.bytes_received as u32;
         let bytes = came.wrapping_sub(duel.came);
@@ -176,17 +176,17 @@ impl Path {
         })
     }
 
-    /// Something waits that was written past packets.
+    /// True if written bytes (sent past the packets) wait for an ack.
     fn holds_written(&self) -> bool {
         self.ring.waiting_frames().any(|frame| frame.is_written())
     }
 }
 
-/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first whose
-/// rail has room, and that share no rail with it, then on those that were heard last. A witness
-/// that is lost twice begins a duel
-/// of its own. Were all paths asked, each duel would bring about more than one where there are
-/// sixteen and a tenth is lost, and they would never end.
+/// Probes up to `most` other usable paths as reference paths. Preferred are paths whose rail has
+/// room, then paths that share no rail with path `at`, then the paths that were acknowledged last.
+/// A reference path whose probe is lost twice begins a comparison of its own. If all of 16 paths
+/// were probed at a loss of a tenth, each comparison would cause more than one other, without an
+/// end.
 pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].to.index);
     let order = |(i, path): (usize, &Path)| {
@@ -203,7 +203,7 @@ pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
     }
 }
 
-/// Returns whether another path may work.
+/// True if another path is usable.
 pub(crate) fn has_rivals(conn: &Conn, at: usize) -> bool {
     let mut paths = conn.paths.iter().enumerate();
     paths.any(|(i, p)| i != at && p.usable())

@@ -1,10 +1,10 @@
-//! Links of paths: a path's connection to the peer's rail, which the engine makes and ends.
+//! Links of paths: the connection between a path's two rails, which the engine opens and closes.
 //!
-//! The node asks ([`Node::poll_link`]) when a path is made, and the engine answers with the number
-//! by which its rail knows the link ([`Node::on_linked`]); packets of the path name it. Paths of
-//! rails without connections carry packets whatever their link says. A path of a rail with
-//! connections carries nothing before its link is up. When the link goes down, what was under way
-//! on the path leaves on others, and another link is asked for, ever later.
+//! The node asks for a link ([`Node::poll_link`]) when a path is made. The engine answers with the
+//! number that the rail gave the link ([`Node::on_linked`]); packets of the path carry this number.
+//! Paths of connectionless rails send at once, whatever the state of their link. Paths of rails
+//! with connections send nothing before the link is up. When the link goes down, the path's packets
+//! in flight are requeued to other paths, and another link is asked for, with growing intervals.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
@@ -16,43 +16,43 @@ use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
 use marline_wire::RailAddr;
 
-/// Something that the engine is to do with a link.
+/// A request of the node to the engine about a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkAsk {
-    /// A path wants a link: answer with [`Node::on_linked`].
+    /// A path needs a link: answer with [`Node::on_linked`].
     Open {
-        /// Whose path.
+        /// Peer of the path.
         peer: PeerId,
-        /// Which.
+        /// Index of the path.
         path: usize,
         /// Local rail.
         rail: usize,
         /// Address of the peer's rail.
         to: RailAddr,
     },
-    /// Packets of a path arrive on its link: the rail is told.
+    /// Packets of the path arrive on its link: the engine tells the rail.
     Works {
         /// Local rail.
         rail: usize,
         /// Number of the link there.
         link: u32,
     },
-    /// Nothing that is sent on a path is acknowledged, again and again: the rail is told.
+    /// Packets of the path remain unacknowledged again and again: the engine tells the rail.
     Silent {
         /// Local rail.
         rail: usize,
         /// Number of the link there.
         link: u32,
     },
-    /// A path is silent: its rail may try another way through the network, and if it does,
-    /// [`Node::on_rerouted`] is to hear of it.
+    /// The path is silent: the rail may choose another ECMP route. If it does, the engine calls
+    /// [`Node::on_rerouted`].
     Reroute {
         /// Local rail.
         rail: usize,
         /// Number of the link there.
         link: u32,
     },
-    /// A path does not use its link any more.
+    /// The path does not use this link any more.
     Close {
         /// Local rail.
         rail: usize,
@@ -61,20 +61,20 @@ pub enum LinkAsk {
     },
 }
 
-/// The end of a link.
+/// How a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEnd {
-    /// It was to be made, and the host at its other end says that it has no listener there (see
-    /// [`Node::on_refused`]).
+    /// The connection was refused: the host at the other end says that it has no listener there
+    /// (see [`Node::on_refused`]).
     Refused,
-    /// Its connection ended with all that the peer had sent, as that of a process that ends.
+    /// The connection ended after all data that the peer had sent, as at the end of a process.
     Closed,
-    /// The connection broke, or got no answer.
+    /// The connection broke or got no answer.
     Broken,
 }
 
 impl Links {
-    /// A path that lost its link asks for another, when it is time.
+    /// Asks for another link of a path that lost its link, if the retry time has come.
     pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let link = &mut conn.paths[at].link;
         if link.retry_at().is_some_and(|due| due <= now) {
@@ -83,7 +83,7 @@ impl Links {
         }
     }
 
-    /// A path that has worked is silent: its rail is told.
+    /// Tells the rail that a path which has worked is silent.
     pub(crate) fn tell_silent(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         if path.is_proven() && !path.rail_down {
@@ -92,9 +92,9 @@ impl Links {
         }
     }
 
-    /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
-    /// another source port. A connection is made anew: some that lose packets take nothing any more
-    /// after a loss. (On a native path that would lose what is under way, for good.)
+    /// Tries another ECMP route to the peer's rail: another source port may take other switches and
+    /// NICs. A connection is opened anew, as some stop carrying packets after a loss. (Not on a
+    /// native path, which would lose its packets in flight for good.)
     pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize) {
         let (peer, path) = (conn.peer, &mut conn.paths[at]);
         path.flow = path.flow.wrapping_add(1);
@@ -105,7 +105,7 @@ impl Links {
         }
     }
 
-    /// The links of a conversation that is over are not used any more.
+    /// Releases the links of a closed connection.
     pub(crate) fn leave(&mut self, conn: &Conn) {
         let used = conn
             .paths
@@ -117,13 +117,13 @@ impl Links {
 }
 
 impl Node {
-    /// True if the engine has something to do with links.
+    /// True if [`Node::poll_link`] has a request.
     #[inline]
     pub fn asks_links(&self) -> bool {
         !self.links.wanted.is_empty() || !self.links.unused.is_empty()
     }
 
-    /// The next thing to do with a link. To be called until there is none before packets are built.
+    /// Returns the next request about a link. Call until `None` before packets are built.
     pub fn poll_link(&mut self) -> Option<LinkAsk> {
         if let Some((rail, link)) = self.links.unused.pop() {
             return Some(LinkAsk::Close { rail, link });
@@ -168,7 +168,7 @@ impl Node {
         None
     }
 
-    /// The link of a path, as [`LinkAsk::Open`] asked for it. `up`: it carries packets already.
+    /// Sets the link of a path, in answer to [`LinkAsk::Open`]. `up`: it already carries packets.
     pub fn on_linked(&mut self, now_ns: u64, peer: PeerId, path: usize, link: u32, up: bool) {
         let Some(found) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(path)) else {
             return;
@@ -180,24 +180,24 @@ impl Node {
         }
     }
 
-    /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
+    /// Notes that a rail chose another route for a link, in answer to [`LinkAsk::Reroute`].
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            // A path that is down beside one that carries is probed by other ways, too.
+            // Other routes of a down path beside a path that carries are probing, not an event.
             if conn.paths[at].usable() || !node.carries_beside(conn, at) {
                 node.tell_rerouted(conn, at);
             }
         });
     }
 
-    /// Another connection took the place of a silent one: the longest segments of the two.
+    /// Another connection replaced a silent one. `of`: the largest segments of the old and the new.
     pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
             node.tell_shrank(conn, at, of, PathReason::Unanswered);
         });
     }
 
-    /// A link carries packets from now on.
+    /// Notes that a link carries packets now.
     pub fn on_link_up(&mut self, now_ns: u64, rail: usize, link: u32) {
         let rail_down = self.local.uptimes.get(rail).is_some_and(Uptime::is_down);
         self.of_link(now_ns, rail, link, |_, conn, at| {
@@ -210,11 +210,11 @@ impl Node {
         });
     }
 
-    /// A link is down for good, and how it ended. What its paths had under way leaves on others,
-    /// where there are any. A connection that only ended is no evidence of a death: hosts close
-    /// those that they use least, and whatever is between them breaks some. But it is a reason to
-    /// ask by the peer's other rails, on which perhaps nothing is under way. `word`: as the owner
-    /// puts why, for those who read of paths that are given up.
+    /// Notes that a link is down for good, and why. Its paths' packets in flight are requeued to
+    /// other paths, if there are any. The mere end of a connection is no evidence of a dead peer:
+    /// hosts evict idle connections, and devices between them break some. It is a reason to probe
+    /// the peer's other rails, on which nothing may be in flight. `word`: the owner's code of the
+    /// cause, reported with paths that are given up.
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32, how: LinkEnd, word: u32) {
         self.take_deferred();
         let believes = self.cfg.errs(Mutation::BelieveResets);
@@ -223,13 +223,14 @@ impl Node {
             false => Vec::new(),
         };
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            // Whoever has said goodbye takes its links with it: nothing fell.
+            // A peer that said BYE closes its links: no path failed.
             let over = conn.session.is_over() || node.local.closing;
             if conn.paths[at].usable() && !over {
                 conn.begin_gap(at, true);
                 node.path_down(now_ns, conn, at, PathReason::LinkDown(word));
             }
-            // Lost with the connection, also on the last path, which is not given up.
+            // Packets in flight are lost with the connection, also on the last path, which is not
+            // given up.
             node.evacuate(conn, at);
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
@@ -247,7 +248,7 @@ impl Node {
         }
     }
 
-    /// Does something with each path of a link.
+    /// Calls `act` for each path of a link.
     fn of_link(
         &mut self,
         now: u64,
@@ -275,7 +276,7 @@ impl Node {
         }
     }
 
-    /// A conversation has new paths, perhaps: their links are asked for.
+    /// Asks for the links of a peer's new paths.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
         if let Some(mut conn) = self.take(peer) {
             self.ask_links_of(&mut conn);
@@ -283,7 +284,7 @@ impl Node {
         }
     }
 
-    /// The same of one that is taken out.
+    /// Asks for the links of a connection's new paths; the connection is taken out of the table.
     pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
         let (connected, uptimes) = (&self.local.rails, &self.local.uptimes);
         let mut wanted = false;
@@ -301,7 +302,7 @@ impl Node {
         }
     }
 
-    /// All links of the node, which ends: to be closed.
+    /// Takes all links of a node that is closed, for the engine to close.
     pub fn take_links(&mut self) -> impl Iterator<Item = (usize, u32)> {
         for index in 0..self.directory.peers.len() {
             if let Some(mut conn) = self.take(PeerId(index as u32)) {

@@ -1,4 +1,4 @@
-//! One path: health, probes, sizes, damage.
+//! One path: health, probes, packet sizes, corruption.
 
 pub(crate) mod contact;
 pub(crate) mod duel;

@@ -1,9 +1,9 @@
 //! Rails whose address changes while they are in use (docs/design/moving-addresses.md).
 //!
-//! HELLO is said again, with the rails as they are now and a revision. A peer that gets a newer one
-//! than it has makes the links of that rail's paths anew and asks these paths; one that came late
-//! changes nothing, and libraries that know no revisions go on by the other rails. A rail that
-//! waits for its interface (docs/design/moving-addresses.md) has no address before that.
+//! HELLO is sent again with the current rails and a revision. A peer that receives a newer revision
+//! opens the links of that rail's paths anew and probes these paths; an older HELLO changes
+//! nothing. Libraries without revisions use the other rails. A rail that waits for its interface
+//! has no address until then.
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use marline_wire::{Hello, RailAddr};
 
 impl Node {
-    /// A local rail has another address from now on: all peers are told.
+    /// Sets a new address of a local rail and tells all peers.
     pub fn on_rail_address(&mut self, now_ns: u64, rail: usize, addr: RailAddr) {
         self.take_deferred();
         let Some(spec) = self.local.rails.get_mut(rail).filter(|r| r.addr != addr) else {
@@ -47,7 +47,7 @@ impl Node {
         }
     }
 
-    /// HELLO of a peer that is known already.
+    /// Handles a HELLO of a known peer.
     pub(crate) fn on_hello(&mut self, now: u64, peer: PeerId, hello: &Hello<'_>) {
         let address = self.peer_address(peer);
         let theirs = address.is_some_and(|a| (a.id, a.token) == (hello.id, hello.token));
@@ -85,7 +85,7 @@ impl Node {
         self.touch(peer, now);
     }
 
-    /// Paths to rails of a peer that were not there, or that none of ours reached: they are asked.
+    /// Makes and probes paths to rails of a peer that are new or were unreachable before.
     fn meet_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
         let Some(before) = self.conn(peer).map(|conn| conn.paths.len()) else {
             return;
@@ -105,8 +105,8 @@ impl Node {
         self.stand_in_for_new(peer);
     }
 
-    /// Where what stands behind rails carries, it does so for those that came as well: it stands in
-    /// for all when no path carries, which may have been before.
+    /// Adds standby paths for new rails if standby rails of this peer are already in use: standby
+    /// paths are made for all paths at once, when none carries, which may have happened before.
     fn stand_in_for_new(&mut self, peer: PeerId) {
         let Some(mut conn) = self.take(peer) else {
             return;
@@ -118,8 +118,8 @@ impl Node {
         self.put(conn);
     }
 
-    /// The peer's rail of path `at` is at another address: what was under way is lost, and the path
-    /// has to answer there before it carries again, where others do meanwhile.
+    /// The peer's rail of path `at` has a new address. Packets in flight are lost, and while other
+    /// paths carry, the path must answer at the new address before it carries again.
     fn lead_elsewhere(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, to: RailAddr) {
         if conn.paths[at].carries() {
             self.path_down(now, conn, at, PathReason::Moved);
@@ -138,7 +138,7 @@ impl Node {
 }
 
 impl Conn {
-    /// HELLO is to leave soon, on each path that may carry it.
+    /// Requests HELLO soon on each path whose rail is up.
     pub(crate) fn say_rails(&mut self) {
         let paths = self.paths.iter_mut().filter(|p| !p.rail_down);
         paths.for_each(|path| path.want_ping = true);

@@ -1,14 +1,14 @@
-//! How large the packets are that a path carries: asked at first, doubted when large ones are lost
-//! while small ones arrive, asked again when a while has passed (RFC 8899).
+//! Packet size of a path (path MTU discovery, RFC 8899): probed when the path is new, doubted when
+//! long packets are lost while short ones arrive, probed again after a while.
 //!
-//! Nobody tells of a switch that drops what is too long for it. What shows it is that a packet is
-//! lost and a shorter one that left later is not. That may be chance, so the path is asked: a probe
-//! as long as its longest packets, and a short one behind it as a witness. If the witness arrives
-//! several times and the probe never does, the path shrinks to what IPv4 promises, and is asked for
-//! the sizes between. Then and when, ever more rarely, it is asked for the largest again.
+//! A black hole sends no error. Its sign is a lost packet where a shorter packet, sent later,
+//! arrived. As that may be random, the path is probed: a padded probe of its longest packets' size,
+//! followed by a short reference packet. If the short one arrives several times and the padded one
+//! never does, the path shrinks to IPv4's minimum and the sizes in between are probed. Later the
+//! largest size is probed again, with growing intervals.
 //!
-//! A path on which nothing passes that could hold data is left, like one that fell. If it is the
-//! last, its peer counts as dead when that has lasted for the time of a silent one.
+//! A path that passes no packet long enough for data is given up. If it is the last path, the peer
+//! counts as dead once this lasted for the silence timeout.
 
 use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
@@ -21,27 +21,27 @@ use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{Frame, GRANULE};
 
-/// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
-/// in the usual tunnels, IPv6's minimum, and two between that and IPv4's.
+/// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet in
+/// the usual tunnels, IPv6's minimum, and two sizes between that and IPv4's.
 const PROBE_SIZES: [usize; 8] = [8_948, 4_052, 1_452, 1_412, 1_372, DATAGRAM_BASE, 1_152, 852];
 
-/// Probes of one size.
+/// Probes per size.
 const TRIES: u8 = 3;
-/// The same of the size that a path was found to take before. (A path that loses a third of its
-/// packets at random loses all of them, and none of their witnesses, once in 400 times; and it is
-/// asked only when what it lost says so.)
+/// Probes to confirm that a size in use fails. (A path with a random loss of a third loses all of
+/// them, but none of their short reference packets, once in 400 times; and it is probed only after
+/// suspicious losses.)
 const TRIES_DOUBTED: u8 = 4;
-/// Losses that shorter packets survived, one after another, before a path is asked.
+/// Losses in a row that shorter packets survived, before the path is probed.
 const DOUBTS: u8 = 2;
-/// A path is not asked again sooner than this: chance takes longer, too.
+/// Least interval between two such probes; random losses that look alike are rarer.
 const DOUBT_EVERY_NS: u64 = 10_000_000;
-/// Repairs of a path that never worked after which its probes leave alone: as long as it is likely
-/// that the peer just begins, what it needs is in the same packet.
+/// Unanswered retransmissions of an unproven path before its probes leave alone. Until then the
+/// peer is probably just starting, and the same packet has the data that it needs.
 const LONE_AFTER: u16 = 4;
 const RAISE_CAP_NS: u64 = 64_000_000_000;
 
 impl Path {
-    /// Asks for the sizes above the one in use, if that was begun and not ended.
+    /// Continues a size search above the size in use, if one is pending.
     pub(crate) fn ask_size(&mut self, reliable: bool) {
         let larger = self.sizes.asked > self.datagram_max;
         self.want_padded = larger && reliable;
@@ -56,7 +56,7 @@ impl Path {
         self.want_ping |= size > 0;
     }
 
-    /// The probe came through: the path takes packets of its size.
+    /// Handles an ack of the size probe: the path takes packets of its size.
     pub(crate) fn size_passes(&mut self, bytes: usize, now: u64) {
         self.datagram_max = self.datagram_max.max(bytes);
         self.sizes.doubts = 0;
@@ -65,7 +65,7 @@ impl Path {
         self.ask_more_later(now);
     }
 
-    /// All that was under way was given up, a probe with it.
+    /// Ends a size search whose probe was given up with all packets in flight.
     pub(crate) fn forget_size_probe(&mut self, now: u64) {
         if self.sizes.probe.is_some() {
             self.sizes.ask(0, false);
@@ -74,7 +74,7 @@ impl Path {
         }
     }
 
-    /// An ack shows that a packet of so many bytes arrived.
+    /// Notes that a packet of so many bytes was acknowledged.
     #[inline]
     pub(crate) fn size_arrived(&mut self, bytes: u32) {
         let bytes = (bytes as usize).min(self.datagram_max);
@@ -88,9 +88,9 @@ impl Path {
         }
     }
 
-    /// A packet of so many bytes that was given up arrived after all: it was overtaken, not too
-    /// long. What the path is doubted or asked for, or shrank for, is taken back (RFC 8899, 4.4: a
-    /// size is judged by what becomes of packets of that size).
+    /// Notes that a packet of so many bytes arrived after it was declared lost: it was reordered,
+    /// not too long. Undoes a pending doubt, probe or shrink due to this size (RFC 8899, 4.4: a
+    /// size is judged by packets of that size).
     #[cold]
     pub(crate) fn size_arrived_late(&mut self, bytes: usize) {
         let sizes = &mut self.sizes;
@@ -102,7 +102,7 @@ impl Path {
         }
         let shrank = bytes > self.datagram_max;
         if shrank && sizes.shrank_from > 0 && bytes >= sizes.shrank_from {
-            sizes.shrank_from = 0; // nobody was told
+            sizes.shrank_from = 0; // not reported yet
             self.stats.shrinks = self.stats.shrinks.saturating_sub(1);
         }
         if shrank {
@@ -115,15 +115,15 @@ impl Path {
         }
     }
 
-    /// Time after which a probe of the path's size that a later packet overtook is lost (the probe
-    /// timer of RFC 8899, as short as what reorders leaves room for): that of a lost packet is a
-    /// round trip and a quarter, and what is given up wrongly costs a packet there, here a size.
+    /// Time after which an overtaken size probe is lost: the probe timer of RFC 8899, with room for
+    /// reordering. Longer than for data (a round trip and a quarter): a wrong decision there costs
+    /// a packet, here a size.
     pub(crate) fn size_probe_ns(&self) -> u64 {
         4 * (self.srtt_ns + self.rttvar_ns.min(self.srtt_ns))
     }
 
-    /// Something on the path was acknowledged. What waited before that, and was repaired without an
-    /// answer, was overtaken.
+    /// Handles the first ack after retransmissions without an answer: an older packet that still
+    /// waits was overtaken.
     #[cold]
     pub(crate) fn doubt_repaired(&mut self, now: u64) {
         let oldest = self.ring.oldest_waiting();
@@ -133,8 +133,9 @@ impl Path {
         }
     }
 
-    /// A packet of so many bytes was lost, or overtaken in a repair, and the newest one that was
-    /// acknowledged left later. (Of a write each datagram is a packet.)
+    /// Counts a doubt for a packet of so many bytes that was lost, or overtaken during a
+    /// retransmission, while a packet sent later was acknowledged. (Each datagram of a write is a
+    /// packet.)
     pub(crate) fn doubt_size(&mut self, bytes: u32, now: u64) {
         let bytes = (bytes as usize).min(self.datagram_max);
         let sizes = &mut self.sizes;
@@ -152,35 +153,35 @@ impl Path {
         }
     }
 
-    /// The path came back, and its probes say nothing of packets longer than they are: one loss
-    /// is enough. (To ask at once makes many paths that lose a tenth fall again and again: the
-    /// witnesses get lost.)
+    /// The path came back, but its short probes prove nothing about longer packets: one loss is
+    /// enough to probe the size. (An immediate size probe makes many paths with a loss of a tenth
+    /// fail again and again, as their reference packets get lost.)
     pub(crate) fn doubt_sooner(&mut self) {
         if self.sizes.asked == 0 && self.sizes.doubts == 0 {
             (self.sizes.doubts, self.sizes.doubted) = (DOUBTS - 1, self.datagram_max);
         }
     }
 
-    /// Returns whether its probe says something only if nothing long is in the same packet.
-    /// `lost`: no path is known to carry.
+    /// True if the probe proves something only in a packet without long frames. `lost`: no path is
+    /// known to carry packets.
     pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
             PathState::Down => lost || !self.quarantine.active,
-            // One time of four: a peer that is silent gets few packets more for that.
+            // One probe of four: a silent peer gets few extra packets.
             _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
         };
         self.want_ping && doubted
     }
 
-    /// The probe was lost: try it again, then a smaller one. `fair`: a packet that left after it
-    /// was not.
+    /// Handles a lost size probe: tries the size again, then a smaller one. `fair`: a packet sent
+    /// after it arrived.
     fn size_lost(&mut self, now: u64, fair: bool) {
         let sizes = &mut self.sizes;
         sizes.probe = None;
         let confirms = sizes.asked == self.datagram_max;
         if sizes.witnessed && !fair {
-            // The peer is silent, or the path is: the next loss asks again, or time does.
+            // The peer or the path is silent: the next loss, or the raise timer, probes again.
             sizes.ask(0, false);
             return self.ask_more_later(now);
         }
@@ -205,7 +206,7 @@ impl Path {
         }
     }
 
-    /// The size in use does not pass any more.
+    /// Shrinks a path that no longer passes its size.
     fn shrink(&mut self, now: u64) {
         let sizes = &mut self.sizes;
         sizes.doubts = 0;
@@ -229,7 +230,7 @@ impl Path {
         }
     }
 
-    /// Asks for more, if it is time for that.
+    /// Probes for a larger size, if that is due.
     fn raise_size(&mut self, now: u64) {
         if now >= self.sizes.raise_at && self.sizes.asked == 0 && self.healthy() {
             self.sizes.raise_at = u64::MAX;
@@ -237,8 +238,8 @@ impl Path {
         }
     }
 
-    /// The kernel or the network said that packets above `max` bytes do not pass; whether that is
-    /// less than what was sent.
+    /// The kernel or the network reported that packets above `max` bytes do not pass. Returns true
+    /// if `max` is below the size in use.
     pub(crate) fn too_big(&mut self, max: usize, now: u64) -> bool {
         let max = max.max(DATAGRAM_FLOOR);
         let less = max < self.datagram_max;
@@ -256,7 +257,7 @@ impl Path {
 }
 
 impl Node {
-    /// The probe of a path's size was lost, which says nothing of its health.
+    /// Handles a lost size probe, which proves nothing about the path's health.
     pub(crate) fn probe_lost(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.sizes.probe else {
@@ -283,8 +284,8 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is
-    /// time to ask for more is also seen here: only a path in use is asked.
+    /// After an ack: checks whether a later packet overtook the size probe. Also starts a probe for
+    /// a larger size when due: only a path in use is probed.
     #[inline]
     pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         if conn.paths[at].sizes.waits(now) {
@@ -308,13 +309,13 @@ impl Node {
         self.report_size(conn, at);
     }
 
-    /// Nothing that could hold data passes on a path: it is left, if there is another.
+    /// Gives up a path on which no packet long enough for data passes, if there is another.
     fn path_chokes(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.tell_shrank(conn, at, (DATAGRAM_FLOOR, 0), PathReason::Size);
         self.path_down(now, conn, at, PathReason::Size);
     }
 
-    /// Says once that a path shrank, when it is known to what.
+    /// Reports once that a path shrank, when the new size is known.
     fn report_size(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         if path.sizes.shrank_from == 0 || path.sizes.asked > 0 {
@@ -327,8 +328,8 @@ impl Node {
 }
 
 impl Builder<'_, '_> {
-    /// Fills a probe of a path that was given up: it comes back when it carries data, not when it
-    /// carries next to nothing.
+    /// Pads the probe of a path that is down: the path comes up when it passes long packets, not
+    /// when only short ones pass.
     pub(crate) fn fill_probe(&mut self) {
         if self.frames.contains(&FrameRef::Ping { padded: false }) {
             let len = (self.writer.room().saturating_sub(8) / 8 * 8) as u16;
@@ -338,8 +339,8 @@ impl Builder<'_, '_> {
 }
 
 impl Conn {
-    /// Returns whether the peer is heard, and yet nothing gets through to it for so long: no packet
-    /// at all, or none that could hold data.
+    /// True if the peer is heard, yet for `timeout_ns` no packet to it was acknowledged, or none
+    /// long enough for data.
     pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
         if !self.owes() {
             self.life.unanswered_since = None;
@@ -352,7 +353,7 @@ impl Conn {
         unanswered || (usable.peek().is_some() && usable.all(full))
     }
 
-    /// For how long nothing got through to the peer, or nothing that could hold data, in ns.
+    /// How long nothing sent to the peer was acknowledged, or nothing long enough for data, in ns.
     pub(crate) fn unanswered_ns(&self, now: u64) -> u64 {
         let small = self.paths.iter().filter_map(|p| p.sizes.choked_since);
         let since = small.chain(self.life.unanswered_since).min();

@@ -1,5 +1,5 @@
-//! Outages as the owner is told of them: paths that are given up and come back or fall under
-//! suspicion, how many packets were moved for that, and how long nothing was delivered to the peer.
+//! Outages as events for the owner: paths that go down, come back or become suspect, how many
+//! packets were requeued, and how long nothing was delivered to the peer.
 
 use crate::base::types::{Event, PathReason, PathState};
 use crate::node::Node;
@@ -7,7 +7,7 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 
 impl Path {
-    /// The event that says where the path of `conn` stands now.
+    /// The event for the path's present state.
     fn changed(&self, conn: &Conn, why: PathReason, moved: u32) -> Event {
         Event::PathChanged {
             peer: conn.peer,
@@ -21,11 +21,11 @@ impl Path {
 }
 
 impl Conn {
-    /// Something that waits on path `at` is late, or its path failed: from when on was nothing
-    /// delivered? `told`: the end of that is to be told.
+    /// Notes when delivery stopped, because a packet on path `at` is late or the path failed.
+    /// `told`: the end of the gap is reported.
     pub(crate) fn begin_gap(&mut self, at: usize, told: bool) {
         let Some((_, oldest)) = self.paths[at].ring.oldest_waiting() else {
-            return; // nobody waits
+            return; // nothing waits
         };
         if self.life.gap_from == 0 {
             let delivered = self.paths.iter().map(|p| p.newest_acked_sent_ns).max();
@@ -36,13 +36,13 @@ impl Conn {
 }
 
 impl Node {
-    /// Tells where path `at` stands now.
+    /// Reports the state of path `at`.
     pub(crate) fn tell_path(&mut self, conn: &Conn, at: usize, why: PathReason, moved: u32) {
         let event = conn.paths[at].changed(conn, why, moved);
         self.events.push_back(event);
     }
 
-    /// Another source port or connection is tried for path `at`: it is silent, as all others are.
+    /// Reports that path `at`, silent like all others, tries another source port or connection.
     #[cold]
     pub(crate) fn tell_rerouted(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
@@ -54,7 +54,7 @@ impl Node {
         });
     }
 
-    /// Path `at` goes on with other longest packets than before.
+    /// Reports that path `at` has another packet size.
     #[cold]
     pub(crate) fn tell_shrank(
         &mut self,
@@ -74,7 +74,7 @@ impl Node {
         });
     }
 
-    /// A path that is in use falls under suspicion.
+    /// Marks a path in use as suspect.
     pub(crate) fn suspect(&mut self, conn: &mut Conn, at: usize) {
         if conn.paths[at].state != PathState::Up {
             return;
@@ -91,8 +91,7 @@ impl Node {
         });
     }
 
-    /// Something was delivered on path `at` after nothing was for some time. `cleared`: the path
-    /// was under suspicion.
+    /// Ends a delivery gap: path `at` delivered again. `cleared`: the path was suspect.
     #[cold]
     pub(crate) fn end_gap(&mut self, now: u64, conn: &mut Conn, at: usize, cleared: bool) {
         let gap_ns = match conn.life.gap_from {

@@ -1,11 +1,12 @@
-//! Paths on which packets arrive damaged, and what of a message one sum covers.
+//! Isolation of paths that corrupt packets, and which bytes of a message one checksum covers.
 //!
-//! A damaged packet costs a repair, and many of them say that a card, a cable or a port is failing.
-//! Only the receiver can tell damage from loss, and only the sender can send elsewhere. So the
-//! receiver counts ([`Damage`]); above the limit it says CORRUPT, reliably, over any path; the
-//! sender leaves the path like one that fell, and puts it in [`Quarantine`]: full packets whose
-//! every byte is under the head's CRC have to come through many times in a row. How many doubles
-//! with each relapse, so that a path which damages few packets is not taken back again and again.
+//! A corrupted packet costs a retransmission, and many of them mean that a NIC, a cable or a port
+//! is failing. Only the receiver can tell corruption from loss, and only the sender can choose
+//! another path. So the receiver counts ([`Damage`]) and above the limit sends CORRUPT, reliably,
+//! over any path. The sender then takes the path down and isolates it ([`Quarantine`]): full
+//! packets, wholly covered by the head's CRC, must arrive many times in a row before the path is
+//! reinstated. The number doubles with each relapse, so that a path with rare corruption is not
+//! reinstated again and again.
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 
@@ -19,17 +20,18 @@ use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
 use marline_wire::{Header, DATA_LEN};
 
-/// Shortest time between two probes, and the longest after one that was lost.
+/// Least interval between two probes of an isolated path, and the longest after a lost probe.
 const QUARANTINE_PROBE_NS: u64 = 1_000_000;
 const QUARANTINE_PROBE_CAP_NS: u64 = 100_000_000;
 /// A peer that does not poll answers within three ticks of its progress thread (promise 3).
 const ANSWER_NS: u64 = 30_000_000;
-/// When all paths corrupt, complaints are not heard for so long.
+/// If all paths corrupt, CORRUPT frames are ignored for this long.
 const ALL_CORRUPT_NS: u64 = 1_000_000_000;
 
 impl Path {
-    /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
-    /// it was not; so from the start, later, and by another source port.
+    /// Sends the next probe of an isolated path, unless the last may still be answered. Returns
+    /// true if the last was lost: the count restarts, with a longer interval and another source
+    /// port.
     pub(crate) fn next_quarantine_probe(&mut self, now: u64) -> bool {
         let shortest = QUARANTINE_PROBE_NS.max(4 * self.srtt_ns);
         let waits = self.ring.waiting() > 0;
@@ -55,7 +57,7 @@ impl Path {
 }
 
 impl Conn {
-    /// Something came through on a path that is not in use; whether it may be used again.
+    /// After an ack on a path that is not in use: returns whether it may be used again.
     pub(crate) fn acquitted(&mut self, at: usize) -> bool {
         let alone = !self.others_answer(at);
         let path = &mut self.paths[at];
@@ -66,8 +68,8 @@ impl Conn {
         free
     }
 
-    /// Returns whether any other path is beyond doubt. (One that damages some carries more than one
-    /// that is silent.)
+    /// True if any other path is healthy. (A path with some corruption carries more than a silent
+    /// one.)
     fn others_answer(&self, at: usize) -> bool {
         let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
         others.any(|(_, p)| p.healthy())
@@ -80,8 +82,8 @@ impl Conn {
 }
 
 impl Node {
-    /// A packet of a known path was refused: why, again. What it began is waited for all the same,
-    /// and its sender may die before that comes.
+    /// Counts a rejected packet of a known path and returns the reason. A message that the packet
+    /// began is still expected, so the deadline of the peer, which may die meanwhile, is set.
     pub(crate) fn note_refused(
         &mut self,
         now: u64,
@@ -102,9 +104,9 @@ impl Node {
         reason
     }
 
-    /// A packet arrived whose head failed its check. If enough of what it claims is right to know
-    /// its path, that path is the worse for it; nothing else comes of it. `false`: nothing in it
-    /// is ours, so it is no damaged packet but a stranger's.
+    /// Handles a packet whose head failed its CRC. If enough of its claimed header is right to find
+    /// a path, the path counts a corrupted packet; nothing else follows. Returns false if nothing
+    /// in the header names this node: the packet is foreign, not corrupted.
     pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
         let Some(header) = Header::claimed(bytes) else {
             return false;
@@ -136,7 +138,7 @@ impl Node {
         }
     }
 
-    /// A damaged packet of a path; above the limit its sender is told.
+    /// Counts a corrupted packet of a path; above the limit the sender is told.
     fn note_damage(&mut self, peer: PeerId, at: usize) {
         let limit = self.cfg.corrupt_limit_ppm;
         let Some(conn) = self.conn_mut(peer).filter(|_| limit > 0) else {
@@ -164,7 +166,7 @@ impl Node {
         self.events.push_back(event);
     }
 
-    /// The peer finds what we send on this path damaged.
+    /// Handles CORRUPT: the peer receives corrupted packets on this path.
     pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
         let Some(mut conn) = self.take(peer) else {
             return;
@@ -186,10 +188,10 @@ impl Node {
         self.put(conn);
     }
 
-    /// Leaves a path for its corruption, if there is a better one; whether it was left.
+    /// Takes a corrupting path down if there is a better one; returns whether it did.
     fn leave_corrupt(&mut self, now: u64, conn: &mut alloc::boxed::Box<Conn>, at: usize) -> bool {
         if !conn.others_usable(at) {
-            // Those that were left for the same reason are no worse than this one.
+            // Isolated paths are no worse than this one.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
@@ -215,26 +217,26 @@ impl Node {
     }
 }
 
-/// The bytes that one sum covers, and its algorithm.
+/// Which bytes one checksum covers, and its algorithm.
 impl Node {
     /// Payload algorithm of packets on a path.
     #[inline]
     pub(crate) fn algorithm_on(&self, conn: &Conn, at: usize) -> u8 {
         let local = conn.paths[at].local as usize;
         let own = self.cfg.rail_algorithm.get(local).copied().flatten();
-        // Only what the peer said it can check.
+        // Only algorithms that the peer can verify.
         own.filter(|&n| n < 32 && conn.session.algorithms >> n & 1 == 1)
             .unwrap_or(conn.session.algorithm)
     }
 
-    /// Returns whether a message of this length goes under one sum, if it fits a packet.
+    /// True if a message of this length has one checksum, if it fits one packet.
     #[inline]
     pub(crate) fn undivided(&self, total: u64) -> bool {
         total <= self.cfg.fragment_max as u64
     }
 
-    /// Adds whole fragments of a message to a packet as long as they fit: fragments may be smaller
-    /// than what a packet holds. All full packets of a message are then alike.
+    /// Adds whole fragments of a message to a packet while they fit, as fragments may be smaller
+    /// than a packet. All full packets of a message then look alike.
     pub(crate) fn push_more(&mut self, key: Key, b: &mut Builder<'_, '_>) {
         loop {
             let Some(send) = self.ops.sends.get(key) else {

@@ -1,5 +1,5 @@
-//! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
-//! the other end (of datagrams and of connections alike).
+//! Events of rails: down or up, no room, packets too big for a network on the way, refusals by a
+//! host without a listener (for datagrams and connections alike).
 
 use crate::base::evidence::Evidence;
 use crate::base::mutation::Mutation;
@@ -10,22 +10,23 @@ use crate::state::path::Path;
 use crate::state::session::Death;
 use alloc::vec::Vec;
 
-/// A process is gone after this many refusals (ICMP port unreachable, or connections that its host
-/// refuses) with nothing heard in between and one from every path that has worked, over one of the
+/// Refusals (ICMP port unreachable, or refused connections) that prove a dead process, if nothing
+/// was heard in between, every path that has worked was refused, and they lasted for one of the
 /// times below.
 const REFUSALS: u32 = 3;
-/// Where no filter does the same: connections of the peer ended with all that it had sent (FIN),
-/// without a word of it, or its name is one of this host.
+/// The time where no filter can be the cause: connections of the peer ended after all data that it
+/// had sent (FIN) and without a notice of idle eviction, or its name is one of this host.
 const CERTAIN_NS: u64 = 100_000_000;
-/// Where packets and connections are refused at once. A filter that refuses one kind leaves the
-/// other; one that refuses both is rarer than processes that are killed, and reloads in less.
+/// The time where packets and connections are refused at once. A filter that refuses one kind lets
+/// the other pass; one that refuses both is rarer than killed processes, and reloads faster.
 const BOTH_NS: u64 = 400_000_000;
-/// Where refusals are of one kind, as of a filter: those that are reloaded, or taken back, refuse
-/// for some seconds. (Refusals and resets are soft errors, RFC 5461: what lasts is what counts.)
+/// The time where refusals are of one kind, as a filter's: a filter that is reloaded or removed
+/// refuses for some seconds. (Refusals and resets are soft errors, RFC 5461: only lasting ones
+/// count.)
 const ONE_KIND_NS: u64 = 10_000_000_000;
 
 impl Node {
-    /// A local rail went down or came back (link state, socket error).
+    /// Notes that a local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
         self.take_deferred();
         if rail >= self.local.rails.len() || self.local.uptimes[rail].is_down() == down {
@@ -45,7 +46,7 @@ impl Node {
                     conn.begin_gap(at, true);
                     self.path_down(now_ns, &mut conn, at, PathReason::RailDown);
                 }
-                // Where nothing else is lost, what was under way was lost with the connection.
+                // On a reliable rail, packets in flight were lost with the connection.
                 if !down && !conn.paths[at].policy.lossy {
                     self.evacuate(&mut conn, at);
                 }
@@ -66,8 +67,8 @@ impl Node {
         }
     }
 
-    /// These local rails (bit n: rail n) have no room now: nothing is built for them. Peers that
-    /// wait for one that has room again go on.
+    /// Sets the local rails without room (bit n: rail n): no packets are built for them. Peers that
+    /// wait for a rail which has room again are queued.
     #[inline]
     pub fn set_full(&mut self, rails: u32) {
         let back = self.local.full & !rails;
@@ -77,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Nothing can be built, as no rail has room: peers that have something to send wait for one.
+    /// Parks all peers that have packets to send, as no rail has room.
     #[cold]
     pub fn stall(&mut self) {
         for peer in core::mem::take(&mut self.agenda.ready) {
@@ -101,9 +102,9 @@ impl Node {
         }
     }
 
-    /// A local rail has had no room for long: what can goes elsewhere, also acks of what arrived on
-    /// its paths. `stuck`: for so long that they are given up, where others work, and what they
-    /// hold leaves on these.
+    /// Notes that a local rail has had no room for long: frames and acks of its paths leave on
+    /// other paths where possible. `stuck`: for so long that its paths are given up where others
+    /// work, and their packets in flight are requeued there.
     pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
         self.take_deferred();
         if !self.cfg.reliable {
@@ -140,8 +141,8 @@ impl Node {
         }
     }
 
-    /// Packets of more than `max` bytes do not pass on this link of a local rail: what was lost by
-    /// that is cut smaller and sent again.
+    /// Notes that packets of more than `max` bytes do not pass on this link of a local rail:
+    /// packets in flight are requeued in smaller pieces.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
         for index in 0..self.directory.peers.len() {
@@ -152,7 +153,7 @@ impl Node {
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
                 let ours = path.is_on(rail, link);
-                // A probe that is too big changes nothing for what is under way.
+                // A size probe that is too big does not affect packets in flight.
                 if ours && path.too_big(max, now_ns) {
                     self.evacuate(&mut conn, at);
                 }
@@ -162,11 +163,11 @@ impl Node {
         }
     }
 
-    /// The host at the other end of this link of local rail `rail` says that it has no listener
-    /// there: perhaps the process is gone. A firewall says the same, and so does a host that has
-    /// the peer's address as well (bridges of containers have one address everywhere). So only
-    /// paths that have worked count, or that lead to names of this host, of which each is one
-    /// process's for ever; and none of them may be without a refusal.
+    /// Notes that the host at the other end of this link says that it has no listener there; the
+    /// process may be gone. A firewall says the same, and so does another host with the peer's
+    /// address (container bridges have the same address on every host). So only paths that have
+    /// worked count, or paths to names of this host, each of which belongs to one process for ever;
+    /// and all of them must be refused.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         for (peer, at) in self.paths_on(rail, link) {
@@ -174,7 +175,7 @@ impl Node {
         }
     }
 
-    /// The paths of a link, each by its peer and its place there.
+    /// The paths of a link, each by its peer and its index there.
     pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
         let peers = (0..self.directory.peers.len()).map(|index| PeerId(index as u32));
         let on_link = |peer| {
@@ -184,9 +185,9 @@ impl Node {
         peers.filter_map(on_link).collect()
     }
 
-    /// Path `at` of a peer was refused, a packet or a `connection`. When all that have worked are,
-    /// what stands behind them has a say as well: something may refuse the one kind of rail and let
-    /// the other pass.
+    /// Counts a refused packet or `connection` on path `at`. When all paths that have worked are
+    /// refused, the standby paths behind them must be refused as well: a filter may refuse one kind
+    /// of rail and let the other pass.
     pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize, connection: bool) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         let heeds_behind = !hasty && !self.cfg.errs(Mutation::AskNoneBehind);
@@ -201,7 +202,7 @@ impl Node {
         conn.refusals.packets |= !connection;
         conn.refusals.connections |= connection;
         let parts = conn.bye.said > 0;
-        // Whoever is gone needs no BYE.
+        // A peer that is gone needs no BYE.
         conn.bye.heard |= everywhere && parts;
         if everywhere && !parts && heeds_behind {
             self.stand_in(&mut conn);
@@ -209,7 +210,7 @@ impl Node {
         let everywhere = everywhere && (!heeds_behind || conn.is_refused_everywhere());
         let (evidence, least_ns) = self.evidence(&conn);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
-        // What the peer said while we were away may not be read yet.
+        // Packets that the peer sent while this process did not run may not be read yet.
         let gone = everywhere && enough && !self.absences.is_behind(now);
         self.put(conn);
         if gone {
@@ -221,11 +222,11 @@ impl Node {
 }
 
 impl Node {
-    /// The kind of evidence that the refusals of a peer's paths are, and how long they have to last
-    /// before they prove its end.
+    /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
+    /// that the peer is dead.
     fn evidence(&self, conn: &Conn) -> (Evidence, u64) {
         let mut refused = conn.paths.iter().filter(|p| p.refused);
-        // (Whoever makes the other mistakes, too: those are not about time.)
+        // (The other two mutations are not about time, so their time is the shortest.)
         let hasty = self.cfg.errs(Mutation::BelieveHiccups)
             || self.cfg.errs(Mutation::BelieveRefusals)
             || self.cfg.errs(Mutation::AskNoneBehind);
@@ -245,16 +246,16 @@ impl Node {
 }
 
 impl Path {
-    /// Nothing is under way that asks as well as a probe would.
+    /// True if a probe is possible and nothing in flight serves as one.
     fn may_be_asked(&self) -> bool {
         !self.rail_down && self.ring.waiting() == 0
     }
 }
 
 impl Conn {
-    /// True if a refusal on path `at` is about the peer: it has answered there, or by the rail
-    /// before that one, which has the same address; or nobody else ever had the address, as inside
-    /// a host.
+    /// True if a refusal on path `at` is about the peer: the peer has answered on it, or on the
+    /// preferred rail before it, which has the same address; or no other process ever had the
+    /// address, as inside a host.
     fn tells_of_peer(&self, at: usize) -> bool {
         let Some(path) = self.paths.get(at) else {
             return false;
@@ -263,21 +264,22 @@ impl Conn {
         path.is_proven() || path.to.kind.is_near() || self.paths.iter().any(before)
     }
 
-    /// True if every path that may tell of the peer was refused since it was heard.
+    /// True if every path whose refusal is about the peer was refused since it was heard.
     fn is_refused_everywhere(&self) -> bool {
         let mut all = 0..self.paths.len();
         all.all(|at| self.paths[at].refused || !self.tells_of_peer(at))
     }
 
-    /// Asks on all paths that have worked but one, where nothing is under way that does.
+    /// Probes all paths that have worked, except path `at`, where nothing in flight serves as a
+    /// probe.
     pub(crate) fn ask_beside(&mut self, at: usize) {
         for (other, path) in self.paths.iter_mut().enumerate() {
             path.want_ping |= other != at && path.is_proven() && path.may_be_asked();
         }
     }
 
-    /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
-    /// the others those on which nothing is under way are asked now.
+    /// Notes a refusal on path `at`; returns true if every path that has worked was refused since
+    /// the peer was heard. The others are probed, where nothing in flight serves as a probe.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
         if self.refusals.note(now) {
             self.paths.iter_mut().for_each(|p| p.refused = false);

@@ -1,9 +1,9 @@
-//! Rails that stand behind others: a path over one is made where the rail before it does not carry.
+//! Standby rails: a path over one is made where the preferred rail before it does not carry.
 //!
-//! Such a rail has the address of the one before it and the next index, so that whoever knows the
-//! one knows the other ([`RailAddr::behind`]), and nothing has to be told or kept for it. Until it
-//! is needed there is no path, no link and no connection. After that the path stays, in a higher
-//! tier: what stood in gives way to what it stood in for, as soon as that works again.
+//! A standby rail has the address of the rail before it and the next index, so that each follows
+//! from the other ([`RailAddr::behind`]), and no message or table is needed. Until a standby rail
+//! is needed it has no path, no link and no connection. After that the path stays, in a higher
+//! tier: the preferred path carries again as soon as it works.
 
 use crate::base::config::PATHS_MAX;
 use crate::node::Node;
@@ -17,7 +17,7 @@ use marline_wire::{path_code, RailAddr};
 type Pairs = Vec<(usize, usize)>;
 
 impl Conn {
-    /// The rail of the peer of this index, if it stands behind one that we have a path to.
+    /// The standby rail of the peer with this index, if we have a path to the rail before it.
     pub(crate) fn behind(&self, remote: usize) -> Option<RailAddr> {
         let mut behind = self.paths.iter().filter_map(|p| p.to.behind());
         behind.find(|addr| addr.index as usize == remote)
@@ -25,8 +25,9 @@ impl Conn {
 }
 
 impl Node {
-    /// No path to a peer carries: a path is made for each of them between the two rails behind,
-    /// where there are any. (Their links are asked for, and their first answers prove them.)
+    /// Makes standby paths as no path to the peer carries: for each path one between the two
+    /// standby rails behind it, if there are any. (The engine opens their links; the first answer
+    /// proves a path.)
     pub(crate) fn stand_in(&mut self, conn: &mut Conn) {
         let before = conn.paths.len();
         for at in 0..before {
@@ -53,8 +54,8 @@ impl Node {
         }
     }
 
-    /// Pairs of our rails and these of a peer. If there are none without rails that stand by, here
-    /// and there, these count as well: a peer may have only what stands by here.
+    /// Pairs of our rails and the given rails of a peer. If no pair is without standby rails,
+    /// standby rails on both sides count too: a peer may reach only a standby rail here.
     pub(crate) fn pairs_with<'a>(&self, remotes: &'a [RailAddr]) -> (Cow<'a, [RailAddr]>, Pairs) {
         let (locals, pairing) = (self.local.addrs(), self.local.pairing);
         let mut pairs = pairing.pairs(&locals, remotes);

@@ -1,4 +1,4 @@
-//! Paths that are given up, and probes of those that are down or were never proven.
+//! Giving paths up, and probes of paths that are down or unproven.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PathState};
@@ -7,15 +7,15 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 
-/// Probes of a path that never worked (no route, most likely) back off to this.
+/// Cap of the probe interval of a path that never worked (most likely without a route).
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
-/// Contact was lost for so long before rails that stand by are asked to carry: peers that are off
-/// their processor answer sooner, and get no connections that nobody needs.
+/// How long reachability must be lost before standby rails are used: descheduled peers answer
+/// sooner, and get no needless connections.
 const STAND_IN_NS: u64 = 100_000_000;
 
 impl Node {
-    /// Gives a path up, unless it is the last.
+    /// Takes a path down, unless it is the last.
     pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
@@ -49,7 +49,7 @@ impl Node {
             return;
         }
         let unproven = path.state == PathState::Unproven;
-        // What is under way on a new path asks as well as a probe would.
+        // Data in flight on a new path serves as a probe.
         let asks = path
             .repair_at(&self.cfg, &conn.life)
             .filter(|_| path.backoff == 0);

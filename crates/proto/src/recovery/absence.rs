@@ -1,14 +1,13 @@
-//! Patience with peers that are often off their processor. Then a peer answers on no path, nothing
-//! is lost, and what a repair timer sends again arrives twice.
+//! Retransmission to peers that are often descheduled. A descheduled peer answers on no path,
+//! nothing is lost, and retransmissions arrive twice.
 //!
-//! Two things are learnt. *Silences*, of all peers together: how long one said nothing on any
-//! path though something waited for its answer, and then acknowledged what had waited all the
-//! time. *Verdicts*, of each peer: whether a packet that was sent again had arrived (the idea of
-//! Eifel, RFC 3522; packets are never numbered anew, so an ack names the copy that it is of).
-//! While nearly all repairs prove needless, a path that is due for one first asks on another path
-//! whether the peer is there. If it answers, what still lacks an ack is sent again; if nobody
-//! does, the repair waits as long as peers were silent lately. Where packets are lost, verdicts
-//! say so, and every repair comes at once.
+//! Two things are measured. *Silences*, over all peers: how long a peer was silent on all paths
+//! while it owed an answer, and then acknowledged everything. *Verdicts*, per peer: whether a
+//! retransmission was spurious (the idea of Eifel, RFC 3522; each transmission has its own packet
+//! number, so an ack names the copy). While nearly all retransmissions are spurious, a path whose
+//! timer expires first probes on another path whether the peer runs. If the peer answers, packets
+//! still without an ack are retransmitted; if not, the retransmission waits as long as peers were
+//! silent lately. Where packets are lost the verdicts show it, and retransmissions are immediate.
 
 use crate::base::config::Config;
 use crate::state::absences::Absences;
@@ -18,7 +17,7 @@ use crate::state::sent_packets::SentState;
 use crate::state::session::Liveness;
 
 impl Absences {
-    /// How long to wait for a peer that answers nobody; 0: not at all.
+    /// How long to wait for a peer that answers on no path; 0: do not wait.
     #[inline]
     pub(crate) fn patience_ns(&self, life: &Liveness) -> u64 {
         let worst = self.worst_ns[0].max(self.worst_ns[1]);
@@ -32,10 +31,10 @@ impl Absences {
         }
     }
 
-    /// A packet of the peer came, before it is taken: what silence it ends.
+    /// Notes, before a packet is handled, the silence of the peer that it ends.
     #[inline]
     pub(crate) fn note_life(&self, now: u64, life: &mut Liveness, cfg: &Config) {
-        // What waited in our sockets says nothing of how things stand now.
+        // A packet that waited in our sockets says nothing of the present.
         let behind = self.is_behind(now);
         let watched_until = if behind { self.gap_start_ns } else { now };
         if !behind {
@@ -49,19 +48,17 @@ impl Absences {
         }
     }
 
-    /// An ack came on path `at` of the peer that named something new: what a silence that it ended
-    /// tells.
+    /// Handles an ack on path `at` with news: learns the length of the silence that it ended.
     pub(crate) fn note_answer(&mut self, now: u64, conn: &Conn, at: usize, cfg: &Config) {
         let path = &conn.paths[at];
         let waited = now.saturating_sub(path.newest_acked_sent_ns);
-        // The answer to something that was just sent is no sign that the peer was away before.
+        // An answer to a recent packet does not show that the peer was descheduled before.
         if conn.life.woke_ns == now && waited > path.answer_ns(cfg) {
             self.learn(now, conn.life.silent_ns);
         }
     }
 
-    /// Returns whether the packet of path `at` that was sent again had arrived, if that is known
-    /// now.
+    /// Counts whether the last retransmission of path `at` was spurious, once that is known.
     pub(crate) fn judge_repair(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.repaired else {
@@ -80,21 +77,21 @@ impl Absences {
     }
 }
 
-/// The action when a repair timer expires.
+/// Action when a retransmission timer expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// Another path is asked whether the peer is there.
+    /// Probe another path: does the peer run?
     Ask,
-    /// The oldest packet is sent again.
+    /// Retransmit the oldest packet.
     Repair,
-    /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
+    /// Retransmit nothing, as the path is reliable (TCP, RC): probe the path itself.
     Stall,
-    /// Frames that such a path holds are repeated on others.
+    /// Send frames in flight on a reliable path on other paths too.
     Hedge,
 }
 
 impl Conn {
-    /// When the repair timer of a path expires, if it runs, and what is due then.
+    /// When the retransmission timer of a path expires, if it runs, and the action due then.
     #[inline]
     pub(crate) fn repair_at(
         &self,
@@ -131,8 +128,9 @@ impl Conn {
         }
         let until = from + patience_ns;
         if self.life.lively_ns > from + answer_ns {
-            // It is there, and acknowledges within a round trip what it found when it came back. (A
-            // peer that speaks now and then comes back each time: it is waited for once.)
+            // The peer runs, and acknowledges within a round trip what it finds when it is
+            // scheduled again. (A peer that is heard now and then is waited for once, not each
+            // time.)
             let woke_ns = self.life.woke_ns.min(until);
             return (due.max(woke_ns + answer_ns), Expiry::Repair);
         }

@@ -1,4 +1,4 @@
-//! Acknowledgements in: round trips, delivered frames, losses.
+//! Incoming acks: round trips, delivered frames, losses.
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
@@ -14,7 +14,7 @@ use core::ops::Range;
 use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};
 
 impl Node {
-    /// One ACK frame.
+    /// Handles one ACK frame.
     pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) {
         let Some(mut conn) = self.take(peer) else {
             return;
@@ -50,7 +50,7 @@ impl Node {
                     path.rise(now);
                     self.tell_path(&conn, at, why, 0);
                 }
-                // Kept, it would hide that contact is lost again.
+                // Otherwise the old state would hide that reachability is lost again.
                 if conn.paths[at].healthy() {
                     conn.contact.regain();
                 }
@@ -75,15 +75,14 @@ impl Node {
         self.pending.scratch = frames;
     }
 
-    /// Returns whether some ack has waited its delay, or need not wait and its own path may not
-    /// carry it.
+    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
     pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
         let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
         conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
     }
 
-    /// Takes a frame that was delivered.
+    /// Handles a delivered frame.
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
@@ -121,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Ends a send whose every wanted byte is acknowledged.
+    /// Ends a send when all wanted bytes are acknowledged.
     pub(crate) fn finish_send_if_done(&mut self, key: Key) {
         let Some(send) = self.ops.sends.get(key) else {
             return;
@@ -159,8 +158,8 @@ impl Node {
     }
 }
 
-/// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
-/// masks reach up to 63 numbers beyond.)
+/// The packet numbers that an ack covers: up to the newest packet that had arrived. (Masks extend
+/// up to 63 numbers beyond.)
 fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     let mut masks = ack.masks.iter().enumerate().rev();
     let newest = masks.find(|(_, mask)| *mask != 0);
@@ -170,8 +169,8 @@ fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     ack.base..ack.base + end
 }
 
-/// Appends a frame; one that continues the last becomes part of it (a run of fragments is then one
-/// range of granules).
+/// Appends a frame, or joins it with the last frame if it continues that (a run of fragments is
+/// then one range of blocks).
 fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     if let (
         Some(FrameRef::Data { xfer, offset, len }),
@@ -191,14 +190,14 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     frames.push(frame);
 }
 
-/// Returns whether an ack names any packet below `next`.
+/// True if an ack names any packet below `next`.
 fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
     let mut masks = ack.masks.iter().enumerate();
     let first = masks.find(|(_, mask)| *mask != 0);
     first.is_some_and(|(m, mask)| ack.base + 64 * m as u64 + (mask.trailing_zeros() as u64) < next)
 }
 
-/// Settles the packets that an ack names; whether any was new.
+/// Settles the packets that an ack names; returns true if any was new.
 fn acknowledge(
     path: &mut Path,
     ack: &Ack<MasksView<'_>>,
@@ -214,20 +213,20 @@ fn acknowledge(
     let mut newest = None;
     for (m, mask) in ack.masks.iter().enumerate() {
         let base = ack.base + 64 * m as u64;
-        // Most of what an ack names was settled by those before it.
+        // Earlier acks settled most of the named packets.
         let settled = first.saturating_sub(base).min(64) as u32;
         let mut bits = mask & u64::MAX.checked_shl(settled).unwrap_or(0);
         while bits != 0 {
             let number = base + bits.trailing_zeros() as u64;
             if number >= next {
-                return newest.is_some(); // acknowledges what was never sent: ignore the rest
+                return newest.is_some(); // the rest names packets that were never sent
             }
             let acked = path
                 .ring
                 .acknowledge(number, mask >> (number - base), |frame| {
                     push_joined(frames, frame);
                 });
-            // What else is named of that run is settled as well.
+            // The other named packets of this run are settled too.
             bits &= u64::MAX
                 .checked_shl((number - base) as u32 + acked.covered)
                 .unwrap_or(0);
@@ -238,7 +237,7 @@ fn acknowledge(
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
             path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
-            // (One that measures the path's MTU is a run of its own.)
+            // (A size probe is a run of its own.)
             if path.sizes.is_probe(number) {
                 path.size_passes(sent.bytes as usize, now);
             }
@@ -246,7 +245,7 @@ fn acknowledge(
         }
     }
     let Some((number, sent)) = newest else {
-        // What waited on a new path was given up long ago, but that it arrived proves the path.
+        // Packets of a new path were given up long ago, but their arrival proves the path.
         let proven = !path.acked_any && names_any(ack, next);
         path.acked_any |= proven;
         return proven;
@@ -259,8 +258,7 @@ fn acknowledge(
     true
 }
 
-/// Packet `number` is the newest of its path that was ever acknowledged: what that tells of the
-/// path's round trip and rate.
+/// Updates round trip and rate after an ack of packet `number`, the newest ever acknowledged.
 fn newest_acked(
     path: &mut Path,
     (number, sent): (u64, &Sent),
@@ -272,11 +270,11 @@ fn newest_acked(
     path.newest_acked_sent_ns = sent.sent_ns;
     path.asked = 0;
     path.size_arrived(sent.bytes);
-    // Samples that span a stretch without polling measure our own absence.
+    // Samples that span a poll gap measure our own gap.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
     let waited = ack.delay_us as u64 * 1_000;
     let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
-    // The peer may have been away, too: then the delay it reports does not cover it.
+    // The reported delay does not include time in which the peer was descheduled.
     if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
         path.on_rtt(rtt, now);
         let bytes = path.delivered.bytes - sent.delivered.bytes;

@@ -1,6 +1,6 @@
-//! Acks that are taken late: what an answer says of our own packets is nothing that its receiver
-//! waits for. Who plays ping-pong gets the message first, and the books are kept while the next one
-//! is under way.
+//! Deferred acks: processing of an incoming ack is deferred past the delivery of the message in the
+//! same packet, which the application waits for. In a ping-pong the ack is handled while the next
+//! message is in flight.
 
 use crate::base::types::PeerId;
 use crate::node::Node;
@@ -8,13 +8,12 @@ use crate::state::path::FEW_PACKETS;
 use crate::state::pending::DeferredAck;
 use marline_wire::{Ack, MasksView};
 
-/// With more than this under way to a peer, what was acknowledged makes room for what waits: two of
-/// the smallest packets that fill an Ethernet frame.
+/// Bytes in flight above which an ack is not deferred, as it makes room for queued data: two of the
+/// smallest packets that fill an Ethernet frame.
 const DEFERRED_BYTES_MAX: u64 = 2 * 1_472;
 
 impl Node {
-    /// Puts off the ack that a packet on path `at` begins with, if it is of the kind that can wait;
-    /// whether it was.
+    /// Defers the ack at the head of a packet on path `at`, if possible; returns whether it did.
     #[inline]
     pub(crate) fn defer_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) -> bool {
         let Some(ack) = ack.lone() else {
@@ -43,7 +42,7 @@ impl Node {
         true
     }
 
-    /// Takes the ack that was put off. Before anything else that may look at what it settles.
+    /// Handles the deferred ack. Call before any code that uses what the ack settles.
     #[inline]
     pub(crate) fn take_deferred(&mut self) {
         if let Some(ack) = self.pending.deferred_ack.take() {
@@ -57,7 +56,7 @@ impl Node {
         let Some(conn) = self.conn_mut(*peer) else {
             return;
         };
-        // What was sent since waits from then on.
+        // Packets sent since then wait from their own departure.
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let path = &mut conn.paths[at];
             if let Some(sent_ns) = path.ring.oldest_waiting().map(|(_, sent)| sent.sent_ns) {

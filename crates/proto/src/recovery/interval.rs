@@ -1,6 +1,6 @@
-//! Repair timers of a path: how long they run. They double up to a bound, where the peer is heard:
-//! then it is the path that carries nothing, and another one may. A peer of whom nothing is heard
-//! on any path for long is silent itself, and hears from us ever more rarely (RFC 8961, section 4).
+//! Length of a path's retransmission timer (PTO). It doubles up to a bound while the peer is heard:
+//! then only the path fails, and another may work. If nothing was heard on any path for long, the
+//! peer itself is silent, and retransmissions become ever rarer (RFC 8961, section 4).
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -8,16 +8,16 @@ use crate::base::types::PathState;
 use crate::state::path::{Path, FEW_PACKETS, REPAIR_START_MAX_NS};
 use crate::state::session::Liveness;
 
-/// Repeated repairs come up to a quarter of their interval early, by one of so many steps.
+/// Repeated retransmissions leave up to a quarter of their interval early, in so many steps.
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
-/// Repairs to such a peer come once in this part of its silence, where that is rarer than usual:
-/// a network that carries again is noticed before its outage has lasted an eighth longer.
+/// The interval to a silent peer grows to this part of its silence: a network that carries again is
+/// noticed before the outage has lasted an eighth longer.
 const SILENCE_SHARE: u64 = 8;
 
 impl Path {
-    /// Current repair interval, of a peer with these signs of life.
+    /// Current retransmission interval, given the peer's signs of life.
     #[inline]
     pub fn repair_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         if self.waits() {
@@ -29,8 +29,8 @@ impl Path {
         }
         let most = cfg.repair_cap_ns.max(first).max(self.slowed_ns(cfg, life));
         let interval = (first << self.backoff.min(12)).min(most);
-        // Repairs of one exact period can meet a full queue every time, when a stream of another
-        // sender that fills it has a period, too: the intervals between repeats differ.
+        // A fixed period can meet a full queue every time, if another sender's stream that fills it
+        // is periodic too: so the intervals vary.
         interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
     }
 
@@ -49,12 +49,11 @@ impl Path {
         first.max(self.drains_ns()).min(REPAIR_START_MAX_NS)
     }
 
-    /// To a peer of whom nothing was heard on any path for long, repairs come ever more rarely,
-    /// until they are questions and as rare as these may be: this long after the last. (For less it
-    /// may be off its processor, between two polls: what it finds then decides how soon it is
-    /// understood.)
+    /// The bound of the interval to a peer that was silent on all paths for long: it grows until
+    /// retransmissions are probes, at their least rate. (A shorter silence may mean a descheduled
+    /// peer; packets that then wait for it decide how soon it answers.)
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
-        // (Heard or not: where nothing arrives at it, what is sent again does not either.)
+        // (Also for a peer that is heard: if it receives nothing, retransmissions are lost too.)
         let silent_ns = life.deaf_until(self.repair_from);
         if silent_ns < cfg.mute_ns() || cfg.errs(Mutation::RepairAll) {
             return 0;
@@ -62,14 +61,14 @@ impl Path {
         (silent_ns / SILENCE_SHARE).min(cfg.asks_every_ns())
     }
 
-    /// Returns whether the silence of the peer has slowed this path's repairs.
+    /// True if the peer's silence has slowed this path's retransmissions.
     pub(crate) fn is_slowed(&self, cfg: &Config, life: &Liveness) -> bool {
         let usual_ns = cfg.repair_cap_ns.max(self.first_repair_ns(cfg));
         self.slowed_ns(cfg, life) > usual_ns
     }
 
-    /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
-    /// be repeated.
+    /// Pseudo-random number below `JITTER_STEPS`, from the start of this interval; 0 without
+    /// backoff.
     fn jitter(&self) -> u64 {
         if self.backoff == 0 {
             return 0;
@@ -78,7 +77,7 @@ impl Path {
         self.repair_from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - JITTER_STEPS.ilog2())
     }
 
-    /// When the repair timer expires, if it runs, by what is known of the path alone.
+    /// When the retransmission timer expires, if it runs, from the state of this path alone.
     #[inline]
     pub fn repair_at(&self, cfg: &Config, life: &Liveness) -> Option<u64> {
         (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)

@@ -1,4 +1,4 @@
-//! Packets that are lost: how that is told from late, and what becomes of their frames.
+//! Packet loss: how lost packets are told from late ones, and what becomes of their frames.
 
 use crate::base::mutation::Mutation;
 use crate::node::Node;
@@ -13,22 +13,21 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
-/// The reordering threshold grows to this when packets declared lost are acknowledged after all.
+/// Bound of the reordering threshold, which grows when packets declared lost are acknowledged.
 const REORDER_MAX: u64 = 512;
-/// A packet that no ack spoke of for this long, though later ones were acknowledged, is lost: its
-/// ack may have been on another rail, whose socket was not read since, but a tick is long enough
-/// for all.
+/// A packet that no ack covered for this long, while later packets were acknowledged, is lost. Its
+/// ack may have come on another rail whose socket was not read yet, but a tick is enough to read
+/// all.
 const STALE_NS: u64 = 10_000_000;
-/// The same of a path that loses nothing. Its packets arrived, so that the ack that spoke of them
-/// waits somewhere, in our sockets or at a peer without a processor, or was lost on another rail.
-/// For the last case there are questions, whose answers repeat acks ([`Node::stalled`]); this is
-/// the end of waiting for those.
+/// Time after which such a packet of a reliable path is lost. It arrived, so the ack that covered
+/// it waits in our sockets or at a descheduled peer, or was lost on another rail. In the last case
+/// probes bring it again ([`Node::stalled`]); this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
 
 impl Node {
-    /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
-    /// does not speak of may have been acknowledged by one that is still under way (numbers below
-    /// `named`; that is for time to tell), or was by one that overtook this (numbers above it).
+    /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
+    /// numbers that this ack covers. Packets below may have been acknowledged by an ack that is
+    /// still in flight (only time decides), packets above by an ack that overtook this one.
     pub(crate) fn declare_losses(
         &mut self,
         now: u64,
@@ -42,7 +41,7 @@ impl Node {
         }
         let mut lost: Vec<FrameRef> = Vec::new();
         let (mut shortest, mut probe) = (u32::MAX, false);
-        // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
+        // Time threshold: a quarter of a round trip, and 20 us for the peer's batch.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
         let base = named.start;
         let stale_ns = match path.policy.lossy {
@@ -71,7 +70,7 @@ impl Node {
                 continue;
             }
             if path.sizes.is_probe(number) {
-                // That it is too long says nothing of how full the path is.
+                // A probe too long for the path says nothing of congestion.
                 probe |= age > path.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
@@ -100,8 +99,8 @@ impl Node {
         }
     }
 
-    /// Every packet of a path that waits is given up for it (path or rail failed): its frames
-    /// leave on another path. How many packets those were.
+    /// Requeues the frames of all packets in flight on a path (path or rail failed) to other paths.
+    /// Returns the number of packets.
     pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) -> u32 {
         let path = &mut conn.paths[at];
         let (mut frames, mut moved): (Vec<FrameRef>, u32) = (Vec::new(), 0);
@@ -130,18 +129,16 @@ impl Node {
 }
 
 impl Conn {
-    /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
-    /// repeated must not become more each time.
+    /// Requeues a frame of a lost packet, once: repeated losses must not multiply it.
     pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize, why: Why) {
         let queued = match frame {
             FrameRef::Ping { .. } => return,
             FrameRef::Grant(key) => queue_once(&mut self.tx.grants, key),
             FrameRef::Credit => self.credit.tell_again(),
-            // HELLO rides on every packet until it is acknowledged.
+            // Every packet carries HELLO until it is acknowledged.
             FrameRef::Hello(0) => true,
-            // It may be all that there is to say. Other paths say it again when they have lost it,
-            // and those that are down when they are asked: all of them at each loss were a storm
-            // towards a peer that is silent.
+            // HELLO may be all there is to send. Other paths repeat it after their own losses, and
+            // paths that are down when probed: all of them at each loss would flood a silent peer.
             FrameRef::Hello(_) => {
                 let path = &mut self.paths[at];
                 path.want_ping |= !self.session.hello_acked && path.usable();
@@ -163,7 +160,7 @@ impl Conn {
             }
             FrameRef::Data { .. } | FrameRef::Rts(_) => {
                 self.tx.resend.push(frame, at, why);
-                false // counted when it leaves: it may arrive before that
+                false // counted when it leaves: its ack may come first
             }
         };
         self.count_resent(at, why, queued);
@@ -171,9 +168,10 @@ impl Conn {
 }
 
 impl Path {
-    /// True if a later packet that was acknowledged is enough, and not three: one that left so much
-    /// later, as the repair of a write asks one question at a time (the idea of RACK, RFC 8985); or
-    /// any, if the packet only asked, which was answered by that.
+    /// True if one acknowledged later packet is enough to declare a loss, instead of three: if it
+    /// left `ns` later and the packet held a write, since a write is probed with one packet at a
+    /// time (the idea of RACK, RFC 8985); or if the packet was only a probe, which that ack
+    /// answers.
     fn outlives(&self, sent: &Sent, ns: u64) -> bool {
         let later = self.newest_acked_sent_ns > sent.sent_ns + ns;
         let mut frames = self.ring.frames_of(sent);
@@ -181,8 +179,8 @@ impl Path {
             || self.ring.frames_of(sent).all(|frame| frame.is_ping())
     }
 
-    /// Takes back losses that an ack contradicts: other packets overtook these by more than was
-    /// thought possible. So more is possible, and the window need not be strict for that.
+    /// Takes back losses that an ack contradicts. Reordering was larger than thought: the threshold
+    /// grows, and the congestion window need not be strict for these.
     #[cold]
     pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
         let mut masks = [0; ACK_MASKS_MAX];
@@ -196,7 +194,7 @@ impl Path {
             mask >> (at % 64) & 1 == 1
         };
         let before = self.given_up.len();
-        // Acks do not speak again of what is that old.
+        // Acks do not repeat packets as old as this.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
         self.given_up.retain(|lost| lost.number >= oldest);
         let (mut spurious, mut named_probes, mut longest) = (0, 0, 0);
@@ -217,12 +215,12 @@ impl Path {
             self.reorder = (2 * self.reorder).min(REORDER_MAX);
         }
         if spurious + named_probes == before {
-            self.strict_until = 0; // nothing was lost
+            self.strict_until = 0; // no loss was real
         }
     }
 }
 
-/// Queues an entry that is not queued yet; whether it was not.
+/// Queues an entry unless it is queued already; returns whether it did.
 fn queue_once<T: PartialEq>(queue: &mut VecDeque<T>, entry: T) -> bool {
     let new = !queue.contains(&entry);
     if new {

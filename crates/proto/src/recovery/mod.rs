@@ -1,4 +1,4 @@
-//! Nothing is lost: acks, losses, repairs, timers.
+//! Reliability: acks, losses, retransmissions, timers.
 
 pub(crate) mod absence;
 pub(crate) mod ack;

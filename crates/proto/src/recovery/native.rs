@@ -1,5 +1,5 @@
-//! Paths without software reliability: what leaves on them natively, and how it is found out that
-//! something of it was lost. (`state/native.rs` says what is kept.)
+//! Native paths (without software reliability): which packets leave natively, and how losses are
+//! detected. (`state/native.rs` describes the state.)
 
 use crate::base::config::Config;
 use crate::base::types::PathState;
@@ -10,9 +10,9 @@ use crate::state::sent_packets::FrameRef;
 use marline_wire::{Ack, MasksView, FLAG_PUT};
 
 impl Node {
-    /// Returns whether the data of a packet that is about to leave on a path is kept nowhere. (What
-    /// proves a path is kept, and so are remote writes, which the peer may refuse, and what is
-    /// written past packets, which a rail still reads when it has left.)
+    /// True if no copy of a packet's data on this path is retained. (Retained are packets that
+    /// prove a path, remote writes, which the peer may refuse, and writes past packets, which a
+    /// rail still reads after they left.)
     #[inline]
     pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
         let path = &conn.paths[at];
@@ -32,7 +32,8 @@ impl Node {
         proven && takes && data.peek().is_some() && !data.any(|(key, ..)| put(key))
     }
 
-    /// `count` packets from `number` on left natively. Now and then one more asks for an ack.
+    /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
+    /// ack.
     pub(crate) fn noted_native(
         &mut self,
         now: u64,
@@ -51,8 +52,8 @@ impl Node {
         }
     }
 
-    /// Does what is due of what left natively on a path; `true`: too long it has not been known
-    /// whether something was lost.
+    /// Serves the timers of a path's native packets; returns true if a loss was possible but
+    /// unknown for too long.
     pub(crate) fn serve_native(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
         let path = &mut conn.paths[at];
         if path.native_due(&self.cfg).is_none_or(|due| due > now) {
@@ -67,7 +68,7 @@ impl Node {
         over
     }
 
-    /// Returns whether all that left natively is known to have arrived.
+    /// True if all native packets are known to have arrived.
     pub(crate) fn knows_natives(&self) -> bool {
         let sure = |p: &Path| p.native.as_ref().is_none_or(|native| native.is_sure());
         let over = |c: &Conn| c.session.is_over();
@@ -79,7 +80,7 @@ impl Node {
         self.cfg.native_rails == 0 || conns.all(|c| over(c) || c.paths.iter().all(sure))
     }
 
-    /// Asks for acks of all that left natively: BYE would overtake it on another rail.
+    /// Requests acks of all native packets, since BYE could overtake them on another rail.
     pub fn ask_natives(&mut self) {
         if self.cfg.native_rails == 0 {
             return;
@@ -97,20 +98,20 @@ impl Node {
     }
 }
 
-/// How long it may be unknown whether a failed path has lost something.
+/// How long it may be unknown whether a failed path has lost native packets.
 fn patience_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
 
 impl Path {
-    /// When something is due of what left natively.
+    /// When a timer of the path's native packets is due.
     #[inline]
     pub(crate) fn native_due(&self, cfg: &Config) -> Option<u64> {
         let native = self.native.as_ref()?;
         native.due(patience_ns(cfg), self.policy.lossy)
     }
 
-    /// Takes an ack for what left natively; `true`: something of it was lost.
+    /// Handles an ack of native packets; returns true if some of them were lost.
     #[inline]
     pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
         let Some(native) = &mut self.native else {
@@ -120,8 +121,8 @@ impl Path {
         native.heard(ack, end, !self.policy.lossy)
     }
 
-    /// The path failed: the peer is told elsewhere what arrived on it, if it cannot send that
-    /// again.
+    /// After the path failed: acknowledges the peer's native packets on another path, as the peer
+    /// cannot retransmit them.
     pub(crate) fn tell_native(&mut self, now: u64) {
         if self.window.native {
             self.window.renew();

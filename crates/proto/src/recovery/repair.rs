@@ -1,5 +1,5 @@
-//! Repair timers that expire. A repair sends all of a packet the first time, and then no more than
-//! one packet takes; of bytes that were written past the packet it asks whether they landed.
+//! Expired retransmission timers. The first retransmission has all frames of a packet, later ones
+//! at most one packet's worth; a write past the packets is not repeated but probed.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -14,13 +14,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{DATA_LEN, GRANULE};
 
-/// Bytes that fit one packet of any path, beside its header.
+/// Payload bytes that fit one packet of any path.
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / GRANULE * GRANULE) as u32;
 
 impl Node {
-    /// Cuts the frames of a packet whose repair was not answered to what fits one packet of any
-    /// path. The rest stays with the packet, which still waits, and is sent again when it is known
-    /// to be lost.
+    /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
+    /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
     pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
         if self.cfg.errs(Mutation::RepairAll) {
             return;
@@ -38,15 +37,15 @@ impl Node {
         });
     }
 
-    /// Cuts a fragment to the first of its bytes that are not acknowledged, and to `room`; how many
-    /// are left. `None`: it need not be sent.
+    /// Cuts a fragment to its first run of unacknowledged bytes, and to `room`; returns their
+    /// number. `None`: nothing is left to send.
     pub(crate) fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
         let send = self.ops.sends.get(*xfer)?;
         if *len == 0 {
-            return Some(0); // a message without bytes
+            return Some(0); // a message without payload
         }
         while *len > 0 && send.acked.contains(*offset / GRANULE) {
             let step = GRANULE.min(*len as u64);
@@ -60,19 +59,19 @@ impl Node {
     }
 }
 
-/// Questions on a path that holds nothing else get lost so often before it is suspect.
+/// Lost probes on a path with nothing else in flight before the path is suspect.
 const PINGS_MAX: u16 = 4;
 
-/// Expired repair timers after which another way is tried where no other path carries.
+/// Expired timers before another route is tried where no other path carries.
 pub(crate) const REHASH_AFTER: u16 = 3;
-/// Those after which a connection that loses packets is made anew, also beside others: all may be
-/// stuck at once, and a peer that is off its processor for a moment should not cost them.
+/// Expired timers before a lossy connection is opened anew, even beside paths that carry: all may
+/// be stuck at once. A briefly descheduled peer should not cost connections.
 const REMAKE_AFTER: u16 = 12;
 
 impl Node {
-    /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
-    /// another path, as soon as there is one. (They may have been sent in the moment in which the
-    /// rail was tried again, or when this path was the last.)
+    /// Requeues packets in flight on a path whose rail is down, which has no timer, as soon as
+    /// another rail is up. (They may have been sent just before the rail failed, or when this path
+    /// was the last.)
     pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
         if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
@@ -83,8 +82,8 @@ impl Node {
         }
     }
 
-    /// A repair timer expired, and repairs have proved needless lately: ask whether the peer is
-    /// there.
+    /// Handles an expired timer while retransmissions have been spurious lately: probes whether the
+    /// peer runs.
     pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.absences.age(now);
         let path = &mut conn.paths[at];
@@ -100,8 +99,8 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
-    /// the second time on ask who is to blame.
+    /// Handles an expired timer: retransmits the oldest packet's frames on another path; from the
+    /// second time on, starts a path comparison.
     pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.absences.age(now);
         let others = has_rivals(conn, at);
@@ -112,7 +111,7 @@ impl Node {
         let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
         path.repair_from = now;
         if path.state == PathState::Unproven && others {
-            // It never worked; `probe` goes on asking now and then.
+            // The path never worked; `probe` goes on probing it.
             self.evacuate(conn, at);
             return;
         }
@@ -120,7 +119,7 @@ impl Node {
             return self.probe_lost(now, conn, at);
         }
         if !path.policy.lossy {
-            // Its rail makes a connection, or has one that nobody answers on.
+            // The rail is still connecting, or its connection is silent.
             path.back_off();
             conn.doubt_contact(now);
             return self.agenda.mark_ready(conn);
@@ -133,14 +132,14 @@ impl Node {
         let path = &mut conn.paths[at];
         path.repaired = Some(number);
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::RepairAll) {
-            // Sent again it would be many packets, and what is still to land would find no place
-            // any more. An answer tells whether it landed.
+            // Retransmitted it would be many packets, and late fragments of the write would find no
+            // place to land. A probe shows whether it landed.
             frames.retain(|frame| !frame.is_written());
             (path.want_ping, path.repaired) = (true, None);
         }
         let code = path.send_code();
-        // A question on behalf of another path may get lost on one that works. Were that as suspect
-        // as a message's loss, questions of witnesses would bring about duels without an end.
+        // A probe on behalf of another path may get lost on a working path. If that were as suspect
+        // as a data loss, probes of reference paths would cause path comparisons without an end.
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
@@ -149,7 +148,7 @@ impl Node {
         if suspicious {
             self.one_packet(&mut frames);
             path.want_ping = true;
-            // What carried our acks may be what gets lost: the repair says again what came.
+            // Our acks may be what gets lost: the retransmission repeats them.
             path.window.renew();
             if others && path.duel.is_none() {
                 path.duel = Some(path.new_duel(now, self.grants.out));
@@ -169,9 +168,9 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// A repair timer expired, and for long nothing was heard on any path: sent again, what waits
-    /// on each of them would only wait once more on another. So it is asked, as all are, and an
-    /// answer on one brings the repairs of all at once.
+    /// Handles an expired timer after a long silence on all paths: data retransmitted on another
+    /// path would only wait there. So the path is probed, as all are; one answer makes all paths
+    /// retransmit at once.
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         (path.want_ping, path.repaired) = (true, None);
@@ -188,15 +187,14 @@ impl Node {
             return;
         }
         self.links.try_another_way(conn, at);
-        // A connection says itself whether it is made anew.
+        // A connection reports by itself that it is opened anew.
         if conn.paths[at].policy.unordered {
             self.tell_rerouted(conn, at);
         }
     }
 
-    /// Returns whether a path was silent for so long that another way through the network is tried:
-    /// on each path by itself, as all of them may have been cut for the same reason, and each needs
-    /// another way of its own.
+    /// True if a path was silent for so long that another route is tried. Each path decides by
+    /// itself: all may be cut for one reason, and each needs its own new route.
     fn wants_another_way(&self, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];
         match path.policy.lossy && !path.policy.unordered {
@@ -205,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Returns whether another path carries, as far as is known: what is silent here is left to it.
+    /// True if another path carries, as far as is known, so that this one may stay silent.
     pub(crate) fn carries_beside(&self, conn: &Conn, at: usize) -> bool {
         if self.cfg.errs(Mutation::LeaveToSilent) {
             return has_rivals(conn, at);
@@ -216,8 +214,7 @@ impl Node {
 }
 
 impl Conn {
-    /// Returns whether no path is known to carry, as nothing was heard on any for long: all have
-    /// been tried by then.
+    /// True if no path is known to carry and all were silent for long: all have been tried by then.
     fn is_mute(&self, at: usize, cfg: &Config) -> bool {
         self.lacks_contact() && self.paths[at].is_slowed(cfg, &self.life)
     }

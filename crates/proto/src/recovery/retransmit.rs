@@ -1,4 +1,4 @@
-//! Frames of lost packets, in the order in which they leave again, each once.
+//! Frames of lost packets, retransmitted in order, each once.
 
 use crate::base::granules::Covered;
 use crate::base::slab::Key;
@@ -10,8 +10,8 @@ use crate::tx::packet_builder::Builder;
 use marline_wire::{granules, Frame, Header, Rts, GRANULE};
 
 impl Node {
-    /// Adds frames that are to be sent again, as far as they fit; with `hedges_only`, no more than
-    /// what a repair sends on two paths.
+    /// Adds frames from the retransmission queue while they fit; with `hedges_only`, only frames
+    /// that a timer retransmits on two paths.
     pub(crate) fn add_resends(
         &mut self,
         conn: &mut Conn,
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// Sends a span again, as much as fits; `false`: some is left at the queue's front.
+    /// Retransmits as much of a span as fits; `false`: the rest is at the queue's front.
     fn resend_data(
         &mut self,
         conn: &mut Conn,
@@ -87,7 +87,7 @@ impl Node {
 }
 
 impl Conn {
-    /// Counts what leaves again, unless it found no room.
+    /// Counts a retransmitted frame, unless it found no room.
     pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
         let stats = &mut self.paths[at].stats;
         let count = match why {

@@ -1,5 +1,5 @@
-//! After a packet was built: what it carried is kept until it is acknowledged. For a short packet
-//! that is done when the kernel has it, so that nobody waits for it.
+//! Retaining a sent packet's frames until they are acknowledged. For a short packet this is done
+//! after the kernel has it, outside the latency path.
 
 use crate::base::types::Transmit;
 use crate::node::Node;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use marline_wire::{granules, GRANULE};
 
 impl Node {
-    /// The packet that was built last is on its way: notes what could wait.
+    /// Finishes the bookkeeping of the packet that was built last, after it was sent.
     #[inline]
     pub fn sent(&mut self, now_ns: u64) {
         let Some(peer) = self.pending.unkept.map(|u| u.peer) else {
@@ -31,11 +31,12 @@ impl Node {
         }
     }
 
-    /// After a packet to the peer was built, or none was found: what comes next.
+    /// After building for a peer: queues the peer again if it has more to send. `some`: a packet
+    /// was built.
     #[inline]
     pub(crate) fn left(&mut self, now: u64, mut conn: Box<Conn>, some: bool) {
         let peer = conn.peer;
-        // A short message alone leaves nothing to look for.
+        // A short message alone leaves no other work.
         if some && (conn.has_work() || self.due_ack(now, &conn)) {
             self.agenda.mark_ready(&mut conn);
         }
@@ -43,7 +44,8 @@ impl Node {
         self.touch_soon(peer, now);
     }
 
-    /// Keeps the frames of a packet of `len` bytes, written ones included; of a short one later.
+    /// Retains the frames of a packet of `len` bytes, including writes; for a short packet,
+    /// deferred until [`Node::sent`].
     pub(crate) fn keep_later(
         &mut self,
         now: u64,
@@ -61,7 +63,7 @@ impl Node {
         self.pending.unkept = Some(Unkept { peer, path, len });
     }
 
-    /// Keeps what a packet carried until it is acknowledged.
+    /// Retains the frames of a packet until it is acknowledged.
     fn keep(
         &mut self,
         now: u64,
@@ -98,7 +100,7 @@ impl Node {
         conn.widen(self.cfg.reliable);
     }
 
-    /// Without software reliability, data that left counts as arrived. Returns whether the frame is
+    /// Without software reliability, sent data counts as arrived. Returns true if the frame is
     /// data.
     fn data_left(&mut self, frame: &FrameRef) -> bool {
         let Some((xfer, offset, len)) = frame.bytes_of() else {

@@ -1,12 +1,12 @@
-//! Paths that lose nothing, as connections, on which nothing is acknowledged. What was sent waits
-//! in the rail, which repeats what the network loses, or for a peer off its processor; or the
-//! network carries nothing any more, which the rail learns late.
+//! Stalled reliable paths (TCP, RC): no ack arrives on a path that loses nothing. Packets in flight
+//! then wait in the rail, which retransmits by itself, or for a descheduled peer; or the network no
+//! longer carries, which the rail notices late.
 //!
-//! So another path is asked, soon, whether the peer is there. The question asks for all acks, too.
-//! If the peer answers, and what waits is still not acknowledged, it is repeated on other paths:
-//! one packet, then two, then four, each time the peer has answered again; and what is new leaves
-//! there as well. Bytes that were written past packets are not: they would find no place when they
-//! come late. Only a duel that lasts longer than the rail's own repairs gives the path up.
+//! So another path is soon probed, with a request for all acks. If the peer answers, and packets in
+//! flight are still not acknowledged, their frames are sent on other paths too: of one packet, then
+//! two, then four, after each further answer; new data takes other paths as well. Bytes written
+//! past packets are not repeated: late, they would find no place to land. Only a path comparison
+//! that outlasts the rail's own retransmissions takes the path down.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -22,27 +22,27 @@ use crate::state::sent_packets::{FrameRef, SentState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Nothing was acknowledged for so long at least before another path is asked. A peer that polls
-/// answers within tens of microseconds; one that is off its processor for a slice costs a question.
+/// Least time without an ack before another path is probed. A peer that polls answers within tens
+/// of microseconds; one descheduled for a time slice costs a probe.
 const ASK_NS: u64 = 1_000_000;
-/// Packets that are repeated at once, at most: two to this power.
+/// Packets repeated at once, at most: two to this power.
 const HEDGES_MAX: u8 = 6;
-/// All that waits was repeated: the next look at that is when the path itself is asked again.
+/// All packets in flight were repeated; they are looked at again when the path itself is probed.
 const HEDGED: u8 = u8::MAX;
-/// Requests and grants are repeated so often: that they arrived nobody notes.
+/// Times that requests and grants are repeated: their arrival on another path is not tracked.
 const CONTROL_MAX: u8 = 2;
 
 impl Path {
-    /// Another path was asked in this interval on behalf of this one, or what it holds was repeated
-    /// there.
+    /// True if, in this interval, another path was probed on behalf of this path, or frames in
+    /// flight were repeated there.
     pub(crate) fn asked_elsewhere(&self) -> bool {
         self.waits() && self.asked_from != u64::MAX && self.asked_from > self.repair_from
     }
 }
 
 impl Conn {
-    /// When something is due because nothing is acknowledged on path `at`, which loses nothing;
-    /// `stall` is when the path itself is asked.
+    /// When an action is due because no ack arrives on reliable path `at`, and which; at `stall`
+    /// the path itself is probed.
     pub(crate) fn stall_at(
         &self,
         at: usize,
@@ -56,11 +56,11 @@ impl Conn {
         }
         let (due, what) = if !path.asked_elsewhere() {
             let from = absences.left_ns(path.repair_from);
-            // (Round trips of a deep queue are long, and acks come all the time.)
+            // (A deep queue has long round trips while acks keep arriving.)
             let late_ns = path.answer_ns(cfg).max(ASK_NS).max(path.queued_ns());
             (from + late_ns, Expiry::Ask)
         } else if self.life.lively_ns > path.asked_from {
-            // It reads this path's rail right after the one that it answered on.
+            // The peer reads this path's rail right after the rail that it answered on.
             let awake = path.asked_from.max(self.life.woke_ns);
             (
                 awake + path.answer_ns(cfg).max(path.queued_ns()),
@@ -77,13 +77,13 @@ impl Conn {
 }
 
 impl Node {
-    /// The peer answers on other paths, and nothing is acknowledged on this one: more of what waits
-    /// there leaves on others as well.
+    /// Repeats more of the frames in flight on other paths: the peer answers there, and
+    /// acknowledges nothing on this path.
     pub(crate) fn hedge(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         path.asked_from = now;
         let first = path.hedges == 0;
-        // What was repeated before is to leave first.
+        // Frames repeated before leave first.
         if conn.tx.resend.is_empty() {
             let frames = self.unhedged(&conn.paths[at]);
             let path = &mut conn.paths[at];
@@ -94,7 +94,8 @@ impl Node {
             let code = path.send_code();
             for (i, frame) in frames.into_iter().enumerate() {
                 conn.requeue(frame, at, Why::Repair);
-                // One leaves whatever the window says; the others do not fill a path that works.
+                // The first frame ignores congestion windows; the others must not fill a path that
+                // works.
                 if i == 0 {
                     conn.tx.resend.hedge(frame, code);
                 }
@@ -112,8 +113,8 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// Frames of the oldest packets that wait on the path, which no other path has delivered: of
-    /// twice as many packets as the last time.
+    /// Frames of the oldest packets in flight that no other path has delivered, of twice as many
+    /// packets as last time.
     fn unhedged(&self, path: &Path) -> Vec<FrameRef> {
         let (mut frames, mut packets, count) = (Vec::new(), 0, 1 << path.hedges);
         for number in path.ring.first()..path.ring.next_number() {
@@ -139,14 +140,14 @@ impl Node {
         frames
     }
 
-    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
-    /// waits there shows what the peer did not take: in order, its answer passes over that. If the
-    /// path answers nothing, others show whether the path is to blame or the peer.
+    /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
+    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
+    /// paths show whether the path or the peer is silent.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let others = has_rivals(conn, at);
         let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
-        // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
+        // A peer silent on all paths is descheduled or dead: no path is at fault.
         let silent = heard_ns < path.repair_from;
         path.repair_from = now;
         path.hedges = 0;
@@ -154,10 +155,11 @@ impl Node {
         path.want_ping = true;
         path.window.renew();
         let rounds = path.backoff / REHASH_AFTER;
-        // Ever later: what a connection repeats takes its time, and the peer may be silent.
+        // With growing intervals: a connection's own retransmissions take time, and the peer may be
+        // silent.
         let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        // A peer that is off its processor costs no connection: its kernel acknowledges what was
-        // sent, and then the rail makes no other.
+        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
+        // does not reconnect.
         let trusts = self.cfg.errs(Mutation::LeaveToSilent);
         let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
         if again && nowhere {

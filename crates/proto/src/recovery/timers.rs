@@ -1,4 +1,4 @@
-//! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
+//! Timers: delayed acks, retransmissions, path comparisons, probes, and the death of peers.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -12,10 +12,10 @@ use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
 
-/// Timers that wait until all is read look again after this.
+/// While not all rails were read since a poll gap, timers check again after this.
 const BEHIND_LOOK_NS: u64 = 100_000;
 impl Node {
-    /// Tells that the owner polls now, by its progress thread or not.
+    /// Tells that the owner polls, in its progress thread or in the application.
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
         self.absences.note_poll(now_ns, by_thread);
@@ -24,14 +24,13 @@ impl Node {
         }
     }
 
-    /// Tells that a look at all rails found nothing more to read. Until then, after a stretch
-    /// without polls, nobody counts as late.
+    /// Tells that all rails were read. After a poll gap no peer counts as late before that.
     #[inline]
     pub fn caught_up(&mut self) {
         self.absences.caught_up();
     }
 
-    /// When `handle_timeouts` has something to do next.
+    /// When `handle_timeouts` is to be called next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         if self.pending.deferred_ack.is_some() {
@@ -44,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Does what is due.
+    /// Serves all timers that are due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.take_deferred();
         if self.grants.at <= now_ns {
@@ -59,7 +58,8 @@ impl Node {
         while let Some(&Reverse((at, index))) = self.agenda.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
-            // Entries that an earlier deadline replaced go before anyone sleeps until them.
+            // Entries replaced by an earlier deadline are dropped before the owner sleeps until
+            // them.
             if at > now_ns && !stale {
                 break;
             }
@@ -84,8 +84,8 @@ impl Node {
         }
     }
 
-    /// Sets the peer's next deadline after an ordinary packet came or left, or a receive was
-    /// posted. Nothing of that is due sooner than an ack or a repair: an earlier deadline serves.
+    /// Updates the peer's next deadline after an ordinary packet or a posted receive. That causes
+    /// nothing earlier than an ack or a retransmission, so a near deadline stands.
     #[inline]
     pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
         let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
@@ -97,9 +97,9 @@ impl Node {
         }
     }
 
-    /// Sets the peer's next deadline.
+    /// Updates the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
-        // What is late is not known before all is read.
+        // Lateness is unknown before all rails were read.
         let soonest = match self.absences.is_behind(now) {
             true => now + BEHIND_LOOK_NS,
             false => 0,
@@ -125,8 +125,8 @@ impl Node {
         }
         let mut held = false;
         for at in 0..conn.paths.len() {
-            // What is due and finds no room is asked for again when there is room. Before any link
-            // is up nothing leaves; when one is, this is asked anew.
+            // Acks without room are due again when a rail has room. Nothing leaves before some link
+            // is up; then this runs again.
             let acks = conn.paths[at].window.fresh() > 0 && conn.paths.iter().any(|p| p.link.up);
             if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
@@ -142,7 +142,7 @@ impl Node {
             let last = conn.life.heard_ns.max(conn.life.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.alive_every_ns());
         }
-        // A deadline in the past is served at the next call, once: never in a loop within one.
+        // A deadline in the past is served at the next call, once, never in a loop within a call.
         let twice = next < conn.listed.armed && cfg.errs(Mutation::KeepDeadlines);
         let next = next.max(now + 1);
         if next < conn.listed.armed || twice {
@@ -153,20 +153,20 @@ impl Node {
             conn.listed.oversized = true;
             directory.note_oversized(peer.0, now);
         }
-        // Each ack of many that are taken at once can bring a deadline forward.
+        // Each of many acks handled at once can bring a deadline forward.
         if !cfg.errs(Mutation::KeepDeadlines) {
             agenda.prune_deadlines(directory);
         }
     }
 
-    /// Puts the peer into the queue of `poll_transmit`.
+    /// Queues the peer for `poll_transmit`.
     pub(crate) fn wake(&mut self, peer: PeerId) {
         if let Some(conn) = self.directory.conn_mut(peer) {
             self.agenda.mark_ready(conn);
         }
     }
 
-    /// Everything of one peer that is due; whether the peer is dead, and why.
+    /// Serves all timers of one peer; returns the cause if the peer is dead.
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> Option<Death> {
         if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
             return Some(Death::Silent);
@@ -207,8 +207,8 @@ impl Node {
 }
 
 impl Conn {
-    /// When something of path `at` is due beside its acks: a repair, a probe, the end of a duel.
-    /// What depends on everything having been read is not due before `soonest`.
+    /// The next deadline of path `at` other than acks: a retransmission, a probe, the end of a
+    /// comparison. Timers that need all rails read are not due before `soonest`.
     #[inline]
     fn path_deadline(
         &self,

@@ -1,8 +1,7 @@
-//! Bulk in: what follows a fragment of a long message in a batch of packets, as long as each
-//! packet is the next fragment, alone. Such packets differ from their predecessor in number and
-//! offset only ([`FragmentHead`]); so only heads are compared and payloads put in place one by
-//! one, and the books are kept once for all of them. Whatever is not exactly the next
-//! fragment ends the run and goes the way of any other packet.
+//! Incoming bulk: the packets of a batch that continue a fragment of a long message, each with only
+//! the next fragment. They differ from their predecessor in number and offset only
+//! ([`FragmentHead`]), so heads are compared, payloads are placed one by one, and the bookkeeping
+//! is done once for all. Any other packet ends the run and is handled by `handle_packet`.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -13,24 +12,24 @@ use marline_wire::{
     GRANULE,
 };
 
-/// The next packets of a run, as they have to be.
+/// Required form of the next packets of a run.
 struct Expected {
-    /// The inbound message, and the index of the path.
+    /// Key of the inbound message, and index of the path.
     key: Key,
     at: usize,
     head: FragmentHead,
     header: Header,
     /// The frame of the packet before.
     data: Data,
-    /// Fragments that are granted, not there, and in the message.
+    /// Fragments that are granted, missing, and in the message.
     most: u64,
 }
 
 impl Node {
     /// Takes the packets that continue `first`, which `peer` sent and `handle_packet` has just
-    /// taken; returns how many. `after`: the datagrams behind it, each as long as it (the last
-    /// may be shorter). Those not taken are for `handle_packet`: they are something else, or
-    /// damaged.
+    /// taken; returns how many. `after`: the datagrams after it, each as long as `first` (the last
+    /// may be shorter). The caller passes the rest to `handle_packet`: other packets, or corrupted
+    /// ones.
     pub fn handle_run(
         &mut self,
         now_ns: u64,
@@ -50,7 +49,7 @@ impl Node {
         taken as usize
     }
 
-    /// Works out the packets that have to follow; `None`: nothing can be taken as a run.
+    /// Describes the packets that must follow; `None`: no run is possible.
     fn expect_run(&self, peer: PeerId, first: &Packet<'_>, after: &[u8]) -> Option<Expected> {
         let head = first.fragment_head()?;
         let Some((Frame::Data(data), _)) = first.frames().next() else {
@@ -60,14 +59,14 @@ impl Node {
         let number = header.number.checked_add(1)?;
         let next = data.offset.checked_add(len)?;
         let segment = FRAGMENT_HEAD_LEN + data.len as usize;
-        // Only a message's last fragment ends within a granule.
+        // Only a message's last fragment ends within a block.
         let whole = len > 0 && len % GRANULE == 0;
         if !whole || !head.leads(after, number, next) {
             return None;
         }
         let conn = self.conn(peer)?;
         let at = conn.path_by_send_code(header.path.swap_bytes())?;
-        // Then the next numbers are new, and not too far ahead. (Native mode does not count.)
+        // Then the next numbers are new and in range. (Native mode does not count.)
         if self.cfg.reliable && conn.paths[at].window.end() != number {
             return None;
         }
@@ -94,7 +93,7 @@ impl Node {
         })
     }
 
-    /// Puts the payloads of a run in place, up to the first packet that is none of it.
+    /// Places the payloads of a run, up to the first packet that is not part of it.
     fn land_run(
         &self,
         expected: &Expected,
@@ -125,7 +124,7 @@ impl Node {
                 sum: u64::from_le_bytes(sum),
                 seed: sum_seed(header.src_id, data.number, reply, offset, len),
                 algorithm,
-                // Nothing of the range is there.
+                // No byte of the range is there yet.
                 verify_first: false,
             };
             let landing = inbound.landing(expected.key, offset, len as u64);
@@ -141,8 +140,8 @@ impl Node {
         taken
     }
 
-    /// Notes that the next `taken` packets came and are in place: what `handle_packet` does for
-    /// each, as far as the first of them has not done it for all.
+    /// Records that the next `taken` packets arrived and are in place: the work of `handle_packet`
+    /// for each, where it is not done already for the first.
     fn commit_run(&mut self, now: u64, peer: PeerId, expected: &Expected, taken: u64) {
         let (key, len) = (expected.key, expected.data.len as u64);
         let next = expected.data.offset + len;

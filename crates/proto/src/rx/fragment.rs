@@ -1,4 +1,4 @@
-//! A fragment as it arrived, of either frame kind.
+//! A received fragment, of either frame kind.
 
 use crate::base::types::{sum_seed, sums_of, Payload};
 use marline_wire::{Data, Eager, Header, MsgHead, FLAG_DEREGISTER, FLAG_READ_REPLY};
@@ -15,7 +15,7 @@ pub(crate) struct Fragment<'a> {
 }
 
 impl<'a> Fragment<'a> {
-    /// The first of an eager message.
+    /// The first fragment of an eager message.
     #[inline]
     pub fn first(packet: &Header, frame: &Eager, bytes: &'a [u8]) -> Fragment<'a> {
         let head = frame.head;
@@ -31,7 +31,7 @@ impl<'a> Fragment<'a> {
         }
     }
 
-    /// Any other.
+    /// Any other fragment.
     #[inline]
     pub fn further(packet: &Header, frame: &Data, bytes: &'a [u8]) -> Fragment<'a> {
         let reply = frame.flags & FLAG_READ_REPLY != 0;

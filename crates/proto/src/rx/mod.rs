@@ -1,4 +1,4 @@
-//! Packets in.
+//! Incoming packets.
 
 pub(crate) mod bulk;
 pub(crate) mod fragment;

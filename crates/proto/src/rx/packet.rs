@@ -1,4 +1,4 @@
-//! Packets in: identity and duplicate checks, frames, fragments (place, land), matching.
+//! Incoming packets: identity and duplicate checks, frames, fragments (place, land), matching.
 
 use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
@@ -8,14 +8,14 @@ use crate::rx::fragment::Fragment;
 use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
-/// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
-/// time, and duels of many paths that lose a tenth bring about each other.)
+/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
+/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
 const ASKED_BACK: u8 = 3;
 
 impl Node {
-    /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
-    /// are put in place through `memory`. An error is a counter; nothing else changed then
-    /// (except that good fragments of a packet with a bad one are kept).
+    /// Handles one packet whose head was verified. `rail`: the local rail it arrived on. Payloads
+    /// are placed through `memory`. An error increments a counter and changes nothing else (except
+    /// that good fragments of a packet with a bad fragment are kept).
     pub fn handle_packet(
         &mut self,
         now_ns: u64,
@@ -43,8 +43,8 @@ impl Node {
         result
     }
 
-    /// Whose packet it is, and on which path; refused if it is not for this endpoint in this life,
-    /// or came before.
+    /// Finds the peer and path of a packet; rejects packets that are not for this endpoint and
+    /// epoch, and duplicates.
     #[inline]
     fn admit(&mut self, now: u64, packet: &Packet<'_>) -> Result<(PeerId, usize), DropReason> {
         let header = &packet.header;
@@ -65,7 +65,7 @@ impl Node {
         } = self;
         let conn = directory.conn_mut(peer).ok_or(DropReason::Gone)?;
         if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
-            // It was silent itself; what it was sent meanwhile it reads now.
+            // The peer itself was silent; only now it reads packets sent meanwhile.
             conn.life.unanswered_since = None;
         }
         absences.note_life(now, &mut conn.life, cfg);
@@ -81,7 +81,8 @@ impl Node {
         Ok((peer, at))
     }
 
-    /// Counts a packet whose frames were taken, and owes its ack. `bad`: what was wrong with one.
+    /// Counts a packet after its frames were handled, and owes its ack. `bad`: why a frame was
+    /// rejected.
     #[inline]
     fn after_frames(
         &mut self,
@@ -98,7 +99,7 @@ impl Node {
             return Ok(peer);
         }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
-        // After its acks were taken: silence counts only while something is still owed.
+        // After the packet's acks: silence counts only while an answer is still owed.
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
@@ -122,7 +123,7 @@ impl Node {
             return Some(at);
         }
         self.new_path_of(peer, &packet.header).or_else(|| {
-            // Of a rail that came later, of which the same packet tells perhaps.
+            // The rail may be new and announced in the same packet.
             let mut frames = packet.frames();
             let hello = frames.find_map(|(frame, _)| match frame {
                 Frame::Hello(hello) => Some(hello.fields()),
@@ -161,7 +162,7 @@ impl Node {
         packet: &Packet<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        // The common case, read once.
+        // The common case: an ack and a message, parsed once.
         if let Some((ack, message, bytes)) = packet.answer() {
             if !self.defer_ack(now, peer, &ack) {
                 self.on_ack(now, peer, &ack);
@@ -235,8 +236,8 @@ impl Node {
         Ok(())
     }
 
-    /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
-    /// the other paths, so that a one-way fault is noticed.
+    /// Handles a duplicate fragment: our ack may have been lost on a path that carries only one
+    /// direction. Probes the other paths, to detect that.
     pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
         let Some(conn) = self.directory.conn_mut(peer) else {
             return;
@@ -248,8 +249,8 @@ impl Node {
         self.agenda.mark_ready(conn);
     }
 
-    /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
-    /// then only our own asking shows it, and the answers go elsewhere.
+    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
+    /// shows that, and then acks take another path.
     fn ask_back(&mut self, peer: PeerId, at: usize) {
         let Some(conn) = self.directory.conn_mut(peer) else {
             return;

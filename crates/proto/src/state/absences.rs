@@ -1,19 +1,18 @@
-//! Absences: what a node knows of stretches in which it, or a peer, was off its processor.
+//! Poll gaps of this node, and silences of descheduled peers.
 
-/// A stretch without polling after which round-trip samples are not trusted (design rule 5), and
-/// what waits in the sockets is read before anybody counts as late.
+/// Poll gap above which round-trip samples are discarded (design rule 5), and after which all
+/// sockets are read before a peer counts as late.
 pub(crate) const POLL_GAP_NS: u64 = 1_000_000;
-/// A full receive buffer is read within this, whatever goes on coming meanwhile: one of 8 MB takes
-/// 5 ms.
+/// Time in which a full receive buffer is read, while more packets arrive: 8 MB take 5 ms.
 pub(crate) const BEHIND_MAX_NS: u64 = 10_000_000;
-/// Silences are forgotten after one to two such times.
+/// Silences are forgotten after one to two of these.
 pub(crate) const FORGET_NS: u64 = 1_000_000_000;
-/// A needed repair outweighs so many needless ones: on a link that loses acks as often as data half
-/// of all repairs prove needless, on one that loses nothing all do.
+/// Weight of a needed retransmission against spurious ones. If a link loses acks as often as data,
+/// half of all retransmissions are spurious; if it loses nothing, all are.
 pub(crate) const NEEDED_WEIGHT: i8 = 4;
 /// Bound of the balance of verdicts.
 pub(crate) const BALANCE_MAX: i8 = 8;
-/// Needless repairs over needed ones.
+/// Balance of spurious over needed retransmissions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Verdicts(pub(crate) i8);
 
@@ -27,26 +26,26 @@ impl Verdicts {
     }
 }
 
-/// The absences that a node knows of: its own last one, and those of its peers.
+/// The last poll gap of this node, and the silences of its peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Absences {
     pub(crate) last_poll_ns: u64,
-    /// The progress thread is at work, not the application.
+    /// Polls come from the progress thread, not from the application.
     pub(crate) by_thread: bool,
-    /// The last stretch in which nobody polled here.
+    /// The last poll gap.
     pub(crate) gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
-    /// Packets that came meanwhile are not all read yet: nobody can be called late.
+    /// Packets that arrived in the gap are not all read: no peer can be called late.
     pub(crate) behind: bool,
-    /// Longest silence of a peer in this time and in the one before.
+    /// Longest silence of a peer in this period and in the one before.
     pub(crate) worst_ns: [u64; 2],
     pub(crate) since_ns: u64,
-    /// The verdicts on all peers, for those of which there is none yet.
+    /// Balance over all peers, used for a peer without one.
     pub(crate) verdicts: Verdicts,
 }
 
 impl Absences {
-    /// The owner polls, by its progress thread or not.
+    /// Notes a poll by the owner, in its progress thread or in the application.
     #[inline]
     pub(crate) fn note_poll(&mut self, now: u64, by_thread: bool) {
         let last_ns = core::mem::replace(&mut self.last_poll_ns, now);
@@ -57,14 +56,13 @@ impl Absences {
         }
     }
 
-    /// All that had come was read.
+    /// Notes that all packets that had arrived were read.
     #[inline]
     pub(crate) fn caught_up(&mut self) {
         self.behind = false;
     }
 
-    /// Returns whether packets that came while nobody polled are still being read: nobody is late
-    /// before that.
+    /// True while packets that arrived in a poll gap are still being read: no peer is late before.
     #[inline]
     pub(crate) fn is_behind(&self, now: u64) -> bool {
         self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
@@ -75,7 +73,7 @@ impl Absences {
         self.worst_ns[0] = self.worst_ns[0].max(silent_ns);
     }
 
-    /// Forgets what was long ago.
+    /// Drops old silences.
     pub(crate) fn age(&mut self, now: u64) {
         let times = now.saturating_sub(self.since_ns) / FORGET_NS;
         if times > 0 {
@@ -85,8 +83,8 @@ impl Absences {
         }
     }
 
-    /// Corrects the time at which a packet left. It may have left when the gap ended: we may have
-    /// been taken off the processor between the look at the clock and the call of the kernel.
+    /// Corrects the departure time of a packet to the end of the gap: the process may have been
+    /// descheduled between reading the clock and the system call.
     pub(crate) fn left_ns(&self, at_ns: u64) -> u64 {
         match (self.gap_start_ns..self.gap_end_ns).contains(&at_ns) {
             true => self.gap_end_ns,

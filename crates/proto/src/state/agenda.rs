@@ -1,4 +1,4 @@
-//! The agenda of a node: which peers have something to send, which wait for room, when is what due.
+//! Run queue of a node: peers with packets to send, peers that wait for room, and deadlines.
 
 use crate::base::types::PeerId;
 use crate::state::conn::Conn;
@@ -7,14 +7,14 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Deadlines that are kept beside one of each peer: with fewer there is little to gain.
+/// Deadlines retained beyond one per peer before pruning.
 const DEADLINES_SPARE: usize = 64;
 
-/// The list of what is to be done next. [`crate::state::conn::Listed`] says which peers are in it.
+/// The run queue. [`crate::state::conn::Listed`] says which peers are in which list.
 #[derive(Debug, Default)]
 pub struct Agenda {
     pub ready: VecDeque<PeerId>,
-    /// Peers that wait for a rail that has no room.
+    /// Peers that wait for a rail to have room.
     pub stalled: Vec<PeerId>,
     pub deadlines: BinaryHeap<Reverse<(u64, u32)>>,
     pub(crate) anyone: Anyone,
@@ -30,9 +30,9 @@ impl Agenda {
         }
     }
 
-    /// Forgets deadlines that were replaced by earlier ones. A peer has one; but each time that it
-    /// owes something the far one of its silence is followed by near ones, and would stay until it
-    /// is due: with 10,000 messages a second as many, times the seconds that peers are waited for.
+    /// Drops deadlines that an earlier one replaced. A peer has one valid deadline; but each time
+    /// it owes an answer, the distant deadline of its silence is followed by near ones and would
+    /// stay until due: with 10,000 messages a second, 10,000 times the seconds of the timeout.
     #[inline]
     pub fn prune_deadlines(&mut self, directory: &Directory) {
         if self.deadlines.len() <= 2 * directory.peers.len() + DEADLINES_SPARE {

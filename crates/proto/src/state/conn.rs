@@ -1,4 +1,4 @@
-//! The conversation with a peer: its parts, and its paths.
+//! The connection to a peer: its parts and its paths.
 
 use crate::base::config::RailPolicy;
 use crate::base::stats::PeerStats;
@@ -13,14 +13,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{path_code, RailAddr, RAILS_MAX};
 
-/// Paths that first contact takes at most, to the rails that an address names: the rest of what is
-/// chosen is for the rails that HELLO names.
+/// Paths of first contact at most, to the rails in an address; the remaining paths are for the
+/// rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;
-/// With so many paths their codes are kept beside them, where a packet's is found without touching
-/// each path; peers with fewer, which are nearly all, do not pay for the list.
+/// Number of paths from which their codes are listed separately, so that a lookup does not touch
+/// each path; nearly all peers have fewer and need no list.
 const CODES_FROM: usize = 24;
 
-/// The conversation with one peer.
+/// The connection to one peer.
 #[derive(Debug)]
 pub struct Conn {
     pub peer: PeerId,
@@ -34,21 +34,21 @@ pub struct Conn {
     pub rx: ReceiveSide,
     pub listed: Listed,
     pub paths: Vec<Path>,
-    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]).
+    /// Codes of the paths, in order, if there are many ([`CODES_FROM`]).
     codes: Option<Box<Codes>>,
-    /// More waited than one packet took: how large packets may be is worth a probe.
+    /// More data was queued than one packet takes: probing the packet size pays.
     pub wide: bool,
-    /// Every path corrupts: none is left for that before.
+    /// All paths corrupt: before this time none is left for corruption.
     pub all_corrupt_until: u64,
     pub stats: PeerStats,
 }
 
-/// Codes of paths. (Few peers have so many that there are any: a word is enough for the others.)
+/// Codes of paths. (Boxed, as few peers have them: a word is enough for the others.)
 #[derive(Debug, Default)]
 struct Codes(Vec<u16>);
 
-/// Where the conversation stands in the node's lists: of peers that have something to send, of
-/// those that wait for a rail that has no room, of those with memory to give back, of deadlines.
+/// The connection's place in the node's lists: of peers with packets to send, of peers that wait
+/// for room, of peers with memory to reclaim, and of deadlines.
 #[derive(Debug)]
 pub struct Listed {
     pub ready: bool,
@@ -83,7 +83,7 @@ impl Conn {
         }
     }
 
-    /// Bytes of the conversation with its queues and paths.
+    /// Bytes of the connection with its queues and paths.
     pub fn bytes(&self) -> usize {
         let paths: usize = self.paths.iter().map(Path::bytes).sum();
         let spare = (self.paths.capacity() - self.paths.len()) * size_of::<Path>();
@@ -95,9 +95,8 @@ impl Conn {
         size_of::<Conn>() + sides + codes + paths + spare
     }
 
-    /// Path for small things: the quickest healthy one; else what there is. None from the rails of
-    /// `full`, which have no room now (bit n: rail n): what they carry as a rule waits for them
-    /// only where no other works.
+    /// Path for small packets: the healthy path with the least latency, else the best there is.
+    /// Rails in `full` have no room (bit n: rail n); `None` if usable paths exist but lack room.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
         let rank = |p: &Path| {
             let class = match p.state {
@@ -130,8 +129,7 @@ impl Conn {
         (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
-    /// Asks the other paths that could carry what path `at` does for their round trips, where it is
-    /// time for that.
+    /// Probes the other healthy paths of the tier for their round trips, if that is due.
     pub fn compare(&mut self, at: usize, now: u64) {
         if self.paths.len() < 2 || !self.paths[at].latency.is_to_compare(now) {
             return;
@@ -143,14 +141,14 @@ impl Conn {
         }
     }
 
-    /// Returns whether the acks of path `at` wait for a rail that has no room.
+    /// True if the acks of path `at` wait for a rail without room.
     pub fn holds_acks(&self, at: usize, policy: RailPolicy, full: u32) -> bool {
         let path = &self.paths[at];
         let standby = policy == RailPolicy::Standby;
         if path.healthy() {
             return !path.has_room(full);
         }
-        // Acks that are due leave with what healthy paths send, whatever path they are of.
+        // Due acks leave with packets of healthy paths, whatever path they are of.
         let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
         match healthy.peek().is_some() {
             true => !healthy.any(|p| p.has_room(full)),
@@ -158,13 +156,13 @@ impl Conn {
         }
     }
 
-    /// Packets of all paths that wait for an ack.
+    /// Packets in flight on all paths.
     pub fn waiting(&self) -> u32 {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
     }
 
-    /// Returns whether the peer owes an answer: something waits on a path that should bring one.
-    /// Probes of paths that are down, or never worked, prove nothing.
+    /// True if the peer owes an answer: packets are in flight on a path that should bring acks.
+    /// Probes of paths that are down or unproven do not count.
     pub fn owes(&self) -> bool {
         let (mut linked, mut usable, mut waits, mut carried) = (false, false, false, false);
         for path in &self.paths {
@@ -175,8 +173,8 @@ impl Conn {
                 carried |= path.carries();
             }
         }
-        // No rail of ours reaches it, or the links of all are down: whatever waits for it waits in
-        // vain, what is to be sent again as well.
+        // No rail reaches the peer, or all links are down: its queued and requeued frames cannot
+        // leave.
         if !linked {
             return self.watched() || !self.tx.resend.is_empty();
         }
@@ -184,9 +182,9 @@ impl Conn {
         carried || (waits && !usable)
     }
 
-    /// Returns whether something here waits for the peer to speak: a posted receive that names it,
-    /// a message that has begun, a read; a send that waits for credit or a grant. Then it is asked
-    /// now and then whether it lives.
+    /// True if an operation waits for the peer to send: a posted receive that names it, an incoming
+    /// message, a read; a send that waits for credit or a grant. Then the peer is probed now and
+    /// then.
     pub fn watched(&self) -> bool {
         if self.session.own {
             return false;
@@ -196,44 +194,44 @@ impl Conn {
         incoming || asked || !self.tx.queue.is_empty() || !self.tx.rendezvous.is_empty()
     }
 
-    /// Something waits for the peer's answer from now on, if nothing did before.
+    /// Starts the wait for the peer's answer, if it owes one and none was owed before.
     pub fn begin_waiting(&mut self, now: u64) {
         if self.life.owed_since.is_none() && self.owes() {
             (self.life.owed_since, self.life.unanswered_since) = (Some(now), None);
         }
     }
 
-    /// A rail went down or came back, or there are new paths.
+    /// Notes whether all rails to the peer are down, after a rail or the paths changed.
     pub fn note_cut(&mut self, now: u64, uptimes: &[Uptime]) {
         let down = |p: &Path| uptimes[p.local as usize].is_down();
         let cut = !self.paths.is_empty() && self.paths.iter().all(down);
         self.life.note_cut(now, cut);
     }
 
-    /// Returns whether anything here depends on a word of the peer. More than [`owes`](Conn::owes):
-    /// what was lost and is yet to be sent again is owed as before, though nothing is under way.
+    /// True if anything here depends on the peer. More than [`owes`](Conn::owes): lost frames that
+    /// are yet to be retransmitted count too, though nothing is in flight.
     pub fn depends(&self) -> bool {
         self.owes() || self.watched() || self.has_small() || !self.tx.bulk.is_empty()
     }
 
-    /// Returns whether anything may be sent: data, control, probes or urgent acks.
+    /// True if anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
         let paths = self.contact.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.tx.bulk.is_empty() || paths
     }
 
-    /// Returns whether anything but acks and bulk waits.
+    /// True if anything but acks and bulk is queued.
     pub fn has_small(&self) -> bool {
         self.credit.is_due() || self.has_control() || !self.tx.queue.is_empty()
     }
 
-    /// Returns whether anything waits but acks, credit, and messages of which nothing has left.
+    /// True if anything is queued except acks, credit, and messages that have not begun to leave.
     pub fn has_control(&self) -> bool {
         self.bye.due > 0 || self.session.refusals_due > 0 || self.tx.has_control()
     }
 
-    /// Index of the path whose packets of ours have this code.
+    /// Index of the path whose outgoing packets have this code.
     pub fn path_by_send_code(&self, code: u16) -> Option<usize> {
         match &self.codes {
             None => self.paths.iter().position(|p| p.send_code() == code),
@@ -241,7 +239,7 @@ impl Conn {
         }
     }
 
-    /// One path more; its index.
+    /// Adds a path; returns its index.
     pub fn push_path(&mut self, path: Path) -> usize {
         self.paths.push(path);
         if self.paths.len() >= CODES_FROM {
@@ -253,10 +251,9 @@ impl Conn {
         self.paths.len() - 1
     }
 
-    /// Adds paths to the remote rails `remotes` from `locals`, of those that `pairs` names by their
-    /// places, as long as there are fewer than `most`. Each comes from the two rails that have the
-    /// fewest yet, so that all have their share, and as many rails have to fail as one side has
-    /// before none is left.
+    /// Adds paths from rails `locals` to rails `remotes`, out of `pairs` (indices into both), up to
+    /// `most` paths. Each path joins the two rails with the fewest paths so far: the load is even,
+    /// and all rails of one side must fail before no path is left.
     pub fn add_paths(
         &mut self,
         locals: &[LocalRail],
@@ -264,7 +261,7 @@ impl Conn {
         mut pairs: Vec<(usize, usize)>,
         most: usize,
     ) {
-        // Exactly: there are no more after HELLO, and a path is not small.
+        // Exactly, as few paths are added after HELLO and a path is large.
         let room = most.saturating_sub(self.paths.len());
         self.paths.reserve_exact(pairs.len().min(room));
         let (mut from, mut to) = ([0_u16; RAILS_MAX], [0_u16; RAILS_MAX]);
@@ -294,7 +291,8 @@ impl Conn {
     }
 }
 
-/// Time after which a short message arrives on a path, behind more than one lone message.
+/// Time after which a short message arrives on a path, with the queue if more than one lone message
+/// is in flight.
 #[inline]
 fn takes_short_ns(path: &Path) -> u64 {
     let queued = path.ring.in_flight() > LONE_BYTES;

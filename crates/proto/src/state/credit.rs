@@ -1,23 +1,23 @@
-//! Credit of a conversation: how much unexpected payload each end may have unread at the other.
+//! Credit of a connection: how much eager payload each end may have unread at the other.
 
 use crate::base::config::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use core::fmt;
 
-/// Credit that only rendezvous requests may use: 64 of them under way.
+/// Credit reserved for rendezvous requests: 64 in flight.
 const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 
 /// Credit of both directions, in bytes, cumulative.
 #[derive(Debug)]
 pub struct Credit {
-    /// The bound that the peer set, and how much of it our messages have used.
+    /// The limit that the peer set, and how much of it our messages have used.
     limit: u64,
     used: u64,
-    /// Eager bytes that the peer may have unread here: decided at first contact, and more if it
+    /// Eager bytes that the peer may have unread here: set at first contact, and raised if the peer
     /// needs it and there is memory.
     window: u64,
     given: u64,
     announced: u64,
-    /// Credit that the messages seen so far have used.
+    /// Credit used by the messages received so far.
     seen: u64,
     due: bool,
 }
@@ -43,32 +43,32 @@ impl Credit {
         eager_bytes + MESSAGE_OVERHEAD
     }
 
-    /// Returns whether the payload of a message of `len` bytes may leave unasked. It leaves the
-    /// reserve to requests: they must go on when the receiver is full of messages it does not want
-    /// yet, for one that it does may come after them.
+    /// True if the payload of a message of `len` bytes may leave eagerly. The reserve is left for
+    /// requests: they must go on when the receiver is full of unexpected messages, since the
+    /// expected one may be behind these.
     #[inline]
     pub fn allows(&self, len: u64) -> bool {
         self.used + Credit::cost(len) + REQUEST_RESERVE <= self.limit
     }
 
-    /// Returns whether something of this cost may leave at all.
+    /// True if a message or request of this cost may leave.
     #[inline]
     pub fn covers(&self, cost: u64) -> bool {
         self.used + cost <= self.limit
     }
 
-    /// Something of this cost leaves.
+    /// Takes the cost from the credit.
     #[inline]
     pub fn spend(&mut self, cost: u64) {
         self.used += cost;
     }
 
-    /// The peer allows this much in all. (What it said earlier may arrive later.)
+    /// Raises the limit that the peer set. (An older limit may arrive later.)
     pub fn raise(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
 
-    /// First contact: the peer may have this much unread here.
+    /// Sets the peer's window at first contact.
     pub fn open(&mut self, window: u64) {
         self.window = window;
     }
@@ -78,42 +78,43 @@ impl Credit {
         self.window
     }
 
-    /// More than half of what the peer may have unread here is.
+    /// True if the peer has used more than half of its window.
     pub fn is_crowded(&self) -> bool {
         let back = self.given - FIRST_CREDIT;
         self.seen.saturating_sub(back) > self.window / 2
     }
 
-    /// The peer may have so much more unread here, and is to be told.
+    /// Enlarges the peer's window; the peer is to be told.
     pub fn widen(&mut self, bytes: u64) {
         self.window += bytes;
         self.due = true;
     }
 
-    /// The peer's limit, as it is to be told.
+    /// The peer's limit as the next CREDIT frame reports it.
     pub fn granted(&self) -> u64 {
         self.given + self.window - FIRST_CREDIT
     }
 
-    /// Memory of an eager message was freed.
+    /// Returns the credit of a freed eager message.
     pub fn give(&mut self, bytes: u64) {
         self.given += bytes;
     }
 
-    /// A message arrived that used so much.
+    /// Counts the credit of a received message.
     pub fn see(&mut self, bytes: u64) {
         self.seen += bytes;
     }
 
-    /// The peer is to be told of its limit.
+    /// True if the peer's limit is to be sent.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.due
     }
 
-    /// Decides that the peer is told of returned credit when it has used half of what it knows of;
-    /// whether it was decided now. (By what it has left, not by what came back: with less left than
-    /// its next message costs, and less returned than is worth a frame, it would wait for ever.)
+    /// Marks a CREDIT frame as due when the peer has used half of the limit that it knows; returns
+    /// true if newly marked. (Judged by the credit it has left, not by the amount returned: with
+    /// less left than its next message costs, and too little returned for a frame, the peer would
+    /// wait for ever.)
     pub fn comes_due(&mut self) -> bool {
         let limit = self.announced + self.window - FIRST_CREDIT;
         let low = limit.saturating_sub(self.seen) < self.window / 2;
@@ -122,12 +123,12 @@ impl Credit {
         due
     }
 
-    /// The peer is told again, since what told it was lost; false if it is to be told anyway.
+    /// Marks the lost CREDIT frame as due again; false if it was due anyway.
     pub fn tell_again(&mut self) -> bool {
         !core::mem::replace(&mut self.due, true)
     }
 
-    /// The peer is told now.
+    /// Notes that the CREDIT frame leaves.
     pub fn told(&mut self) {
         self.announced = self.given;
         self.due = false;

@@ -1,21 +1,21 @@
-//! Damaged packets of a path, counted, and the quarantine of a path that was left for them.
+//! Counts of corrupted packets of a path, and the isolation of a path that corrupts.
 
 use marline_wire::{Frame, HeadWriter};
 
-/// Damaged packets within the window before a path is judged: one that damages a tenth of the
-/// limit shows so many by chance about once in 10^8 packets.
+/// Corrupted packets in the window before a path is judged: a path with a tenth of the limit shows
+/// so many by chance about once in 10^8 packets.
 const DAMAGED_MIN: u32 = 8;
 /// Packets after which older ones count half.
 const WINDOW_PACKETS: u64 = 4_096;
-/// Probes in a row that a path has to bring through, at first and at most. A path that damages
+/// Probes in a row that must arrive for a reinstatement, at first and at most. A path that corrupts
 /// one packet in a hundred passes 256 once in 13 times.
 const CLEAN_MIN: u32 = 16;
 const CLEAN_MAX: u32 = 256;
-/// Bytes of a trial's probe: a jumbo frame.
+/// Bytes of a probe of an isolated path: a jumbo frame.
 const QUARANTINE_PROBE_BYTES: usize = 8_960;
-/// Without complaint for so long, a path's past is forgotten.
+/// After so long without CORRUPT, relapses are forgotten.
 const FORGET_NS: u64 = 10_000_000_000;
-/// Damaged packets among those that arrive on a path.
+/// Corrupted packets among the packets that arrive on a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Damage {
     /// Good packets of the path when the window began.
@@ -24,8 +24,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// A damaged packet, after `received` good ones in all; damaged ones and all of the window if
-    /// there are more than `limit_ppm`.
+    /// Counts a corrupted packet after `received` good ones in all. Returns the corrupted packets
+    /// and all packets of the window if there are more than `limit_ppm`.
     pub(crate) fn on_bad(&mut self, received: u64, limit_ppm: u32) -> Option<(u32, u64)> {
         self.bad += 1;
         let of = received.saturating_sub(self.from) + self.bad as u64;
@@ -45,15 +45,15 @@ impl Damage {
     }
 }
 
-/// A path that was left for corruption, and how it comes back.
+/// Isolation of a path that corrupts, and its way back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quarantine {
-    /// It is on quarantine.
+    /// The path is isolated.
     pub active: bool,
     pub(crate) needed: u32,
     pub(crate) clean: u32,
     pub(crate) since_ns: u64,
-    /// When the last probe was asked for.
+    /// When the last probe was requested.
     pub(crate) asked_ns: u64,
 }
 
@@ -70,7 +70,7 @@ impl Quarantine {
         self.since_ns = now;
     }
 
-    /// A probe came through; whether that was the last of those needed.
+    /// Counts a probe that arrived; returns true if it was the last that was needed.
     pub(crate) fn passed(&mut self) -> bool {
         self.clean += 1;
         self.clean >= self.needed
@@ -81,7 +81,7 @@ impl Quarantine {
         self.since_ns = now;
     }
 
-    /// Fills a probe of a path on trial with nothing: all of it is under the head's CRC.
+    /// Pads a probe of an isolated path with zeros: all of them are under the head's CRC.
     pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
         if self.active {
             let room = writer.room().min(QUARANTINE_PROBE_BYTES).saturating_sub(8);

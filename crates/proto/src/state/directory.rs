@@ -1,4 +1,4 @@
-//! Peers that a node knows, by number, and those that are gone.
+//! Peers of a node, by number, and departed peers.
 
 use crate::base::types::PeerId;
 use crate::state::conn::Conn;
@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::Address;
 
-/// All peers that a node knows.
+/// All peers of a node.
 #[derive(Debug)]
 pub struct Directory {
     pub peers: Vec<Peer>,
     pub by_id: BTreeMap<u64, u32>,
     pub(crate) departed: Departed,
-    /// Peers whose memory grew, and when to look at them and at those that are gone.
+    /// Peers whose memory grew, and when to look at them and at departed peers.
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
     /// Credit windows of all peers together.
@@ -33,7 +33,7 @@ impl Directory {
         }
     }
 
-    /// The conversation with a peer, if it was spoken to.
+    /// The connection to a peer, if there is one.
     #[inline]
     pub fn conn(&self, peer: PeerId) -> Option<&Conn> {
         self.peers.get(peer.0 as usize)?.conn.as_deref()
@@ -44,20 +44,20 @@ impl Directory {
         self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()
     }
 
-    /// All conversations.
+    /// All connections.
     pub fn conns(&self) -> impl Iterator<Item = &Conn> {
         self.peers.iter().filter_map(|p| p.conn.as_deref())
     }
 }
 
-/// The watch for receives from anyone.
+/// Watch over peers on behalf of receives from any source.
 #[derive(Debug)]
 pub(crate) struct Anyone {
-    /// When peers are looked at next.
+    /// When peers are probed next.
     pub at_ns: u64,
     /// The first of them.
     pub(crate) next: usize,
-    /// A peer died, and no receive was there to be told.
+    /// A peer died, and no receive was posted to report it.
     pub(crate) unreported_death: bool,
 }
 
@@ -71,7 +71,7 @@ impl Default for Anyone {
     }
 }
 
-/// Peers that are gone, and slots without a peer.
+/// Departed peers, and slots without a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Departed {
     /// When to look at which peer again.
@@ -80,27 +80,27 @@ pub(crate) struct Departed {
 }
 
 impl Departed {
-    /// Slots without a peer.
+    /// Number of slots without a peer.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// When a peer is to be looked at.
+    /// When to look at a departed peer next.
     pub(crate) fn at(&self) -> u64 {
         let next = self.waiting.peek();
         next.map_or(u64::MAX, |Reverse((at, _))| *at)
     }
 }
 
-/// A remote endpoint that the node knows of; small until they speak.
+/// A remote endpoint that the node knows; small until there is a connection.
 #[derive(Debug)]
 pub struct Peer {
     pub address: Address,
-    /// The owner has a name for it.
+    /// The owner has a name for the peer.
     pub named: bool,
-    /// It left, and is forgotten but for its address.
+    /// The peer departed; only its address is retained.
     pub gone: bool,
-    /// Since it departed: when to look whether more of it can be forgotten.
+    /// For a departed peer: when to look whether more of it can be freed.
     pub look_at_ns: u64,
     pub conn: Option<Box<Conn>>,
 }

@@ -1,24 +1,23 @@
-//! Packets of a path that were declared lost lately: some may be acknowledged after all.
+//! Packets of a path that were declared lost lately, of which some may be acknowledged after all.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
-/// Packets that are kept in mind: two super-packets.
+/// Packets retained: two super-packets.
 const NUMBERS_MAX: usize = 128;
 
 /// A packet that was declared lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     pub(crate) number: u64,
-    /// The longest datagram that it was.
+    /// Bytes of the longest datagram of the packet.
     pub(crate) bytes: u32,
-    /// The packet was a probe of the path's size, which counts as no loss.
+    /// The packet was a size probe, which counts as no loss.
     pub(crate) probe: bool,
 }
 
-/// Packets that were declared lost, oldest first. Few paths lose anything, so one that does not
-/// takes a word for it.
+/// Packets declared lost, oldest first. Boxed, as few paths lose anything.
 #[derive(Debug, Default)]
 pub struct GivenUp(Option<Box<Numbers>>);
 
@@ -35,7 +34,7 @@ impl GivenUp {
         self.0.as_ref().map_or(0, |numbers| numbers.0.len())
     }
 
-    /// Bytes of heap that it holds.
+    /// Bytes of heap in use.
     pub(crate) fn heap_bytes(&self) -> usize {
         let numbers = self.0.as_ref();
         numbers.map_or(0, |n| {
@@ -43,7 +42,7 @@ impl GivenUp {
         })
     }
 
-    /// One more; the oldest is forgotten for it where there are too many.
+    /// Adds a packet; when full, drops the oldest.
     pub(crate) fn push(&mut self, lost: Lost) {
         let numbers = &mut self.0.get_or_insert_default().0;
         if numbers.len() == NUMBERS_MAX {
@@ -52,7 +51,7 @@ impl GivenUp {
         numbers.push(lost);
     }
 
-    /// Forgets all but those that `keep` names.
+    /// Drops all packets that `keep` rejects.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Lost) -> bool) {
         let Some(numbers) = &mut self.0 else { return };
         numbers.0.retain(|lost| keep(lost));

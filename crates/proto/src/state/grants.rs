@@ -1,21 +1,21 @@
-//! Grants that a node has given, and messages that wait for one.
+//! Grants of a node, and messages that wait for one.
 
 use crate::base::slab::Key;
 use alloc::collections::VecDeque;
 
-/// A grant is worth a frame only for this many bytes (or the rest of the message).
+/// Least bytes of a grant (or the rest of the message), as each costs a frame.
 pub(crate) const GRANT_STEP: u64 = 32 * 1024;
 
-/// Bytes that peers may send of rendezvous messages: what is given, and to whom next.
+/// Bytes of rendezvous messages that peers may send: granted bytes, and the queue for more.
 #[derive(Debug)]
 pub struct Grants {
     pub queue: VecDeque<Key>,
-    /// Granted but not yet received bytes, of all peers.
+    /// Granted bytes that have not arrived, over all peers.
     pub out: u64,
     pub budget: u64,
-    /// When to look for grants whose data does not come, while others wait for the budget.
+    /// When to look for stale grants (data does not come) while messages wait for the budget.
     pub at: u64,
-    /// No grant is stale before: until then nobody looks for one.
+    /// No grant is stale before this time.
     pub stale_at: u64,
 }
 
@@ -30,20 +30,20 @@ impl Grants {
         }
     }
 
-    /// The most that one message may have granted but not received.
+    /// The most bytes that one message may have granted but not received.
     pub fn window_max(&self) -> u64 {
         // Two messages share the budget, so that one whose sender computes does not stop all.
         (self.budget / 2).max(2 * GRANT_STEP)
     }
 
-    /// The first grant of a READ, which asks for it itself. (The last look for stale ones knew
-    /// nothing of it.)
+    /// Counts the first grant of a READ, which is part of the request. (The last search for stale
+    /// grants did not include it.)
     pub fn give_first(&mut self, bytes: u64) {
         self.out += bytes;
         self.stale_at = 0;
     }
 
-    /// So much of what was granted came, or does not count any more.
+    /// Counts granted bytes that arrived or were withdrawn.
     #[inline]
     pub fn settle(&mut self, bytes: u64) {
         self.out -= bytes;

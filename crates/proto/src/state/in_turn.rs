@@ -1,22 +1,22 @@
-//! Messages that are whole and not told yet: of two that one receive could have taken, the earlier
-//! is told first (docs/design/libfabric.md).
+//! Completion order: of two complete messages that one receive could have matched, the earlier is
+//! reported first (docs/design/libfabric.md).
 
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use alloc::collections::BTreeMap;
 
-/// A tagged message that was bound to a receive and has not been told.
+/// A tagged message that was matched with a receive and is not reported yet.
 #[derive(Debug)]
 struct Open {
     tag: u64,
     /// Bits of the tag that its receive ignores.
     ignore: u64,
     inbound: Key,
-    /// It is whole, and waits for an earlier one.
+    /// The message is complete and waits for an earlier one.
     held: bool,
 }
 
-/// The tagged messages that have a receive and are not told, by peer and number.
+/// Tagged messages that were matched and are not reported, by peer and number.
 #[derive(Debug, Default)]
 pub struct InTurn {
     open: BTreeMap<(PeerId, u64), Open>,
@@ -24,7 +24,7 @@ pub struct InTurn {
 }
 
 impl InTurn {
-    /// Adds a message that was bound to a receive which ignores these bits of the tag.
+    /// Adds a message matched with a receive that ignores these bits of the tag.
     pub fn enter(&mut self, at: (PeerId, u64), (tag, ignore): (u64, u64), inbound: Key) {
         let open = Open {
             tag,
@@ -35,14 +35,14 @@ impl InTurn {
         self.open.insert(at, open);
     }
 
-    /// Returns whether an earlier message of the peer is to be told before this one.
+    /// True if an earlier message of the peer must be reported before this one.
     #[inline]
     pub fn waits(&self, at: (PeerId, u64), (tag, ignore): (u64, u64)) -> bool {
         let akin = |open: &Open| (open.tag ^ tag) & !(open.ignore | ignore) == 0;
         !self.open.is_empty() && self.open.range((at.0, 0)..at).any(|(_, open)| akin(open))
     }
 
-    /// Holds a message that is whole, if it is not its turn.
+    /// Holds a complete message if an earlier one must be reported first; returns true if so.
     pub fn hold(&mut self, at: (PeerId, u64)) -> bool {
         let Some(Open { tag, ignore, .. }) = self.open.get(&at) else {
             return false;
@@ -57,7 +57,7 @@ impl InTurn {
         true
     }
 
-    /// Forgets a message: it is told, or lost.
+    /// Removes a message that was reported or failed.
     #[inline]
     pub fn leave(&mut self, at: (PeerId, u64)) {
         if !self.open.is_empty() {
@@ -66,7 +66,7 @@ impl InTurn {
         }
     }
 
-    /// The first message of the peer that was held and whose turn it is now.
+    /// The first held message of the peer that may be reported.
     #[inline]
     pub fn next(&self, peer: PeerId) -> Option<Key> {
         if self.held == 0 {

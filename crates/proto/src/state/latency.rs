@@ -1,29 +1,28 @@
-//! The round trip of a path as a short message finds it: the least of late. A mean has in it what
-//! was queued, what a peer off its processor took, and, on a path that is seldom used, how often
-//! its rail is polled.
+//! Latency of a path for short messages: the least recent round trip. A mean includes queueing,
+//! descheduled peers and, on a rarely used path, the rail's poll interval.
 
-/// A half of the window is over after so many samples and so long.
+/// A half window ends after so many samples and this time.
 const HALF_SAMPLES: u8 = 8;
 const HALF_NS: u64 = 20_000_000;
-/// While short messages are exchanged the other paths are asked how quick they are: after so many
-/// samples, and not before so long. That is few packets, and none where nothing is sent.
+/// While short messages are exchanged, the other paths are probed for their latency: after so many
+/// samples, and no sooner than this interval. That costs few packets, and none when idle.
 const ASK_SAMPLES: u16 = 256;
 const ASK_EVERY_NS: u64 = 2_000_000;
-/// Paths that differ by less than one part in so many count as equal, so that noise does not make
-/// messages jump between rails.
+/// Paths that differ by less than one part in so many count as equal, so that noise does not move
+/// messages between rails.
 pub(crate) const ALIKE_SHARE: u64 = 4;
 
-/// The longest eager message and its heads: what is under way of a lone one.
+/// Bytes of the longest eager message with its heads: in flight when it is alone.
 pub(crate) const LONE_BYTES: u64 = 70_000;
 
-/// The least round trip of late: of a window of two halves, so that what was once is forgotten.
+/// The least recent round trip, over a window of two halves, so that old samples are dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Of this half, and of the one before.
+    /// Least round trip of this half and of the one before.
     least_ns: [u32; 2],
     samples: u8,
     since_ns: u64,
-    /// Samples since others were asked, and when that was.
+    /// Samples since the other paths were probed, and when that was.
     unasked: u16,
     asked_ns: u64,
 }
@@ -41,7 +40,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Takes a sample.
+    /// Adds a sample.
     #[inline]
     pub(crate) fn take(&mut self, rtt_ns: u64, now: u64) {
         if self.samples >= HALF_SAMPLES && now.saturating_sub(self.since_ns) >= HALF_NS {
@@ -53,7 +52,7 @@ impl Latency {
         self.least_ns[0] = self.least_ns[0].min(rtt_ns.try_into().unwrap_or(u32::MAX));
     }
 
-    /// Returns whether it is time to ask others how quick they are, and notes that they are.
+    /// True if the other paths are due for a probe; restarts the interval if so.
     #[inline]
     pub(crate) fn is_to_compare(&mut self, now: u64) -> bool {
         let due = self.unasked >= ASK_SAMPLES && now.saturating_sub(self.asked_ns) >= ASK_EVERY_NS;
@@ -63,13 +62,13 @@ impl Latency {
         due
     }
 
-    /// The least round trip of late; very long before there was any.
+    /// The least recent round trip; a very high value before the first sample.
     #[inline]
     pub fn ns(&self) -> u32 {
         self.least_ns[0].min(self.least_ns[1])
     }
 
-    /// The least time of one way; very long before there was any.
+    /// Half the least round trip; a very high value before the first sample.
     #[inline]
     pub(crate) fn one_way_ns(&self) -> u64 {
         u64::from(self.ns()) / 2
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_late_counts_and_what_was_is_forgotten() {
+    fn the_least_recent_round_trip_counts_and_old_ones_are_dropped() {
         let mut latency = Latency::default();
         assert_eq!(latency.ns(), u32::MAX);
         let mut now = 0;
@@ -89,7 +88,7 @@ mod tests {
             latency.take(rtt_ns, now);
         }
         assert_eq!(latency.ns(), 20_000);
-        // One that is seldom asked keeps what it showed, until it has shown enough.
+        // A path that is rarely probed retains its old value until it has enough new samples.
         now += 3 * HALF_NS;
         latency.take(30_000, now);
         assert_eq!(latency.ns(), 20_000);
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_asked_seldom() {
+    fn other_paths_are_probed_rarely() {
         let mut latency = Latency::default();
         let samples = 10 * u64::from(ASK_SAMPLES);
         let asked = (0..samples).filter(|sample| {

@@ -1,58 +1,57 @@
-//! The state of a path's link.
+//! State of a path's link.
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
 
-/// After a link went down, another is asked for this much later: at first, and at most, doubling
-/// in between. A peer that restarts its rail listens again within milliseconds; one that does not
-/// should cost next to nothing.
+/// Delay before the link is asked for again after it went down: first and longest, doubling in
+/// between. A peer that restarts its rail listens again within milliseconds; a dead one should cost
+/// next to nothing.
 const RETRY_MIN_NS: u32 = 1_000_000;
 const RETRY_MAX_NS: u32 = 500_000_000;
-/// The rail of a link that works is told so this often at most. Hosts ask for the address of a
-/// neighbour's card again after a second at the soonest.
+/// Least interval between notices to the rail that a link works. Hosts revalidate a neighbour's ARP
+/// entry after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
 
-/// Unit of times that are kept in few bits.
+/// Unit of times stored in 32 bits.
 const UNIT_NS: u64 = 1 << 20;
 
-/// Questions about links that the engine is to be asked.
+/// Requests about links for the engine.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// Peers with paths that want one.
+    /// Peers with paths that have a request.
     pub wanted: Vec<PeerId>,
-    /// Links of local rails that are not used any more.
+    /// Links of local rails to be closed.
     pub unused: Vec<(usize, u32)>,
 }
 
 /// A path's link.
 #[derive(Clone, Copy, Debug)]
 pub struct PathLink {
-    /// Its number on the local rail.
+    /// Number of the link on the local rail.
     pub id: Option<u32>,
     /// Packets may leave.
     pub up: bool,
-    /// The engine is to be asked for one.
+    /// The engine is to be asked for a link.
     pub wanted: bool,
-    /// A connection ended with all that the peer had sent, without a word of the peer's rail
-    /// before, and nothing was heard on the path since.
+    /// A connection ended after all data that the peer had sent, without a notice of idle
+    /// eviction, and nothing was heard on the path since.
     pub ended: bool,
-    /// Its rail is to be told that packets arrive, and when it was last.
+    /// The rail is to be told that packets arrive (`told`: when it last was).
     pub works: bool,
-    /// Its rail is to be told that nothing is acknowledged.
+    /// The rail is to be told that nothing is acknowledged.
     pub silent: bool,
-    /// Its rail is to try another way, as nothing is acknowledged.
+    /// The rail is to try another route, as nothing is acknowledged.
     pub reroute: bool,
     told: u32,
-    /// When it went down after it was up, the last time; 0: never. As `told` in units of
-    /// [`UNIT_NS`].
+    /// When the link last went down after it was up; 0: never. Like `told` in units of [`UNIT_NS`].
     fell: u32,
-    /// When it is asked for again, and how much later the next time.
+    /// When to ask for the link again, and the next delay.
     retry_at: u64,
     retry_ns: u32,
 }
 
 impl PathLink {
-    /// The link of a new path, which no rail has made yet. `connected`: of a rail with connections.
+    /// The link of a new path, not opened yet. `connected`: the rail has connections.
     pub fn new(connected: bool) -> PathLink {
         PathLink {
             id: None,
@@ -69,13 +68,13 @@ impl PathLink {
         }
     }
 
-    /// When another is to be asked for, if it is down.
+    /// When to ask for another link, if this one is down.
     pub fn retry_at(&self) -> Option<u64> {
         let lost = self.id.is_none() && !self.wanted && !self.up;
         lost.then_some(self.retry_at)
     }
 
-    /// A packet on it arrived. Returns whether its rail is to be told so now.
+    /// Notes a packet that arrived on the link; returns true if the rail is to be told now.
     #[inline]
     pub fn note_arrival(&mut self, now: u64) -> bool {
         if self.works || self.id.is_none() || since(self.told, now) < WORKS_EVERY_NS {
@@ -85,18 +84,18 @@ impl PathLink {
         true
     }
 
-    /// Returns whether it is up, or was so within that time.
+    /// True if the link is up, or was within that time.
     pub fn was_up(&self, now: u64, within_ns: u64) -> bool {
         self.up || (self.fell > 0 && since(self.fell, now) <= within_ns)
     }
 
-    /// It carries packets from now on.
+    /// Notes that the link carries packets now.
     pub fn rise(&mut self) {
         (self.up, self.retry_ns) = (true, RETRY_MIN_NS);
     }
 
-    /// It is down; another is wanted some time after `now`. Returns whether this is the first time
-    /// since it was up, or since it was wanted at all.
+    /// Notes that the link is down; another is due some time after `now`. Returns true if this is
+    /// the first failure since the link was up, or since the path was made.
     pub fn fall(&mut self, now: u64) -> bool {
         if self.up {
             self.fell = units(now).max(1);

@@ -1,4 +1,4 @@
-//! The endpoint itself: its identity and its rails.
+//! The local endpoint: its identity and its rails.
 
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
@@ -7,24 +7,24 @@ use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, RAILS_MAX};
 
-/// This endpoint.
+/// The local endpoint.
 pub struct Local {
     pub id: u64,
     pub token: u32,
     pub epoch: u32,
     pub rails: Vec<RailSpec>,
-    /// So often the addresses of rails changed.
+    /// How often the addresses of rails changed.
     pub revision: u32,
     pub pairing: &'static dyn Pairing,
-    /// Kinds of rails that are not known here and of which it was told.
+    /// Unknown kinds of rails that were already reported.
     pub unknown_kinds: Vec<u8>,
     /// Which rails are up, and since when.
     pub uptimes: [Uptime; RAILS_MAX],
-    /// Some rail can write.
+    /// Some rail supports remote writes.
     pub writes: bool,
-    /// Rails that have no room now, bit n for rail n.
+    /// Rails without room, bit n for rail n.
     pub full: u32,
-    /// It says BYE.
+    /// The endpoint is closing and sends BYE.
     pub closing: bool,
 }
 
@@ -51,12 +51,12 @@ impl Local {
         }
     }
 
-    /// A rail waits for its interface.
+    /// True if a rail waits for its interface.
     pub fn awaits(&self) -> bool {
         self.rails.iter().any(|r| !r.addr.is_some())
     }
 
-    /// Bytes that may be granted at once: what the largest receive buffer takes.
+    /// Bytes that may be granted at once: the size of the largest receive buffer.
     pub fn receive_budget(&self) -> u64 {
         let rails = self.rails.iter().filter(|r| !r.standby);
         rails.map(|r| r.receive_budget).max().unwrap_or(64_000)
@@ -67,14 +67,14 @@ impl Local {
         self.rails.iter().map(|r| r.addr).collect()
     }
 
-    /// Those of them that others are told. A rail that waits for its interface has none.
+    /// Addresses that peers are told: no standby rails, and no rails that wait for their interface.
     pub fn named_addrs(&self) -> Vec<RailAddr> {
         let named = self.rails.iter();
         let named = named.filter(|r| !r.standby && r.addr.is_some());
         named.map(|r| r.addr).collect()
     }
 
-    /// One rail as paths are made from it.
+    /// One rail as a parameter of new paths.
     pub fn rail(&self, at: usize, cfg: &Config) -> LocalRail {
         let spec = &self.rails[at];
         let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;

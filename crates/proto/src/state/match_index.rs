@@ -1,30 +1,30 @@
-//! A queue that matching searches in constant time, however long it is.
+//! A queue that matching searches in constant time, whatever its length.
 //!
-//! Entries stay in the order in which they came. Beside that order each *class* of patterns in use
-//! (does it name its source, which bits of the tag does it ignore) has a hash table from source and
-//! tag to the entries with these, oldest first. MPIs use few classes: with a source or without,
-//! the tag's protocol bits ignored or all of it.
+//! Entries stay in arrival order. In addition each *class* of patterns in use (with a source or any
+//! source; which bits of the tag are ignored) has a hash table from source and tag to the matching
+//! entries, oldest first. MPI libraries use few classes: with a source or without, the tag's
+//! protocol bits ignored or the whole tag.
 
 use alloc::vec::Vec;
 use core::hash::{BuildHasherDefault, Hasher};
 use hashbrown::HashMap;
 
-/// Classes that get a table. What is beyond them is searched from the front.
+/// Classes with a table, at most. Entries of other classes are searched from the front.
 const CLASSES_MAX: usize = 8;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Patterns that look at the same things of a message.
+/// Patterns that compare the same parts of a message's source and tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// They name their source.
+    /// The patterns name their source.
     pub directed: bool,
-    /// Bits of the tag that they do not look at.
+    /// Bits of the tag that the patterns ignore.
     pub ignore: u64,
 }
 
 impl Class {
-    /// The part of a message's source and tag that patterns of this class look at.
+    /// The part of a message's source and tag that patterns of this class compare.
     pub fn view(&self, peer: u32, tag: u64) -> View {
         View {
             peer: if self.directed { peer } else { 0 },
@@ -33,7 +33,7 @@ impl Class {
     }
 }
 
-/// Source and tag as a class sees them.
+/// Source and tag as a class compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     peer: u32,
@@ -42,13 +42,13 @@ pub struct View {
 
 /// An entry of the queue.
 pub trait Entry: Copy {
-    /// The only class whose patterns find it; `None`: those of every class may.
+    /// The only class whose patterns can match the entry; `None`: any class.
     fn class(&self) -> Option<Class>;
-    /// Its source and tag as the class sees them.
+    /// The entry's source and tag as the class compares them.
     fn view(&self, class: &Class) -> View;
 }
 
-/// The entries before and after one in a list.
+/// The entries before and after an entry in its list.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     before: u32,
@@ -67,7 +67,7 @@ const EMPTY: Ends = Ends {
     last: NONE,
 };
 
-/// Lists of entries: each entry is in one of them at most.
+/// Linked lists; each entry is in at most one of them.
 #[derive(Debug, Default)]
 struct Lists(Vec<Links>);
 
@@ -146,7 +146,7 @@ impl Table {
 /// The queue.
 #[derive(Debug)]
 pub struct MatchIndex<T> {
-    /// Each entry with its age: older ones have lower numbers.
+    /// Each entry with its age: older entries have lower numbers.
     entries: Vec<Option<(u64, T)>>,
     free: Vec<u32>,
     next_age: u64,
@@ -173,7 +173,7 @@ impl<T: Entry> MatchIndex<T> {
         index
     }
 
-    /// Returns whether `first_for` finds every entry: each class has a table.
+    /// True if `first_for` finds every entry: each class has a table.
     pub fn is_complete(&self) -> bool {
         self.homeless == 0
     }
@@ -194,13 +194,13 @@ impl<T: Entry> MatchIndex<T> {
         }
     }
 
-    /// The entry at a place that a search gave.
+    /// The entry at an index that a search returned.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         let (_, entry) = self.entries.get_mut(at)?.as_mut()?;
         Some(entry)
     }
 
-    /// Removes the entry at a place that a search gave.
+    /// Removes the entry at an index that a search returned.
     pub fn remove(&mut self, at: usize) -> Option<T> {
         let (_, entry) = self.entries.get_mut(at)?.take()?;
         let at = at as u32;
@@ -219,7 +219,7 @@ impl<T: Entry> MatchIndex<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// All entries with their places, oldest first.
+    /// All entries with their indices, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         let mut at = self.ends.first;
         core::iter::from_fn(move || {
@@ -230,7 +230,7 @@ impl<T: Entry> MatchIndex<T> {
         })
     }
 
-    /// Makes a table for a class that has none. `false`: there are too many classes.
+    /// Makes a table for a class if it has none. `false`: there are too many classes.
     pub fn add_table(&mut self, class: Class) -> bool {
         if self.has_table(&class) {
             return true;
@@ -254,14 +254,14 @@ impl<T: Entry> MatchIndex<T> {
         self.tables.iter().any(|table| table.class == *class)
     }
 
-    /// The place of the oldest entry with this view of source and tag, in a class with a table.
+    /// The index of the oldest entry with this view of source and tag, in a class with a table.
     pub fn first_of(&self, class: &Class, view: &View) -> Option<usize> {
         let table = self.tables.iter().find(|table| table.class == *class)?;
         Some(table.ends.get(view)?.first as usize)
     }
 
-    /// The place of the oldest entry that a message of this source and tag fits, over all classes
-    /// with a table.
+    /// The index of the oldest entry that a message of this source and tag matches, over all
+    /// classes with a table.
     pub fn first_for(&self, peer: u32, tag: u64) -> Option<usize> {
         let oldest = |table: &Table| {
             let at = table.ends.get(&table.class.view(peer, tag))?.first as usize;
@@ -273,7 +273,7 @@ impl<T: Entry> MatchIndex<T> {
     }
 }
 
-/// Multiplies and folds: the same in every run, so that runs can be repeated.
+/// A hash without a random seed, so that runs are reproducible.
 #[derive(Default)]
 struct Mix(u64);
 

@@ -7,9 +7,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
 
-/// A queue is searched from its front until a search has looked at so many entries: what is first
-/// in its queue, as most is, costs less so than tables would. Then it has an index until it is
-/// short.
+/// Entries that a search may look at before the queue gets an index, and the length at which it
+/// loses it again. Most matches are at the front, where a list is cheaper than tables.
 const LOOKS_MAX: usize = 32;
 const FEW_AGAIN: usize = 8;
 
@@ -30,7 +29,7 @@ pub struct Waiting {
 }
 
 impl RecvSpec {
-    /// Its tag, and the bits of it that do not count. Without a tag none does.
+    /// The tag and its ignored bits; a receive without a tag ignores all.
     pub(crate) fn wanted(&self) -> (u64, u64) {
         self.tag.unwrap_or((0, u64::MAX))
     }
@@ -42,7 +41,7 @@ impl RecvSpec {
         }
     }
 
-    /// The messages that it accepts, as its class sees them.
+    /// The accepted source and tag, as the class compares them.
     fn view(&self) -> View {
         let peer = match self.source {
             Source::Any => 0,
@@ -103,7 +102,7 @@ impl<T: Entry> Queue<T> {
         }
     }
 
-    /// The place of the oldest entry that fits, if that is known without an index. A queue that
+    /// The index of the oldest matching entry, if the queue has no match index yet. A queue that
     /// was searched far gets one.
     #[inline]
     fn look(&mut self, fits: impl Fn(&T) -> bool) -> Option<Option<usize>> {
@@ -118,7 +117,7 @@ impl<T: Entry> Queue<T> {
         None
     }
 
-    /// The place of the oldest entry that fits, searched from the front.
+    /// The index of the oldest matching entry, searched from the front.
     fn find(&self, fits: impl Fn(&T) -> bool) -> Option<usize> {
         match self {
             Queue::Short(few) => few.iter().position(fits),
@@ -150,7 +149,7 @@ impl<T: Entry> Queue<T> {
         }
     }
 
-    /// Removes the oldest entry that fits, searched from the front.
+    /// Removes the oldest matching entry, searched from the front.
     fn take(&mut self, fits: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.find(fits)?;
         self.remove(at)
@@ -165,7 +164,7 @@ impl<T: Entry> Queue<T> {
 }
 
 impl Queue<Posted> {
-    /// The place of the first receive that accepts a message.
+    /// The index of the first receive that accepts a message.
     #[inline]
     fn first_for(&mut self, peer: PeerId, tag: u64) -> Option<usize> {
         let accepts = |p: &Posted| p.spec.accepts(peer, tag);
@@ -180,7 +179,7 @@ impl Queue<Posted> {
 }
 
 impl Queue<Waiting> {
-    /// The place of the first message that a receive accepts.
+    /// The index of the first message that a receive accepts.
     #[inline]
     fn first_of(&mut self, spec: &RecvSpec) -> Option<usize> {
         let accepts = |w: &Waiting| spec.accepts(w.peer, w.tag);
@@ -196,14 +195,14 @@ impl Queue<Waiting> {
     }
 }
 
-/// One kind's (tagged or untagged) two queues.
+/// The two queues of tagged or of untagged messages.
 #[derive(Debug, Default)]
 struct Queues {
     posted: Queue<Posted>,
     unexpected: Queue<Waiting>,
 }
 
-/// Both kinds.
+/// Posted receives and unexpected messages, tagged and untagged.
 #[derive(Debug, Default)]
 pub struct Matching {
     tagged: Queues,
@@ -214,20 +213,20 @@ pub struct Matching {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub handle: u32,
-    /// Offset in its buffer.
+    /// Offset in the receive's buffer.
     pub base: u64,
-    /// Bytes there.
+    /// Bytes available from there.
     pub capacity: u64,
     /// The receive names its source.
     pub directed: bool,
-    /// It was a multi-receive, still posted.
+    /// The receive is a multi-receive and stays posted.
     pub stays: bool,
     /// Bits of the tag that the receive ignores.
     pub ignore: u64,
 }
 
 impl Found {
-    /// Watches over its source that end with this match.
+    /// Number of watches over the source that end with this match.
     pub fn unwatches(&self) -> u32 {
         (self.directed && !self.stays) as u32
     }
@@ -242,7 +241,7 @@ impl Matching {
         }
     }
 
-    /// The first posted receive that accepts the message, and where it stands; for `take_at`.
+    /// The first posted receive that accepts the message, with its index for `take_at`.
     pub fn locate(&mut self, peer: PeerId, head: &MsgHead) -> Option<(usize, Found)> {
         let posted = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
         let at = posted.first_for(peer, head.tag)?;
@@ -268,8 +267,8 @@ impl Matching {
         self.take_at(at, head)
     }
 
-    /// Takes the posted receive at `at` (just located) for the message. A multi-receive gives
-    /// room and stays while at least its minimum is left.
+    /// Takes the posted receive at index `at` (just located) for the message. A multi-receive gives
+    /// part of its buffer and stays posted while at least its minimum is left.
     pub fn take_at(&mut self, at: usize, head: &MsgHead) -> Option<Found> {
         let queue = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
         let posted = queue.get_mut(at)?;
@@ -295,7 +294,7 @@ impl Matching {
         })
     }
 
-    /// Posted receives.
+    /// Number of posted receives.
     pub fn posted(&self) -> usize {
         self.tagged.posted.len() + self.untagged.posted.len()
     }
@@ -317,7 +316,7 @@ impl Matching {
             .push(waiting);
     }
 
-    /// First unexpected message that the receive accepts; `take` removes it.
+    /// The first unexpected message that the receive accepts; `take` removes it.
     pub fn find_unexpected(&mut self, spec: &RecvSpec, take: bool) -> Option<Waiting> {
         let queue = &mut self.of(spec.tag.is_some()).unexpected;
         let at = queue.first_of(spec)?;
@@ -334,7 +333,7 @@ impl Matching {
         }
     }
 
-    /// Takes back a posted receive.
+    /// Removes a posted receive.
     pub fn cancel(&mut self, handle: u32) -> Option<Posted> {
         self.take_posted(|p| p.spec.handle == handle)
     }
@@ -344,12 +343,12 @@ impl Matching {
         self.take_posted(|p| p.spec.source == Source::Peer(peer))
     }
 
-    /// Takes the first receive from anyone that a death ends.
+    /// Takes the first receive from any source that the death of a peer ends.
     pub fn take_from_anyone(&mut self) -> Option<Posted> {
         self.tagged.posted.take(|p| p.spec.names_nobody())
     }
 
-    /// Returns whether one is posted.
+    /// True if a receive from any source is posted that a death ends.
     pub fn waits_for_anyone(&self) -> bool {
         let waits = self.tagged.posted.find(|p| p.spec.names_nobody());
         waits.is_some()

@@ -1,4 +1,4 @@
-//! Matching, held against MPI's rule in its plainest form: lists searched from the front.
+//! Matching compared with MPI's rule in its simplest form: lists searched from the front.
 
 use super::*;
 use crate::base::slab::Slab;
@@ -61,8 +61,8 @@ fn a_multi_receive_stays_until_less_than_its_minimum_is_left() {
     assert_eq!(m.arrive(PeerId(0), &h), None);
 }
 
-/// Long queues find what is posted or arrives in reverse order by their tables, and are short
-/// again at the end.
+/// Long queues match in reverse order of posting and arrival by their tables, and lose their index
+/// at the end.
 #[test]
 fn long_queues_have_an_index_that_finds_every_entry() {
     let many = if cfg!(miri) { 100 } else { 65_536u32 };
@@ -89,7 +89,7 @@ fn long_queues_have_an_index_that_finds_every_entry() {
     assert!(matches!(&m.tagged.unexpected, Queue::Short(few) if short(few.len())));
 }
 
-/// One step; tags and peers are few, so that much matches.
+/// One step; few tags and peers, so that much matches.
 #[derive(Clone, Debug)]
 enum Step {
     Post {
@@ -109,14 +109,14 @@ enum Step {
         take: bool,
     },
     Cancel(u32),
-    /// A peer died: receives that name it go.
+    /// A peer dies: receives that name it are removed.
     Bury(u32),
-    /// An unexpected message goes with its sender.
+    /// An unexpected message is removed with its sender.
     Forget(prop::sample::Index),
 }
 
 fn pattern() -> impl Strategy<Value = (Option<u32>, Option<(u64, u64)>)> {
-    // More classes than have tables, now and then.
+    // Sometimes more classes than have tables.
     let ignore = prop_oneof![Just(0u64), Just(1), Just(3), Just(u64::MAX), 0u64..32];
     (
         prop::option::of(0u32..3),
@@ -155,7 +155,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Receives or messages that wait before anything else happens: often enough for an index.
+/// Receives or messages queued at the start: often enough for an index.
 fn backlog() -> impl Strategy<Value = Vec<Step>> {
     let most = if cfg!(miri) { 40 } else { 120 };
     prop_oneof![
@@ -171,7 +171,7 @@ struct PlainPost {
     used: u64,
 }
 
-/// A message that waits, with what the test calls it.
+/// An unexpected message with its key in the test.
 #[derive(Clone, Copy, Debug)]
 struct PlainMessage {
     peer: u32,
@@ -212,8 +212,8 @@ impl Both {
         }
     }
 
-    /// The message goes to the first receive that accepts it; a multi-receive stays while its
-    /// minimum (at least a byte) is left behind what it used, in whole words.
+    /// A message goes to the first receive that accepts it; a multi-receive stays while at least
+    /// its minimum (at least a byte) is left after the used part, in whole words.
     fn arrive(&mut self, keys: &mut Slab<()>, peer: u32, tag: Option<u64>, total: u64) {
         let head = MsgHead {
             number: 0,
@@ -325,7 +325,7 @@ proptest! {
             both.apply(&mut keys, step);
             prop_assert_eq!(both.real.posted(), both.posted.len());
         }
-        // What is left comes out once.
+        // Each remaining receive is returned once.
         let mut left = Vec::new();
         while let Some(posted) = both.real.take_any() {
             left.push(posted.spec.handle);

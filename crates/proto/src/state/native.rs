@@ -1,23 +1,22 @@
-//! A path without software reliability: data that left on it counts as arrived, and is kept
-//! nowhere. Only the numbers of packets are kept that carried such data and are not known to have
-//! arrived. They are asked for now and then; that one of them is missing, or stays unknown after
-//! the path failed, is found out, and the conversation ends with an error: what is lost here nobody
-//! can send again.
+//! Native paths (without software reliability): data that left counts as arrived, and no copy is
+//! retained. Only the numbers of packets with such data that are not known to have arrived are
+//! retained. Probes ask for acks now and then. If a packet is missing, or remains unknown after the
+//! path failed, the connection ends with an error, since lost data cannot be retransmitted.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{Ack, MasksView};
 
-/// An ack names 1,024 packets. Of so many it is not known that they arrived, at most: further data
-/// leaves as on any path until an ack has come.
+/// Unacknowledged packets at most: an ack names 1,024. Beyond, data leaves reliably until an ack
+/// comes.
 const UNSURE_MAX: u64 = 512;
-/// Stretches of packets are kept, as many at most.
+/// Ranges of packets at most.
 const STRETCHES_MAX: usize = 32;
-/// A packet more that wants an ack goes along after so many numbers.
+/// A probe leaves after so many packet numbers.
 const ASK_EVERY: u64 = 256;
-/// Where packets get lost, what left last is asked for after so long.
+/// Interval of probes for the last packets, on a path that loses packets.
 pub const ASK_NS: u64 = 100_000_000;
-/// Packets that are overtaken by so many are lost.
+/// A packet that was overtaken by so many is lost.
 const OVERTAKEN: u64 = 64;
 
 /// The packets that left on a native path.
@@ -25,23 +24,23 @@ const OVERTAKEN: u64 = 64;
 pub struct Native {
     /// Packets that are not known to have arrived: from, to.
     unsure: VecDeque<(u64, u64)>,
-    /// When the first of them left, or was asked for last.
+    /// When the first of them left, or was last probed for.
     since_ns: u64,
-    /// Packets below this left so long before the last question that an answer to it names them.
+    /// Packets below this left before the last probe, so an ack of the probe must name them.
     asked: u64,
-    /// The path failed then, and they may be lost.
+    /// When the path failed, after which these packets may be lost.
     doubted_ns: Option<u64>,
 }
 
 impl Native {
-    /// Returns whether data may leave natively in packet `number`.
+    /// True if data may leave natively in packet `number`.
     pub fn takes(&self, number: u64) -> bool {
         let first = self.unsure.front().map_or(number, |stretch| stretch.0);
         let few = number - first < UNSURE_MAX && self.unsure.len() < STRETCHES_MAX;
         few && self.doubted_ns.is_none()
     }
 
-    /// `count` packets from `number` on have left with data; whether it is time to ask for an ack.
+    /// Notes `count` packets from `number` on that left with data; returns true if a probe is due.
     pub fn left(&mut self, number: u64, count: u64, now: u64) -> bool {
         if self.unsure.is_empty() {
             self.since_ns = now;
@@ -53,8 +52,8 @@ impl Native {
         number / ASK_EVERY != (number + count) / ASK_EVERY
     }
 
-    /// Takes an ack; `true`: something is lost. `sure`: the path is in order and loses nothing
-    /// until it fails.
+    /// Handles an ack; returns true if a packet is lost. `sure`: the path is ordered and loses
+    /// nothing until it fails.
     pub fn heard(&mut self, ack: &Ack<MasksView<'_>>, end: u64, sure: bool) -> bool {
         let ordered = sure;
         let sure = sure && self.doubted_ns.is_none();
@@ -92,20 +91,20 @@ impl Native {
         lost
     }
 
-    /// The path failed: what is not known to have arrived may be lost.
+    /// Notes that the path failed: packets that are not known to have arrived may be lost.
     pub fn doubt(&mut self, now: u64) {
         if !self.unsure.is_empty() {
             self.doubted_ns.get_or_insert(now);
         }
     }
 
-    /// True if nothing is unknown.
+    /// True if all packets are known to have arrived.
     pub fn is_sure(&self) -> bool {
         self.unsure.is_empty()
     }
 
-    /// When something is due: a question, or the end of waiting for its answer. `patience_ns`: how
-    /// long a doubt lasts. `lossy`: the path loses packets while it works.
+    /// When the next probe is due, or the wait for its answer ends. `patience_ns`: how long to wait
+    /// after a failure. `lossy`: the path loses packets while it works.
     pub fn due(&self, patience_ns: u64, lossy: bool) -> Option<u64> {
         if self.unsure.is_empty() {
             return None;
@@ -117,12 +116,12 @@ impl Native {
         }
     }
 
-    /// A question leaves, in packet `next` or later; whether a doubt has lasted too long.
+    /// Notes a probe in packet `next` or later; returns true if the wait after a failure is over.
     pub fn serve(&mut self, now: u64, next: u64, patience_ns: u64) -> bool {
         (self.since_ns, self.asked) = (now, next);
         self.doubted_ns.is_some_and(|at| now >= at + patience_ns)
     }
 }
 
-/// The part of a path; nothing where the rail is not native.
+/// Native state of a path; `None` where the rail is not native.
 pub type OfPath = Option<Box<Native>>;

@@ -1,4 +1,4 @@
-//! Messages that are read from their senders' memory: their segments, and how far each has come.
+//! Messages that are read from the sender's memory (RDMA READ): their segments and their progress.
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ fn put_in(mask: &mut Mask, segment: usize) {
     mask[segment / 64] |= 1 << (segment % 64);
 }
 
-/// How a message is cut, by both ends alike.
+/// Division of a message into segments, the same at both ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Segments {
     total: u64,
@@ -23,7 +23,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Of a message of `total` bytes: `least` bytes each, or longer ones where they were too many.
+    /// Segments of a message of `total` bytes: `least` bytes each, or longer if there would be too
+    /// many.
     pub(crate) fn of(total: u64, least: u64) -> Segments {
         let len = total.div_ceil(SEGMENTS_MAX as u64).max(least).max(1);
         Segments {
@@ -36,18 +37,18 @@ impl Segments {
         self.total.div_ceil(self.len) as usize
     }
 
-    /// The segment of a byte.
+    /// The segment of a byte offset.
     pub(crate) fn at(&self, offset: u64) -> usize {
         (offset / self.len) as usize
     }
 
-    /// Where a segment begins, and how long it is.
+    /// Start and length of a segment.
     pub(crate) fn range(&self, segment: usize) -> (u64, u64) {
         let start = segment as u64 * self.len;
         (start, self.len.min(self.total.saturating_sub(start)))
     }
 
-    /// The first bytes from `from` on that are in none of these segments, up to the next that are.
+    /// The first run of bytes at or above `from` outside these segments.
     pub(crate) fn first_outside(&self, mask: &Mask, from: u64) -> Option<(u64, u64)> {
         let count = self.count();
         let start = (self.at(from)..count).find(|&n| !is_in(mask, n))?;
@@ -68,42 +69,42 @@ impl Segments {
     }
 }
 
-/// How far a message that was offered has come.
+/// State of a message whose memory was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pull {
-    /// Nobody reads it yet.
+    /// No read has begun.
     Offered,
-    /// Its segments are read, one after another.
+    /// Segments are read one after another.
     Reads,
-    /// A read has failed: no other begins, and what is missing is granted when those under way are
-    /// over.
+    /// A read failed: no further read begins; the missing bytes are granted when reads in flight
+    /// are over.
     Fails,
     /// The rest is granted.
     Over,
 }
 
-/// The sum of a segment, and its algorithm's number.
+/// The checksum of a segment, and its algorithm's number.
 pub(crate) type SegmentSum = (u64, u8);
 
-/// An offer that was received, and what became of it.
+/// An rkey advertisement (OFFER) that was received, and the state of its reads.
 #[derive(Debug)]
 pub(crate) struct PeerOffer {
-    /// The sender's index of the rail, and its key there.
+    /// The sender's rail index, and the key there.
     pub(crate) rail: u8,
     pub(crate) key: u64,
-    /// Its sender's id.
+    /// Id of the sender.
     pub(crate) src_id: u64,
     pub(crate) segments: Segments,
     pub(crate) pull: Pull,
-    /// Reads under way.
+    /// Reads in flight.
     pub(crate) reading: u8,
-    /// The segment that is read next.
+    /// The segment to read next.
     pub(crate) next: usize,
-    /// By segment; those beyond are not known yet.
+    /// Checksum by segment; not yet known beyond the end.
     sums: Vec<Option<SegmentSum>>,
-    /// Those that were read and are not judged.
+    /// Segments read and not yet verified.
     unjudged: Mask,
-    /// Those that were read and are right.
+    /// Segments read and verified.
     pub(crate) here: Mask,
 }
 
@@ -125,7 +126,7 @@ impl PeerOffer {
         offer
     }
 
-    /// The sum of a segment was told.
+    /// Stores the checksum of a segment.
     pub(crate) fn tell(&mut self, segment: usize, sum: SegmentSum) {
         if segment < self.segments.count() {
             let len = self.sums.len().max(segment + 1);
@@ -134,18 +135,18 @@ impl PeerOffer {
         }
     }
 
-    /// The sum of a segment, if it was told.
+    /// The checksum of a segment, if known.
     pub(crate) fn sum(&self, segment: usize) -> Option<SegmentSum> {
         self.sums.get(segment).copied().flatten()
     }
 
-    /// Those segments that were read and are not judged.
+    /// Segments read and not yet verified.
     pub(crate) fn unjudged(&self) -> impl Iterator<Item = usize> {
         let mask = self.unjudged;
         (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
     }
 
-    /// A read is over; `came`: its bytes are there.
+    /// Notes the end of a read; `came`: its bytes arrived.
     pub(crate) fn read_over(&mut self, at: u64, came: bool) {
         let segment = self.segments.at(at);
         self.reading = self.reading.saturating_sub(1);
@@ -155,7 +156,7 @@ impl PeerOffer {
         }
     }
 
-    /// A segment was judged.
+    /// Notes the verification of a segment.
     pub(crate) fn judge(&mut self, segment: usize, right: bool) {
         self.unjudged[segment / 64] &= !(1 << (segment % 64));
         if right {
@@ -163,23 +164,23 @@ impl PeerOffer {
         }
     }
 
-    /// Returns whether it is read, or ends to be.
+    /// True if reads are in flight or allowed.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self.pull, Pull::Reads | Pull::Fails)
     }
 
-    /// Returns whether the next segment is to be read now, if so many are read at once.
+    /// True if the next segment is to be read now, with at most `most` reads at once.
     pub(crate) fn reads_next(&self, most: u8) -> bool {
         let more = self.next < self.segments.count();
         self.pull == Pull::Reads && self.reading < most && more
     }
 
-    /// Returns whether all of the message was read and is right.
+    /// True if all segments were read and verified.
     pub(crate) fn whole(&self) -> bool {
         self.segments.first_outside(&self.here, 0).is_none()
     }
 
-    /// Returns whether nothing more comes of it: what is missing is to be granted.
+    /// True if no further read helps: the missing bytes are to be granted.
     pub(crate) fn has_failed(&self) -> bool {
         let all_read = self.next == self.segments.count() && self.unjudged().next().is_none();
         let ends = match self.pull {
@@ -191,14 +192,14 @@ impl PeerOffer {
     }
 }
 
-/// The offer of a message's first segment, until its request is read.
+/// The OFFER of a message's first segment, until its RTS is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstOffer {
     pub(crate) peer: PeerId,
     pub(crate) offer: Offer,
-    /// Algorithm number of its sum.
+    /// Algorithm number of the checksum.
     pub(crate) algorithm: u8,
-    /// Its sender's id.
+    /// Id of the sender.
     pub(crate) src_id: u64,
 }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_found() {
+    fn bytes_outside_segments_are_found() {
         let segments = Segments::of(10 * GRANULE - 1, 2 * GRANULE);
         let mut mask = Mask::default();
         let run = |mask: &Mask, from| segments.first_outside(mask, from);

@@ -1,4 +1,4 @@
-//! The operations that have not ended: sends, messages on their way in, receives.
+//! Operations that have not ended: sends, incoming messages, receives.
 
 use crate::base::slab::{Key, Slab};
 use crate::state::in_turn::InTurn;
@@ -6,7 +6,7 @@ use crate::state::matching::Matching;
 use crate::state::transfer::{Inbound, SendKind, SendXfer};
 use alloc::collections::BTreeMap;
 
-/// Outstanding completions into one multi-receive buffer.
+/// Outstanding completions of one multi-receive buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Multi {
     pub outstanding: u32,
@@ -33,7 +33,7 @@ impl Operations {
         }
     }
 
-    /// A message leaves, as it was decided to.
+    /// Sets how a message travels; an eager message may leave in full.
     pub fn start(&mut self, key: Key, kind: SendKind) {
         if let Some(send) = self.sends.get_mut(key) {
             send.kind = kind;
@@ -44,14 +44,14 @@ impl Operations {
         }
     }
 
-    /// All of a message below byte `to` has left.
+    /// Notes that all bytes of a message below `to` have left.
     pub fn advance(&mut self, key: Key, to: u64) {
         if let Some(send) = self.sends.get_mut(key) {
             send.next = to;
         }
     }
 
-    /// One message less in flight to a buffer; whether the operation is finished.
+    /// Ends one message into a multi-receive buffer; returns true if the operation is finished.
     pub fn leave_multi(&mut self, handle: u32) -> bool {
         if self.multi.is_empty() {
             return true;

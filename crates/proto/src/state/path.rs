@@ -1,9 +1,10 @@
-//! One path: my rail to the peer's rail. Round-trip time, congestion window, health.
+//! One path: a local rail to a rail of the peer. Round-trip time, congestion window, health.
 //!
-//! Two clocks (design section 5). *Repair*: a timer of max(4 SRTT, floor), doubling, sends one
-//! packet per expiry, on the best other path. *Health* is relative: a path goes down on an error
-//! of its rail, or when, in a *duel*, a probe on another path is answered and this path's
-//! probes, sent no later, are not. If no path answers, the peer is silent and nothing moves.
+//! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
+//! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
+//! error of its rail, or when, in a path comparison ([`Duel`]), a probe on another path is answered
+//! and this path's probes, sent no later, are not. If no path answers, the peer is silent and
+//! nothing is requeued.
 
 use crate::base::config::Config;
 use crate::base::config::Delivery;
@@ -19,24 +20,24 @@ use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
 
-/// Packets that may overtake another before it counts as lost without regard to time: more than a
-/// super-packet, because a sender that moves to another core can have one overtaken as a whole.
+/// Packet threshold (RFC 9002): more than a super-packet, because one can be overtaken as a whole
+/// when a sender moves to another core.
 pub const REORDER_START: u64 = 64;
-/// The same where packets keep their order: the next one that arrives shows that one is missing.
+/// Packet threshold of ordered paths: the next packet that arrives proves a loss.
 const REORDER_NONE: u64 = 1;
 
-/// With no more packets than this under way, they do not queue behind each other.
+/// With no more packets in flight than this, they do not queue behind each other.
 pub(crate) const FEW_PACKETS: u32 = 4;
-/// The first repair comes no later than this, whatever round trips were: no network that MPI runs
-/// on takes so long, and what looked like it was a peer that was off its processor (of which an
-/// answer can tell a second and more).
+/// Bound of the first retransmission interval, whatever the round trips: no MPI network is slower,
+/// and longer samples mean a descheduled peer (which may answer after a second or more).
 pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 
-/// The mean rate of a busy path is one over about so long.
+/// Time constant of a busy path's mean rate.
 const BUSY_MEMORY_NS: u64 = 2_000_000;
-/// Less than this between a packet and its ack was no deep queue, and tells how long the peer took.
+/// Fewer bytes than this between a packet and its ack mean a short queue; the sample then measures
+/// the peer's reaction.
 const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
-/// Queues make nothing later than this: a mean rate that low is a peer's absence.
+/// Bound of queueing delay: a mean rate that implies more is due to a descheduled peer.
 const QUEUED_MAX_NS: u64 = 30_000_000;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -44,67 +45,68 @@ pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
-/// Round trip at least assumed for the window: on a loopback-like path batching, not wire, is the
-/// delay; and as long as nothing was lost for a second, far more.
+/// Least round trip assumed for the window: on a loopback-like path the delay comes from batching,
+/// not from the wire. The second, far larger value applies while nothing was lost for a second.
 const RTT_FLOOR_NS: u64 = 50_000;
 const RTT_ROOM_NS: u64 = 500_000;
-/// Less than this between a packet and its ack (probes, small messages) tells what was asked of a
-/// path and not what it can carry: one that came back would never get its chance. So after a fall
-/// only more than this counts, for the first time.
+/// Bytes between a packet and its ack below which a rate sample measures the demand (probes, small
+/// messages) and not the path. After a path was down, its first sample must be larger, or the path
+/// would not get load again.
 pub(crate) const RATE_BYTES_MIN: u64 = 16_000;
-/// A loss makes the window strict for so long.
+/// How long a loss makes the window strict.
 pub const STRICT_NS: u64 = 1_000_000_000;
-/// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
+/// Hold time of a path that goes down again: doubled each time, between these bounds (flap
+/// damping).
 const HOLD_MIN_NS: u32 = 1_000_000;
 const HOLD_CAP_NS: u64 = 1_000_000_000;
-/// Up for so long: the damping is forgotten.
+/// Time up after which the damping is forgotten.
 const HOLD_FORGET_NS: u64 = 10_000_000_000;
 
-/// A running comparison with another path.
+/// A running comparison of this path with reference paths.
 #[derive(Clone, Copy, Debug)]
 pub struct Duel {
-    /// When its probes left.
+    /// When this round's probes left.
     pub started_ns: u64,
-    /// When the other path answered a packet sent after the start.
+    /// When a reference path answered a packet sent after the start.
     pub answered_ns: Option<NonZeroU64>,
-    /// We were away ourselves meanwhile, and gave the path another round for that.
+    /// This process or the peer was descheduled meanwhile, so the path got another round.
     pub patient: bool,
-    /// The first round shows that the peer is awake, the second that this path is not: a peer
-    /// that wakes up reads one socket before the other.
+    /// Second round. The first round shows that the peer runs, the second that this path is silent:
+    /// a peer that is scheduled again reads one socket before the other.
     pub second: bool,
-    /// Something waited at the start that was written past packets.
+    /// Written bytes (past packets) were in flight at the start.
     pub written: bool,
-    /// The peer may write a long part of a message on it.
+    /// The peer may write a long part of a message on the path.
     pub expects: bool,
-    /// Bytes that had come on the path when this round began, counted in a circle.
+    /// Bytes received on the path when this round began, wrapping.
     pub came: u32,
-    /// Bytes that may still come on it before its answer.
+    /// Bytes that may still arrive on the path before the answer.
     pub before: u32,
 }
 
-/// How writes on a path went lately.
+/// Backoff of writes on a path after failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteLuck {
     pub strikes: u8,
     pub skips: u8,
 }
 
-/// The treatment of a path, decided once, when it is made, by what its rail promises.
+/// Treatment of a path, fixed when it is made, from its rail's delivery guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Packets get lost while the path works. So what is not acknowledged in time is sent again,
-    /// and a congestion window bounds what is under way. Else it waits as long as the path does.
+    /// The path loses packets while it works: late ones are retransmitted, and a congestion window
+    /// bounds those in flight. Otherwise packets wait as long as the path is up.
     pub lossy: bool,
-    /// Packets may overtake each other.
+    /// Packets may be reordered.
     pub unordered: bool,
-    /// The size of packets is to be found out.
+    /// The packet size is to be probed.
     pub sized: bool,
     /// Data that left counts as arrived.
     pub native: bool,
 }
 
 impl Policy {
-    /// The treatment that a rail with this promise wants. `native`: without software reliability.
+    /// The treatment for a rail's guarantees. `native`: without software reliability.
     pub fn new(delivery: Delivery, native: bool) -> Policy {
         Policy {
             lossy: !delivery.lossless,
@@ -115,7 +117,7 @@ impl Policy {
     }
 }
 
-/// A local rail as paths are made from it.
+/// A local rail as a parameter of new paths.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
     pub datagram_max: usize,
@@ -128,11 +130,11 @@ pub struct LocalRail {
 pub struct Path {
     pub local: u8,
     pub policy: Policy,
-    /// While a path of a lower tier works this one carries nothing for its peer.
+    /// The path carries nothing while a path of a lower tier works.
     pub tier: u8,
     pub to: RailAddr,
-    /// By which what is sent leaves: each number has a source port of its own where the rail has no
-    /// connections, and after the last one the first follows.
+    /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
+    /// port; the values wrap.
     pub flow: u8,
     pub write_luck: WriteLuck,
     pub state: PathState,
@@ -151,60 +153,60 @@ pub struct Path {
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     pub(crate) rate: [u64; 2],
     pub(crate) rate_since: u64,
-    /// Mean delivery rate of late while it had more to do, in KiB/s; 0: not known.
+    /// Recent mean delivery rate under load, in KiB/s; 0: unknown.
     busy_kib_per_s: u32,
-    /// Given up since its rate was measured.
+    /// The path was down since its rate was measured.
     pub(crate) fell: bool,
     pub cwnd: u64,
-    /// Something was lost lately: no generous window before this.
+    /// End of the strict window after a loss.
     pub strict_until: u64,
-    /// Start of the running repair interval: oldest send or last ack progress.
+    /// Start of the running retransmission interval: oldest send or last ack progress.
     pub repair_from: u64,
-    /// The interval in which it was asked whether the peer is there; of a path that loses nothing,
-    /// when that was.
+    /// Start of the interval in which another path was probed for the peer; on a reliable path, the
+    /// time of that probe.
     pub asked_from: u64,
-    /// A packet that was sent again, of which nobody knows yet whether that was needless.
+    /// A retransmitted packet that is not yet known to be spurious or lost.
     pub repaired: Option<u64>,
     pub backoff: u16,
-    /// So often some of what waits on it was repeated on others, since anything was acknowledged.
+    /// How often frames in flight were repeated on other paths since the last ack.
     pub hedges: u8,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
     pub duel: Option<Duel>,
     pub largest_acked: u64,
     pub acked_any: bool,
-    /// Send times of the newest packet that was acknowledged.
+    /// Send time of the newest acknowledged packet.
     pub newest_acked_sent_ns: u64,
-    /// Its bytes, of a write those of one datagram.
+    /// Bytes of that packet; for a write, of one datagram.
     pub newest_acked_bytes: usize,
-    /// When to probe next (down or unproven paths), and the interval.
+    /// When to probe next (paths that are down or unproven), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
     pub(crate) hold_ns: u32,
     pub up_since: u64,
-    /// An ack is owed: since when, and whether at once.
+    /// Since when an ack is owed, and whether it is urgent.
     pub ack_since: u64,
     pub ack_now: bool,
-    /// It is to say once more what another path has said of packets that arrived.
+    /// The path is to repeat the acks of other paths.
     pub echo: bool,
-    /// Nothing leaves on it: its rail is down, or its link is not up.
+    /// Nothing leaves on the path: its rail is down, or its link is not up.
     pub rail_down: bool,
     pub link: PathLink,
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
     pub want_padded: bool,
-    /// Probes that arrived since something of ours was acknowledged.
+    /// Probes received since one of our packets was acknowledged.
     pub asked: u8,
-    /// Packets sent in a row that wanted no ack.
+    /// Packets sent in a row without a request for an ack.
     pub quiet: u8,
-    /// So often it was asked since the peer was heard, which was then.
+    /// Probes since the peer was last heard, and the time when it was.
     pub unheard: u8,
     pub unheard_since_ns: u64,
-    /// The peer's host refused a packet on it since the peer was heard (see `Refusals`).
+    /// The peer's host refused a packet on the path since the peer was heard (see `Refusals`).
     pub refused: bool,
-    /// Damaged packets that arrived on it.
+    /// Corrupted packets that arrived on the path.
     pub damage: Damage,
-    /// It was left because what we send arrives damaged.
+    /// Isolation: our packets arrive corrupted on the path.
     pub quarantine: Quarantine,
 }
 
@@ -286,59 +288,59 @@ impl Path {
         }
     }
 
-    /// Nothing on it is sent again for time alone: what was sent waits in the rail, which loses it
-    /// only with the path. (Whether there is a path at all, its first answer shows.)
+    /// True if packets are not retransmitted by time: the rail is reliable and loses them only with
+    /// the path. (An unproven path is not yet known to exist.)
     #[inline]
     pub fn waits(&self) -> bool {
         !self.policy.lossy && self.is_proven()
     }
 
-    /// A timer expired in vain once more. Far beyond what anything asks for, the count goes on in a
-    /// circle, since every fourth expiry does more than others.
+    /// Counts another expired timer. The count wraps in its upper half, since every fourth expiry
+    /// has extra actions.
     pub(crate) fn back_off(&mut self) {
         self.backoff = self.backoff.checked_add(1).unwrap_or(u16::MAX / 2);
     }
 
-    /// `Header::path` of packets that I send on it.
+    /// `Header::path` of outgoing packets.
     pub fn send_code(&self) -> u16 {
         path_code(self.local, self.to.index)
     }
 
-    /// `Header::path` of packets that I receive on it.
+    /// `Header::path` of incoming packets.
     pub fn recv_code(&self) -> u16 {
         path_code(self.to.index, self.local)
     }
 
-    /// True if it uses this link of a local rail.
+    /// True if the path uses this link of a local rail.
     #[inline]
     pub fn is_on(&self, rail: usize, link: u32) -> bool {
         self.local as usize == rail && self.link.id == Some(link)
     }
 
-    /// The peer answered on it once.
+    /// True if the peer ever answered on the path.
     pub fn is_proven(&self) -> bool {
         self.state != PathState::Unproven
     }
 
-    /// Its rail is not among those that have no room (bit n: rail n).
+    /// True if the path's rail has room (bit n of `full`: rail n has none).
     #[inline]
     pub fn has_room(&self, full: u32) -> bool {
         full >> self.local & 1 == 0
     }
 
-    /// Proven and not given up (its rail may be down at the moment).
+    /// True if proven and not down (its rail may be down at the moment).
     pub fn carries(&self) -> bool {
         matches!(self.state, PathState::Up | PathState::Suspect)
     }
 
-    /// Carries its own acks.
+    /// True if the path carries its own acks.
     #[inline]
     pub fn healthy(&self) -> bool {
         !self.rail_down && self.state == PathState::Up
     }
 
-    /// It is in doubt whether it carries acks: if there is a healthy path, they go there. (One that
-    /// was never proven carries them until the peer asks again.)
+    /// True if acks should take a healthy path instead, if there is one, as this path may not carry
+    /// them. (An unproven path carries its acks until the peer probes again.)
     #[inline]
     pub fn left_by_acks(&self) -> bool {
         let doubted = match self.state {
@@ -349,32 +351,30 @@ impl Path {
         self.rail_down || doubted
     }
 
-    /// Carries data if anything does.
+    /// True if the path may carry data.
     #[inline]
     pub fn usable(&self) -> bool {
         !self.rail_down && self.carries()
     }
 
-    /// Returns whether it is in doubt that what is sent on it arrives: something waits that was
-    /// repaired twice.
+    /// True if delivery on the path is doubtful: packets in flight were retransmitted twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2
     }
 
-    /// A path that loses nothing is asked whether it works once nothing was acknowledged on it for
-    /// so long: the rail may be repeating what the network lost.
+    /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
         (4 * self.srtt_ns).clamp(cfg.repair_cap_ns, REPAIR_START_MAX_NS)
     }
 
-    /// Within this a peer answers that is on its processor.
+    /// Time in which a running peer answers.
     #[inline]
     pub(crate) fn answer_ns(&self, cfg: &Config) -> u64 {
-        // What stretched the mean was a peer off its processor, and a message that waits should
-        // not wait for that mean.
-        // Where round trips are long and alike, it was the peer's queue, in which acks wait. (No
-        // longer than that: what is late for a fault comes with a repair, and is alike as well.)
+        // Descheduled peers stretch the mean, and a waiting message should not wait for that mean.
+        // If round trips are long but even, the cause is a queue at the peer in which acks wait.
+        // (Bounded by two windows, as round trips that a fault delays to a retransmission are even
+        // too.)
         let queue_ns = match 2 * self.rttvar_ns <= self.srtt_ns {
             true => (self.srtt_ns + 4 * self.rttvar_ns).min(self.takes_ns(2 * CWND_FLOOR)),
             false => 0,
@@ -384,17 +384,17 @@ impl Path {
             .max(cfg.repair_floor_ns)
     }
 
-    /// Time that the path may need for what is before the next ack, by the rate that it has shown:
-    /// as a queue on the way to a slow rail may be deep, what is late there is not lost. The ack
-    /// may wait in such a queue of the peer's, of which round trips tell.
+    /// Time in which the next ack may come, at the measured rate: where the queue to a slow rail is
+    /// deep, late packets are not lost. The ack may wait in such a queue at the peer, which shows
+    /// in the round trip.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
         let ours = self.takes_ns(self.ring.in_flight());
         ours.max(4 * self.srtt_ns).min(self.takes_ns(CWND_FLOOR))
     }
 
-    /// Time that what is under way takes before the next ack, by the mean rate of late: nothing is
-    /// late before that on a slow path. Few and short packets take none.
+    /// Time to drain the bytes in flight at the recent mean rate: nothing is late before that. Few
+    /// and short packets count as 0.
     pub(crate) fn drains_ns(&self) -> u64 {
         match self.ring.in_flight() {
             ..RATE_BYTES_MIN => 0,
@@ -402,7 +402,7 @@ impl Path {
         }
     }
 
-    /// The same of so many bytes; 0 before there was a rate.
+    /// Time to send `bytes` at that rate; 0 without a rate sample.
     pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
         match self.busy_bytes_per_s() {
             0 => 0,
@@ -410,12 +410,12 @@ impl Path {
         }
     }
 
-    /// The mean rate of late in bytes/s, 0 before there was one.
+    /// The recent mean rate in bytes/s; 0 without a sample.
     pub(crate) fn busy_bytes_per_s(&self) -> u64 {
         u64::from(self.busy_kib_per_s) << 10
     }
 
-    /// Takes a round-trip sample.
+    /// Adds a round-trip sample.
     pub fn on_rtt(&mut self, rtt_ns: u64, now: u64) {
         let rtt = rtt_ns.max(1);
         if self.srtt_ns == 0 {
@@ -426,7 +426,7 @@ impl Path {
             self.rttvar_ns = (3 * self.rttvar_ns + err) / 4;
             self.srtt_ns = (7 * self.srtt_ns + rtt) / 8;
         }
-        // A ten-second window, so that a changed route is learnt.
+        // A ten-second window, so that a changed route is noticed.
         if rtt < self.min_rtt_ns || now.saturating_sub(self.min_rtt_at) > 10_000_000_000 {
             self.min_rtt_ns = rtt;
             self.min_rtt_at = now;
@@ -435,9 +435,9 @@ impl Path {
         self.stats.srtt_ns = self.srtt_ns;
     }
 
-    /// Takes a delivery-rate sample (bytes acknowledged since the packet left, over the time since
-    /// the acknowledgement before it: acks come in clumps, and one that was due when the packet
-    /// left does not count for it) and sets the window to 2 x rate x min RTT (rule 5).
+    /// Adds a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5). The sample
+    /// is the bytes acknowledged since the packet left over the time since the ack before that:
+    /// acks come in clumps, and an ack due when the packet left must not count.
     pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
         if self.fell && bytes < RATE_BYTES_MIN {
             return;
@@ -453,15 +453,15 @@ impl Path {
             self.on_busy(bytes, elapsed_ns);
         }
         if self.policy.lossy && self.min_rtt_ns != u64::MAX {
-            // A path that loses nothing may keep a peer's slice-long absence in flight (grants
-            // bound it, too); one that does is held to what it carries.
+            // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
+            // bound them too); after a loss the window follows the path's capacity.
             let floor = if now < self.strict_until {
                 RTT_FLOOR_NS
             } else {
                 RTT_ROOM_NS
             };
             let rtt = self.min_rtt_ns.max(floor);
-            // (Half of the best on average is nothing unusual; less is what a burst was.)
+            // (A best rate of twice the mean is usual; more was a burst.)
             let rate = match self.busy_bytes_per_s() {
                 0 => self.rate_bytes_per_s(),
                 busy => self.rate_bytes_per_s().min(2 * busy),
@@ -473,9 +473,9 @@ impl Path {
         self.stats.bytes_per_s = self.rate_bytes_per_s();
     }
 
-    /// So much was delivered in this time, and more is under way: the path's rate and not that of
-    /// its sender. The mean is one over time, so that a burst which a bucket of tokens lets pass
-    /// counts for little.
+    /// Adds a sample of the path's rate under load: `bytes` were delivered in this time, and more
+    /// are in flight. The mean is weighted by time, so that a burst that a token bucket lets pass
+    /// counts little.
     fn on_busy(&mut self, bytes: u64, elapsed_ns: u64) {
         let before = match self.busy_bytes_per_s() {
             0 => 0,
@@ -490,12 +490,12 @@ impl Path {
         self.busy_kib_per_s = (mean >> 10).clamp(1, u32::MAX.into()) as u32;
     }
 
-    /// Best recent delivery rate in bytes/s, 0 before the first sample.
+    /// Best recent delivery rate in bytes/s; 0 without a sample.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate[0].max(self.rate[1])
     }
 
-    /// The path fell; when it may come back is damped, by `hold_max_ns` at most.
+    /// Takes the path down; its return is damped, by `hold_max_ns` at most.
     pub fn fall(&mut self, now: u64, hold_max_ns: u64) {
         if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
             self.hold_ns = HOLD_MIN_NS;
@@ -516,7 +516,7 @@ impl Path {
         self.stats.failovers += 1;
     }
 
-    /// It answered a probe.
+    /// Brings the path up after it answered a probe.
     pub fn rise(&mut self, now: u64) {
         if self.state == PathState::Down {
             self.stats.returns += 1;
@@ -529,7 +529,7 @@ impl Path {
         self.probe_every = 1_000_000;
     }
 
-    /// Something on it was acknowledged: it works. `true`: that was in doubt.
+    /// Notes an ack with news on the path; returns true if the path was suspect.
     #[inline]
     pub fn on_progress(&mut self, now: u64) -> bool {
         (self.backoff, self.hedges) = (0, 0);
@@ -543,7 +543,7 @@ impl Path {
     }
 }
 
-/// `a * b / c`. Almost always the product fits in 64 bits, where a division costs a third.
+/// `a * b / c`. The product nearly always fits 64 bits, where a division costs a third.
 pub(crate) fn product_over(a: u64, b: u64, c: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product / c,

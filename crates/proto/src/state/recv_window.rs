@@ -1,8 +1,8 @@
-//! Which packets of a path arrived: duplicates are refused, acknowledgements are made here.
+//! Receive window of a path: rejects duplicates and makes acks.
 //!
-//! Packet numbers are never reused, so a lost one leaves a hole for ever; the window simply
-//! slides past it. What lies below the window counts as a duplicate (its frames were long since
-//! sent again under another number).
+//! Packet numbers are never reused, so a lost packet leaves a hole for ever; the window slides past
+//! it. Numbers below the window count as duplicates (their frames were retransmitted long ago under
+//! another number).
 
 use crate::base::granules::for_words;
 use alloc::vec::Vec;
@@ -17,19 +17,20 @@ const SPAN: u64 = 64 * WORDS as u64;
 pub struct RecvWindow {
     /// One above the highest number that arrived; 0: none yet.
     end: u64,
-    /// Up to `WORDS`: as many as were needed so far, so that a peer that said little costs little.
+    /// Up to `WORDS` words, allocated on demand, so that a rarely used path stays small.
     bits: Vec<u64>,
-    /// Lowest number that arrived since the last ack was made, with the time of the newest.
+    /// Lowest number that arrived since the last ack was made, and the time of the newest.
     fresh_from: Option<u64>,
     newest_ns: u64,
     fresh: u32,
-    /// All that is fresh was said before.
+    /// All fresh packets were acknowledged before.
     renewed: bool,
-    /// Packets came whose data is kept nowhere: acks name all that they can.
+    /// Packets arrived whose data the sender does not retain: acks name as many packets as they
+    /// can.
     pub native: bool,
 }
 
-/// The next ack's first packet, and the window's state when it was made.
+/// The first packet of the next ack, and the window's state after it.
 struct Next {
     base: u64,
     fresh_from: Option<u64>,
@@ -37,7 +38,7 @@ struct Next {
 }
 
 impl RecvWindow {
-    /// Bytes of heap that it holds.
+    /// Bytes of heap in use.
     pub fn heap_bytes(&self) -> usize {
         self.bits.capacity() * size_of::<u64>()
     }
@@ -58,7 +59,7 @@ impl RecvWindow {
         self.bits.resize(len, 0);
     }
 
-    /// Returns whether the packet was seen before, or is too old to know.
+    /// True if the packet arrived before, or is too old to tell.
     #[inline]
     pub fn is_duplicate(&self, number: u64) -> bool {
         if number >= self.end {
@@ -67,8 +68,8 @@ impl RecvWindow {
         self.end - number > SPAN - 64 || self.bit(number)
     }
 
-    /// Records an arrived packet. `eliciting`: it wants an ack. A number absurdly far ahead
-    /// (2^32 packets) is refused: no honest sender skips so far.
+    /// Records an arrived packet; returns false if the number is more than 2^32 ahead, which no
+    /// honest sender skips. `eliciting`: the packet requests an ack.
     pub fn record(&mut self, number: u64, eliciting: bool, now_ns: u64) -> bool {
         if number > self.end.saturating_add(1 << 32) {
             return false;
@@ -94,8 +95,8 @@ impl RecvWindow {
         self.end
     }
 
-    /// Records the next `count` packets after the highest that arrived; all of them want an ack, if
-    /// they are `eliciting`.
+    /// Records the next `count` packets after the highest that arrived; all of them request an ack
+    /// if `eliciting`.
     pub fn record_run(&mut self, count: u32, eliciting: bool, now_ns: u64) {
         let from = self.end;
         if count == 0 {
@@ -122,7 +123,7 @@ impl RecvWindow {
         if number < self.end {
             return;
         }
-        // Words that come into the window start empty.
+        // Words that enter the window start empty.
         let (old, new) = (self.end.div_ceil(64), number / 64 + 1);
         if new - old.min(new) >= WORDS as u64 {
             self.bits.fill(0);
@@ -142,12 +143,12 @@ impl RecvWindow {
         self.fresh
     }
 
-    /// Returns whether something waits for an ack that was not said before.
+    /// True if some fresh packet was not acknowledged before.
     pub fn has_news(&self) -> bool {
         self.fresh > 0 && !self.renewed
     }
 
-    /// Makes the next ack name all packets that it can, even if nothing new came.
+    /// Makes the next ack name as many packets as it can, even if nothing new arrived.
     pub fn renew(&mut self) {
         if self.end == 0 {
             return;
@@ -158,9 +159,9 @@ impl RecvWindow {
         self.fresh = self.fresh.max(1);
     }
 
-    /// The ack for what arrived, but for its masks, and how many they are; `None` when nothing new
-    /// did. Covers at least the last 64 packets again, so that a lost ack is repeated by the next.
-    /// More than one ack can name leave in several: call until nothing is fresh.
+    /// The next ack without its masks, and their number; `None` when no packet is fresh. Covers at
+    /// least the last 64 packets again, so that the next ack repeats a lost one. If the fresh
+    /// packets need several acks, call until none is fresh.
     #[inline]
     pub fn take_head(&mut self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next()?;
@@ -168,14 +169,14 @@ impl RecvWindow {
         Some(self.head(path, now_ns, next.base))
     }
 
-    /// The ack that [`RecvWindow::take_head`] would make, if it named all that is fresh.
+    /// The ack that [`RecvWindow::take_head`] would make, if one ack names all fresh packets.
     #[inline]
     pub fn peek_head(&self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next().filter(|next| next.fresh == 0)?;
         Some(self.head(path, now_ns, next.base))
     }
 
-    /// Bytes that the next ack takes of a packet.
+    /// Bytes of the next ack in a packet.
     pub fn ack_len(&self) -> usize {
         const FIXED: usize = 16;
         let masks = self.next().map(|next| self.head(0, 0, next.base).1);
@@ -215,18 +216,18 @@ impl RecvWindow {
         })
     }
 
-    /// A mask of an ack just made.
+    /// Mask `m` of an ack just made.
     #[inline]
     pub fn mask(&self, ack: &Ack<()>, m: usize) -> u64 {
         self.mask_at(ack.base + 64 * m as u64)
     }
 
-    /// Where the next ack begins, and what is fresh after it.
+    /// The first number of the next ack, and the fresh packets after it.
     #[inline]
     fn next(&self) -> Option<Next> {
         let fresh_from = self.fresh_from?;
-        // A stream repeats much, since its acks are few and may overtake each other on two rails;
-        // a lone message repeats one mask.
+        // A stream repeats many packets, since its acks are few and may overtake each other on two
+        // rails; a lone message repeats one mask.
         let again = if self.fresh >= 16 { 512 } else { 64 };
         let span_max = 64 * ACK_MASKS_MAX as u64;
         let fresh_from = match self.native {
@@ -302,8 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// Jumps of any length, packets that want no ack, acks made late: no packet is taken
-        /// twice, none of the last thousand refused, and every one that wants an ack gets it.
+        /// Jumps of any length, packets without a request for an ack, late acks: no packet is taken
+        /// twice, none of the last thousand is refused, and each that requests an ack gets one.
         #[test]
         fn far_jumps_agree_with_a_btree_set(
             steps in proptest::collection::vec(
@@ -333,8 +334,8 @@ mod tests {
                 if ack > 0 {
                     continue;
                 }
-                // Everything that wants an ack gets it, in one or several, unless it lies too far
-                // back to be known.
+                // Each packet that requests an ack gets it, in one ack or several, unless it is
+                // below the window.
                 let mut acked = BTreeSet::new();
                 while let Some(a) = window.take_ack(0, 0) {
                     let span = 64 * a.masks.count as u64;
@@ -351,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// Several packets at once are the same as one after another.
+        /// A run of packets is recorded like the single packets.
         #[test]
         fn a_run_equals_its_packets(
             steps in proptest::collection::vec((0u64..200, 0u32..150, 0u32..4), 1..60))

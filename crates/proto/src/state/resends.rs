@@ -1,48 +1,48 @@
-//! Frames of lost packets, in the order in which they leave again, each once.
+//! Retransmission queue: frames of lost packets in order, each once.
 
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::mem::{replace, size_of};
 
-/// No path to avoid for a frame that is sent again.
+/// No path to avoid for a retransmitted frame.
 pub const ANYWHERE: u16 = u16::MAX;
-/// Why a frame is sent again; the counters of its path tell these apart.
+/// Why a frame is retransmitted; counted separately per path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Acks showed that its packet was lost.
+    /// Acks showed that the packet was lost.
     Loss,
-    /// No ack came in time.
+    /// The retransmission timer expired.
     Repair,
-    /// Its path was given up.
+    /// The path was given up.
     Failover,
 }
 
-/// A frame that is to be sent again.
+/// A frame to retransmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resend {
     pub frame: FrameRef,
-    /// Code of the path that it is to avoid, or [`ANYWHERE`].
+    /// Code of the path to avoid, or [`ANYWHERE`].
     pub avoid: u16,
-    /// Index of the path that it left on before, and why it leaves again.
+    /// Index of the path on which the frame left before, and the reason to retransmit it.
     pub path: u16,
     pub why: Why,
 }
 
-/// The queue of frames that are to be sent again. A frame that is lost as often as it is repeated
-/// must not become more each time: a packet of 64 KB holds a thousand short messages.
+/// The retransmission queue. Repeated losses must not multiply a frame: a packet of 64 KB holds a
+/// thousand short messages.
 #[derive(Debug, Default)]
 pub struct Resends {
     queue: VecDeque<Resend>,
-    /// Entries that left so far.
+    /// Entries removed from the front so far.
     left: u64,
-    /// Where a frame stands: as many entries were or are before it.
+    /// Position of each frame: the number of entries before it, including removed ones.
     places: BTreeMap<FrameRef, u64>,
     /// Entries that avoid a path.
     hedges: usize,
 }
 
 impl Resends {
-    /// Queues a frame; whether it was not queued yet.
+    /// Queues a frame; returns false if it was queued already.
     pub fn push(&mut self, frame: FrameRef, path: usize, why: Why) -> bool {
         let place = self.left + self.queue.len() as u64;
         let new = *self.places.entry(frame).or_insert(place) == place;
@@ -57,7 +57,7 @@ impl Resends {
         new
     }
 
-    /// A frame that is queued is to avoid the path with this code.
+    /// Makes a queued frame avoid the path with this code.
     pub fn hedge(&mut self, frame: FrameRef, code: u16) {
         let at = self.places.get(&frame).map(|place| place - self.left);
         if let Some(entry) = at.and_then(|at| self.queue.get_mut(at as usize)) {
@@ -66,7 +66,7 @@ impl Resends {
         }
     }
 
-    /// Returns whether a frame in it is to avoid a path: a repair, which does not wait for room.
+    /// True if a frame is to avoid a path: a timer's retransmission, which ignores the window.
     pub fn hedged(&self) -> bool {
         self.hedges > 0
     }
@@ -83,7 +83,7 @@ impl Resends {
         }
     }
 
-    /// The first frame left in part: `rest` has its place.
+    /// Replaces the first frame by `rest` after a part of it left.
     pub fn cut_front(&mut self, rest: FrameRef) {
         if let Some(front) = self.queue.front_mut() {
             let frame = replace(&mut front.frame, rest);
@@ -92,7 +92,7 @@ impl Resends {
         }
     }
 
-    /// The frame does not stand in front any more.
+    /// Drops the frame's position if it is the front.
     fn vacate(&mut self, frame: &FrameRef) {
         if self.places.get(frame) == Some(&self.left) {
             self.places.remove(frame);
@@ -111,12 +111,12 @@ impl Resends {
         self.queue.is_empty()
     }
 
-    /// Gives back what the queue does not need.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.queue.shrink_to_fit();
     }
 
-    /// Bytes that it takes beside itself. (What stands in the tree stands in the queue.)
+    /// Bytes of heap in use. (Each tree entry is also in the queue.)
     pub fn bytes(&self) -> usize {
         self.queue.capacity() * size_of::<Resend>()
             + self.places.len() * size_of::<(FrameRef, u64)>()
@@ -129,7 +129,7 @@ mod tests {
     use crate::base::slab::Slab;
     use alloc::vec::Vec;
 
-    /// Frames of so many short messages.
+    /// Frames of `count` short messages.
     fn frames(count: usize) -> Vec<FrameRef> {
         let mut sends = Slab::new();
         let mut frame = |_| FrameRef::Data {
@@ -144,7 +144,7 @@ mod tests {
         resends.push(frame, 0, Why::Loss)
     }
 
-    /// Frames with the paths that they avoid.
+    /// Frames with the paths to avoid.
     fn drain(resends: &mut Resends) -> Vec<(FrameRef, u16)> {
         let next = || {
             let entry = resends.front().copied();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_a_thousand_frames_that_is_lost_again_and_again_is_queued_once() {
+    fn repeated_losses_queue_a_frame_once() {
         let (frames, mut resends) = (frames(1_000), Resends::default());
         for lost in 0..10 {
             for &frame in &frames {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_is_known_wherever_it_stands_until_it_leaves() {
+    fn hedges_are_counted_until_they_leave() {
         let (frames, mut resends) = (frames(3), Resends::default());
         frames
             .iter()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_frame_keeps_its_place_and_its_code() {
+    fn the_rest_of_a_frame_keeps_its_position_and_code() {
         let (frames, mut resends) = (frames(2), Resends::default());
         frames
             .iter()

@@ -1,19 +1,19 @@
-//! Packets of one path that wait for an ack, in number order, with the frames they carried.
+//! Sent packets of one path that wait for an ack, in number order, with their frames.
 
 use crate::base::slab::Key;
 use alloc::collections::VecDeque;
 
-/// Runs that a ring has room for without counting as oversized: what a queue has at first.
+/// Runs that a ring may have room for without counting as oversized: the initial capacity.
 const FEW: usize = 4;
-/// Most packets that are kept as one: what a mask holds.
+/// Packets of one run at most: the bits of a mask.
 const RUN_MAX: usize = u32::BITS as usize;
 
-/// A frame of a sent packet, enough to send it again in another packet on any rail.
+/// A frame of a sent packet: enough to retransmit it in another packet on any rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameRef {
-    /// Bytes of a message (offset 0 of an eager one carries the matching head).
+    /// Bytes of a message (offset 0 of an eager message carries the matching head).
     Data { xfer: Key, offset: u64, len: u32 },
-    /// Bytes of a message that were written, on the path of index `at`.
+    /// Bytes of a message that were written past packets, on the path with index `at`.
     Written {
         at: u16,
         xfer: Key,
@@ -22,25 +22,25 @@ pub enum FrameRef {
     },
     /// The rendezvous request of a message.
     Rts(Key),
-    /// A segment of a message's memory, behind its request.
+    /// The OFFER of a segment of a message's memory, after its request.
     Offer { xfer: Key, segment: u8 },
     /// The latest grant of an inbound message.
     Grant(Key),
     /// The latest credit.
     Credit,
-    /// A grant of nothing, with these flags: the receiver wants no byte of the message.
+    /// An empty grant with these flags: the receiver wants no byte of the message.
     EmptyGrant { number: u32, flags: u8 },
-    /// Our HELLO, with this revision of our rails.
+    /// Our HELLO with this revision of our rails.
     Hello(u32),
     /// A remote read request.
     Read(Key),
     /// Refusal of a peer's read.
     ReadFail(u32),
-    /// The peer's packets on this path arrive damaged.
+    /// CORRUPT: the peer's packets on this path arrive corrupted.
     Corrupt(u16),
     /// Our BYE.
     Bye,
-    /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.
+    /// A probe of the path itself, never retransmitted. `padded`: a size probe (path MTU).
     Ping { padded: bool },
 }
 
@@ -54,12 +54,12 @@ impl FrameRef {
         }
     }
 
-    /// Bytes that were written past the packet.
+    /// True for bytes written past the packet.
     pub fn is_written(&self) -> bool {
         matches!(self, FrameRef::Written { .. })
     }
 
-    /// A question whether the path works.
+    /// True for a probe of the path.
     pub fn is_ping(&self) -> bool {
         matches!(self, FrameRef::Ping { .. })
     }
@@ -68,20 +68,20 @@ impl FrameRef {
 /// State of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentState {
-    /// Wants an ack.
+    /// Waits for an ack.
     Waiting,
-    /// Acknowledged, or never wanted an ack.
+    /// Acknowledged, or without a request for an ack.
     Done,
-    /// Declared lost; its frames were queued again.
+    /// Declared lost; its frames were requeued.
     Lost,
 }
 
-/// Where a path's deliveries stood when a packet left.
+/// A path's delivery counters when a packet left.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delivered {
     /// Bytes acknowledged in all.
     pub bytes: u64,
-    /// When the last of them were, or when the path began to carry something again.
+    /// Time of the last ack, or when the path began to carry packets again.
     pub at_ns: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Sent {
     pub delivered: Delivered,
     pub bytes: u32,
     pub state: SentState,
-    /// Its run's frames, and its place in the run.
+    /// Frames of the packet's run, and its index in the run.
     frames_at: u32,
     frames: u16,
     at: u8,
@@ -101,33 +101,32 @@ pub struct Sent {
 /// The packets of one run that an ack settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// Numbers from the one asked about to the end of its run: those that the answer is about.
+    /// Numbers from the requested one to the end of its run, which this result covers.
     pub covered: u32,
     /// Packets that were not acknowledged before.
     pub packets: u32,
-    /// The newest of them, as it was.
+    /// The newest of them, in its state before.
     pub newest: Option<(u64, Sent)>,
 }
 
-/// A run: packets that left together and differ in number only, and, where they are more than one,
-/// in the part of one message that each carries alone. What is kept of them is kept, and settled,
-/// once.
+/// A run: packets that left together and differ only in number and, if more than one, in the part
+/// of one message that each carries alone. A run is stored and settled as one entry.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     sent_ns: u64,
     delivered: Delivered,
-    /// Bytes of each.
+    /// Bytes of each packet.
     bytes: u32,
-    /// Number of the first (its low half: a ring is much shorter).
+    /// Number of the first packet (low half: a ring is much shorter).
     number: u32,
-    /// Running index of the frames of the first (low half); more packets have one frame each,
-    /// which continues that.
+    /// Running index of the first packet's frames (low half). With more packets, each has one
+    /// frame, which continues the one before.
     frames_at: u32,
     frames: u16,
     packets: u8,
-    /// Bit n: packet n wants an ack.
+    /// Bit n: packet n waits for an ack.
     waiting: u32,
-    /// Bit n: packet n was given up.
+    /// Bit n: packet n was declared lost.
     lost: u32,
 }
 
@@ -151,7 +150,8 @@ impl Entry {
 }
 
 impl FrameRef {
-    /// The frame of packet `at` of a run, by that of the first one; of `packets` of them.
+    /// The joined frame of `packets` packets of a run from index `at` on, given the first packet's
+    /// frame.
     fn part(self, at: u32, packets: u32) -> FrameRef {
         match self {
             FrameRef::Data { xfer, offset, len } => FrameRef::Data {
@@ -159,19 +159,19 @@ impl FrameRef {
                 offset: offset + at as u64 * len as u64,
                 len: len * packets,
             },
-            other => other, // never of a longer run
+            other => other, // runs of several packets have only Data
         }
     }
 }
 
-/// The ring.
+/// The sent packets of one path.
 #[derive(Debug, Default)]
 pub struct SendRing {
     runs: VecDeque<Entry>,
     frames: VecDeque<FrameRef>,
     /// Number of the first packet of `runs[0]`.
     base: u64,
-    /// Number of the first packet that is not forgotten, and the one after the last.
+    /// Number of the first packet that is still in the ring, and the number after the last.
     first: u64,
     next: u64,
     /// Running index of `frames[0]` (low half).
@@ -181,7 +181,7 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// Number that the next packet gets.
+    /// Number of the next packet.
     #[inline]
     pub fn next_number(&self) -> u64 {
         self.next
@@ -199,23 +199,23 @@ impl SendRing {
         self.in_flight
     }
 
-    /// Heap bytes held.
+    /// Bytes of heap in use.
     pub fn heap_bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Entry>() + self.frames.capacity() * size_of::<FrameRef>()
     }
 
-    /// Returns whether it has room for more than a few runs.
+    /// True if the ring has room for more than a few runs.
     pub fn is_oversized(&self) -> bool {
         self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }
 
-    /// Gives back the room that it does not need.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.runs.shrink_to_fit();
         self.frames.shrink_to_fit();
     }
 
-    /// Records a packet just built; `frames` empty: it wants no ack.
+    /// Records a packet that was just built; without `frames` it does not wait for an ack.
     #[inline]
     pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: Delivered, now_ns: u64) {
         let count = frames.len() as u16;
@@ -224,8 +224,8 @@ impl SendRing {
         self.retire();
     }
 
-    /// Records `packets` just built, `bytes` long each, that carry the bytes of a message from
-    /// `offset`, `len` each.
+    /// Records `packets` packets that were just built, of `bytes` each, with consecutive fragments
+    /// of a message from `offset` on, of `len` each.
     pub fn push_fragments(
         &mut self,
         (xfer, offset, len): (Key, u64, u32),
@@ -244,7 +244,7 @@ impl SendRing {
         self.retire();
     }
 
-    /// A run of up to [`RUN_MAX`] packets, whose `frames` are still to be added.
+    /// Adds a run of up to [`RUN_MAX`] packets, whose `frames` the caller adds.
     #[inline]
     fn push_run(
         &mut self,
@@ -274,7 +274,7 @@ impl SendRing {
         self.in_flight += waiting.count_ones() as u64 * bytes as u64;
     }
 
-    /// Index of the run of a packet still in the ring, and the packet's place in it.
+    /// Index of the run of a packet in the ring, and the packet's index in it.
     #[inline]
     fn find(&self, number: u64) -> Option<(usize, u32)> {
         if number < self.first || number >= self.next {
@@ -289,8 +289,8 @@ impl SendRing {
         Some((at, (number as u32).wrapping_sub(self.runs[at].number)))
     }
 
-    /// Index of the run of the packet `offset` after `base`: mostly one of the first, as acks come
-    /// in order; so it is searched from there, by steps that grow.
+    /// Index of the run of packet `base` + `offset`. Acks come in order, so it is mostly near the
+    /// front, and searched from there in growing steps.
     fn run_at(&self, offset: u32) -> usize {
         let base = self.base as u32;
         let until = |run: &Entry| run.number.wrapping_sub(base) <= offset;
@@ -310,14 +310,14 @@ impl SendRing {
         at
     }
 
-    /// A packet still in the ring.
+    /// A packet that is still in the ring.
     #[inline]
     pub fn get(&self, number: u64) -> Option<Sent> {
         let (run, at) = self.find(number)?;
         Some(self.runs[run].packet(at))
     }
 
-    /// The frames of a packet still in the ring.
+    /// The frames of a packet that is still in the ring.
     pub fn frames_of(&self, sent: &Sent) -> impl Iterator<Item = FrameRef> + '_ {
         let from = sent.frames_at.wrapping_sub(self.frames_first) as usize;
         let at = sent.at as u32;
@@ -325,8 +325,8 @@ impl SendRing {
         frames.map(move |frame| frame.part(at, 1))
     }
 
-    /// Settles what an ack names of the run that packet `number` is of: for each bit n of `named`
-    /// the packet `number` + n. `each` gets what they carried.
+    /// Settles the packets that an ack names in the run of packet `number`: bit n of `named` is
+    /// packet `number` + n. `each` gets their frames.
     pub fn acknowledge(
         &mut self,
         number: u64,
@@ -366,7 +366,7 @@ impl SendRing {
         acked
     }
 
-    /// Moves a waiting packet to another state; whether it was waiting.
+    /// Moves a waiting packet to another state; returns true if it was waiting.
     pub fn settle(&mut self, number: u64, state: SentState) -> bool {
         let Some((index, at)) = self.find(number) else {
             return false;
@@ -386,7 +386,7 @@ impl SendRing {
         was == SentState::Waiting
     }
 
-    /// Frames of the packets that wait for an ack, the oldest first.
+    /// Frames of the packets that wait for an ack, oldest first.
     pub fn waiting_frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
         let sent = (self.first()..self.next_number()).filter_map(|number| self.get(number));
         let waiting = sent.filter(|sent| sent.state == SentState::Waiting);
@@ -404,12 +404,12 @@ impl SendRing {
         Some((self.base + (offset + at) as u64, run.packet(at)))
     }
 
-    /// First number in the ring.
+    /// The first number in the ring.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Forgets settled packets at the front.
+    /// Drops settled packets at the front.
     pub fn retire(&mut self) {
         while let Some(run) = self.runs.front() {
             if run.waiting != 0 {
@@ -427,7 +427,7 @@ impl SendRing {
     }
 }
 
-/// Stretches of bits that are set: the first of each, and how many.
+/// Runs of set bits: first index and count of each.
 fn stretches(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
     core::iter::from_fn(move || {
         let at = bits.trailing_zeros();

@@ -1,14 +1,14 @@
-//! The ring against a plain list of packets.
+//! The ring compared with a plain list of packets.
 
 use super::*;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// Number of the first packet: the low halves that the ring reckons with wrap soon after it.
+/// Number of the first packet; the low halves in the ring wrap soon after it.
 const START: u64 = u32::MAX as u64 - 40;
 
-/// A packet in the plainest form.
+/// A packet of the plain list.
 #[derive(Clone, Debug)]
 struct Plain {
     frames: Vec<FrameRef>,
@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything that can be asked, held against all packets there ever were.
+/// Compares all queries with the list of all packets ever pushed.
 fn agree(ring: &SendRing, plain: &[Plain]) {
     let waits = |p: &&Plain| p.state == SentState::Waiting;
     let waiting: Vec<&Plain> = plain.iter().filter(waits).collect();
@@ -77,7 +77,7 @@ fn same(sent: &Sent, packet: &Plain) {
     assert_eq!(found, (packet.bytes, packet.sent_ns));
 }
 
-/// An ack of all that `named` names from `number` on, to the ring and to the list.
+/// Acknowledges in ring and list all packets that `named` names from `number` on.
 fn acknowledge(ring: &mut SendRing, plain: &mut [Plain], number: u64, named: u64) {
     let (mut covered, mut new) = (0, Vec::new());
     while covered < 64 {
@@ -118,7 +118,7 @@ fn acknowledge(ring: &mut SendRing, plain: &mut [Plain], number: u64, named: u64
     assert!(new.is_empty(), "{new:?}");
 }
 
-/// A frame byte by byte.
+/// A frame as single bytes.
 fn bytes_of(frame: FrameRef) -> Vec<(FrameRef, u64)> {
     match frame {
         FrameRef::Data { xfer, offset, len } => {
@@ -156,14 +156,14 @@ proptest! {
                     plain.push(Plain { frames, bytes: bytes as u64, sent_ns, state });
                 }
                 Step::Settle(at, done) => {
-                    // Numbers that were never given are answered too.
+                    // Includes numbers that were never assigned.
                     let index = at.index(plain.len() + 2);
                     let number = START + index as u64;
                     let to = if done { SentState::Done } else { SentState::Lost };
                     let was = plain.get(index).map(|p| p.state);
                     let settled = ring.settle(number, to);
                     prop_assert_eq!(settled, was == Some(SentState::Waiting));
-                    // One that has left the ring is not told apart any more.
+                    // A packet that has left the ring is not tracked any more.
                     let there = ring.get(number).is_some();
                     if there && was != Some(SentState::Done) {
                         plain[index].state = to;

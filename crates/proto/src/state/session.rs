@@ -1,4 +1,4 @@
-//! The session with a peer: what HELLO agreed on, how it ends, and signs of life.
+//! Session with a peer: results of HELLO, its end, and signs of life.
 
 use crate::base::config::Config;
 use crate::base::evidence::Evidence;
@@ -6,14 +6,14 @@ use crate::state::absences::Verdicts;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 
-/// Why a conversation ends.
+/// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// Nothing was heard, or nothing of ours got through.
+    /// The peer was silent, or acknowledged nothing.
     Silent,
-    /// Its host refuses what is sent to it, and this is what that proves.
+    /// The peer's host refuses packets or connections; the evidence says what that proves.
     Refused(Evidence),
-    /// Something was lost that nobody can send again.
+    /// Data was lost that cannot be retransmitted.
     Lost,
 }
 
@@ -21,24 +21,25 @@ pub(crate) enum Death {
 #[derive(Debug)]
 pub struct Session {
     pub remote_slot: u32,
-    /// Known once its HELLO came.
+    /// Known after the peer's HELLO.
     pub epoch: Option<u32>,
     pub algorithm: u8,
-    /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
+    /// Algorithms that the peer can verify, bit n for number n; known after its HELLO.
     pub algorithms: u32,
     pub hello_acked: bool,
-    /// The newest revision of its rails that the peer told.
+    /// The newest revision of its rails that the peer announced.
     pub revision: u32,
-    /// All rails of the peer as it told them last, where more may come, here or there.
+    /// All rails that the peer last announced, retained while rails may be added on either side.
     pub rails: Vec<RailAddr>,
-    /// Something was lost that nobody can send again: it ends at the next look at the time.
+    /// Data was lost that cannot be retransmitted: the connection ends when timers are served next.
     pub lost: bool,
     pub dead: bool,
-    /// Its settings differ from ours: it is dead, and is told so by so many more packets.
+    /// The peer's settings differ from ours: it counts as dead, and `refusals_due` more packets
+    /// tell it.
     pub refused: bool,
     pub refusals_due: u16,
     pub closed: bool,
-    /// It is the endpoint itself: nothing is sent, nothing is waited for.
+    /// The peer is this endpoint itself (loopback): nothing is sent.
     pub own: bool,
 }
 
@@ -63,20 +64,20 @@ impl Default for Session {
 }
 
 impl Session {
-    /// The rail of the peer of this index, if it is kept here.
+    /// The rail of the peer with this index, if retained here.
     pub fn rail(&self, index: usize) -> Option<RailAddr> {
         let mut rails = self.rails.iter();
         rails.find(|rail| rail.index as usize == index).copied()
     }
 
-    /// The peer is dead or has said BYE.
+    /// True if the peer is dead or has said BYE.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.dead || self.closed
     }
 }
 
-/// BYEs: how many are still to be said, how many were said, and whether the peer has heard one.
+/// BYEs: how many are still to be sent, how many were sent, and whether the peer received one.
 #[derive(Debug, Default)]
 pub struct Farewell {
     pub due: u16,
@@ -88,35 +89,36 @@ pub struct Farewell {
 #[derive(Debug, Default)]
 pub struct Liveness {
     pub heard_ns: u64,
-    /// Since when it owes an answer.
+    /// Since when the peer owes an answer.
     pub owed_since: Option<u64>,
-    /// Since when nothing of ours was acknowledged, though something waits for that.
+    /// Since when nothing was acknowledged although packets wait for that.
     pub unanswered_since: Option<u64>,
-    /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
+    /// Since when nothing was delivered, if that is in question; else 0. (`gap_told`: its end is to
+    /// be reported.)
     pub gap_from: u64,
-    /// Since when it owed an answer before all our rails to it were down, the last time; 0: never.
+    /// Since when the peer owed an answer before all rails to it last went down; 0: never.
     waits_since_ns: u64,
-    /// Since when all our rails to it are down; 0: one is up.
+    /// Since when all rails to the peer are down; 0: one is up.
     pub cut_since_ns: u64,
     pub gap_told: bool,
-    /// So often it was waited for longer, of what it owes since then.
+    /// Extensions of the timeout for the answer owed since then.
     pub more_time_since_ns: u64,
     pub more_time: u8,
     pub pinged_ns: u64,
-    /// When it was last heard by packets that were read as they came, when it was heard after a
-    /// silence, and how long that was.
+    /// When the peer was last heard by packets read on arrival; when it was heard after a silence,
+    /// and the length of that silence.
     pub lively_ns: u64,
     pub woke_ns: u64,
     pub silent_ns: u64,
     pub(crate) verdicts: Verdicts,
 }
 
-/// A cut counts as silence of the peer once it has lasted for so many times the time after which a
-/// silent peer is dead: a device that fails for good is to end the job at last.
+/// Multiple of the silence timeout after which an outage of all local rails counts as silence of
+/// the peer, so that a device that fails for good ends the job at last.
 const CUT_TIMEOUTS: u64 = 10;
 
 impl Liveness {
-    /// How often what is owed since then was waited for longer.
+    /// Extensions of the timeout for the answer owed since then.
     pub fn given(&self, since: u64) -> u8 {
         match self.more_time_since_ns == since {
             true => self.more_time,
@@ -124,27 +126,28 @@ impl Liveness {
         }
     }
 
-    /// How long it had been silent by then, though it owed an answer; 0 if it was heard later.
+    /// How long the peer had been silent at `at_ns` while it owed an answer; 0 if it was heard
+    /// later.
     pub fn silent_until(&self, at_ns: u64) -> u64 {
         let since = self.owed_since.unwrap_or(u64::MAX);
         at_ns.saturating_sub(since)
     }
 
-    /// For how long by then nothing of ours was acknowledged, or it had been silent.
+    /// How long at `at_ns` nothing was acknowledged, or the peer had been silent.
     pub fn deaf_until(&self, at_ns: u64) -> u64 {
         let unanswered = self.unanswered_since.unwrap_or(u64::MAX);
         self.silent_until(at_ns)
             .max(at_ns.saturating_sub(unanswered))
     }
 
-    /// Since when it owes an answer, time in which all our rails to it were down included.
+    /// Since when the peer owes an answer, including time in which all rails to it were down.
     pub fn waits_since(&self) -> Option<u64> {
         let earlier = Some(self.waits_since_ns).filter(|&at| at > 0 && at >= self.heard_ns);
         self.owed_since
             .map(|owed| earlier.map_or(owed, |at| at.min(owed)))
     }
 
-    /// When it is judged whether the peer is dead.
+    /// When to judge whether the peer is dead.
     pub fn judged_at(&self, cfg: &Config) -> Option<u64> {
         let since = self.owed_since?;
         let timeout_ns = cfg.silence_ns();
@@ -155,8 +158,7 @@ impl Liveness {
         }
     }
 
-    /// All our rails to the peer are down, or one is up: time in which they were is none of its
-    /// silence.
+    /// Notes whether all rails to the peer are down; such time does not count as its silence.
     pub fn note_cut(&mut self, now: u64, cut: bool) {
         let since = self.cut_since_ns;
         self.cut_since_ns = match (cut, since) {
@@ -175,71 +177,72 @@ impl Liveness {
     }
 }
 
-/// Contact with a peer by any path at all.
+/// Reachability of a peer over any path.
 #[derive(Debug, Default)]
 pub struct Contact {
-    /// Since when no path is known to carry, unless one is healthy again, in units of
-    /// [`LOST_UNIT_NS`]; 0: one is.
+    /// Since when no path is known to carry packets, unless one is healthy again, in units of
+    /// [`LOST_UNIT_NS`]; 0: reachable.
     lost: u32,
-    /// Some path is to say once more what another has said (`Path::echo`).
+    /// Some path is to repeat the acks of others (`Path::echo`).
     pub echoes: bool,
-    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
+    /// When the peer, after it lost reachability, was last answered on all paths; the path of its
+    /// probe.
     pub answered_ns: u64,
     pub asked_at: u16,
 }
 
-/// Unit of the time since which contact is lost.
+/// Unit of the time since which reachability is lost.
 const LOST_UNIT_NS: u64 = 1 << 20;
 
 impl Contact {
-    /// No path was known to carry when it was looked last.
+    /// True if no path was known to carry packets at the last check.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.lost != 0
     }
 
-    /// No path is known to carry from now on.
+    /// Notes that no path is known to carry packets.
     pub fn lose(&mut self, now: u64) {
         self.lost = ((now / LOST_UNIT_NS) as u32).max(1);
     }
 
-    /// A path carries.
+    /// Notes that a path carries packets.
     pub fn regain(&mut self) {
         self.lost = 0;
     }
 
-    /// For how long contact has been lost, in ns.
+    /// For how long reachability has been lost, in ns.
     pub fn lost_for_ns(&self, now: u64) -> u64 {
         let units = ((now / LOST_UNIT_NS) as u32).wrapping_sub(self.lost);
         u64::from(units) * LOST_UNIT_NS
     }
 }
 
-/// Refusals by the peer's host since the peer was heard, of paths that have worked.
+/// Refusals by the peer's host since the peer was heard, on paths that have worked.
 #[derive(Debug, Default)]
 pub struct Refusals {
     count: u32,
-    /// When the first came, and the last.
+    /// Time of the first and of the last refusal.
     since_ns: u64,
     last_ns: u64,
-    /// They were of packets, and of connections.
+    /// Packets were refused; connections were refused.
     pub packets: bool,
     pub connections: bool,
 }
 
-/// Refusals that come so far apart do not last: two hiccups of a firewall with a silent network in
-/// between are none of ten seconds. (Linux lets one ICMP message a second go to a host, which may
-/// have many processes.)
+/// Longest time between refusals that count as lasting: two short outages of a firewall with
+/// silence in between are not a refusal of ten seconds. (Linux sends one ICMP error per second to a
+/// host, which may have many processes.)
 const APART_NS: u64 = 5_000_000_000;
 
 impl Refusals {
-    /// The peer was heard.
+    /// Resets the count, as the peer was heard.
     #[inline]
     pub fn forget(&mut self) {
         self.count = 0;
     }
 
-    /// One came; whether it is the first.
+    /// Counts a refusal; returns true if it is the first.
     pub fn note(&mut self, now: u64) -> bool {
         let first = self.count == 0 || now.saturating_sub(self.last_ns) > APART_NS;
         if first {
@@ -250,12 +253,12 @@ impl Refusals {
         first
     }
 
-    /// For how long they have come.
+    /// For how long refusals have come.
     pub fn lasted_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.since_ns)
     }
 
-    /// Returns whether there are `least`, over at least so long.
+    /// True if at least `least` refusals came, over at least `time_ns`.
     pub fn last(&self, now: u64, least: u32, time_ns: u64) -> bool {
         self.count >= least && now - self.since_ns >= time_ns
     }

@@ -1,4 +1,4 @@
-//! The two directions of a conversation.
+//! The two directions of a connection.
 
 use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
@@ -6,7 +6,7 @@ use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// All that goes to the peer.
+/// Everything sent to the peer.
 #[derive(Debug, Default)]
 pub struct SendSide {
     pub next_number: u64,
@@ -14,7 +14,7 @@ pub struct SendSide {
     pub bulk: VecDeque<Key>,
     pub resend: Resends,
     pub grants: VecDeque<Key>,
-    /// Other control: READs, refusals, empty grants.
+    /// Other control frames: READ, refusals, empty grants, OFFER, CORRUPT.
     pub control: VecDeque<FrameRef>,
     /// Messages that wait for grants, and answers to the peer's READs, by number.
     pub rendezvous: BTreeMap<u32, Key>,
@@ -22,7 +22,7 @@ pub struct SendSide {
 }
 
 impl SendSide {
-    /// Bytes of heap that it holds.
+    /// Bytes of heap in use.
     pub fn heap_bytes(&self) -> usize {
         let queues = self.queue.capacity() + self.bulk.capacity() + self.grants.capacity();
         let frames = self.control.capacity() * size_of::<FrameRef>() + self.resend.bytes();
@@ -30,7 +30,7 @@ impl SendSide {
         queues * size_of::<Key>() + frames + tables
     }
 
-    /// Gives back memory that it does not need now.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.queue.shrink_to_fit();
         self.bulk.shrink_to_fit();
@@ -39,7 +39,7 @@ impl SendSide {
         self.control.shrink_to_fit();
     }
 
-    /// Forgets all messages.
+    /// Drops all messages.
     pub fn clear(&mut self) {
         self.queue.clear();
         self.bulk.clear();
@@ -48,35 +48,35 @@ impl SendSide {
         self.replies.clear();
     }
 
-    /// Returns whether anything waits but BYE, acks, credit, and messages of which nothing has
-    /// left.
+    /// True if anything is queued except BYE, acks, credit, and messages that have not begun to
+    /// leave.
     #[inline]
     pub fn has_control(&self) -> bool {
         !self.grants.is_empty() || !self.control.is_empty() || !self.resend.is_empty()
     }
 }
 
-/// All that comes from the peer.
+/// Everything received from the peer.
 #[derive(Debug, Default)]
 pub struct ReceiveSide {
-    /// All messages below were matched or queued as unexpected.
+    /// All messages below this number were matched or queued as unexpected.
     pub next_match: u64,
     pub inbound: BTreeMap<u64, Key>,
     pub next_read: u32,
-    /// Posted receives that name this peer: it is kept alive by probes.
+    /// Posted receives that name this peer, for which it is probed.
     pub watchers: u32,
     pub pending_reads: BTreeMap<u32, Key>,
     pub served_reads: GranuleSet,
 }
 
 impl ReceiveSide {
-    /// Bytes of heap that it holds.
+    /// Bytes of heap in use.
     pub fn heap_bytes(&self) -> usize {
         let tables = tree(self.inbound.len(), 16) + tree(self.pending_reads.len(), 12);
         tables + self.served_reads.heap_bytes()
     }
 
-    /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.
+    /// The 64-bit number of a 32-bit number on the wire: the one nearest to `next_match`.
     pub fn expand(&self, number: u32) -> u64 {
         let near = self.next_match;
         let delta = number.wrapping_sub(near as u32) as i32;
@@ -84,7 +84,7 @@ impl ReceiveSide {
     }
 }
 
-/// Bytes of a tree of `len` entries: one that is not empty has at least one node of eleven.
+/// Bytes of a B-tree of `len` entries: at least one node of eleven unless empty.
 fn tree(len: usize, entry: usize) -> usize {
     match len {
         0 => 0,

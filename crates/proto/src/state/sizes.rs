@@ -1,35 +1,35 @@
-//! How large packets may be on a path: what is known, and what is asked next.
+//! Packet sizes of a path: what is known, and what is probed next.
 
-/// UDP payload that every IPv6 path takes (1,280-byte minimum MTU less 48 bytes of headers);
-/// used until a padded probe proved more.
+/// UDP payload that every IPv6 path takes (1,280-byte minimum MTU less 48 bytes of headers); used
+/// until a padded probe proves more.
 pub const DATAGRAM_BASE: usize = 1_232;
-/// UDP payload that every IPv4 path takes: the minimum of 576 bytes less headers. Below that
-/// nothing of ours fits.
+/// UDP payload that every IPv4 path takes: the minimum of 576 bytes less headers. Our packets need
+/// at least that.
 pub const DATAGRAM_FLOOR: usize = 548;
 /// The packet sizes of a path, as far as known.
 #[derive(Debug)]
 pub struct Sizes {
-    /// There is nothing to find out.
+    /// The size is known: no probes.
     pub(crate) fixed: bool,
     /// The largest datagram that both rails take.
     pub(crate) ceiling: usize,
-    /// The size that is asked for; 0: none is.
+    /// The size being probed; 0: none.
     pub(crate) asked: usize,
     pub(crate) tries: u8,
-    /// A short packet follows each probe, which counts as lost only if that one arrived.
+    /// A short reference packet follows each probe; the probe counts as lost only if that arrived.
     pub(crate) witnessed: bool,
-    /// The number of the probe that is out.
+    /// Packet number of the probe in flight.
     pub(crate) probe: Option<u64>,
-    /// Losses, and the shortest of them, since a packet arrived that was as long.
+    /// Losses, and the shortest lost packet, since a packet as long arrived.
     pub(crate) doubts: u8,
     pub(crate) doubted: usize,
     pub(crate) doubted_ns: u64,
-    /// When it is asked for more, and the pause after that.
+    /// When to probe for a larger size, and the interval after that.
     pub(crate) raise_at: u64,
     pub(crate) raise_every: u64,
-    /// The size before it shrank; 0 once that was reported.
+    /// The size before the path shrank; 0 once reported.
     pub(crate) shrank_from: usize,
-    /// Since when nothing passes that could hold data.
+    /// Since when no packet long enough for data passes.
     pub(crate) choked_since: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// Those of a path that takes packets up to `ceiling` bytes for certain: nothing is asked.
+    /// Sizes of a path that is known to take packets up to `ceiling` bytes: no probes.
     pub(crate) fn fixed(ceiling: usize) -> Sizes {
         Sizes {
             asked: 0,
@@ -61,27 +61,27 @@ impl Sizes {
         }
     }
 
-    /// The size of the next probe; 0: there is none.
+    /// The size of the next probe; 0: none.
     pub fn asked(&self) -> usize {
         self.asked
     }
 
-    /// The packet of this number is the probe.
+    /// Notes the packet number of the probe.
     pub fn left(&mut self, number: u64) {
         self.probe = Some(number);
     }
 
-    /// Returns whether the packet of this number is the probe that is out.
+    /// True if this packet is the probe in flight.
     pub fn is_probe(&self, number: u64) -> bool {
         self.probe == Some(number)
     }
 
-    /// Returns whether a witness is to follow the probe that is out: it leaves alone.
+    /// True if a reference packet is to follow the probe in flight, alone in its packet.
     pub fn wants_witness(&self) -> bool {
         self.witnessed && self.probe.is_some()
     }
 
-    /// Returns whether an ack may change anything here: mostly not.
+    /// True if an ack may change anything here: rarely.
     #[inline]
     pub(crate) fn waits(&self, now: u64) -> bool {
         self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at
@@ -95,6 +95,6 @@ impl Sizes {
     }
 }
 
-/// When a path that carries less than its rails is asked for more: after a second, then half as
-/// often each time. Each time costs three probes of each size at most.
+/// When to probe for a larger size after a path shrank: after a second, then with doubled
+/// intervals. Each time costs at most three probes per size.
 pub(crate) const RAISE_NS: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! Messages under way: on their way out (`SendXfer`) and on their way in (`Inbound`).
+//! Messages in flight: outgoing (`SendXfer`) and incoming (`Inbound`).
 
 use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
@@ -14,9 +14,9 @@ use marline_wire::{
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendKind {
-    /// Not decided yet: its head has not left.
+    /// Not decided: the head has not left.
     Queued,
-    /// Payload goes with the head.
+    /// The payload goes with the head.
     Eager,
     /// RTS, grant, data.
     Rendezvous,
@@ -24,7 +24,7 @@ pub enum SendKind {
     Reply,
 }
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Debug)]
 pub struct SendXfer {
     pub handle: u32,
@@ -34,23 +34,23 @@ pub struct SendXfer {
     pub urgent: bool,
     /// First byte that never left.
     pub next: u64,
-    /// Bytes that may leave.
+    /// End of the bytes that may leave.
     pub upto: u64,
     /// Bytes that the receiver wants (all, unless it truncates).
     pub wanted: u64,
     pub granted: bool,
     pub acked: GranuleSet,
     pub in_bulk: bool,
-    /// Its payload waits until the receiver asks for it, however short it is.
+    /// The payload waits until the receiver asks for it, however short.
     pub waits: bool,
-    /// The local rail by which its memory is offered, and how many of its segments were told.
+    /// The local rail whose rkey was offered, and how many segments were offered.
     pub(crate) offered: Option<(u8, u16)>,
-    /// Keys for writes. (Few messages have any, and short ones are moved with this.)
+    /// Keys for writes. (Boxed: few messages have any, and short messages move this struct.)
     pub keys: Option<Box<PeerKeys>>,
 }
 
 impl SendXfer {
-    /// Flags of its fragments that come behind its head.
+    /// Flags of the fragments after the head.
     pub(crate) fn fragment_flags(&self) -> u8 {
         let reply = self.kind == SendKind::Reply;
         self.head.flags & (FLAG_UNSUMMED | FLAG_DEREGISTER)
@@ -58,29 +58,29 @@ impl SendXfer {
     }
 }
 
-/// Where an inbound message stands with matching.
+/// Where an inbound message stands in matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboundState {
-    /// A message before it has not been matched yet.
+    /// An earlier message has not been matched yet.
     Held,
-    /// No receive fits it.
+    /// No receive matches.
     Unexpected,
-    /// Belongs to receive `handle`, from `base` of its buffer, at most `capacity` bytes.
+    /// Matched with receive `handle`, from `base` of its buffer, at most `capacity` bytes.
     Bound {
         handle: u32,
         base: u64,
         capacity: u64,
     },
-    /// Claimed by a peek, or a remote write whose place was asked for.
+    /// Claimed by a peek, or a remote write whose place was requested.
     Claimed,
     /// A remote write that was refused. Until its writer knows, none of its packets counts as
     /// arrived.
     Refused,
-    /// To be swallowed.
+    /// To be received and dropped.
     Discard,
 }
 
-/// A message on its way in.
+/// An incoming message.
 #[derive(Debug)]
 pub struct Inbound {
     pub peer: PeerId,
@@ -89,31 +89,31 @@ pub struct Inbound {
     pub total: u64,
     pub state: InboundState,
     pub rendezvous: bool,
-    /// The send (or the answer to a read) of this endpoint that it is the message of.
+    /// Loopback: the send (or read answer) of this endpoint that this message is.
     pub own: Option<u32>,
-    /// Answer to our READ of that number.
+    /// Answer to our READ with that number.
     pub reply: bool,
-    /// Some of it is in a bounce buffer (then all of it goes there).
+    /// Part of the message is in a bounce buffer (then all of it goes there).
     pub bounced: bool,
-    /// The end of a remote write is in a bounce buffer, as it came before the rest.
+    /// The end of a remote write is in a bounce buffer, as it arrived before the rest.
     pub holds_end: bool,
     pub set: GranuleSet,
     /// Rendezvous: bytes wanted, granted.
     pub wanted: u64,
     pub granted: u64,
-    /// Rendezvous: bytes granted of which a frame spoke.
+    /// Rendezvous: granted bytes that a GRANT frame announced.
     pub announced: u64,
     pub in_grant_queue: bool,
     pub last_data_ns: u64,
-    /// Its unreceived grant counts against the budget.
+    /// Granted bytes not yet received that count against the budget.
     pub counted: u64,
-    /// Unexpected bytes charged to the node's bound.
+    /// Unexpected bytes charged to the node's limit.
     pub charged: u64,
-    /// Credit that its sender gets back when it is done.
+    /// Credit returned to the sender when the message is done.
     pub credit: u64,
-    /// Remote keys of its memory.
+    /// Remote keys of the message's memory.
     pub keys: Keys,
-    /// Its sender's memory, which may be read.
+    /// The sender's memory, which may be read.
     pub(crate) offer: Option<Box<PeerOffer>>,
 }
 
@@ -163,18 +163,18 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
 }
 
 impl Inbound {
-    /// Bytes below `to` from `from` on that were read, and are not asked for.
+    /// Bytes in `from .. to` that were read from the sender's memory and are not granted.
     pub(crate) fn read_of(&self, from: u64, to: u64) -> u64 {
         let inside = |offer: &PeerOffer| offer.segments.bytes_inside(&offer.here, from, to);
         self.offer.as_deref().map_or(0, inside)
     }
 
-    /// Whose number its frames name: a message's (0), or a read's.
+    /// Flag of the number space in this message's frames: messages (0) or reads.
     pub(crate) fn kind_flag(&self) -> u8 {
         FLAG_READ_REPLY * self.reply as u8
     }
 
-    /// Returns whether all that is wanted has arrived.
+    /// True if all wanted bytes have arrived.
     pub(crate) fn complete(&self) -> bool {
         let wanted = matches!(
             self.state,
@@ -191,7 +191,7 @@ impl Inbound {
 }
 
 impl Inbound {
-    /// Where bytes `offset .. offset + len` of it go.
+    /// Where bytes `offset .. offset + len` of the message go.
     pub(crate) fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
         match self.state {
             InboundState::Discard => Landing::Discard,
@@ -201,7 +201,7 @@ impl Inbound {
                 capacity,
             } if !self.bounced => {
                 let copy = len.min(capacity.saturating_sub(offset)) as usize;
-                // Beyond the buffer's end there is not even a place.
+                // Bytes beyond the buffer's end have no place.
                 match copy {
                     0 => Landing::Discard,
                     _ => Landing::Posted {
@@ -220,21 +220,21 @@ impl Inbound {
     }
 }
 
-/// Keys of an inbound message.
+/// Keys of an incoming message.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// The owner was asked for some.
+    /// The owner was asked for keys.
     pub asked: bool,
-    /// By local rail; empty when they were deregistered.
+    /// By local rail; empty after deregistration.
     pub by_rail: Vec<(u8, u64)>,
 }
 
-/// All that the receiver of a message told of it.
+/// Announcements by the receiver of a message: keys, and segments that it has.
 #[derive(Debug, Default)]
 pub struct PeerKeys {
-    /// Keys, by its rail.
+    /// Keys by the receiver's rail.
     pub(crate) by_rail: Vec<(u8, u64)>,
-    /// Segments that it has read, and what it granted.
+    /// Segments that the receiver has read, and its grant.
     pub(crate) has: Option<Has>,
 }
 
@@ -243,12 +243,12 @@ pub struct PeerKeys {
 pub(crate) struct Has {
     pub(crate) segments: Segments,
     pub(crate) here: Mask,
-    /// Bytes that may leave.
+    /// End of the bytes that may leave.
     pub(crate) upto: u64,
 }
 
 impl SendXfer {
-    /// Grants all below `upto`.
+    /// Grants all bytes below `upto`.
     pub(crate) fn grant(&mut self, upto: u64) {
         match self.keys.as_mut().and_then(|keys| keys.has.as_mut()) {
             None => self.upto = self.upto.max(upto),
@@ -259,7 +259,7 @@ impl SendXfer {
         }
     }
 
-    /// Goes past what its receiver has; whether something may leave.
+    /// Skips segments that the receiver has; returns true if bytes may leave.
     pub(crate) fn skip(&mut self) -> bool {
         if let Some(has) = self.keys.as_ref().and_then(|keys| keys.has.as_ref()) {
             let rest = has.segments.first_outside(&has.here, self.next);
@@ -270,7 +270,7 @@ impl SendXfer {
     }
 }
 
-/// The head of a message, but for its number and whether it has sums.
+/// The head of a message, without its number and checksum flag.
 #[inline]
 pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
     MsgHead {

@@ -1,4 +1,4 @@
-//! The state of a node as text, for people who look for a stall.
+//! The state of a node as text, for people who debug a stall.
 
 use crate::node::Node;
 use crate::state::conn::Conn;
@@ -7,11 +7,11 @@ use crate::state::transfer::{Inbound, SendXfer};
 use alloc::string::String;
 use core::fmt::{Result, Write};
 
-/// Messages of each direction that are described.
+/// Messages described per direction, at most.
 const MESSAGES: usize = 5;
 
 impl Node {
-    /// Describes the node, its peers with their paths, and the first messages under way.
+    /// Describes the node, its peers with their paths, and the first messages in flight.
     pub fn describe(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.

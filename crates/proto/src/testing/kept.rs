@@ -1,5 +1,5 @@
-//! Counts of what a node keeps beside messages: packets that may be sent again, frames that will
-//! be, and deadlines. For the simulator, which holds it against bounds.
+//! Counts of retained state other than messages: packets in flight, queued retransmissions, and
+//! deadlines. The simulator compares them with bounds.
 
 use crate::node::Node;
 use crate::state::conn::Conn;
@@ -8,23 +8,23 @@ use crate::state::path::Path;
 /// Numbers of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Packets of one path that wait for an ack; the most of any path. (Those behind the oldest of
-    /// them stay in the ring with it, until it is declared lost: on a fast path thousands.)
+    /// Packets of one path that wait for an ack; the maximum over paths. (Packets after the oldest
+    /// stay in the ring with it until it is declared lost: thousands on a fast path.)
     pub packets: usize,
-    /// Frames of one peer that are to be sent again; the most of any peer.
+    /// Frames of one peer in the retransmission queue; the maximum over peers.
     pub resends: usize,
-    /// Packets and frames of all peers that are dead.
+    /// Packets and frames retained for dead peers.
     pub dead: usize,
     /// Remote reads that wait for their answer.
     pub reads: usize,
-    /// Deadlines, with such as an earlier one replaced.
+    /// Deadlines, including replaced ones.
     pub deadlines: usize,
     /// Peers that the node knows.
     pub peers: usize,
 }
 
 impl Node {
-    /// Counts what is kept; takes a look at each path of each peer.
+    /// Counts retained state, over all paths of all peers.
     pub fn kept(&self) -> Kept {
         let mut kept = Kept {
             deadlines: self.agenda.deadlines.len(),

@@ -1,4 +1,4 @@
-//! For tests and for people who look for a stall.
+//! For tests and for people who debug a stall.
 
 pub(crate) mod describe;
 pub(crate) mod kept;

@@ -1,7 +1,7 @@
-//! Bulk out: the fragments of long messages, one a packet, packets of equal length, so that the
-//! engine can hand the kernel a whole batch. The first packet of a batch is made like any other;
-//! what follows in the same message differs in number and offset only, and is made in one go
-//! ([`Node::continue_bulk`]).
+//! Outgoing bulk: fragments of long messages, one per packet, in packets of equal length, so that
+//! the engine can hand the kernel a whole batch. The first packet of a batch is built like any
+//! other; the following packets of the same message differ only in number and offset, and are built
+//! in one loop ([`Node::continue_bulk`]).
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
@@ -19,28 +19,28 @@ use marline_wire::{
     HEADER_LEN, PACKET_MAX,
 };
 
-/// Bulk waits for the best path rather than use one that would finish this much later, unless all
-/// that waits takes as long anyway.
+/// Bulk waits for the best path rather than use a path that would finish this much later, unless
+/// all queued data takes as long anyway.
 const PATIENCE_NS: u64 = 200_000;
-/// Number of messages that are looked at for what waits: enough to keep unlike paths busy.
+/// Messages counted as queued data, at most: enough to keep unequal paths busy.
 const LOOK_AHEAD: usize = 8;
 
-/// Acks wait for the end of a message of which so many bytes are left at most: the longest eager
-/// message, two super-packets, which leave within tens of microseconds.
+/// Acks wait for the end of a message with at most so many bytes left: the longest eager message,
+/// two super-packets, which leave within tens of microseconds.
 const RIDE_MAX: u64 = 2 * PACKET_MAX as u64;
 
-/// Packets that continue a batch: fragments of one message, one after another.
+/// Packets that continue a batch: consecutive fragments of one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// How many packets.
+    /// Number of packets.
     pub packets: usize,
-    /// Send operation in the engine.
+    /// Handle of the send in the engine.
     pub handle: u32,
     /// Offset of the first fragment in the message, in bytes.
     pub offset: u64,
     /// Bytes of each fragment.
     pub fragment: usize,
-    /// They carry sums; else 0 in their place.
+    /// The packets carry checksums; else 0 in their place.
     pub summed: bool,
     src_id: u64,
     number: u32,
@@ -48,7 +48,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Seed of the sum of the fragment at `offset`.
+    /// Checksum seed of the fragment at `offset`.
     #[inline]
     pub fn seed(&self, offset: u64) -> u64 {
         sum_seed(self.src_id, self.number, self.reply, offset, self.fragment)
@@ -56,7 +56,8 @@ impl Run {
 }
 
 impl Node {
-    /// The path on which a batch of bulk would be there first; `None`: wait for its window.
+    /// The path on which a batch of bulk would arrive first; `None`: wait for its congestion
+    /// window.
     pub(crate) fn bulk_path(&self, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || self.cfg.policy == RailPolicy::Standby {
@@ -71,7 +72,7 @@ impl Node {
             .iter()
             .any(|p| p.usable() && p.state == PathState::Up);
         let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
-        // (What goes by the network inside a host takes the processor that copies the rest.)
+        // (Network traffic inside a host would take processor time from the copies.)
         let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.tier);
         let tier = tiers.min()?;
         let good = |p: &Path| good(p) && p.tier == tier;
@@ -86,8 +87,8 @@ impl Node {
         (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
     }
 
-    /// Time at which all that waits would have arrived, if these paths shared it by their rates: a
-    /// slow path is worth using for what is there before.
+    /// Time at which all queued data would have arrived if these paths shared it by their rates: a
+    /// slow path is worth using for data that arrives earlier.
     fn all_arrived_ns(&self, conn: &Conn, paths: impl Iterator<Item = usize>) -> u64 {
         let sends = conn.tx.bulk.iter().take(LOOK_AHEAD);
         let sends = sends.filter_map(|&key| self.ops.sends.get(key));
@@ -100,9 +101,9 @@ impl Node {
         product_over(queued, NS_PER_S, rate.max(1))
     }
 
-    /// The path of small things, if an eager message is all that is to leave. There are then
-    /// no acks that wait on another path until they have to leave alone, at both ends; and which
-    /// path would be done first, rates do not tell of which nobody asked more.
+    /// The path of small packets, if an eager message is all there is to send. Then no acks wait on
+    /// another path until they leave alone, at either end; and for a single message, measured rates
+    /// do not tell which path finishes first.
     fn lone_path(&self, conn: &Conn) -> Option<usize> {
         let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
         let send = self.ops.sends.get(*waiting.next()?)?;
@@ -119,7 +120,7 @@ impl Node {
         (path.healthy() && path.ring.in_flight() + left <= RIDE_MAX.min(path.cwnd)).then_some(at)
     }
 
-    /// One full fragment of the next bulk message, alone in its packet; `segment`: it continues a
+    /// Builds a packet with one full fragment of the next bulk message; `segment`: it continues a
     /// batch of packets of that length.
     pub(crate) fn bulk_packet(
         &mut self,
@@ -157,22 +158,21 @@ impl Node {
                 self.add_acks(now, conn, at, &mut b);
                 add_credit(conn, &mut b);
             }
-            // A whole fragment stays alone, so that others can follow it in one go.
+            // A whole fragment stays alone, so that a run can follow it.
             if (begins || ended) && limit <= self.cfg.fragment_max as usize {
                 self.fill_up(conn, at, limit, &mut b);
             }
         }
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
         let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
-        // Without reliability nothing will say that it arrived.
+        // Without reliability no ack will come.
         conn.session.hello_acked |= alone && !self.cfg.reliable;
         packet
     }
 
-    /// Returns whether the acks of path `at`, and credit, need no packet of their own: what leaves
-    /// on it right after this, a write or the last packets of a message, takes them along. (A
-    /// packet for them costs a system call at both ends.) `urgent`: some are due, and must not wait
-    /// for the end of one message after another.
+    /// True if the acks of path `at`, and credit, need no packet of their own: the next packet on
+    /// it, a write or the end of a message, takes them along. (A packet for them costs a system
+    /// call at both ends.) `urgent`: some are due and must not wait for several messages.
     pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
         let only_acks =
             !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
@@ -186,8 +186,8 @@ impl Node {
         only_acks && behind > 0 && (write() || end()) && self.bulk_path(conn) == Some(at)
     }
 
-    /// Returns whether a message ends within the next packets of bulk, and none is waiting to leave
-    /// that fits a packet with others.
+    /// True if a message ends within the next packets of bulk, and no queued message fits a packet
+    /// with others.
     fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
         let queued = conn
             .tx
@@ -212,16 +212,16 @@ impl Node {
         left <= RIDE_MAX
     }
 
-    /// Returns whether an unsent message leaves unasked, in more packets than one.
+    /// True if an unsent message leaves eagerly in more than one packet.
     fn is_bulk(&self, conn: &Conn, send: &SendXfer, limit: usize) -> bool {
         let total = send.head.total;
         let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         !(fits && self.undivided(total)) && self.goes_eager(conn, send)
     }
 
-    /// Fills the rest of a packet in which a message ends with the next message, or with padding: a
-    /// shorter packet would end the batch (the kernel cuts batches into packets of one length), or
-    /// make all packets of the next one as short.
+    /// Fills the rest of the last packet of a message with the next message, or with padding: a
+    /// shorter packet would end the batch (the kernel cuts batches into packets of one length) or
+    /// make all packets of the next batch as short.
     fn fill_up(&mut self, conn: &mut Conn, at: usize, limit: usize, b: &mut Builder<'_, '_>) {
         let Some(key) = self.next_bulk(conn, limit, true) else {
             return;
@@ -246,9 +246,9 @@ impl Node {
         }
     }
 
-    /// The message that bulk continues with: one that was started, or the next eager message. In
-    /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
-    /// long for the path of small things, or beside HELLO, or no window there).
+    /// The message that bulk continues with: one that was begun, or the next eager message. In a
+    /// batch it must be too long for one packet; otherwise `add_heads` has just rejected it (too
+    /// long for the path of small packets, or beside HELLO, or no window there).
     fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
         while let Some(&key) = conn.tx.bulk.front() {
             match self.ops.sends.get(key) {
@@ -284,9 +284,9 @@ impl Node {
         }
     }
 
-    /// Up to `most` more packets of a batch, as long as `batch.segment` each, one after another in
-    /// `out`: their heads only. `model`: head of the batch's packet before them. `None`: what comes
-    /// next is no whole fragment of the same message; `poll_transmit` makes it.
+    /// Writes the heads of up to `most` more packets of a batch, each `batch.segment` long, one
+    /// after another in `out`. `model`: head of the packet before them. `None`: the next fragment
+    /// is not a whole one of the same message; `poll_transmit` builds it.
     pub fn continue_bulk(
         &mut self,
         now_ns: u64,
@@ -321,7 +321,7 @@ impl Node {
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
             return None;
         }
-        // The fragment with the last byte that somebody waits for asks for its ack.
+        // The fragment with the last wanted byte requests an ack, so it is not part of a run.
         let end = send.upto.min(match send.urgent {
             true => send.wanted.saturating_sub(1),
             false => u64::MAX,
@@ -377,8 +377,8 @@ impl Node {
 }
 
 impl Path {
-    /// The rate by which it gets its share: the mean of late, if it is below the best, which may be
-    /// what a bucket of tokens let pass; 0 before the first sample.
+    /// The rate that decides the path's share: the recent mean if it is below the best, which may
+    /// be a burst that a token bucket let pass; 0 before the first sample.
     fn share_bytes_per_s(&self) -> u64 {
         match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
             (best, 0) => best,
@@ -388,29 +388,29 @@ impl Path {
 
     /// Time at which `bytes` more would have arrived, by the measured rate.
     fn finish_ns(&self, bytes: u64) -> u64 {
-        // Unmeasured: 1 GB/s, so that it gets its first chance.
+        // Unmeasured: 1 GB/s, so that the path is tried.
         let rate = match self.share_bytes_per_s() {
             0 => 1 << 30,
             rate => rate,
         };
         let queued = self.ring.in_flight() + bytes;
-        // (The mean round trip has the time of what is queued in it.)
+        // (The mean round trip includes queueing.)
         product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
     }
 
-    /// Packets of `segment` bytes that may leave as long as the window is not full before each.
+    /// Packets of `segment` bytes that may leave while the window is not full before each.
     fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
         let window = self.cwnd.saturating_sub(self.ring.in_flight());
         match reliable {
             true => window.div_ceil(segment as u64),
-            // Nothing waits for an ack.
+            // No packet waits for an ack.
             false if window > 0 => u64::MAX,
             false => 0,
         }
     }
 }
 
-/// Length of the packets of a batch where none may be longer than `limit`.
+/// Length of a batch's packets, at most `limit`, with whole blocks.
 fn whole_packet(limit: usize) -> usize {
     let granule = GRANULE as usize;
     match limit.saturating_sub(FRAGMENT_HEAD_LEN) / granule {
@@ -419,8 +419,8 @@ fn whole_packet(limit: usize) -> usize {
     }
 }
 
-/// Returns whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's
-/// least MTU): once, until it is acknowledged and the granule goes without it.
+/// True if HELLO leaves alone on the path because a block does not fit beside it (IPv4's minimum
+/// MTU): once, until it is acknowledged and blocks leave without it.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
     !conn.session.hello_acked && conn.paths[at].ring.waiting() == 0
 }

@@ -1,5 +1,5 @@
-//! The packet of a lone short message, before anything is noted of it: who sends it at once, and
-//! posts the message and builds the packet while it is under way, keeps nobody waiting for books.
+//! Fast path: the packet of a lone short message, predicted without any change of state. The engine
+//! sends it at once, and does the bookkeeping (post and build) while it is in flight.
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
@@ -14,8 +14,8 @@ use marline_wire::{Eager, Frame, HeadWriter, EAGER_LEN};
 
 impl Node {
     /// The packet that [`Node::post_send`] and then [`Node::build`] will make of this message now,
-    /// with its payload; its head is written to `out`. `None`: something else is to leave with it
-    /// or before it, or may be. Nothing changes. If it is sent, both have to be called next.
+    /// with its payload; the head is written to `out`. `None`: other frames have to leave with it
+    /// or before it, or may have to. No state changes. If the packet is sent, call both next.
     #[inline]
     pub fn fast_packet(
         &self,
@@ -69,7 +69,7 @@ impl Node {
         Some((conn.transmit(at, header.algorithm, lens), span))
     }
 
-    /// Returns whether the message is all that there is to say to its peer, but for acks.
+    /// True if the message is all there is to send to its peer, except acks.
     #[inline]
     fn is_plain(&self, conn: &Conn, spec: &SendSpec) -> bool {
         let spoken = conn.session.hello_acked
@@ -81,8 +81,8 @@ impl Node {
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
 
-    /// Returns whether a short packet may leave on path `at`, and nothing else has to leave on this
-    /// path or another.
+    /// True if a short packet may leave on path `at`, and nothing else is due on this path or
+    /// another.
     #[inline]
     fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];

@@ -1,4 +1,4 @@
-//! Packets out.
+//! Outgoing packets.
 
 pub(crate) mod bulk;
 pub(crate) mod fast_path;

@@ -1,4 +1,4 @@
-//! Building a packet: what its head says, what its payloads are, and its header.
+//! Packet building: head, payload spans, header.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -16,7 +16,7 @@ use marline_wire::{
     FLAG_UNSUMMED, GRANULE, RTS_LEN,
 };
 
-/// The most packets in a row that want no ack: a path with acks alone must be known to work.
+/// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
 pub(crate) const QUIET_MAX: u8 = 32;
 
 /// A packet under construction.
@@ -26,7 +26,7 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) frames: Vec<FrameRef>,
     pub(crate) flags: u8,
     pub(crate) acks: u32,
-    /// Bytes that are written beside the packet.
+    /// Bytes written past the packet.
     pub(crate) written: usize,
 }
 
@@ -43,14 +43,14 @@ impl Builder<'_, '_> {
         self.writer.is_empty()
     }
 
-    /// There is room for any ack: 16 bytes and the masks, of 1,024 packets in the worst case.
+    /// True if any ack fits: 16 bytes and masks for up to 1,024 packets.
     #[inline]
     fn fits_ack(&self) -> bool {
         self.writer.fits(144, 0)
     }
 }
 
-/// Tells the peer how much it may send, if that is due.
+/// Adds a CREDIT frame, if one is due.
 pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
     let bytes = conn.credit.granted();
     if conn.credit.is_due() && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
@@ -60,8 +60,7 @@ pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
 }
 
 impl Conn {
-    /// A packet on path `at`, with the lengths of its head and of all: a small one of the usual
-    /// kind.
+    /// A small packet on path `at`, with the lengths of its head and of the whole.
     #[inline]
     pub(crate) fn transmit(
         &self,
@@ -119,11 +118,10 @@ impl Node {
         builder
     }
 
-    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path
-    /// that travel on two would overtake each other, and what the later ones do not repeat would
-    /// look lost.) While no path is healthy they are said on each: perhaps one carries that way
-    /// what another carries this way. With a BYE go those of all paths: nothing is heard that
-    /// arrives after it.
+    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path on
+    /// two paths would overtake each other, and packets that the later ones do not repeat would
+    /// look lost.) While no path is healthy, every path carries all acks, as each may work in one
+    /// direction. A BYE takes the acks of all paths, since the peer ignores later packets.
     pub(crate) fn add_acks(
         &mut self,
         now: u64,
@@ -146,8 +144,8 @@ impl Node {
         }
     }
 
-    /// Adds the acks of all paths, as many as fit, also those that were said before: first those of
-    /// the path on which the peer asked.
+    /// Adds as many acks of all paths as fit, including repeated ones, starting with the path on
+    /// which the peer probed.
     #[cold]
     fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
         let first = (conn.contact.asked_at as usize).min(conn.paths.len());
@@ -186,7 +184,7 @@ impl Node {
         let path = &conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         let wanted = path.want_ping || quiet;
-        // What stalls on a path that loses nothing may have been acknowledged on another.
+        // Packets that stall on a reliable path may have been acknowledged on another.
         let stalls = path.waits() && path.backoff > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];
@@ -247,7 +245,7 @@ impl Node {
         }
     }
 
-    /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
+    /// Appends a fragment of at most `len` bytes, cut to whole blocks if necessary.
     pub(crate) fn push_data(
         &self,
         key: Key,
@@ -307,7 +305,7 @@ impl Node {
         Some(len)
     }
 
-    /// New messages that fit one packet, and rendezvous requests, in order.
+    /// Adds new messages that fit one packet, and rendezvous requests, in order.
     pub(crate) fn add_heads(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
         while let Some(&key) = conn.tx.queue.front() {
             let Some(send) = self.ops.sends.get(key) else {
@@ -382,7 +380,7 @@ impl Node {
         }
     }
 
-    /// Numbers the packet, writes its header and keeps its frames until they are acknowledged.
+    /// Numbers the packet, writes its header and retains its frames until they are acknowledged.
     pub(crate) fn finish(
         &mut self,
         now: u64,

@@ -1,6 +1,6 @@
-//! Packets out: what leaves next, on which path. Small things (control, short messages,
-//! retransmissions) are gathered into one packet; bulk fragments fill packets of equal length,
-//! so that the engine can hand the kernel a whole batch.
+//! Outgoing packets: which leaves next, on which path. Small frames (control, short messages,
+//! retransmissions) share one packet; bulk fragments fill packets of equal length, so that the
+//! engine can hand the kernel a whole batch.
 
 use crate::base::config::RailPolicy;
 use crate::base::types::{Batch, PathState, Spans, Transmit};
@@ -14,8 +14,8 @@ use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
 impl Node {
-    /// The next packet to send: its head is written into `out`, its payloads are named in
-    /// `spans`. With `follow`, only a packet that continues that batch. `None`: nothing now.
+    /// Builds the next packet: writes its head into `out` and lists its payloads in `spans`. With
+    /// `follow`, only a packet that continues that batch. `None`: nothing to send now.
     pub fn poll_transmit(
         &mut self,
         now_ns: u64,
@@ -28,8 +28,8 @@ impl Node {
         packet
     }
 
-    /// As [`Node::poll_transmit`], for who sends the packet at once and calls [`Node::sent`] then,
-    /// before anything else: what can be noted afterwards does not keep it waiting.
+    /// Like [`Node::poll_transmit`], for a caller that sends the packet at once and then calls
+    /// [`Node::sent`] before any other function: bookkeeping is deferred past the send.
     pub fn build(
         &mut self,
         now_ns: u64,
@@ -116,8 +116,8 @@ impl Node {
             if path.asks_alone(conn.lacks_contact()) {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
-                // Short packets may be the ones that get lost: what is sent again says the same.
-                // (Who lacks contact is asked for acks, and says them everywhere then.)
+                // Short packets may be the ones that get lost: the retransmission repeats these
+                // acks. (Without reachability the peer's probes request acks on every path.)
                 if !conn.tx.resend.is_empty() && !conn.lacks_contact() {
                     conn.paths[at].window.renew();
                 }
@@ -145,7 +145,7 @@ impl Node {
         self.fragment_packet(now, conn, at, out, spans)
     }
 
-    /// Everything small that fits into one packet on path `at`.
+    /// Builds a packet of all small frames that fit, on path `at`.
     fn small_packet(
         &mut self,
         now: u64,
@@ -159,14 +159,14 @@ impl Node {
         let hello_only = b.frames.len();
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
-        // A path that was given up gets the hedge of another's repair, nothing else that matters.
+        // A path that is down takes only retransmissions that leave on two paths.
         let down = conn.paths[at].state == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
         if !spare {
             self.add_control(now, conn, &mut b);
         }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
-        // What a repair timer asked for goes even if all that fills the window was lost.
+        // A timer's retransmission ignores the window, as all packets in the window may be lost.
         if room || conn.tx.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
         }
@@ -179,7 +179,7 @@ impl Node {
         self.finish(now, conn, at, b, nothing, false)
     }
 
-    /// Acks and a probe on a path that is not the one for small things.
+    /// Builds a packet of acks and a probe on a path other than the one for small packets.
     fn probe_packet(
         &mut self,
         now: u64,
@@ -200,7 +200,7 @@ impl Node {
         self.finish(now, conn, at, b, nothing, false)
     }
 
-    /// A probe of the path's MTU: PING padded to the size in question.
+    /// Builds a size probe (path MTU): PING padded to the size in question.
     fn padded_packet(
         &mut self,
         now: u64,

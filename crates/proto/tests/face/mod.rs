@@ -1,5 +1,5 @@
-//! Two nodes face to face, whose packets a test hands over itself. What not every test uses is
-//! no dead code.
+//! Two nodes whose packets a test delivers itself. Not every test uses every function here, hence
+//! `dead_code`.
 #![allow(dead_code)]
 
 use marline_proto::{
@@ -8,7 +8,7 @@ use marline_proto::{
 };
 use marline_wire::{FragmentHead, Packet, RailAddr, RailKind, RailWrites};
 
-/// Memory that takes everything.
+/// Memory that accepts everything.
 pub struct Anywhere;
 
 impl Memory for Anywhere {
@@ -28,7 +28,7 @@ pub fn node_with(config: Config, host: u8, rails: u8) -> Node {
     narrow_node(config, host, rails, 1_472)
 }
 
-/// Datagrams of at most `datagram_max` bytes.
+/// A node whose datagrams have at most `datagram_max` bytes.
 pub fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
     node_of(config, host, specs(host, rails, datagram_max))
 }
@@ -38,8 +38,8 @@ pub fn node_of(config: Config, host: u8, specs: Vec<RailSpec>) -> Node {
     Node::new(config, (100 + host as u64, 7, 1), specs, &InOneNetwork)
 }
 
-/// Rails of one network reach each other. It is the first byte of their addresses; the second is
-/// their host, the third tells its rails apart.
+/// Rails of one network reach each other. The first byte of an address is the network, the second
+/// the host, the third the rail.
 pub struct InOneNetwork;
 
 impl Pairing for InOneNetwork {
@@ -82,7 +82,7 @@ pub fn node_in_one(config: Config, host: u8, rails: u8) -> Node {
     node_of(config, host, specs)
 }
 
-/// Rails of which each is in a network of its own.
+/// Rails each in a network of its own.
 pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
         addr: rail_addr(index, host, index, datagram_max),
@@ -97,7 +97,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     (0..rails).map(rail).collect()
 }
 
-/// A rail, and the one behind it.
+/// A rail, and its standby rail.
 pub fn backed(host: u8) -> Vec<RailSpec> {
     let mut rails = specs(host, 2, 1_472);
     rails[0].addr.backed = true;
@@ -107,10 +107,10 @@ pub fn backed(host: u8) -> Vec<RailSpec> {
     rails
 }
 
-/// A packet on its way: which rail it arrives on, and its bytes.
+/// A packet in flight: the rail of its sender, and its bytes.
 pub type Flying = (usize, Vec<u8>);
 
-/// Makes the links that a node asks for, each with the number of the remote rail that it leads to.
+/// Makes the links that a node asks for; a link's number is the remote rail's.
 pub fn link(node: &mut Node, now: u64) {
     while let Some(ask) = node.poll_link() {
         match ask {
@@ -123,7 +123,7 @@ pub fn link(node: &mut Node, now: u64) {
     }
 }
 
-/// All that a node has to send now. `runs`: by `continue_bulk` as far as that goes.
+/// All packets that a node has to send now. `runs`: with `continue_bulk` where possible.
 pub fn output(node: &mut Node, now: u64, runs: bool) -> Vec<Flying> {
     link(node, now);
     let (mut out, mut spans, mut packets) = (vec![0; 64_000], Vec::new(), Vec::new());
@@ -144,19 +144,19 @@ pub fn output(node: &mut Node, now: u64, runs: bool) -> Vec<Flying> {
 
 pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
     for (_, bytes) in packets {
-        // Heads are not sealed here: their CRC is zero, and so is what it is compared with.
+        // Heads are not sealed here: their CRC is zero, and so is the value it is compared with.
         let packet = Packet::parse(bytes, |_| 0).unwrap();
         let taken = node.handle_packet(now, &packet, bytes.len(), &mut Anywhere);
-        // BYE is said three times; what has no place any more is sent until its sender knows.
+        // BYE is sent three times; packets that find no memory are retransmitted.
         let fine = matches!(taken, Ok(_) | Err(DropReason::Gone | DropReason::NoMemory));
         assert!(fine, "{taken:?}");
     }
 }
 
-/// Virtual time in nanoseconds after which two nodes that are still talking never stop.
+/// Virtual time in nanoseconds after which two nodes that still exchange packets never stop.
 pub const SETTLED_NS: u64 = 20_000_000_000;
 
-/// Two nodes that know each other and whose paths are proven, with what the first's can carry.
+/// Two connected nodes with proven paths; `a` has probed the packet sizes.
 pub struct Pair {
     pub a: Node,
     pub b: Node,
@@ -178,7 +178,7 @@ impl Pair {
         pair
     }
 
-    /// Two nodes that know each other, whose rails promise this of packets.
+    /// Two connected nodes whose rails have these delivery guarantees.
     pub fn of_rails(config: Config, deliveries: &[Delivery]) -> Pair {
         let nodes = [1, 2].map(|host| {
             let mut specs = specs(host, deliveries.len() as u8, 1_472);
@@ -204,7 +204,7 @@ impl Pair {
         }
     }
 
-    /// A message of `len` bytes, with a receive for it.
+    /// Sends a message of `len` bytes, with a receive for it.
     pub fn message(&mut self, handle: u32, len: u64) {
         self.message_into(handle, len, len);
     }
@@ -222,7 +222,7 @@ impl Pair {
         self.send(handle, len);
     }
 
-    /// A message for which there is no receive yet.
+    /// Sends a message without a receive.
     pub fn send(&mut self, handle: u32, len: u64) {
         self.a.post_send(&SendSpec {
             handle,
@@ -249,14 +249,14 @@ impl Pair {
         !there.is_empty() || !back.is_empty()
     }
 
-    /// A step of both, of which only those packets arrive that `passes` lets through: it is asked
-    /// with their sender (0 is `a`), their rail and their length. While nothing leaves, time goes
-    /// on to the next deadline.
+    /// A step of both nodes in which only those packets arrive that `passes` accepts, given their
+    /// sender (0 is `a`), rail and length. While nothing leaves, time advances to the next
+    /// deadline.
     pub fn step_through(&mut self, passes: &mut impl FnMut(usize, usize, usize) -> bool) {
         self.step_where(&mut |from, (rail, bytes)| passes(from, *rail, bytes.len()));
     }
 
-    /// The same, asked with the sender and the packet.
+    /// The same; `passes` gets the sender and the packet.
     pub fn step_where(&mut self, passes: &mut impl FnMut(usize, &Flying) -> bool) {
         let deadlines = [&self.a, &self.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
         let next = deadlines.into_iter().min().unwrap_or(0);
@@ -274,7 +274,7 @@ impl Pair {
         }
     }
 
-    /// A step in which the first `count` packets are overtaken by the others.
+    /// A step in which the other packets overtake the first `count`.
     pub fn step_overtaken(&mut self, count: usize) {
         self.now += 20_000;
         self.a.on_poll(self.now, false);
@@ -291,7 +291,7 @@ impl Pair {
         }
     }
 
-    /// Only the sender runs; what it has to send.
+    /// Runs only the sender; returns its packets.
     pub fn alone(&mut self) -> Vec<Flying> {
         self.now += 20_000;
         self.a.on_poll(self.now, false);
@@ -300,7 +300,7 @@ impl Pair {
         output(&mut self.a, self.now, self.runs)
     }
 
-    /// The receiver takes these packets; the sender what it says to that on `rail`.
+    /// The receiver handles these packets; the sender handles the answers on `rail`.
     pub fn answer(&mut self, packets: &[Flying], rail: usize) {
         self.b.on_poll(self.now, false);
         self.b.caught_up();
@@ -311,7 +311,7 @@ impl Pair {
         take(&mut self.a, self.now, &back);
     }
 
-    /// Until nothing was to be sent for a while.
+    /// Runs both until nothing was sent for a while.
     pub fn settle(&mut self) {
         let (mut idle, end) = (0, self.now + SETTLED_NS);
         while idle < 20 {
@@ -334,7 +334,7 @@ pub fn done(node: &mut Node, handle: u32) -> bool {
         .any(|e| matches!(e, Event::SendDone { handle: h, ok: true } if h == handle))
 }
 
-/// All rails of the host in one network.
+/// Puts all rails of the host into one network.
 pub fn in_one_network(specs: &mut [RailSpec], host: u8) {
     for spec in specs {
         spec.addr = rail_addr(0, host, spec.addr.index, spec.datagram_max);
