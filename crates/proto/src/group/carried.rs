@@ -1,4 +1,4 @@
-//! Whether multicast reaches this member, and round-trip times.
+//! Multicast reception of a member, and round-trip times.
 
 /// A member reports that it receives no multicast after so many unicast chunks and so much time
 /// since its last multicast packet: long enough to ignore a momentary fault, short enough to report
