@@ -63,7 +63,7 @@ pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
     };
     let mut rail = addr.rail();
     (rail.index, rail.datagram_max) = (index, 1_472);
-    // One of the two rails can write.
+    // Rail 1 can write.
     if index == 1 {
         rail.writes = RailWrites::Keyed;
     }

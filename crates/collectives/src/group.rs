@@ -17,7 +17,7 @@ pub const RANKS_MIN: usize = 3;
 /// Time in which a network that carries multicast delivers a probe. The whole agreement takes at
 /// most 100 ms.
 const PROBE_TIME: Duration = Duration::from_millis(80);
-/// A poll takes microseconds. A longer one lost its processor and counts as this much only: the
+/// Most that one poll counts. A poll takes microseconds; a longer one lost its processor, and the
 /// other ranks may be as oversubscribed, and silent for that reason alone.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 /// Longest duration nevertheless: on hosts this oversubscribed a network cannot be measured

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_panic_gives_what_it_gives() {
+    fn a_call_without_a_panic_returns_its_result() {
         let never = || panic!("nothing ends");
         assert_eq!(guarded(|| Some(3), never), Some(3));
         assert_eq!(guarded(|| None, never), None);

@@ -56,7 +56,7 @@ pub struct Calls {
     pub free: FreeFn,
     pub poll: PollFn,
     pub wait: WaitFn,
-    /// One function for all requests, for MPIs without functions per request.
+    /// The function for all requests, for MPIs without functions per request.
     pub hook: HookFn,
 }
 

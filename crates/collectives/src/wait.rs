@@ -18,8 +18,8 @@ const OFFERS: u32 = 1_024;
 /// Least length in bytes of broadcasts that are awaited by sleeping: ranks yielding in a loop
 /// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
 const DOZE_FROM: usize = 512 << 10;
-/// A sleep counts as so many yields. After some sleeps a yield checks again if another process
-/// wants the processor, which may have been so only once.
+/// Number of due yields that a sleep replaces. After some sleeps a yield checks again if another
+/// process wants the processor, which may have been so only once.
 const DOZE_COUNTS: u32 = 64;
 /// Polls between two clock readings, or before a sleep: data that arrives soon is found without a
 /// context switch.
@@ -68,7 +68,7 @@ pub struct Wait<A> {
 }
 
 impl<A: Around> Wait<A> {
-    /// The wait for a broadcast of `len` bytes.
+    /// The wait for the end of a broadcast of `len` bytes.
     pub fn new(around: A, len: usize) -> Wait<A> {
         Wait {
             around,
@@ -153,7 +153,7 @@ mod tests {
         (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
     }
 
-    /// One test, because the number of due yields is per process.
+    /// A single test, because the number of due yields is per process.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));

@@ -199,7 +199,7 @@ fn are_some() -> bool {
 /// Defines `MPI_Start` and `MPI_Startall` under their MPI or PMPI names.
 macro_rules! starts {
     ($one:ident = $one_text:literal, $all:ident = $all_text:literal) => {
-        /// As the MPI's function.
+        /// The MPI's function, after renewing the request.
         ///
         /// # Safety
         /// As for the MPI's function.
@@ -217,7 +217,7 @@ macro_rules! starts {
             }
         }
 
-        /// As the MPI's function.
+        /// The MPI's function, after renewing the requests.
         ///
         /// # Safety
         /// As for the MPI's function.

@@ -87,11 +87,11 @@ const UNKNOWN: u8 = 0;
 const ONE: u8 = 1;
 const SEVERAL: u8 = 2;
 const ONE_OF_OPEN_MPI: u8 = 3;
-/// Whether one or several threads call MPI, once MPI knows it.
+/// Result of `callers`: one or several threads call MPI; `UNKNOWN` until MPI can be queried.
 static CALLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether one or several threads call MPI. If several do, the thread waiting inside MPI must yield
-/// so that another one gets MPI's lock.
+/// Returns whether one or several threads call MPI. If several do, the thread waiting inside MPI
+/// must yield so that another one gets MPI's lock.
 fn callers_of_mpi() -> u8 {
     match CALLERS.load(Ordering::Relaxed) {
         UNKNOWN => {
@@ -155,9 +155,9 @@ mod tests {
         assert!(![-1, 3, 4096].into_iter().any(below_multiple));
     }
 
-    /// One test, because the number of threads that call MPI is a property of the process.
+    /// A single test, because the number of threads that call MPI is a property of the process.
     #[test]
-    fn one_yield_is_left_out_for_a_poll_where_one_thread_calls_mpi() {
+    fn one_yield_per_poll_is_suppressed_if_one_thread_calls_mpi() {
         let left_out_after = |state| {
             marline_poll(state);
             is_left_out()

@@ -212,7 +212,7 @@ unsafe fn init(send: &Send, mode: c_int, request: *mut Handle) -> c_int {
 /// Defines an MPI initialisation function under its MPI or PMPI name.
 macro_rules! begins {
     ($name:ident = $text:literal, $type:ty, $($argument:ident: $of:ty),*) => {
-        /// As the MPI's function.
+        /// The MPI's function, followed by `replace`.
         ///
         /// # Safety
         /// As for the MPI's function.

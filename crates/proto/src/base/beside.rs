@@ -1,8 +1,8 @@
-//! Work of the owner that accompanies the packet just built: direct writes and rkey advertisements.
+//! Work of the owner that accompanies the packet just built: writes and rkey advertisements.
 
 use crate::base::types::sum_seed;
 
-/// A direct write that accompanies the packet just built.
+/// A write into the peer's registered memory that accompanies the packet just built.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOut {
     /// Send operation in the engine.

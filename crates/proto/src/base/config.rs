@@ -168,7 +168,7 @@ pub struct Config {
     /// even if that exceeds this number, and paths chosen by the peer are accepted too.
     pub paths: usize,
     /// Local rails without software reliability (bit n: rail n). Data sent on them counts as
-    /// arrived; requests (RTS) and grants are acknowledged as on any rail.
+    /// arrived; requests for data and grants are acknowledged as on any rail.
     pub native_rails: u32,
     /// Local rails on which the receiver reads long messages, if both ends are configured so and
     /// the rail writes in order (bit n: rail n).
@@ -181,7 +181,7 @@ pub struct Config {
     pub summed: (u64, u64),
     /// Most payload bytes under one sum (S_max of paper 3), in whole blocks.
     pub fragment_max: u32,
-    /// Shortest message in bytes that is sent by direct writes where rails can.
+    /// Shortest message in bytes that rails write into registered memory where they can.
     pub write_min: u64,
     /// Chunk sizes of messages written into registered memory; `None`: the longest possible.
     pub staged: Option<Pipeline>,

@@ -42,7 +42,7 @@ pub struct Payload<'a> {
     pub verify_first: bool,
 }
 
-/// Place and sum of a fragment that was written directly.
+/// Place and sum of a fragment that a rail wrote into registered memory, or read.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
     /// Local rail of the write; `None`: the fragment was read.

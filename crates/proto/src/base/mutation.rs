@@ -1,7 +1,7 @@
 //! Deliberate mistakes, each against one invariant, to prove that the simulator notices them.
 //! Without the feature `mutation` every query is `false` at compile time.
 
-/// One mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// Duplicate fragments are accepted.
@@ -56,7 +56,7 @@ pub enum Mutation {
     ShowAgain,
     /// The end of a remote write is stored as soon as it arrives.
     ShowEndEarly,
-    /// Direct writes go into memory that the program sees during the operation.
+    /// Rails write directly into memory that the program sees during the operation.
     OpenVisible,
     /// A receive completes one block early.
     CompleteEarly,
@@ -100,7 +100,7 @@ pub enum Mutation {
     RepairAll,
     /// Replaced deadlines stay in the queue until they are due.
     KeepDeadlines,
-    /// Frames queued for retransmission to a dead peer are kept.
+    /// Frames queued for retransmission to a dead peer are not dropped.
     KeepDead,
     /// Grants ignore the budget.
     Overgrant,
@@ -146,7 +146,7 @@ pub enum Mutation {
     CountTwice,
     /// An operation in parts is counted by whatever region has its key at completion.
     CountAnywhere,
-    /// A query for the peer at an address accepts the answer to another query.
+    /// A query for the endpoint at an address accepts the answer to another query.
     AnyAnswer,
     /// Unused endpoints answer such queries.
     AnswerUnused,

@@ -33,7 +33,7 @@ pub struct Pipeline {
     pub chunk_max: u32,
 }
 
-/// One chunk: copied as a whole by the sender and sent at once.
+/// A chunk: copied as a whole by the sender and sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Offset in the message, in whole blocks.
@@ -163,7 +163,7 @@ mod tests {
     };
 
     #[test]
-    fn every_byte_once_in_whole_granules() {
+    fn chunks_cover_every_byte_once_in_whole_blocks() {
         for plan in [PLAN, Pipeline::fixed(16_384), Pipeline::fixed(1)] {
             for total in [0, 1, 447, 448, 449, 16_384, 16_385, 100_000, 1 << 20] {
                 let mut at = 0;

@@ -34,7 +34,7 @@ pub struct NodeStats {
     pub eager_sent: u64,
     /// Messages sent after a grant.
     pub rendezvous_sent: u64,
-    /// Fragments sent as direct writes.
+    /// Fragments written into peers' registered memory instead of sent in packets.
     pub written: u64,
     /// Fragments whose write notification arrived but whose sum was wrong.
     pub written_wrong: u64,
@@ -61,7 +61,7 @@ pub struct NodeStats {
 pub struct PeerStats {
     /// Messages sent.
     pub messages_sent: u64,
-    /// Bytes of messages, remote writes and answers to remote reads.
+    /// Bytes of messages, remote writes and replies to remote reads.
     pub bytes_sent: u64,
     /// Messages received.
     pub messages_received: u64,
@@ -73,7 +73,7 @@ pub struct PeerStats {
     pub flow_acks_received: u64,
     /// Reliability acks received.
     pub acks_received: u64,
-    /// Reliability acks sent in packets of their own.
+    /// Reliability acks sent in separate packets.
     pub acks_explicit: u64,
     /// Reliability acks piggybacked on other packets.
     pub acks_piggybacked: u64,

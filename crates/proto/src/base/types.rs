@@ -125,7 +125,7 @@ pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
     }
 }
 
-/// One payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
+/// A payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Send operation in the engine.
@@ -499,7 +499,7 @@ pub enum Event {
     },
 }
 
-/// Why a packet was dropped; each is a counter.
+/// The reason for dropping a packet; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// Not the token of this endpoint.

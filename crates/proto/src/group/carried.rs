@@ -1,8 +1,8 @@
 //! Multicast reception of a member, and round-trip times.
 
-/// A member reports that it receives no multicast after so many unicast chunks and so much time
-/// since its last multicast packet: long enough to ignore a momentary fault, short enough to report
-/// within 100 ms.
+/// A member reports that it receives no multicast after this many unicast chunks without multicast
+/// in between, and [`DEAF_NS`] since the first of them: long enough to ignore a momentary fault,
+/// short enough to report within 100 ms.
 const DEAF_CHUNKS: u32 = 8;
 /// See [`DEAF_CHUNKS`].
 const DEAF_NS: u64 = 50_000_000;
@@ -115,7 +115,7 @@ impl Carried {
 const TRIP_MAX_NS: u64 = 10_000_000;
 /// Recent samples among which the minimum is taken: seldom do all members of a group sleep.
 const TRIPS: usize = 16;
-/// A sample counts as at most so many times the recent minimum. Longer samples waited for a busy
+/// A sample counts as at most this multiple of the recent minimum. Longer samples waited for a busy
 /// member, and timers derived from them would wait for it again.
 const TRIP_SPREAD: u64 = 4;
 
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deaf_takes_chunks_and_time_and_ends_with_one_multicast() {
+    fn missing_multicast_takes_chunks_and_time_and_ends_with_one_packet() {
         let mut carried = Carried::default();
         (0..100).for_each(|n| carried.alone(n));
         assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));

@@ -179,7 +179,7 @@ impl Default for GroupConfig {
         GroupConfig {
             me: 0,
             chunk: 1_344,
-            // As for eager messages.
+            // The same as for eager messages.
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,

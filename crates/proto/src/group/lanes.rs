@@ -7,7 +7,7 @@ pub const LANES_MAX: usize = 8;
 const MEMORY: u32 = 64;
 /// Chunks needed to judge a rail.
 const ENOUGH: u32 = 8;
-/// A lossy rail gets one of so many chunks, to detect that it recovered.
+/// One chunk in this many goes to a lossy rail, to detect that it recovered.
 const TRIAL: u64 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]

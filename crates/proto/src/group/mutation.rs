@@ -1,10 +1,10 @@
 //! Deliberate mistakes of a group, each against one invariant, to prove that the simulator notices
 //! them. Without the feature `mutation` every query is `false` at compile time.
 
-/// One mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupMutation {
-    /// One member's acknowledgement is not required.
+    /// The acknowledgement of some member is not required.
     ForgetAck,
     /// The window advances with the fastest member.
     FreeEarly,

@@ -14,7 +14,7 @@ pub(super) struct Repair {
     /// Time of sending or of the request.
     at: u64,
     to_all: bool,
-    /// It was multicast again, and is requested nevertheless.
+    /// The chunk was multicast again, and is requested nevertheless.
     in_vain: bool,
     askers: [u16; ASKERS_MAX],
     count: u8,
@@ -99,7 +99,7 @@ pub(super) struct Post {
     pub(super) cut: u64,
     /// Chunks are copied as they are sent.
     pub(super) copies: bool,
-    /// It announces that the group is abandoned.
+    /// The broadcast announces that the group is abandoned.
     pub(super) leaves: bool,
     /// A member that died before it had all.
     pub(super) dead: Option<u16>,
@@ -157,11 +157,11 @@ pub(super) struct Sending {
     pub(super) next: u64,
     /// Progress of each member whose acknowledgements are collected here.
     pub(super) acked: Acked,
-    /// Of these, members that report receiving no multicast.
+    /// Members among these that report receiving no multicast.
     pub(super) deaf: BTreeMap<u16, Doubt>,
     /// Time of the next question to them, after probes.
     pub(super) question_at: u64,
-    /// One of them lost much recently.
+    /// A member among these lost much recently.
     pub(super) lossy: bool,
     /// Chunks to retransmit, lowest first, to all (`None`) or one member, each once.
     pub(super) repairs: BTreeSet<(u64, Option<u16>)>,

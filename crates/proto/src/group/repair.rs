@@ -12,7 +12,7 @@ use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX};
 
 /// Longest pause between TAILs to members that have not acknowledged; pauses double up to it.
 const REMIND_PAUSE_MAX_NS: u64 = 10_000_000;
-/// Every so many TAILs go by unicast, because multicast may not reach the members.
+/// One TAIL in this many goes by unicast, because multicast may not reach the members.
 const ALONE_EVERY: u32 = 3;
 /// Most members that get such a TAIL at a time.
 const ALONE_MAX: usize = 64;

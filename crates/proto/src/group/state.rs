@@ -22,7 +22,7 @@ pub(super) struct Waiting {
     pub(super) len: u64,
 }
 
-/// One member of a group.
+/// The state of a member of a group.
 #[derive(Debug)]
 pub struct Group {
     pub(super) cfg: GroupConfig,

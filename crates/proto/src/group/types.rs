@@ -21,7 +21,7 @@ pub enum To {
         /// Index among the group's rails.
         lane: u8,
     },
-    /// One member, by any rail that reaches it.
+    /// A single member, by any rail that reaches it.
     Member(u16),
 }
 
@@ -91,7 +91,7 @@ pub enum Place {
     },
     /// A buffer of `total` bytes for a broadcast that is not posted yet.
     Early {
-        /// As in `Posted`.
+        /// See `Posted`.
         keep: bool,
     },
     /// Already received, or not wanted here.
@@ -134,7 +134,7 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// The load of a chunk, from a packet with this head.
+    /// The payload of a chunk, from a packet with this head.
     pub(super) fn of(head: &GroupHead, chunk: &Chunk, sum: u64, payload: &'a [u8]) -> Load<'a> {
         Load {
             algorithm: head.algorithm,
@@ -212,7 +212,7 @@ pub struct GroupStats {
     pub rebuilt: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// Of those, acknowledgements piggybacked on a chunk.
+    /// Acknowledgements of `acks` that were piggybacked on a chunk.
     pub acks_riding: u64,
     /// NACKs sent.
     pub nacks: u64,

@@ -19,7 +19,7 @@ const PARTING_NS: u64 = 5_000_000_000;
 const NAME_KEPT_NS: u64 = 240_000_000_000;
 
 /// Interval of probes to a silent peer without an address-vector entry: no operation waits for it,
-/// so its death would not be noticed otherwise.
+/// so its death would go unnoticed.
 const STRANGER_NS: u64 = 60_000_000_000;
 
 impl Directory {
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Checks the peers whose time has come.
+    /// Checks the peers whose check is due.
     pub(crate) fn reclaim_departed(&mut self, now: u64) {
         while self.directory.departed.at() <= now {
             let Some(Reverse((at, index))) = self.directory.departed.waiting.pop() else {

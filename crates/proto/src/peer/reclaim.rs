@@ -1,5 +1,6 @@
 //! Shrinks the buffers of idle peers: with a thousand peers, rings grown in a single burst would
-//! add up. It runs in polls and needs no timer.
+//! add up. It runs in polls and needs no timer: a process that does not poll does not need the
+//! memory either.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;

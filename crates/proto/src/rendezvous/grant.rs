@@ -117,9 +117,9 @@ impl Node {
         }
     }
 
-    /// Reduces a grant to whole writes if the message is written directly: a shorter write between
-    /// two long ones costs nearly as much as they do. Returns 0 if a larger grant will be possible
-    /// when the data in flight has arrived.
+    /// Reduces a grant to whole writes if rails write the message: a shorter write between two long
+    /// ones costs nearly as much as they do. Returns 0 if a larger grant will be possible when the
+    /// data in flight has arrived.
     fn whole_writes(&self, inbound: &Inbound, give: u64) -> u64 {
         let span = match inbound.keys.asked {
             true => self.write_span(inbound.peer),

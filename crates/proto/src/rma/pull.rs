@@ -7,9 +7,9 @@
 //! that each packet waits for the computation of one sum only.
 //!
 //! A segment has arrived when its read is over ([`Node::pull_over`]) and its sum is correct. When
-//! all segments have, the message is complete, and an empty grant, retransmitted until
-//! acknowledged, tells the sender that nothing more is wanted. Only then does the send end, after
-//! its memory has been closed.
+//! all segments have arrived, the message is complete, and an empty grant, retransmitted until
+//! acknowledged, tells the sender that nothing more is wanted. Only then does the send end; its
+//! memory is closed first.
 //!
 //! In all other cases (no connection, a read that fails, breaks or does not end, a wrong sum) the
 //! receiver ends the reads, reports the segments that it has ([`Have`]), and grants the message;

@@ -1,8 +1,8 @@
 //! Remote writes (`fi_write`, MPI's puts): messages that carry the address of their target. They
 //! are ordered among the messages of their sender, but match no receive: the owner maps the key and
-//! address in their head to memory. Grants, fragments, direct writes and acks work as for any
-//! rendezvous message. Short remote writes wait for a grant too, because after their packet's ack a
-//! wrong key could not be reported any more.
+//! address in their head to memory. Grants, fragments and acks work as for any rendezvous message.
+//! Short remote writes wait for a grant too, because after their packet's ack a wrong key could not
+//! be reported any more.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -109,8 +109,8 @@ impl Node {
 
     /// Refuses a remote write, even an accepted one. After the resulting events are handled none of
     /// its bytes land, and the operation that it was accepted for gets no event. The refusal is
-    /// kept until its writer has acknowledged it: otherwise bytes that arrive and are acknowledged
-    /// meanwhile would count as written.
+    /// stored until its writer has acknowledged it: otherwise bytes that arrive and are
+    /// acknowledged meanwhile would count as written.
     pub fn refuse_put(&mut self, claim: Claim, now_ns: u64) {
         let Some(inbound) = self.ops.inbounds.get_mut(claim.0) else {
             return;

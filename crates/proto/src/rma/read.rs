@@ -11,7 +11,7 @@ use marline_wire::{Frame, MsgHead, Read, FLAG_PART, GRANULE};
 /// Replies up to this length are acknowledged with the next packet, like short messages, and not at
 /// once: sending a separate ack would delay the reader's use of the data.
 const SHORT: u64 = 4_096;
-/// Largest gap between READ numbers of one peer.
+/// Largest lead of a READ's number over the number of READs served for that peer.
 const READS_AHEAD_MAX: u64 = 1 << 16;
 
 impl Node {
@@ -71,7 +71,7 @@ impl Node {
         alive
     }
 
-    /// Answers a peer's READ from `handle`'s memory.
+    /// Serves a peer's READ from `handle`'s memory.
     pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
         if len == 0 {
             return self.events.push_back(Event::SendDone { handle, ok: true });

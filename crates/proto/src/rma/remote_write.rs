@@ -1,5 +1,5 @@
-//! Direct writes: fragments that a rail writes into registered memory instead of sending them in
-//! packets.
+//! Fragments that rails write into registered memory (RDMA writes, or direct writes over UDP)
+//! instead of sending them in packets.
 //!
 //! With its grants the receiver advertises rkeys ([`Rkey`]), one for each rail that can write that
 //! message. The sender writes a fragment and sends, on the same path, a write notification: a
@@ -11,8 +11,8 @@
 //! A write may land late, after its fragment was retransmitted or the message has ended. Therefore
 //!
 //! - each byte is written at most once. Written bytes without an ack are retransmitted in packets
-//!   with [`FLAG_DEREGISTER`]: the receiver ends the message's keys before it stores them.
-//!   Otherwise a damaged late write could land on verified bytes;
+//!   with [`FLAG_DEREGISTER`]: the receiver ends the message's keys before it stores these packets'
+//!   bytes. Otherwise a damaged late write could land on verified bytes;
 //! - a message's keys end before the message does, successful or not ([`Event::Deregister`] comes
 //!   first);
 //! - granted memory is poisoned first, so that its former contents cannot have the correct sum
@@ -91,7 +91,7 @@ impl Path {
 
 /// The sender.
 impl Node {
-    /// The next bulk fragment on a path, written directly if the rail and the message allow it.
+    /// The next bulk fragment on a path, written if the rail and the message allow it.
     pub(crate) fn fragment_packet(
         &mut self,
         now: u64,
@@ -141,8 +141,7 @@ impl Node {
         })
     }
 
-    /// Returns whether a sum of this algorithm (0: none) detects all failures of a write on a local
-    /// rail.
+    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on a local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
         let rail = &self.local.rails[rail as usize];
         let placed = rail.addr.writes == RailWrites::Keyed;

@@ -5,9 +5,9 @@
 //!   fragment that arrived in part before, only the missing bytes are copied.
 //! - The last byte becomes visible last: a program that sees it may store anywhere in the written
 //!   memory. The last block waits in a bounce buffer while other blocks are missing.
-//! - Direct writes are not used for such memory: their bytes are visible before they are verified,
-//!   and the bytes left by a connection that breaks would be stored again. (Reads fill the memory
-//!   of an unfinished operation, about whose contents nothing is promised.)
+//! - Rails do not write into such memory themselves: those bytes would be visible before they are
+//!   verified, and the bytes left by a connection that breaks would be stored again. (Reads fill
+//!   the memory of an unfinished operation, about whose contents nothing is promised.)
 
 use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;

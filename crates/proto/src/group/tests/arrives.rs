@@ -155,7 +155,7 @@ fn a_calm_network_sees_each_chunk_once() {
 
 /// All of 1,000 members lose the first chunk: a few send NACKs, and it is multicast again.
 #[test]
-fn a_loss_that_all_share_is_asked_for_by_few() {
+fn few_members_nack_a_loss_that_all_share() {
     let mut world = World::new(1_000, Scheme::NACK, CALM, 2);
     world.script = vec![(0, 5_000)];
     world.swallow = 1;
@@ -235,7 +235,7 @@ fn a_root_waits_when_early_memory_is_full() {
 /// A member without room answers each multicast TAIL, while another receives no multicast: it gets
 /// unicast TAILs nevertheless (seed 7200000736).
 #[test]
-fn answers_of_one_without_room_do_not_keep_others_from_being_asked_alone() {
+fn a_member_without_room_does_not_suppress_unicast_tails() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         early_max: 20_000,
@@ -369,7 +369,7 @@ fn chunks_are_paced_and_heavy_losses_slow_them() {
 
 /// One of two rails loses all multicast: chunks and retransmissions move to the other.
 #[test]
-fn a_rail_that_carries_no_multicast_is_left() {
+fn a_rail_without_multicast_is_avoided() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         round_trip_ns: ROUND_TRIP_NS,

@@ -4,7 +4,7 @@ use super::*;
 
 /// A root, a co-root, or a receiver dies during a broadcast: all members' operations end.
 #[test]
-fn a_death_ends_what_it_touches() {
+fn a_death_ends_the_affected_operations() {
     for (dies, scheme) in [
         (0u16, Scheme::NACK),
         (6, Scheme::CO_ROOT),
@@ -199,7 +199,7 @@ fn a_mismatch_ends_one_receiver_only() {
 /// Multicast reaches no member, from the beginning or from some time on: begun broadcasts arrive by
 /// unicast, and all members abandon the group at the same broadcast.
 #[test]
-fn a_network_that_carries_no_multicast_is_left_by_all_alike() {
+fn all_members_abandon_multicast_at_the_same_broadcast() {
     for (after, scheme) in [
         (0, Scheme::NACK),
         (20, Scheme::NACK),
@@ -288,7 +288,7 @@ fn probes_are_heard_where_multicast_is_carried() {
 
 /// Packets from outside the group only change a counter.
 #[test]
-fn strangers_are_counted() {
+fn foreign_packets_are_counted() {
     let world = World::new(3, Scheme::NACK, CALM, 26);
     let mut group = world.members.into_iter().next().unwrap().group;
     let head = GroupHead {

@@ -108,7 +108,7 @@ fn the_basic_schemes_wait_for_all() {
 
 /// When members take turns as root, acknowledgements are piggybacked on the following broadcasts.
 #[test]
-fn acknowledgements_ride_with_broadcasts() {
+fn acknowledgements_are_piggybacked_on_broadcasts() {
     let mut world = World::new(4, Scheme::WINDOW, CALM, 32);
     world.script = (0..40).map(|n| (n % 4, 800)).collect();
     for n in 0..40usize {
@@ -130,7 +130,7 @@ fn acknowledgements_ride_with_broadcasts() {
 
 /// Piggybacked acknowledgements are limited by the room beside the chunk.
 #[test]
-fn fewer_acknowledgements_ride_with_full_chunks() {
+fn full_chunks_carry_fewer_acknowledgements() {
     for (len, riders) in [(8, 4), (CHUNK as u64 - 20, 3), (CHUNK as u64, 2)] {
         let mut world = World::new(6, Scheme::NACK, CALM, 34);
         world.script = (0..5).map(|root| (root, 800)).collect();
@@ -146,7 +146,7 @@ fn fewer_acknowledgements_ride_with_full_chunks() {
 
 /// An acknowledgement owed to a member is piggybacked on other traffic to it, once.
 #[test]
-fn acknowledgements_ride_point_to_point() {
+fn acknowledgements_are_piggybacked_on_unicast() {
     let mut world = World::new(
         3,
         Scheme {
@@ -198,7 +198,7 @@ fn acknowledgements_are_written() {
 
 /// A parity repairs the loss of one chunk of its group without a NACK.
 #[test]
-fn a_parity_mends_one_loss_of_a_block() {
+fn a_parity_repairs_one_loss_of_its_chunks() {
     let weather = Weather { lost: 20, ..CALM };
     let count = |parity| {
         let mut world = World::new(
