@@ -1,10 +1,10 @@
 //! Finds the commit: `MARLINE_COMMIT` in the environment, the file `.commit` of a source tarball,
-//! or git's word, if the repository is this one.
+//! or git, if the repository is this one.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Digits of a commit that people read.
+/// Digits of the abbreviated commit.
 const DIGITS: usize = 12;
 
 fn main() {
@@ -40,12 +40,12 @@ fn of_git(root: &Path) -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    // Sources that lie in another's repository have not its commit.
+    // In another project's repository git would report that project's commit.
     let top = std::fs::canonicalize(ask(&["rev-parse", "--show-toplevel"])?).ok()?;
     if top != std::fs::canonicalize(root).ok()? {
         return None;
     }
-    // Grows with each commit and change of branch.
+    // Changes with each commit and each switch of branches.
     let log = root.join(ask(&["rev-parse", "--git-path", "logs/HEAD"])?);
     if log.is_file() {
         println!("cargo::rerun-if-changed={}", log.display());

@@ -1,5 +1,5 @@
-//! `cargo run -p marline-fuzz --example replay TARGET FILE...`: inputs through a target, on any
-//! compiler.
+//! `cargo run -p marline-fuzz --example replay TARGET FILE...`: runs inputs through a target, with
+//! any compiler.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Frames that say anything.
+//! Frames with arbitrary contents.
 
 use crate::input::Input;
 use marline_wire::{
@@ -6,7 +6,7 @@ use marline_wire::{
     Written, ACK_MASKS_MAX, GRANULE, RAILS_MAX,
 };
 
-/// A small number, or now and then any.
+/// Usually a small number, sometimes any.
 fn small(input: &mut Input<'_>) -> u64 {
     match input.below(16) {
         1 => input.any(),
@@ -33,7 +33,7 @@ fn total(input: &mut Input<'_>) -> u64 {
     }
 }
 
-/// Any frame but HELLO.
+/// Any frame except HELLO.
 pub fn frame(input: &mut Input<'_>) -> Frame {
     match input.below(12) {
         0..=2 => {

@@ -1,4 +1,4 @@
-//! Packets of groups, and one member of a group that hears anything.
+//! Packets of groups, and one member of a group that receives arbitrary packets.
 
 use crate::input::Input;
 use crate::packet::seal;
@@ -10,15 +10,15 @@ use marline_proto::group::{
 use marline_wire::{GroupPacket, GroupWriter, GROUP_HEAD_LEN, PACKET_MAX, VERSION};
 use std::collections::BTreeSet;
 
-/// Steps of one input at most.
+/// Most steps of one input.
 const STEPS_MAX: usize = 400;
 const CHUNK: u32 = 1_000;
 const EARLY_MAX: u64 = 20_000;
 const KEEP_MAX: u64 = 5_000;
 const MEMBERS: u16 = 5;
 
-/// Any bytes as a packet of a group: as they come, and with version, kind and CRC put right. What
-/// parses is written anew and must read back the same.
+/// Parses any bytes as a packet of a group, unchanged and with corrected version, kind and CRC. A
+/// packet that parses is written again and must read back the same.
 pub fn group_packet(data: &[u8]) {
     let _ = GroupPacket::parse(data, crc32c);
     let mut bytes = data.to_vec();
@@ -45,8 +45,9 @@ pub fn group_packet(data: &[u8]) {
     assert_eq!(read.chunk(), chunk);
 }
 
-/// One member, with all that others may say, in any order: memory stays bounded, operations end
-/// once, and when all others are dead, everything has ended and nothing is kept.
+/// One member that receives anything from the others, in any order: memory stays bounded,
+/// operations end once, and when all others are dead every operation has ended and nothing is
+/// retained.
 pub fn group(data: &[u8]) {
     let mut input = Input::new(data);
     let mut member = Member::new(&mut input);
@@ -141,7 +142,7 @@ impl Member {
         }
     }
 
-    /// Takes packets and events.
+    /// Processes all packets and events.
     fn drain(&mut self) {
         loop {
             let packet = self.group.poll_transmit(self.now).is_some();
@@ -193,7 +194,7 @@ impl Member {
     }
 }
 
-/// Numbers near those that matter, or any.
+/// Usually a number near the limits, sometimes any.
 fn number(input: &mut Input<'_>) -> u64 {
     match input.below(8) {
         0 => input.any(),

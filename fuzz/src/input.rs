@@ -1,8 +1,8 @@
-//! Choices out of a fuzzer's bytes. When the bytes are used up every choice is its first.
+//! Choices derived from a fuzzer's bytes. When the bytes are used up, every choice is the first.
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// The rest of an input.
+/// The remaining bytes of an input.
 pub(crate) struct Input<'a>(Unstructured<'a>);
 
 impl<'a> Input<'a> {
@@ -10,7 +10,7 @@ impl<'a> Input<'a> {
         Input(Unstructured::new(data))
     }
 
-    /// True if nothing is left.
+    /// Returns whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -29,7 +29,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// One of a list.
+    /// An element of a list.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }

@@ -1,8 +1,8 @@
-//! Fuzz targets: plain functions from bytes to nothing, which panic when a promise is broken.
+//! Fuzz targets: functions that take bytes and panic when an invariant is violated.
 //!
-//! A coverage-guided fuzzer drives them (`fuzz_targets/`, see CONTRIBUTING); `cargo test` replays
-//! the committed inputs in `corpus/` through the same functions, without a fuzzer. Nothing here
-//! runs in production.
+//! A coverage-guided fuzzer calls them (`fuzz_targets/`, see CONTRIBUTING); `cargo test` replays
+//! the committed inputs in `corpus/` through the same functions without a fuzzer. None of this is
+//! part of a release.
 #![forbid(unsafe_code)]
 
 mod frames;
@@ -25,7 +25,7 @@ pub use text::{faults, settings};
 /// A target.
 pub type Target = fn(&[u8]);
 
-/// All targets by name, which is also the directory of their corpus.
+/// All targets by name; each name is also the directory of its corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packet),
     ("node", node),

@@ -1,10 +1,10 @@
-//! Memory of an endpoint under test: who owns which bytes is checked at every write.
+//! Memory of an endpoint under test: checks the ownership of the bytes at every write.
 
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{Landing, Memory, Payload, PutEnd, RecvSpec, Source, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
 
-/// The receive that takes a claimed message.
+/// The specification of a receive for a claimed message.
 pub(crate) fn taker(handle: u32, capacity: u64) -> RecvSpec {
     RecvSpec {
         handle,
@@ -18,17 +18,17 @@ pub(crate) fn taker(handle: u32, capacity: u64) -> RecvSpec {
 /// A receive or a read.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    /// Its bytes, as far as they were written.
+    /// Its bytes, up to the last one written.
     pub bytes: Vec<u8>,
-    /// Bytes that it may take.
+    /// Bytes of the buffer.
     pub capacity: u64,
-    /// Bytes that a program has seen, of a remote write.
+    /// Bytes of a remote write that are already visible to the program.
     pub shown: Vec<bool>,
-    /// Nothing may be written any more.
+    /// Set when no more writes are allowed.
     pub done: bool,
 }
 
-/// Memory that peers may write into.
+/// Registered memory that peers may write into.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// Receive or read.
@@ -42,18 +42,18 @@ pub(crate) struct Granted {
 /// All memory of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
-    /// By handle.
+    /// Buffers by operation.
     pub buffers: BTreeMap<u32, Buffer>,
-    /// By inbound name, each as long as its message.
+    /// Bounce buffers by inbound name, each as long as its message.
     pub bounces: BTreeMap<u64, Vec<u8>>,
-    /// By inbound name.
+    /// Registered memory by inbound name.
     pub granted: BTreeMap<u64, Granted>,
-    /// Verdict on every payload, where it is not its sum that decides.
+    /// Fixed verdict on every payload; `None`: the sum decides.
     pub verdict: Option<bool>,
 }
 
 impl Memories {
-    /// A new buffer under `handle`.
+    /// Adds a buffer for operation `handle`.
     pub fn add(&mut self, handle: u32, capacity: u64) {
         let buffer = Buffer {
             capacity,
@@ -62,7 +62,7 @@ impl Memories {
         assert!(self.buffers.insert(handle, buffer).is_none());
     }
 
-    /// Ends an operation; each ends once.
+    /// Ends an operation; each must end once.
     pub fn end(&mut self, handle: u32) {
         let granted = self
             .granted
@@ -74,7 +74,7 @@ impl Memories {
         buffer.done = true;
     }
 
-    /// Frees a bounce buffer, if one was used, that has at least `len` bytes.
+    /// Frees a bounce buffer, if one was used, and checks that it has at least `len` bytes.
     pub fn free_bounce(&mut self, inbound: Option<u64>, len: u64) {
         let Some(inbound) = inbound else { return };
         let bytes = self.bounces.remove(&inbound);
@@ -87,7 +87,7 @@ impl Memories {
         self.show(end.handle, end.offset, &vec![0; end.len as usize], true);
     }
 
-    /// Grants memory for an inbound message.
+    /// Registers memory for an inbound message.
     pub fn grant(&mut self, inbound: u64, memory: Granted) {
         let buffer = &self.buffers[&memory.handle];
         assert!(!buffer.done, "grants memory of a finished operation");
@@ -95,7 +95,7 @@ impl Memories {
         assert!(self.granted.insert(inbound, memory).is_none());
     }
 
-    /// Bytes come in.
+    /// Stores received bytes.
     pub fn write(&mut self, landing: &Landing, bytes: &[u8]) {
         match *landing {
             Landing::Posted {
@@ -186,7 +186,7 @@ impl Memory for Memories {
         }
         match right {
             true => WriteCheck::Right,
-            // As lost as damaged.
+            // Lost and damaged equally often.
             false if written.sum % 2 == 0 => WriteCheck::Missing,
             false => WriteCheck::Wrong,
         }

@@ -1,4 +1,4 @@
-//! One node among peers that say anything: right CRC, right identity, senseless contents.
+//! One node among peers with arbitrary packets: correct CRC and identity, nonsensical contents.
 
 use crate::frames::frame;
 use crate::input::Input;
@@ -18,16 +18,16 @@ use marline_wire::{
 
 const NODE_ID: u64 = 0xa1;
 const NODE_TOKEN: u32 = 7;
-/// Peers that may speak.
+/// Number of peers.
 const PEERS: u64 = 3;
-/// Steps of one input at most, so that a run stays short.
+/// Most steps of one input, to keep runs short.
 const STEPS_MAX: usize = 400;
-/// Bytes of unexpected messages that all strangers together may make the node keep.
+/// Bound on unexpected messages of all unknown peers together, in bytes.
 const UNEXPECTED_BYTES: u64 = 1 << 20;
 
-/// A sequence of calls and of hostile packets. Nothing may panic, no operation may end twice, no
-/// byte be written where none is expected, memory stays within its bound, and the packets that
-/// the node builds parse.
+/// A sequence of calls and hostile packets. The node must not panic, end an operation twice, write
+/// a byte where none is expected, or exceed its memory bound, and the packets that it builds must
+/// parse.
 pub fn node(data: &[u8]) {
     let mut input = Input::new(data);
     let mut bench = Bench::new(&mut input);
@@ -49,12 +49,12 @@ struct Bench {
     claims: Vec<Claim>,
     sends: std::collections::BTreeSet<u32>,
     asked: Vec<(PeerId, u32, u64, u64)>,
-    /// Remote writes that were asked for: bytes, and the operation that has them by now.
+    /// Requested remote writes: their bytes, and the operation that accepted them, if any.
     puts: Vec<(Claim, u64, Option<u32>)>,
     peers: Vec<PeerId>,
 }
 
-/// Rail `index` of host `host`; all in one subnet per index.
+/// Rail `index` of host `host`; one subnet per index.
 pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
     let addr = UdpAddr {
         ip: [10, 0, index, host].into(),
@@ -63,7 +63,7 @@ pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
     };
     let mut rail = addr.rail();
     (rail.index, rail.datagram_max) = (index, 1_472);
-    // One of two writes.
+    // Rail 1 can write.
     if index == 1 {
         rail.writes = RailWrites::Keyed;
     }
@@ -112,7 +112,7 @@ impl Bench {
         self.next_handle
     }
 
-    /// A peer that may never have spoken.
+    /// A peer, which may never have sent anything.
     fn peer(&mut self, input: &mut Input<'_>) -> PeerId {
         let n = input.below(PEERS);
         let rails = [0, 1].map(|index| rail(2 + n as u8, index));
@@ -173,7 +173,7 @@ impl Bench {
         }
     }
 
-    /// Makes links as a rail would: each has the number of its peer and rail, and is up at once.
+    /// Opens links as a rail would: each is numbered by its peer and rail, and is up at once.
     fn settle_links(&mut self) {
         while let Some(ask) = self.node.poll_link() {
             if let LinkAsk::Open {
@@ -186,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// Everything that the node has to send; it must parse, and carry only what is owed.
+    /// Builds all packets that the node has to send; they must parse and carry only live sends.
     fn transmit(&mut self) {
         self.settle_links();
         let (mut out, mut spans) = (vec![0; 2_048], Spans::new());
@@ -257,7 +257,7 @@ impl Bench {
         }
     }
 
-    /// Peeks, claims, what becomes of claims, cancels.
+    /// Peeks, claims, receives or discards of claims, and cancels.
     fn unposted(&mut self, input: &mut Input<'_>) {
         let spec = self.pattern(input, false);
         match input.below(4) {
@@ -282,7 +282,7 @@ impl Bench {
 
     fn cancel(&mut self, input: &mut Input<'_>) {
         let handle = input.below(u64::from(self.next_handle) + 1) as u32;
-        // A multi-receive may still have messages under way; it only takes no new ones.
+        // Messages may still be in flight into a multi-receive; it only accepts no new ones.
         self.node.cancel_recv(handle);
     }
 
@@ -298,7 +298,7 @@ impl Bench {
         }
     }
 
-    /// The answer to a read that a peer asked for; later, perhaps, its memory is taken back.
+    /// Replies to a peer's read, or refuses it; sometimes the reply is aborted later.
     fn answer(&mut self, input: &mut Input<'_>) {
         let Some((peer, number, len, upto)) = self.asked.pop() else {
             return self.answer_put(input);
@@ -314,7 +314,7 @@ impl Bench {
         }
     }
 
-    /// The answer to a peer that writes, or the end of what it was given.
+    /// Accepts or refuses a peer's write, or ends an accepted one.
     fn answer_put(&mut self, input: &mut Input<'_>) {
         let Some((claim, len, given)) = self.puts.pop() else {
             return;
@@ -361,7 +361,7 @@ impl Bench {
                 }
                 Event::ReadLost { handle } => self.memory.end(handle),
                 Event::RecvFailed { handle } | Event::ReadDone { handle, .. } => {
-                    // A read of nothing is done before it has memory.
+                    // A read of zero bytes ends before it has memory.
                     if self.memory.buffers.contains_key(&handle) {
                         self.memory.end(handle);
                     }
@@ -410,7 +410,7 @@ impl Bench {
 
     fn check(&self) {
         let held = self.node.held();
-        // Twice for credit that is older than the shortage.
+        // Twice the bound, for credit granted before memory ran short.
         assert!(held.unexpected_bytes <= 2 * UNEXPECTED_BYTES, "{held:?}");
         assert!(held.sends <= self.sends.len(), "{held:?}");
         let bounced: usize = self.memory.bounces.values().map(Vec::len).sum();
@@ -446,7 +446,7 @@ impl Bench {
         self.receive(&write(&header, &frames));
     }
 
-    /// Bytes of the input as they are, under a right header.
+    /// Injects the input's bytes unchanged after a valid header.
     fn inject_raw(&mut self, input: &mut Input<'_>) {
         let peer = input.below(PEERS);
         let mut bytes = write(&header(input, peer), &[]);
@@ -490,7 +490,7 @@ fn header(input: &mut Input<'_>, peer: u64) -> Header {
     }
 }
 
-/// Rails go to `bytes`; now and then one is of a kind that nobody knows.
+/// A HELLO whose rails are stored in `bytes`; sometimes one rail has an unknown kind.
 fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hello<'a>> {
     let count = input.pick(&[2, 1, 0, RAILS_MAX as u8]);
     let rails: Vec<RailAddr> = (0..count).map(|i| rail(2 + peer as u8, i)).collect();

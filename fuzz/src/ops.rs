@@ -1,5 +1,6 @@
-//! Two nodes over a network that the input rules: what their applications do, which packets are
-//! lost, doubled or overtaken. Held against [`model`]: MPI's matching in its plainest form.
+//! Two nodes over a network controlled by the input: the operations of their applications, and the
+//! loss, duplication and reordering of packets. Checked against [`model`], a minimal implementation
+//! of MPI's matching.
 
 #[path = "../../crates/sim/src/truth/credit.rs"]
 mod credit;
@@ -20,19 +21,19 @@ use marline_wire::{Address, Packet, RailWrites, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Steps of one input at most.
+/// Most steps of one input.
 const STEPS_MAX: usize = 300;
-/// Turns after the last step within which everything has ended: each takes a node to its next
-/// deadline, and the longest is the repair timer's 10 ms.
+/// Most rounds after the last step until everything must have ended: each advances to the next
+/// deadline, the longest being the retransmission timer's 10 ms.
 const TURNS_MAX: usize = 20_000;
-/// No silence of an input is so long; peers do not die here.
+/// Longer than any silence in an input, so that peers never die here.
 const PEER_TIMEOUT_NS: u64 = 1 << 50;
 const SIZES: [u64; 12] = [
     0, 1, 64, 447, 448, 449, 1_344, 1_345, 9_000, 65_536, 65_537, 150_000,
 ];
 
-/// A list of operations and of what becomes of packets; then the network is mended, and
-/// everything must end, with the right bytes in the right receive.
+/// A list of operations and packet faults. Afterwards the network works, and every operation must
+/// end, with the right bytes in the right receive.
 pub fn operations(data: &[u8]) {
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);
@@ -45,7 +46,7 @@ pub fn operations(data: &[u8]) {
     world.finish();
 }
 
-/// The kind of memory that a send reads from.
+/// The contents of a send's memory.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     content: u64,
@@ -55,13 +56,13 @@ struct Origin {
 struct End {
     node: Node,
     peer: PeerId,
-    /// Itself, as a peer.
+    /// This endpoint as a peer of itself.
     own: PeerId,
     memory: Memories,
-    /// Messages to this end.
+    /// Model of the messages to this endpoint.
     model: Model,
     sends: BTreeMap<u32, Origin>,
-    /// Where the content of a read starts.
+    /// Content number of each read.
     reads: BTreeMap<u32, u64>,
     claims: Vec<(Claim, usize)>,
     next_handle: u32,
@@ -69,21 +70,21 @@ struct End {
 
 struct World {
     ends: [End; 2],
-    /// Packets under way: to which end, bytes.
+    /// Packets in flight: destination and bytes.
     net: VecDeque<(usize, Vec<u8>)>,
-    /// The bytes that each end may send unasked.
+    /// Bytes that each endpoint may send without a grant.
     credits: Credits,
-    /// Where packets are built.
+    /// Buffer for building packets.
     out: Vec<u8>,
     now: u64,
 }
 
-/// Number of the content of message `number` to end `to`.
+/// Content number of message `number` to endpoint `to`.
 fn message_content(to: usize, number: usize) -> u64 {
     (to as u64) << 32 | number as u64
 }
 
-/// Number of the content of the region with this key.
+/// Content number of the region with this key.
 fn region_content(key: u64) -> u64 {
     1 << 40 | key
 }
@@ -123,7 +124,7 @@ impl End {
         self.next_handle
     }
 
-    /// Copies bytes of an endpoint's send to its own receive or read.
+    /// Copies bytes of a loopback send to its receive or read.
     fn copy_own(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
         let from = self.sends.get(&send).expect("copies what was posted");
         assert!(len as u64 <= from.len, "copies more than there is");
@@ -136,7 +137,7 @@ impl End {
         self.memory.write(&landing, &bytes);
     }
 
-    /// A wish for one message, or with `multi` for many.
+    /// A receive for one message, or with `multi` for many.
     fn wish(&mut self, tag: Option<(u64, u64)>, capacity: u64, multi: Option<u64>) -> Wish {
         Wish {
             handle: self.handle(),
@@ -148,7 +149,7 @@ impl End {
         }
     }
 
-    /// The model's number of a message of `peer`.
+    /// The model's number of a message from `peer`.
     fn number(&self, peer: PeerId, number: u32) -> usize {
         let first = if peer == self.own { OWN } else { 0 };
         first + number as usize
@@ -219,7 +220,7 @@ impl World {
         }
     }
 
-    /// Decides what becomes of packets under way.
+    /// Decides the fate of packets in flight.
     fn fate(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(4) {
             if self.net.is_empty() {
@@ -244,7 +245,7 @@ impl World {
         }
     }
 
-    /// A message to the other, or to itself.
+    /// Sends a message to the other endpoint, or (`own`) to itself.
     fn send(&mut self, e: usize, input: &mut Input<'_>, own: bool) {
         let message = Message {
             tag: input.pick(&[None, Some(1), Some(2)]),
@@ -273,7 +274,7 @@ impl World {
         self.settle(e);
     }
 
-    /// A message to itself, a receive or a read of it.
+    /// A loopback send, receive or read.
     fn alone(&mut self, e: usize, input: &mut Input<'_>) {
         match input.below(4) {
             0 => {
@@ -303,7 +304,7 @@ impl World {
         self.post(e, wish, World::whom(input));
     }
 
-    /// One buffer for many messages, of which the last may be cut.
+    /// Posts one buffer for many messages; the last one may be truncated.
     fn receive_many(&mut self, e: usize, input: &mut Input<'_>) {
         let capacity = input.pick(&[200_000, 1_000, 100, 4_001]);
         let min = input.pick(&[0, 64, 900]);
@@ -363,7 +364,7 @@ impl World {
         let end = &mut self.ends[e];
         let got = end.node.cancel_recv(handle);
         assert_eq!(got, end.model.cancel(handle), "cancel of {handle}");
-        // What is under way to a multi-receive still comes.
+        // Messages in flight into a multi-receive still arrive.
         if got && !end.node.still_receives(handle) {
             end.memory.end(handle);
         }
@@ -380,7 +381,7 @@ impl World {
         self.settle(e);
     }
 
-    /// A progress call: timers, packets out, events.
+    /// A progress call: timers, outgoing packets, events.
     fn turn(&mut self, e: usize, polls: bool) {
         let end = &mut self.ends[e];
         if polls {
@@ -418,7 +419,7 @@ impl World {
         self.settle(e);
     }
 
-    /// Takes an end's events and holds them against the model.
+    /// Handles an endpoint's events and compares them with the model.
     fn settle(&mut self, e: usize) {
         while let Some(event) = self.ends[e].node.poll_event() {
             let end = &mut self.ends[e];
@@ -490,8 +491,8 @@ impl World {
         }
     }
 
-    /// A message is complete in a receive, `len` bytes from `offset` on: they are those of the
-    /// message that the model gave it.
+    /// Checks a message completed in a receive, `len` bytes from `offset` on: they must be those of
+    /// the message that the model matched.
     fn arrived(
         &mut self,
         e: usize,
@@ -514,7 +515,7 @@ impl World {
         assert!(there, "wrong bytes in message {number}");
     }
 
-    /// The network is mended and every message gets a receive: everything must end.
+    /// Ends the faults and posts a receive for every message: every operation must end.
     fn finish(&mut self) {
         for turn in 0..TURNS_MAX {
             for e in 0..2 {
@@ -543,7 +544,7 @@ impl World {
         );
     }
 
-    /// Receives for what waits without one.
+    /// Posts receives for all unmatched messages.
     fn match_all(&mut self, e: usize) {
         while let Some((claim, _)) = self.ends[e].claims.pop() {
             self.ends[e].node.discard_claimed(claim);
@@ -567,7 +568,7 @@ impl World {
         })
     }
 
-    /// Nothing is kept for what has ended.
+    /// Checks that nothing is retained.
     fn check_returned(&mut self) {
         for e in 0..2 {
             while let Some(wish) = self.ends[e].model.posted.first().copied() {
@@ -583,7 +584,7 @@ impl World {
     }
 }
 
-/// Puts payloads, sums and the head's CRC into a packet.
+/// Fills payloads, sums and the head's CRC into a packet.
 fn fill(sends: &BTreeMap<u32, Origin>, t: &Transmit, spans: &Spans, out: &mut [u8]) {
     let algorithm = Algorithm::from_u8(t.algorithm).expect("one of ours");
     for span in spans {

@@ -1,4 +1,4 @@
-//! The packet parser and the address blob.
+//! Targets of the packet parser and the address blob.
 
 use marline_checksum::crc32c;
 use marline_rails::{pairing, show_addr, UdpAddr};
@@ -6,8 +6,8 @@ use marline_wire::{
     Address, Frame, HeadWriter, Header, Hello, Packet, RailAddr, HEADER_LEN, PACKET_MAX, VERSION,
 };
 
-/// Any bytes as a packet: as they come, and with version and CRC put right so that the frames are
-/// reached. What parses is written anew and must read back the same.
+/// Parses any bytes as a packet, unchanged and with corrected version and CRC so that the frames
+/// are reached. A packet that parses is written again and must read back the same.
 pub fn packet(data: &[u8]) {
     let _ = Packet::parse(data, crc32c);
     let mut bytes = data.to_vec();
@@ -21,7 +21,7 @@ pub fn packet(data: &[u8]) {
     }
 }
 
-/// Puts the head's CRC right; `None` where there is no head.
+/// Corrects the head's CRC and returns it; `None`: there is no head.
 pub(crate) fn seal(bytes: &mut [u8]) -> Option<u32> {
     let head_len = usize::from(u16::from_le_bytes([*bytes.get(6)?, *bytes.get(7)?]));
     let crc = crc32c(bytes.get(4..head_len)?);
@@ -46,9 +46,9 @@ fn rewrite(packet: &Packet<'_>) {
     assert!(owned(&again).eq(frames.iter().copied()));
 }
 
-/// A sealed packet of these frames. The largest datagram holds every packet that was read.
+/// A packet of these frames with correct CRC.
 pub(crate) fn write(header: &Header, frames: &[(Frame<Hello<'_>>, &[u8])]) -> Vec<u8> {
-    // A parsed packet lacks the padding behind its last payload.
+    // Twice the maximum: a parsed packet may lack the padding after its last payload.
     let mut bytes = vec![0; 2 * PACKET_MAX];
     let mut writer = HeadWriter::new(&mut bytes, 2 * PACKET_MAX);
     let mut payloads = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn write(header: &Header, frames: &[(Frame<Hello<'_>>, &[u8])]) -> Ve
     bytes
 }
 
-/// Any bytes as an address blob; one that is accepted survives a round trip and padding.
+/// Decodes any bytes as an address blob; an accepted one survives a round trip and padding.
 pub fn address(data: &[u8]) {
     let Ok(address) = Address::decode(data) else {
         return;
@@ -84,7 +84,7 @@ pub fn address(data: &[u8]) {
     );
     for rail in &rails {
         let _ = show_addr(rail);
-        // Everything lies in its own network and is its own host, and IP addresses read as written.
+        // Every address is in its own network and on its own host, and IP addresses round-trip.
         assert!(pairing::same_network(rail, rail));
         assert!(pairing::same_host(rail, rail) && pairing::same_end(rail, rail));
         if let Some(udp) = UdpAddr::of(rail) {

@@ -1,4 +1,4 @@
-//! The reader of statistics pages, which anyone may have written.
+//! Target of the reader of statistics pages, which may come from any writer.
 
 use marline_engine::stats::page::{at, peer_words, GROUP_WORDS, MAGIC, PEERS_AT, VERSION};
 use marline_engine::stats::reader::parse_page;
@@ -6,7 +6,7 @@ use marline_engine::stats::report::{averages, report};
 use marline_engine::stats::summary::Summary;
 use std::path::Path;
 
-/// Any bytes as a page: as they come, and with a right header in front of them.
+/// Parses any bytes as a page, unchanged and with a valid header.
 pub fn stats_page(data: &[u8]) {
     let name = Path::new("page");
     let _ = parse_page(name, data);
@@ -20,7 +20,8 @@ pub fn stats_page(data: &[u8]) {
         .collect();
     words.resize(words.len().max(PEERS_AT + peer_words(0)), 0);
     (words[at::MAGIC], words[at::VERSION]) = (MAGIC, VERSION);
-    // A page that lacks a part is read as far as it goes where its writer ended in the middle.
+    // An odd sequence number (the writer died while writing) lets the reader accept a page that
+    // lacks a part.
     words[at::SEQUENCE] |= 1;
     for (word, count) in words[at::GROUPS..].iter_mut().zip(GROUP_WORDS) {
         *word = count as u64;

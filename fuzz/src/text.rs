@@ -1,4 +1,4 @@
-//! The two grammars that users write: `FI_MARLINE_*` settings and fault scripts.
+//! Targets of the two grammars that users write: `FI_MARLINE_*` settings and fault scripts.
 
 use crate::input::Input;
 use marline_engine::settings::{self, Settings, PREFIX};
@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 #[path = "../../crates/rails/tests/mirror/mod.rs"]
 mod mirror;
 
-/// Lines `NAME=value` as an environment. What is accepted must be shown as it is in force: read
-/// back from what `show` prints, it is the same.
+/// Parses lines `NAME=value` as an environment. Accepted settings must be the same when read back
+/// from the output of `show`.
 pub fn settings(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -28,20 +28,20 @@ pub fn settings(data: &[u8]) {
     let known: BTreeMap<String, &str> = shown.lines().filter_map(shown_row).collect();
     let lookup = |name: &str| Some((*known.get(name)?).to_owned());
     let again = Settings::from_lookup(lookup).expect("what is shown can be read");
-    // Which rows were given differs: now all that are not empty are.
+    // The set of given rows differs: read back, all rows that are not empty are given.
     let given = read.given;
     assert_eq!(Settings { given, ..again }, read);
 }
 
-/// Table name and value of a line that `show` printed.
+/// Table name and value of a line from `show`.
 fn shown_row(line: &str) -> Option<(String, &str)> {
     let (name, rest) = line.strip_prefix(PREFIX)?.split_once('=')?;
     let value = rest.rsplit_once(" (")?.0;
     Some((name.to_ascii_lowercase(), value))
 }
 
-/// A fault script up to the first zero byte; what is accepted then has its way with datagrams
-/// whose sizes and times the rest of the input gives.
+/// Parses a fault script up to the first zero byte, and applies an accepted one to datagrams whose
+/// sizes and times come from the rest of the input.
 pub fn faults(data: &[u8]) {
     let cut = data.iter().position(|&b| b == 0).unwrap_or(data.len());
     let text = String::from_utf8_lossy(&data[..cut]);
@@ -58,7 +58,7 @@ fn drive(script: &FaultScript, input: &mut Input<'_>) {
     let kill = &script.tx.kill_at_ns;
     while !input.is_empty() {
         let step_ns = input.pick(&[0, 1, 1_000, 1_000_000, kill.unwrap_or(0), u64::MAX / 64]);
-        // The clock of a machine does not wrap.
+        // A machine's clock does not wrap.
         let now = now_ns.load(Relaxed).saturating_add(step_ns);
         now_ns.store(now, Relaxed);
         let len = 1 + input.below(3_000) as usize;

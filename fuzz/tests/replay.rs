@@ -1,4 +1,4 @@
-//! The committed inputs, each through its target: what a fuzzer found stays found.
+//! Replays the committed inputs, each through its target, so that former findings stay fixed.
 
 use marline_fuzz::TARGETS;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn every_committed_input_passes() {
         assert!(paths.len() > 3, "{name} has too few inputs");
         for path in paths {
             let data = std::fs::read(&path).expect("an input");
-            // Shown only when it fails: a panic says nothing of the input.
+            // Shown only on failure: the panic does not name the input.
             println!("{}", path.display());
             target(&data);
         }

@@ -5,16 +5,16 @@ use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
 /// A handle of the MPI: a pointer (Open MPI, MPI 5.0's binary interface), or an `int` (MPICH and
-/// Intel MPI), of which a register has more bits than it says. `Mpi::handle` makes one of what a
-/// caller gave.
+/// Intel MPI), whose upper bits in a register are undefined. `Mpi::handle` normalises handles given
+/// by callers.
 pub type Handle = usize;
 
-/// `MPI_SUCCESS`, of all.
+/// `MPI_SUCCESS` of every MPI.
 pub const SUCCESS: c_int = 0;
 
 type VersionFn = unsafe extern "C" fn(*mut u8, *mut c_int) -> c_int;
 
-/// Room for the text of `MPI_Get_library_version` of any MPI: MPICH's has 8,192 bytes.
+/// Bytes that hold the text of any MPI's `MPI_Get_library_version`: MPICH's has 8,192.
 const VERSION_ROOM: usize = 16_384;
 
 /// Values that the MPI's header defines.
@@ -22,7 +22,7 @@ const VERSION_ROOM: usize = 16_384;
 pub struct Constants {
     /// Handles are `int`s.
     pub ints: bool,
-    /// Its own short collective calls are quick (docs/design/collectives.md).
+    /// The MPI's own short collective calls are fast (docs/design/collectives.md).
     pub quick: bool,
     pub world: Handle,
     pub own: Handle,
@@ -73,17 +73,17 @@ pub const MPI_5: Constants = Constants {
     other: 16,
 };
 
-/// The constants of the MPI, by what it says of itself.
+/// The constants of the MPI, selected by its version text.
 pub fn constants() -> Option<Constants> {
     let version = function(c"PMPI_Get_library_version")?;
-    // MPICH with the interface of MPI 5.0 says the same of itself, and has other handles.
+    // MPICH with the interface of MPI 5.0 has the same version text but other handles.
     if is_of_mpi_5(version)? {
         return Some(MPI_5);
     }
     let mut text = vec![0; VERSION_ROOM];
     let mut len = 0;
-    // SAFETY: the function of this name, which may be called before MPI_Init; it has more room than
-    // any MPI asks for.
+    // SAFETY: the function of this name, which may be called before MPI_Init; the buffer is larger
+    // than any MPI requires.
     let told = unsafe {
         let version: VersionFn = transmute(version);
         version(text.as_mut_ptr(), &mut len) == SUCCESS
@@ -100,7 +100,7 @@ pub fn constants() -> Option<Constants> {
     }
 }
 
-/// Tells if a function is of a library with the interface of MPI 5.0; `None`: nobody knows.
+/// Returns whether a function belongs to a library with the interface of MPI 5.0; `None`: unknown.
 fn is_of_mpi_5(function: *mut c_void) -> Option<bool> {
     // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
     let file = unsafe {
@@ -112,7 +112,7 @@ fn is_of_mpi_5(function: *mut c_void) -> Option<bool> {
     Some(name.starts_with("libmpi_abi"))
 }
 
-/// Open MPI's handles are addresses of what it exports.
+/// The constants of Open MPI, whose handles are addresses of exported objects.
 fn open_mpi() -> Option<Constants> {
     let object = |name: &CStr| Some(function(name)? as Handle);
     Some(Constants {
@@ -130,7 +130,7 @@ fn open_mpi() -> Option<Constants> {
     })
 }
 
-/// The operations of the MPI's own, from `MPI_MAX` to `MPI_MAXLOC`.
+/// The predefined operations from `MPI_MAX` to `MPI_MAXLOC`.
 pub fn ops(constants: &Constants) -> Vec<Handle> {
     match *constants {
         MPICH | INTEL => (0x5800_0001..=0x5800_000c).collect(),

@@ -1,5 +1,5 @@
-//! `MPI_Allgather` of few bytes: each rank broadcasts what it has, all at once, and everything
-//! arrives where it belongs (docs/design/collectives.md).
+//! `MPI_Allgather` of few bytes: all ranks broadcast their parts at once, and all parts arrive at
+//! their places (docs/design/collectives.md).
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};
@@ -9,10 +9,11 @@ use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::{c_int, c_void};
 
-/// More bytes of each rank are quicker by the MPI's own way.
+/// Most bytes per rank; for more the MPI's own algorithm is faster.
 const LEN_MAX: usize = 2_048;
 
-/// A side of it: memory, and how many elements of which type each rank has there.
+/// The sending or receiving arguments: memory, and the count and type of each rank's elements
+/// there.
 #[derive(Clone, Copy)]
 pub struct Side<B> {
     pub buffer: B,
@@ -21,7 +22,7 @@ pub struct Side<B> {
 }
 
 impl<B> Side<B> {
-    /// Elements of each rank, their bytes, and whether they lie without gaps.
+    /// The number of elements per rank, their bytes, and whether they are contiguous.
     fn size(&self, mpi: &Mpi) -> Option<(c_int, usize, bool)> {
         let layout = mpi.layout(mpi.handle(self.datatype))?;
         let count = usize::try_from(self.count).ok()?;
@@ -30,11 +31,11 @@ impl<B> Side<B> {
     }
 }
 
-/// Gathers by multicast: what `MPI_Allgather` returns. `None`: it goes another way, at all ranks
-/// alike, as all receive as many bytes of each.
+/// Gathers by multicast. Returns the result of `MPI_Allgather`; `None`: all ranks do it another
+/// way, as all receive the same number of bytes from each.
 ///
 /// # Safety
-/// As of `MPI_Allgather`.
+/// As for `MPI_Allgather`.
 pub unsafe fn gather(
     mpi: &Mpi,
     from: Side<*const c_void>,
@@ -79,7 +80,7 @@ pub unsafe fn gather(
             false => packed(mpi, from, comm),
         }
     };
-    // Others, which wait for it, are told by its length that this rank is wrong.
+    // The other ranks wait for this part: a wrong length tells them that this rank failed.
     let mut own = own
         .filter(|own| own.len() == len)
         .unwrap_or_else(|| vec![0; len + 1]);
@@ -97,15 +98,15 @@ pub unsafe fn gather(
     Some(if well { SUCCESS } else { mpi.fail(comm, true) })
 }
 
-/// The bytes that this rank has for all, one after another.
+/// The contiguous bytes of this rank's part.
 ///
 /// # Safety
-/// As of `MPI_Allgather`.
+/// As for `MPI_Allgather`.
 unsafe fn packed(mpi: &Mpi, from: Side<*const c_void>, comm: Handle) -> Option<Vec<u8>> {
     let (count, len, is_plain) = from.size(mpi)?;
     let mut bytes = vec![0; len];
     let datatype = mpi.handle(from.datatype);
-    // SAFETY: the caller's promise: there are so many elements, and bytes where none has a gap.
+    // SAFETY: the caller's promise: there are `count` elements, contiguous if `is_plain`.
     let well = unsafe {
         if is_plain {
             std::ptr::copy_nonoverlapping(from.buffer.cast(), bytes.as_mut_ptr(), len);

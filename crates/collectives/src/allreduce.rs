@@ -1,6 +1,6 @@
-//! `MPI_Allreduce` of few bytes: each rank broadcasts what it has, all at once, and each reduces
-//! what all have, in the order of the ranks (docs/design/collectives.md). So it takes one way
-//! through the network, and all ranks have the same bits.
+//! `MPI_Allreduce` of few bytes: all ranks broadcast their parts at once, and each reduces all
+//! parts in rank order (docs/design/collectives.md). So it takes one trip through the network, and
+//! all ranks get identical bits.
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};
@@ -10,10 +10,11 @@ use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::{c_int, c_void};
 
-/// More bytes are quicker by the MPI's own way, and so are fewer where that is a quick one.
+/// Range of lengths: for more bytes the MPI's own algorithm is faster, and for fewer too if that
+/// MPI is fast.
 const LEN_MAX: usize = 2_048;
 const LEN_MIN: usize = 9;
-/// Parts begin at multiples of this: what an element of any type may want.
+/// Alignment of the parts, sufficient for any element type.
 const ALIGNMENT: usize = align_of::<u128>();
 
 /// The arguments of `MPI_Allreduce`, or of `MPI_Allreduce_c`.
@@ -27,11 +28,11 @@ pub struct Allreduce {
     pub comm: Handle,
 }
 
-/// Reduces by multicast: what `MPI_Allreduce` returns. `None`: it goes another way, at all ranks
-/// alike, as all give the same count, datatype and operation.
+/// Reduces by multicast. Returns the result of `MPI_Allreduce`; `None`: all ranks do it another
+/// way, as all pass the same count, datatype and operation.
 ///
 /// # Safety
-/// As of `MPI_Allreduce`.
+/// As for `MPI_Allreduce`.
 pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     if !calls::are_asked_for() {
         return None;
@@ -39,7 +40,7 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     mpi.world()?;
     let (op, comm) = (mpi.handle(asked.op), mpi.handle(asked.comm));
     let datatype = mpi.handle(asked.datatype);
-    // The operations of the program are called as often as it expects.
+    // User-defined operations must be called as often as the program expects.
     if !mpi.is_own_op(op) {
         return None;
     }
@@ -73,7 +74,7 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
     let last = part(agreed.ranks - 1);
     let all = (last.cast(), count as c_int, datatype);
     for rank in (0..agreed.ranks - 1).rev() {
-        // SAFETY: elements of `parts`, no two of them the same.
+        // SAFETY: distinct elements of `parts`.
         let code = unsafe { mpi.reduce_local(part(rank).cast(), all, op) };
         if code != SUCCESS {
             return Some(code);

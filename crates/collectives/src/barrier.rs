@@ -1,4 +1,4 @@
-//! `MPI_Barrier`: a byte of each rank's for all others, all at once (docs/design/collectives.md).
+//! `MPI_Barrier`: an exchange of one byte per rank (docs/design/collectives.md).
 
 use crate::bcast::conclude;
 use crate::calls::{self, Call};
@@ -8,8 +8,8 @@ use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::ENDED_WELL;
 use std::ffi::c_int;
 
-/// Waits for all ranks by multicast: what `MPI_Barrier` returns. `None`: it goes another way, at
-/// all ranks alike.
+/// Waits for all ranks by multicast. Returns the result of `MPI_Barrier`; `None`: all ranks do it
+/// another way.
 pub fn wait(mpi: &Mpi, comm: Handle) -> Option<c_int> {
     if !calls::are_asked_for() {
         return None;

@@ -1,4 +1,4 @@
-//! A broadcast.
+//! `MPI_Bcast` by multicast, and the completion of all multicast calls.
 
 use crate::calls::Call;
 use crate::group;
@@ -18,7 +18,7 @@ pub struct Bcast {
 }
 
 impl Bcast {
-    /// The same with handles as the MPI has them.
+    /// The same arguments with normalised handles.
     pub fn of(&self, mpi: &Mpi) -> Bcast {
         Bcast {
             datatype: mpi.handle(self.datatype),
@@ -27,24 +27,24 @@ impl Bcast {
         }
     }
 
-    /// How many elements there are, their bytes, and whether they lie without gaps. `None`: there
-    /// is nothing that a group broadcasts.
+    /// The number of elements, their bytes, and whether they are contiguous. `None`: nothing to
+    /// broadcast by a group.
     pub fn size(&self, mpi: &Mpi) -> Option<(c_int, usize, bool)> {
         mpi.world()?;
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0)?;
         let layout = mpi.layout(self.datatype)?;
         let len = count.checked_mul(layout.size).filter(|n| *n > 0)?;
-        // What is longer could not be packed, by whichever rank would have to.
+        // A longer one could not be packed on ranks where the datatype has gaps.
         c_int::try_from(len).ok()?;
         Some((c_int::try_from(count).ok()?, len, layout.is_plain))
     }
 }
 
-/// Does a broadcast by multicast: what `MPI_Bcast` returns. `None`: it goes another way, at all
-/// ranks alike, and so do arguments that cannot be, of which the MPI says what is wrong.
+/// Does a broadcast by multicast. Returns the result of `MPI_Bcast`; `None`: all ranks do it
+/// another way. Invalid arguments also give `None`, so that the MPI reports them.
 ///
 /// # Safety
-/// As of `MPI_Bcast`.
+/// As for `MPI_Bcast`.
 pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     let asked = asked.of(mpi);
     let Bcast { comm, datatype, .. } = asked;
@@ -55,7 +55,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
         .filter(|r| *r < agreed.ranks)?;
     let group = agreed.group_for(Call::Bcast)?;
     if is_plain {
-        // SAFETY: the caller's buffer has as many bytes, and stays until this returns.
+        // SAFETY: the caller's buffer has this many bytes, and stays valid until this returns.
         let end = unsafe { run(mpi, group, root, asked.buffer, len) };
         return conclude(mpi, agreed, comm, end);
     }
@@ -79,7 +79,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     conclude(mpi, agreed, comm, end)
 }
 
-/// Runs a broadcast to its end: how it ended.
+/// Runs a broadcast to its end. Returns its result code of the provider.
 ///
 /// # Safety
 /// There are `len` bytes at `base` until this returns.
@@ -102,8 +102,8 @@ unsafe fn run(
     }
 }
 
-/// Ends a call whose broadcasts ended so at worst: what it returns. `None`: it goes another way, at
-/// all ranks alike.
+/// Ends a call, given the worst result of its broadcasts. Returns the call's result; `None`: all
+/// ranks do it another way.
 pub fn conclude(
     mpi: &Mpi,
     agreed: &group::Agreed,
@@ -131,7 +131,8 @@ pub fn conclude(
     }
 }
 
-/// Tells the user that a broadcast of this rank, of so many, ended because a peer is dead, if so.
+/// Tells the user that a broadcast of this rank ended because a peer is dead, if that is the
+/// result.
 pub fn tell_of_death(end: isize, (rank, ranks): (usize, usize)) {
     if let Some(dead) = end.checked_sub(ENDED_DEAD).filter(|dead| *dead >= 0) {
         crate::guard::say(&format!(

@@ -1,15 +1,15 @@
-//! The calls that go by multicast where a communicator has a group: those that the job was started
-//! with, at all ranks.
+//! The calls that use multicast if their communicator has a group: selected at the start of the
+//! job, alike on all ranks.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// The variable with their names, between commas; without it all of them.
+/// Environment variable with their names, comma-separated; unset: all calls.
 const VARIABLE: &str = "MARLINE_MULTICAST_CALLS";
-/// The variable that is set where nobody asked for multicast.
+/// Environment variable that is set if the user did not request multicast.
 const UNASKED: &str = "MARLINE_MULTICAST_UNASKED";
 
-/// A call, of all its forms.
+/// A call in all its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Bcast,
@@ -26,20 +26,20 @@ const NAMES: [(&str, Call); 4] = [
 ];
 
 impl Call {
-    /// The bit that says in what ranks agree that it goes by multicast.
+    /// The call's bit in the agreed mask.
     pub fn bit(self) -> c_int {
         1 << self as c_int
     }
 }
 
-/// Returns whether the user asked for multicast. If not, it has to pay without being noticed
+/// Returns whether the user requested multicast. Otherwise it must pay off unnoticed
 /// (docs/design/collectives.md).
 pub fn are_asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var_os(UNASKED).is_none())
 }
 
-/// The bits of those that are wanted here.
+/// The mask of calls wanted by this rank.
 pub fn wanted() -> c_int {
     match std::env::var(VARIABLE) {
         Ok(names) => named(&names),

@@ -1,5 +1,4 @@
-//! An exchange: every rank has something for all others, which is a broadcast of each, all begun at
-//! once.
+//! An exchange: every rank sends bytes to all others, as simultaneous broadcasts of all ranks.
 
 use crate::group::Agreed;
 use crate::mpi::Mpi;
@@ -7,17 +6,15 @@ use crate::provider::{self, ENDED_WELL};
 use crate::wait::Wait;
 use std::ops::RangeInclusive;
 
-/// Ranks among which an exchange pays: with more of them, the packets that each hears cost more
-/// than the turns that are saved.
+/// Numbers of ranks for which an exchange pays: with more ranks, receiving all packets costs more
+/// than the saved round trips.
 pub const RANKS: RangeInclusive<usize> = crate::group::RANKS_MIN..=8;
 
-/// Brings the bytes of each rank to all: those of the others to `base`, `len` bytes of each,
-/// `stride` bytes after those of the rank before. The worst end of all their broadcasts; `None`:
-/// one could not be begun.
+/// Broadcasts the bytes of each rank to all. Those of rank r, `len` bytes, go to `base + r *
+/// stride`. Returns the worst result of all broadcasts; `None`: one could not be begun.
 ///
 /// # Safety
-/// There is room for all parts at `base` until this returns; nothing is written to that of this
-/// rank.
+/// There is room for all parts at `base` until this returns; this rank's part is not written.
 pub unsafe fn exchange(
     mpi: &Mpi,
     (group, agreed): (isize, &Agreed),
@@ -26,7 +23,7 @@ pub unsafe fn exchange(
 ) -> Option<isize> {
     let provider = provider::find()?;
     let post = |root| {
-        // SAFETY: the caller's promise; what was begun has ended before this returns.
+        // SAFETY: the caller's promise; every begun broadcast has ended before this returns.
         unsafe {
             let (from, len) = match root == agreed.rank {
                 true => (own.as_mut_ptr(), own.len()),

@@ -1,6 +1,6 @@
-//! The Fortran functions. Those of MPICH and Intel MPI call the C functions, where this library
-//! stands already. Those of Open MPI call the profiling interface, past it; so they are taken over
-//! by the names in `fortran_names`, which come here.
+//! The Fortran functions. Those of MPICH and Intel MPI call the C functions, which this library
+//! interposes. Those of Open MPI bypass these by calling the profiling interface (PMPI), so they
+//! are interposed by the names in `fortran_names`, which call this file.
 
 use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
@@ -8,7 +8,7 @@ use crate::{allgather, allreduce, barrier, bcast, group, ibcast, persistent};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
-/// A Fortran integer, of which handles are made, too.
+/// A Fortran integer; handles are Fortran integers, too.
 pub type Fint = c_int;
 
 type F2cFn = unsafe extern "C" fn(Fint) -> Handle;
@@ -63,7 +63,7 @@ type C2fFn = unsafe extern "C" fn(Handle) -> Fint;
 type OfCommFn = unsafe extern "C" fn(*mut Fint, *mut Fint);
 type FinalizeFn = unsafe extern "C" fn(*mut Fint);
 
-/// The C handle of a Fortran handle, where the Fortran functions are to be taken over.
+/// The C handle of a Fortran handle, if the Fortran functions are interposed (Open MPI).
 fn handle(mpi: &Mpi, name: &CStr, of: Fint) -> Option<Handle> {
     mpi.is_open_mpi().then_some(())?;
     // SAFETY: Open MPI's function of this name.
@@ -73,7 +73,7 @@ fn handle(mpi: &Mpi, name: &CStr, of: Fint) -> Option<Handle> {
     }
 }
 
-/// The C value of a buffer: `MPI_BOTTOM` and `MPI_IN_PLACE` are variables of Open MPI's there.
+/// The C value of a buffer: `MPI_BOTTOM` and `MPI_IN_PLACE` are variables in Open MPI's Fortran.
 fn buffer(mpi: &Mpi, given: *mut c_void) -> *mut c_void {
     let bottom = [
         c"mpi_fortran_bottom_",
@@ -95,10 +95,10 @@ fn buffer(mpi: &Mpi, given: *mut c_void) -> *mut c_void {
     }
 }
 
-/// The arguments in C.
+/// Converts the arguments to C.
 ///
 /// # Safety
-/// As of `MPI_BCAST`.
+/// As for `MPI_BCAST`.
 unsafe fn asked(
     mpi: &Mpi,
     data: *mut c_void,
@@ -116,7 +116,7 @@ unsafe fn asked(
 }
 
 /// # Safety
-/// As of `MPI_BCAST`; `name` is that of the called function.
+/// As for `MPI_BCAST`; `name` is that of the called function.
 pub unsafe fn broadcast(
     name: &CStr,
     data: *mut c_void,
@@ -140,7 +140,7 @@ pub unsafe fn broadcast(
 }
 
 /// # Safety
-/// As of `MPI_IBCAST`; `name` is that of the called function.
+/// As for `MPI_IBCAST`; `name` is that of the called function.
 pub unsafe fn begin(
     name: &CStr,
     data: *mut c_void,
@@ -172,7 +172,7 @@ pub unsafe fn begin(
 }
 
 /// # Safety
-/// As of `MPI_BCAST_INIT`; `name` is that of the called function.
+/// As for `MPI_BCAST_INIT`; `name` is that of the called function.
 pub unsafe fn init(
     name: &CStr,
     data: *mut c_void,
@@ -204,7 +204,7 @@ pub unsafe fn init(
 }
 
 /// # Safety
-/// As of `MPI_ALLREDUCE`; `name` is that of the called function.
+/// As for `MPI_ALLREDUCE`; `name` is that of the called function.
 pub unsafe fn reduce(
     name: &CStr,
     [from, to]: [*mut c_void; 2],
@@ -236,7 +236,7 @@ pub unsafe fn reduce(
 }
 
 /// # Safety
-/// As of `MPI_ALLGATHER`; `name` is that of the called function.
+/// As for `MPI_ALLGATHER`; `name` is that of the called function.
 pub unsafe fn gather(
     name: &CStr,
     (from, count, datatype): (*mut c_void, *const Fint, *const Fint),
@@ -271,7 +271,7 @@ pub unsafe fn gather(
 }
 
 /// # Safety
-/// As of `MPI_BARRIER`; `name` is that of the called function.
+/// As for `MPI_BARRIER`; `name` is that of the called function.
 pub unsafe fn wait(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     // SAFETY: the caller's promise.
     let done = with(|mpi| barrier::wait(mpi, handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?));
@@ -284,10 +284,10 @@ pub unsafe fn wait(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     }
 }
 
-/// Starts a request of this library's.
+/// Starts a request of this library.
 ///
 /// # Safety
-/// As of `MPI_START`.
+/// As for `MPI_START`.
 unsafe fn start_own(mpi: &Mpi, request: *mut Fint) -> Option<c_int> {
     // SAFETY: the caller's promise, and the MPI's function of this name.
     unsafe {
@@ -303,7 +303,7 @@ unsafe fn start_own(mpi: &Mpi, request: *mut Fint) -> Option<c_int> {
 }
 
 /// # Safety
-/// As of `MPI_START`; `name` is that of the called function.
+/// As for `MPI_START`; `name` is that of the called function.
 pub unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
     // SAFETY: the caller's promise.
     let done = with(|mpi| unsafe { start_own(mpi, request) });
@@ -317,7 +317,7 @@ pub unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
 }
 
 /// # Safety
-/// As of `MPI_STARTALL`; `name` is that of the called function.
+/// As for `MPI_STARTALL`; `name` is that of the called function.
 pub unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, error: *mut Fint) {
     // SAFETY: the caller's promise, and the MPI's functions of these names.
     let done = with(|mpi| unsafe {
@@ -349,7 +349,7 @@ pub unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, er
 }
 
 /// # Safety
-/// As of `MPI_REQUEST_FREE`; `name` is that of the called function.
+/// As for `MPI_REQUEST_FREE`; `name` is that of the called function.
 pub unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
@@ -366,7 +366,7 @@ pub unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
 }
 
 /// # Safety
-/// As of `MPI_COMM_FREE`; `name` is that of the called function.
+/// As for `MPI_COMM_FREE`; `name` is that of the called function.
 pub unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
@@ -385,7 +385,7 @@ pub unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
 }
 
 /// # Safety
-/// As of `MPI_FINALIZE`; `name` is that of the called function.
+/// As for `MPI_FINALIZE`; `name` is that of the called function.
 pub unsafe fn finalize(name: &CStr, error: *mut Fint) {
     with(|mpi| {
         mpi.is_open_mpi().then(|| group::end_all(mpi));

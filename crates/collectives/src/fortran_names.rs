@@ -1,9 +1,9 @@
-//! The Fortran functions by the names that compilers give them (`mpif.h` and the module `mpi`), and
-//! by that which the module `mpi_f08` calls.
+//! The Fortran functions under the names that compilers give them (`mpif.h` and the module `mpi`),
+//! and under the name that the module `mpi_f08` calls.
 //!
-//! A name in lower case without an underscore is left to the MPI. Compilers for Linux give it only
-//! where told to, and other software has C functions of these names (Rmpi: `mpi_allreduce`), whose
-//! place an exported one would take.
+//! Lower-case names without an underscore are left to the MPI: compilers for Linux use them only
+//! with special options, and other software has C functions of these names (Rmpi: `mpi_allreduce`),
+//! which exported ones would replace.
 
 use crate::fortran::{
     before_end, begin, broadcast, finalize, free, gather, init, reduce, start, start_all, wait,
@@ -21,13 +21,13 @@ macro_rules! name {
     };
 }
 
-/// The functions by all their names.
+/// Defines a function under all its names.
 macro_rules! exports {
     (broadcast: $($name:ident),*) => { $(
         /// `MPI_BCAST`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -46,7 +46,7 @@ macro_rules! exports {
         /// `MPI_ALLREDUCE`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -67,7 +67,7 @@ macro_rules! exports {
         /// `MPI_ALLGATHER`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case, clippy::too_many_arguments)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -89,7 +89,7 @@ macro_rules! exports {
         /// `MPI_IBCAST`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -110,7 +110,7 @@ macro_rules! exports {
         /// `MPI_BCAST_INIT`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case, clippy::too_many_arguments)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -132,7 +132,7 @@ macro_rules! exports {
         /// `MPI_STARTALL`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -148,7 +148,7 @@ macro_rules! exports {
         /// `MPI_START`, `MPI_REQUEST_FREE` or `MPI_BARRIER`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(request: *mut Fint, error: *mut Fint) {
@@ -160,7 +160,7 @@ macro_rules! exports {
         /// `MPI_COMM_FREE` or `MPI_COMM_DISCONNECT`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(comm: *mut Fint, error: *mut Fint) {
@@ -172,7 +172,7 @@ macro_rules! exports {
         /// `MPI_FINALIZE`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[allow(non_snake_case)]
         #[no_mangle]
         pub unsafe extern "C" fn $name(error: *mut Fint) {

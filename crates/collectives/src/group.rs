@@ -1,5 +1,5 @@
-//! The things that are agreed for a communicator when it is first used: whether it has a group, by
-//! which networks. It is kept with the communicator as an attribute.
+//! The agreement of a communicator's ranks at its first use, on whether it has a group, over which
+//! networks and for which calls. It is stored as an attribute of the communicator.
 
 use crate::calls::{self, Call};
 use crate::mpi::{Handle, Mpi};
@@ -12,75 +12,76 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// With fewer ranks a broadcast is a message.
+/// Least number of ranks; with fewer a broadcast is a single message.
 pub const RANKS_MIN: usize = 3;
-/// A network that carries multicast is heard within this time. With what else is agreed the answer
-/// is there within 100 ms.
+/// Time in which a network that carries multicast delivers a probe. The whole agreement takes at
+/// most 100 ms.
 const PROBE_TIME: Duration = Duration::from_millis(80);
-/// A look takes microseconds. Of one that took longer, as somebody else had the processor, so much
-/// counts: the other ranks may be as crowded, and not have been heard for that alone.
+/// Most that one poll counts. A poll takes microseconds; a longer one lost its processor, and the
+/// other ranks may be as oversubscribed, and silent for that reason alone.
 const LOOK_TIME: Duration = Duration::from_millis(1);
-/// Longest all the same: processors that are so crowded, or stand still for so long, are no place
-/// to measure a network (docs/design/collectives.md).
+/// Longest duration nevertheless: on hosts this oversubscribed a network cannot be measured
+/// (docs/design/collectives.md).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Each rank lets itself be heard so often at least, as any packet may be lost.
+/// Least number of probes of each rank, as any packet may be lost.
 const PROBES_MIN: u32 = 4;
 /// Pause between two probes.
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
-/// Longest that the end of a group waits for what is under way. What takes longer is lost to those
-/// who are not there any more.
+/// Longest wait at the end of a group for broadcasts in flight. What takes longer is lost to
+/// members that have already left.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// An agreement costs as much as so many calls gain by it.
+/// Calls after which an agreement has paid for itself.
 const CALLS_BEFORE: usize = 1_000;
 
-/// Where nobody asked for multicast, it begins after so many broadcasts of a communicator that are
-/// long enough, on so many ranks, each of which has a host of its own (docs/design/collectives.md).
+/// If the user did not request multicast, it begins after this many sufficiently long broadcasts of
+/// a communicator, with the following numbers of ranks, each on its own host
+/// (docs/design/collectives.md).
 const BCASTS_BEFORE: usize = 100;
-/// See [`BCASTS_BEFORE`]; bytes.
+/// Least length for [`BCASTS_BEFORE`], in bytes.
 const LONG_MIN: usize = 16 << 10;
-/// See [`BCASTS_BEFORE`].
+/// Numbers of ranks for [`BCASTS_BEFORE`].
 const UNASKED_RANKS: RangeInclusive<usize> = 4..=64;
 
-/// The agreement that is kept with a communicator.
+/// The agreement stored with a communicator.
 pub struct Agreed {
     pub ranks: usize,
     pub rank: usize,
-    /// The group's number; none: broadcasts go another way for ever.
+    /// The group's number; `None`: broadcasts permanently go another way.
     group: Mutex<Option<isize>>,
-    /// The calls that the group does, as bits.
+    /// Bit mask of the calls that the group does.
     calls: c_int,
-    /// The group that broadcasts are posted to that nobody waits for, and the communicator for what
-    /// it does not do; none: they go another way.
+    /// The group of nonblocking broadcasts, and the reserved communicator for those that it does
+    /// not do; `None`: they go another way.
     pub ahead: Option<(isize, Handle)>,
 }
 
 impl Agreed {
-    /// The group, as long as it is used.
+    /// The group while it is in use.
     pub fn group(&self) -> Option<isize> {
         *self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says if it does this call.
+    /// Returns whether the group does this call.
     pub fn does(&self, call: Call) -> bool {
         self.calls & call.bit() != 0
     }
 
-    /// The group, as long as it is used, if it does this call.
+    /// The group while it is in use, if it does this call.
     pub fn group_for(&self, call: Call) -> Option<isize> {
         self.group().filter(|_| self.does(call))
     }
 
-    /// The group is not used any more; what is under way goes on until its end.
+    /// Stops using the group; broadcasts in flight continue.
     pub fn leave(&self) {
         let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         lock_left().extend(group.take());
     }
 }
 
-/// Groups that are left and not closed: other members may still need what is kept for them.
+/// Groups that are left but not closed: other members may still need their retained chunks.
 static LEFT: Mutex<Vec<isize>> = Mutex::new(Vec::new());
-/// Attributes of communicators that are there, by address.
+/// Addresses of the attributes of live communicators.
 static ALIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn lock_left() -> std::sync::MutexGuard<'static, Vec<isize>> {
@@ -97,13 +98,13 @@ fn key(mpi: &Mpi) -> Option<c_int> {
     *KEY.get_or_init(|| mpi.create_keyval(copy, delete))
 }
 
-/// The key of the attribute that counts calls before there is an agreement.
+/// The key of the attribute that counts calls before an agreement.
 fn count_key(mpi: &Mpi) -> Option<c_int> {
     static KEY: OnceLock<Option<c_int>> = OnceLock::new();
     *KEY.get_or_init(|| mpi.create_keyval(copy, delete))
 }
 
-/// A duplicate of a communicator agrees anew.
+/// A duplicate of a communicator makes its own agreement.
 unsafe extern "C" fn copy(
     _: Handle,
     _: c_int,
@@ -112,7 +113,7 @@ unsafe extern "C" fn copy(
     _: *mut c_void,
     flag: *mut c_int,
 ) -> c_int {
-    // SAFETY: the MPI's.
+    // SAFETY: the MPI's flag.
     unsafe { *flag = 0 };
     crate::mpi::SUCCESS
 }
@@ -129,8 +130,8 @@ unsafe extern "C" fn delete(_: Handle, _: c_int, value: *mut c_void, _: *mut c_v
     crate::mpi::SUCCESS
 }
 
-/// The agreement of a communicator. All its ranks call this in the same broadcast for the first
-/// time.
+/// The agreement of a communicator. The first call must be made by all its ranks in the same
+/// broadcast.
 pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     known(mpi, comm).or_else(|| {
         let value = agree(mpi, comm, key(mpi)?)?;
@@ -139,7 +140,7 @@ pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     })
 }
 
-/// The agreement of a communicator, for a broadcast of so many bytes.
+/// The agreement of a communicator, for a broadcast of `len` bytes.
 pub fn for_bcast(mpi: &Mpi, comm: Handle, len: usize) -> Option<&'static Agreed> {
     match calls::are_asked_for() {
         true => agreed(mpi, comm),
@@ -148,19 +149,18 @@ pub fn for_bcast(mpi: &Mpi, comm: Handle, len: usize) -> Option<&'static Agreed>
     }
 }
 
-/// Returns whether broadcasts of so many bytes may go by a group.
+/// Returns whether broadcasts of this length may use a group.
 pub fn pays(len: usize) -> bool {
     calls::are_asked_for() || len >= LONG_MIN
 }
 
-/// The agreement of a communicator that has one, or calls of which have become so many that one
-/// pays, as all its ranks count alike. Groups of other numbers of ranks are of no use to the
-/// caller.
+/// The agreement of a communicator, made once its calls are so many that it pays; all ranks count
+/// alike. `None` also if the caller cannot use a group of this number of ranks.
 pub fn in_time(mpi: &Mpi, comm: Handle, ranks: RangeInclusive<usize>) -> Option<&'static Agreed> {
     counted(mpi, comm, ranks, CALLS_BEFORE)
 }
 
-/// The agreement, if there is one already or there were so many calls before this one.
+/// The agreement, if one exists or this is at least call number `before`.
 fn counted(
     mpi: &Mpi,
     comm: Handle,
@@ -182,10 +182,11 @@ fn counted(
     agreed(mpi, comm)
 }
 
-/// The same, if there is one already.
+/// The existing agreement of a communicator.
 pub fn known(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     let value = mpi.attr(comm, key(mpi)?)?;
-    // SAFETY: a box that lives until the communicator is freed, which no rank does in a broadcast.
+    // SAFETY: a box that lives until the communicator is freed, which no rank does during a
+    // broadcast.
     Some(unsafe { &*value.cast::<Agreed>() })
 }
 
@@ -209,7 +210,7 @@ fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
     mpi.set_attr(comm, key, value).then_some(value)
 }
 
-/// The things that broadcasts need that nobody waits for, where all ranks have it.
+/// The group and the communicator for nonblocking broadcasts, if all ranks support them.
 fn ahead(mpi: &Mpi, comm: Handle, (group, rank): (isize, usize)) -> Option<(isize, Handle)> {
     let requests = requests::find();
     let all = mpi.agree(comm, requests.is_some() as c_int)?;
@@ -217,11 +218,11 @@ fn ahead(mpi: &Mpi, comm: Handle, (group, rank): (isize, usize)) -> Option<(isiz
     Some((group, spare.same_ranks(mpi, comm, rank)?))
 }
 
-/// Makes the group of a communicator and finds out if the network carries it, for all alike: its
-/// number, and the calls that it does.
+/// Makes the group of a communicator and probes whether the network carries it, with the same
+/// result on all ranks. Returns the group's number and the mask of its calls.
 fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize, c_int)> {
     let provider = provider::find();
-    // A rank that has none takes part in what all agree, with nothing to offer.
+    // A rank without a provider takes part in the agreement with a descriptor length of 0.
     let card_len = mpi.agree_least(comm, provider.map_or(0, |p| p.card_len as c_int))?;
     let provider = provider.filter(|p| p.card_len as c_int == card_len)?;
     let mut own = vec![0; IDENTITY_LEN];
@@ -250,7 +251,7 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
     let group = complete
         .then(|| provider.open(identity, rank, &cards))
         .flatten();
-    // From here on all have joined.
+    // All ranks have joined.
     let networks = match mpi.agree(comm, -(group.is_some() as c_int))? {
         0 => 0,
         _ => probe(provider, group?),
@@ -262,7 +263,7 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
         (provider.start)(group, networks);
         let narrow = (provider.narrow)(group);
         if narrow > 0 && !calls::are_asked_for() {
-            // All ranks know all receive buffers, and decide alike.
+            // All ranks know all receive buffers and decide alike.
             (provider.close)(group);
             return None;
         }
@@ -281,8 +282,8 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<(isize
     None
 }
 
-/// Rank 0 of all tells the user, once, that long broadcasts are slow as roots may have only so many
-/// bytes under way. 0: they are not.
+/// Rank 0 of all warns the user, once, that long broadcasts are slow because roots may have only
+/// `bytes` bytes in flight. 0: no limit.
 fn warn_of_window(mpi: &Mpi, bytes: isize) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     let first = || mpi.world().and_then(|world| mpi.rank_and_size(world));
@@ -297,15 +298,15 @@ fn warn_of_window(mpi: &Mpi, bytes: isize) {
     }
 }
 
-/// Bytes before a card: a group's id and token, of which those of rank 0 are used, and a number of
-/// the host.
+/// Bytes before a member descriptor: a group's id and token (those of rank 0 are used), and a
+/// number of the host.
 const IDENTITY_LEN: usize = 24;
 const HOST_AT: usize = 16;
-/// Calls are agreed together with networks, of which there are at most so many.
+/// Shift of the calls in the agreed word; the bits below are a mask of networks.
 const CALLS_SHIFT: u32 = 8;
 
-/// Of the calls that are wanted, those that are done: where several ranks share a host, the MPI
-/// does all but broadcasts quicker in its memory.
+/// Reduces the wanted calls if several ranks share a host: there the MPI does all calls but
+/// broadcasts faster in shared memory.
 fn calls_of(offers: &[&[u8]], wanted: c_int) -> c_int {
     match share_hosts(offers) {
         true => wanted & Call::Bcast.bit(),
@@ -313,15 +314,14 @@ fn calls_of(offers: &[&[u8]], wanted: c_int) -> c_int {
     }
 }
 
-/// Returns whether two ranks or more are of one host.
+/// Returns whether two or more ranks are on one host.
 fn share_hosts(offers: &[&[u8]]) -> bool {
     let mut hosts: Vec<&[u8]> = offers.iter().map(|o| &o[HOST_AT..IDENTITY_LEN]).collect();
     hosts.sort_unstable();
     hosts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// A number that is the same for all processes of this host, and of its part where it is divided
-/// into several, as by containers.
+/// A number common to all processes of this host and network namespace (of a container).
 fn host() -> u64 {
     let mut hasher = DefaultHasher::new();
     std::fs::read("/proc/sys/kernel/random/boot_id")
@@ -342,12 +342,12 @@ fn identity(offer: &[u8]) -> (u64, u32) {
 }
 
 fn fill_random(bytes: &mut [u8]) -> bool {
-    // SAFETY: the bytes are there, as many as is said.
+    // SAFETY: the pointer and length of a slice.
     let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     filled == bytes.len() as isize
 }
 
-/// The time that is left for a probe.
+/// The remaining time of a probe.
 struct Patience {
     left: Duration,
     end: Instant,
@@ -363,7 +363,7 @@ impl Patience {
         }
     }
 
-    /// It is so late now: whether there is time left.
+    /// Updates the remaining time. Returns whether any is left.
     fn lasts(&mut self, now: Instant) -> bool {
         let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
         (self.left, self.last) = (self.left.saturating_sub(took), now);
@@ -371,7 +371,7 @@ impl Patience {
     }
 }
 
-/// Lets itself be heard and listens: the networks on which all hosts were heard, as bits.
+/// Sends and receives probes. Returns a mask of the networks on which all hosts were heard.
 fn probe(provider: &Provider, group: isize) -> c_int {
     let begun = Instant::now();
     let (mut probes, mut next) = (0, begun);
@@ -385,7 +385,7 @@ fn probe(provider: &Provider, group: isize) -> c_int {
         (provider.progress)();
         let before = heard;
         heard = (provider.heard)(group).max(0) as c_int;
-        // Other networks may be a little later than the first.
+        // Other networks may be slightly later than the first.
         if heard != 0 && heard == before && probes >= PROBES_MIN {
             break;
         }
@@ -393,9 +393,9 @@ fn probe(provider: &Provider, group: isize) -> c_int {
     heard
 }
 
-/// A communicator is about to be freed, and its group is closed. Nobody waits for the other ranks:
-/// a rank that is lost would turn that into an error of the program's. `settle` is called when
-/// nothing is under way here.
+/// Closes the group of a communicator that is about to be freed, without waiting for other ranks: a
+/// lost rank would turn that into an error of the program. `settle` is called when nothing is in
+/// flight here.
 pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(agreed) = known(mpi, comm) else {
         return;
@@ -417,16 +417,16 @@ pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     }
 }
 
-/// MPI is about to be finalised: what this rank has sent arrives before. No rank waits for another
-/// beyond that (see [`end`]): one whose acknowledgement was lost has closed its endpoint, which the
-/// provider tells the others.
+/// Waits, before MPI is finalised, until this rank's broadcasts have arrived, but no longer for
+/// other ranks (see [`end`]): a rank whose acknowledgement was lost has closed its endpoint, which
+/// the provider reports to the others.
 pub fn end_all(mpi: &Mpi) {
     if mpi.world().is_none() {
         return;
     }
     let mut groups = lock_left().clone();
     for &value in lock_alive().iter() {
-        // SAFETY: of a communicator that is not freed; MPI is finalised by one thread.
+        // SAFETY: belongs to a communicator that is not freed; MPI is finalised by one thread.
         let agreed = unsafe { &*(value as *const Agreed) };
         groups.extend(agreed.group());
     }
@@ -449,9 +449,10 @@ fn drain(mpi: &Mpi, groups: &[isize]) {
 mod tests {
     use super::*;
 
-    /// Ranks of 16 hosts on two processors were taken for hosts that multicast does not reach.
+    /// Regression: ranks of 16 hosts on two processors were taken for hosts that multicast does not
+    /// reach.
     #[test]
-    fn a_probe_waits_longer_where_processors_are_crowded_and_not_for_ever() {
+    fn a_probe_waits_longer_on_oversubscribed_hosts_but_not_forever() {
         let lasts_ms = |look: Duration| {
             let begun = Instant::now();
             let mut patience = Patience::new(begun);

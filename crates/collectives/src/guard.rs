@@ -1,24 +1,24 @@
-//! Faults of this library, and words for the user.
+//! Handling of faults of this library, and messages to the user.
 
 use crate::mpi::{self, Mpi};
 use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Tells the user something, in one piece, as the launcher mixes what ranks say.
+/// Writes a message to the user with one call, because the launcher interleaves the ranks' output.
 pub fn say(text: &str) {
     let _ = std::io::stderr().write_all(format!("marline: {text}\n").as_bytes());
 }
 
-/// Does a call of the MPI's with what multicast needs.
+/// Runs a call with the MPI if multicast is possible.
 pub fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
     let mpi = mpi::find()?;
     guarded(|| call(mpi), || mpi.abort())
 }
 
-/// A panic does not leave this library, and ends the rank: the other ranks may be in the middle of
-/// the same call, and would wait for ever for one that did it another way. `end` ends the job where
-/// it can.
+/// Runs a call. A panic does not leave this library but aborts the rank: other ranks may be in the
+/// same call and would wait forever for a rank that did it another way. `end` tries to end the job
+/// first.
 fn guarded(call: impl FnOnce() -> Option<c_int>, end: impl FnOnce()) -> Option<c_int> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         say(
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The variable that makes the test below the process that panics.
+    /// Environment variable that makes the test below the process that panics.
     const DIES: &str = "MARLINE_TEST_DIES";
 
     #[test]
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_a_panic_gives_what_it_gives() {
+    fn a_call_without_a_panic_returns_its_result() {
         let never = || panic!("nothing ends");
         assert_eq!(guarded(|| Some(3), never), Some(3));
         assert_eq!(guarded(|| None, never), None);

@@ -1,8 +1,8 @@
-//! `MPI_Ibcast`: broadcasts that are under way while the program does something else.
+//! `MPI_Ibcast`: nonblocking broadcasts.
 //!
-//! One that the group does not do after all, as the network does not carry multicast any more,
-//! becomes an `MPI_Ibcast` of the MPI's on a communicator of the same ranks that nothing else uses:
-//! there all ranks begin them in the order of the group's, whenever each of them finds out.
+//! A broadcast that the group cannot do because the network stopped carrying multicast becomes an
+//! `MPI_Ibcast` of the MPI on a reserved communicator of the same ranks. There all ranks begin
+//! these broadcasts in the group's order, even if they notice at different times.
 
 use crate::bcast::Bcast;
 use crate::calls::Call;
@@ -15,28 +15,28 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The knowledge that a request has of its broadcast.
+/// The state shared by a request and its broadcast.
 pub struct Told {
     len: usize,
-    /// Its waiters get this; read once it has ended.
+    /// MPI result code; valid once `ended` is set.
     code: AtomicI32,
     ended: AtomicBool,
 }
 
 impl Told {
-    /// Of a broadcast of `len` bytes.
+    /// The state of a broadcast of `len` bytes.
     pub fn new(len: usize) -> Arc<Told> {
         let (code, ended) = (AtomicI32::new(SUCCESS), AtomicBool::new(false));
         Arc::new(Told { len, code, ended })
     }
 
-    /// Says if the broadcast has ended.
+    /// Returns whether the broadcast has ended.
     pub fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-/// The arguments of a broadcast, and what follows from them.
+/// The arguments of a broadcast and values derived from them.
 #[derive(Clone, Copy)]
 pub struct Asked {
     pub bcast: Bcast,
@@ -46,7 +46,7 @@ pub struct Asked {
     pub is_plain: bool,
 }
 
-/// The bytes of a broadcast, and whether they are to be unpacked.
+/// The packed bytes of a broadcast, and whether to unpack them at the end.
 pub type Packed = (Vec<u8>, bool);
 
 /// The request that ends with a broadcast.
@@ -54,42 +54,42 @@ pub type Packed = (Vec<u8>, bool);
 pub enum Whom {
     /// A generalized request.
     Made(Handle),
-    /// A receive from this rank, on a communicator: see `persistent`.
+    /// A receive from this rank itself, on a communicator: see `persistent`.
     Itself(Handle, c_int),
 }
 
 enum State {
-    /// The group does it.
+    /// Done by the group.
     Group,
-    /// The MPI does it, with this request.
+    /// Done by the MPI with this request.
     Mpi(Handle),
 }
 
-/// A broadcast that has not ended.
+/// An unfinished broadcast.
 struct Pending {
     told: Arc<Told>,
     whom: Whom,
     group: isize,
     op: isize,
     state: State,
-    /// How the group ended it.
+    /// The group's result code; 0: unfinished.
     end: isize,
     asked: Bcast,
-    /// The communicator for what the group does not do.
+    /// The reserved communicator for broadcasts that the group does not do.
     spare: Handle,
-    /// This rank, and how many there are.
+    /// This rank, and the number of ranks.
     who: (usize, usize),
-    /// The bytes, where the datatype has gaps.
+    /// The packed bytes, for a datatype with gaps.
     packed: Option<Packed>,
 }
 
-// SAFETY: the pointers are the user's memory and the MPI's handles, used by whichever thread
-// makes progress, one at a time (`PENDING`).
+// SAFETY: the pointers are the user's memory and the MPI's handles, used by the thread that makes
+// progress, one at a time (`PENDING`).
 unsafe impl Send for Pending {}
 
-/// All broadcasts that have not ended, in the order in which they were begun.
+/// All unfinished broadcasts, in starting order.
 static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
-/// There are some.
+/// Set while `PENDING` is not empty.
 static SOME: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Vec<Pending>> {
@@ -104,11 +104,11 @@ const CALLS: Calls = Calls {
     hook,
 };
 
-/// Begins a broadcast by multicast: what `MPI_Ibcast` returns. `None`: it goes another way, at all
-/// ranks alike.
+/// Begins a broadcast by multicast. Returns the result of `MPI_Ibcast`; `None`: all ranks do it
+/// another way.
 ///
 /// # Safety
-/// As of `MPI_Ibcast`.
+/// As for `MPI_Ibcast`.
 pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_int> {
     let requests = requests::find()?;
     provider::find()?;
@@ -119,7 +119,7 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     if !agreed.does(Call::Bcast) {
         return None;
     }
-    // Of another root the MPI says what is wrong.
+    // An invalid root is reported by the MPI.
     let root = usize::try_from(bcast.root)
         .ok()
         .filter(|r| *r < agreed.ranks)?;
@@ -135,7 +135,7 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
         return Some(mpi.fail(bcast.comm, true));
     };
     if !is_plain {
-        // The other ranks do it by the group, whatever this one lacks.
+        // The other ranks use the group, so a failure here must be reported.
         let Some(kept) = requests.keep_type(mpi, bcast.datatype) else {
             return Some(mpi.fail(bcast.comm, false));
         };
@@ -154,10 +154,10 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     Some(SUCCESS)
 }
 
-/// The bytes of a datatype with gaps, which the root fills.
+/// Packs the bytes of a datatype with gaps on the root, and allocates them on other ranks.
 ///
 /// # Safety
-/// As of `MPI_Ibcast`.
+/// As for `MPI_Ibcast`.
 pub unsafe fn pack(mpi: &Mpi, agreed: &Agreed, asked: &Asked) -> Result<Option<Packed>, ()> {
     if asked.is_plain {
         return Ok(None);
@@ -178,10 +178,10 @@ pub unsafe fn pack(mpi: &Mpi, agreed: &Agreed, asked: &Asked) -> Result<Option<P
     }
 }
 
-/// Posts a broadcast to the group that `agreed` has for those that nobody waits for.
+/// Posts a broadcast to the group for nonblocking ones in `agreed`.
 ///
 /// # Safety
-/// The buffer stays until `told` says that it has ended.
+/// The buffer must stay valid until `told` has ended.
 pub unsafe fn post(
     agreed: &Agreed,
     asked: Asked,
@@ -193,10 +193,10 @@ pub unsafe fn post(
         Some((bytes, _)) => bytes.as_mut_ptr().cast(),
         None => asked.bcast.buffer,
     };
-    // Nobody looks at what is pending while it is being posted.
+    // Locked before posting: no other thread may look at the pending list in between.
     let mut pending = lock();
     let op = provider::find().and_then(|provider| {
-        // SAFETY: the caller's promise, or `packed`, which stays as long as the broadcast.
+        // SAFETY: the caller's promise, or `packed`, which lives as long as the broadcast.
         unsafe { provider.post(group, asked.root, base, asked.len) }
     });
     pending.push(Pending {
@@ -214,10 +214,10 @@ pub unsafe fn post(
     SOME.store(true, Ordering::Release);
 }
 
-/// Ends what has ended.
+/// Ends the broadcasts that are finished.
 fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider: &Provider) {
-    // A broadcast that the group refused begins anew when all before it of its group are known to
-    // have ended there: so they begin in one order at all ranks.
+    // A broadcast that the group refused is repeated by the MPI only after all earlier ones of its
+    // group have ended there, so that all ranks repeat them in one order.
     let mut waiting: Vec<isize> = Vec::new();
     pending.retain_mut(|one| {
         let code = one.look(mpi, requests, provider, &waiting);
@@ -243,7 +243,7 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
 }
 
 impl Pending {
-    /// The code that its waiter gets, if it has ended.
+    /// Checks the broadcast. Returns the result code if it has ended.
     fn look(
         &mut self,
         mpi: &Mpi,
@@ -268,7 +268,8 @@ impl Pending {
         match (self.end, &self.packed) {
             (0, _) => None,
             (ENDED_WELL, Some((bytes, true))) => {
-                // SAFETY: the promise of `MPI_Ibcast`'s caller, whose buffer stays until this ends.
+                // SAFETY: the promise of `MPI_Ibcast`'s caller, whose buffer stays valid until this
+                // ends.
                 let well = unsafe { mpi.unpack(bytes, (buffer, count, datatype), comm) };
                 Some(if well { SUCCESS } else { mpi.code(true) })
             }
@@ -293,7 +294,7 @@ impl Pending {
     }
 }
 
-/// Looks at all that is pending, unless somebody does so already.
+/// Checks all pending broadcasts, unless another thread is doing so. Returns the number that ended.
 pub fn look() -> c_int {
     if !SOME.load(Ordering::Acquire) {
         return 0;
@@ -313,8 +314,8 @@ pub fn look() -> c_int {
     (before - pending.len()) as c_int
 }
 
-/// The group of a communicator is about to be closed, and nothing is under way in it: what has
-/// ended is known from now on.
+/// Collects the results of a communicator's group before it is closed; nothing must be in flight in
+/// it.
 pub fn settle() {
     if let (Some(mpi), Some(requests), Some(provider)) =
         (mpi::find(), requests::find(), provider::find())
@@ -324,7 +325,7 @@ pub fn settle() {
 }
 
 /// # Safety
-/// `state` is of `begin`, and was not given to `free`.
+/// `state` is from `begin`, and was not passed to `free`.
 unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
     // SAFETY: the caller's promise.
     unsafe { &*state.cast_const().cast::<Told>() }
@@ -332,15 +333,15 @@ unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
 
 unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
     if let (Some(mpi), Some(requests)) = (mpi::find(), requests::find()) {
-        // SAFETY: the MPI's.
+        // SAFETY: the MPI's status.
         unsafe { requests.fill(mpi, status) };
     }
-    // SAFETY: the MPI gives what `begin` gave it.
+    // SAFETY: the MPI passes the pointer that `begin` gave it.
     unsafe { told(state) }.code.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" fn free(state: *mut c_void) -> c_int {
-    // SAFETY: the MPI calls this once for what `begin` gave it.
+    // SAFETY: the MPI calls this once for the pointer that `begin` gave it.
     drop(unsafe { Arc::from_raw(state.cast_const().cast::<Told>()) });
     SUCCESS
 }
@@ -358,7 +359,7 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
         return SUCCESS;
     };
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: so many states, which `begin` gave.
+        // SAFETY: `count` states, which `begin` gave.
         let told = unsafe { told(*states.add(at)) };
         let mut wait = Wait::new((mpi, provider), told.len);
         loop {
@@ -372,10 +373,10 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
     SUCCESS
 }
 
-/// The MPI makes progress.
+/// Called when the MPI makes progress.
 ///
 /// # Safety
-/// As of any call from C.
+/// As for any call from C.
 pub unsafe extern "C" fn hook() -> c_int {
     look()
 }

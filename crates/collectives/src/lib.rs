@@ -1,20 +1,19 @@
 //! `libmarline-collectives.so`, which `marline run` preloads into the ranks of an MPI job:
 //! `MPI_Bcast` and some other calls by multicast, through the groups of the engine that the MPI's
-//! libfabric has opened in the process. docs/multicast.md says how it works.
+//! libfabric has opened in the process. docs/multicast.md describes it.
 //!
-//! It stands in front of the MPI's profiling interface: what it does not do itself goes on to the
-//! next library that defines the function, which is a tool of the user's or the MPI.
+//! It interposes the MPI's functions and passes calls that it does not handle to the next library
+//! that defines the function: a profiling tool or the MPI.
 //!
-//! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
-//! broadcast has, and what was agreed when the communicator was first used.
+//! All ranks of a communicator decide alike, because the decision uses only what all ranks know:
+//! the number of bytes, and the agreement made at the communicator's first use.
 //!
-//! `mpi` has the functions of the MPI, which `marline_symbols` finds, `abi` its constants,
-//! `provider` the functions of Marline's provider, `calls` the calls that are wanted, `group` what
-//! is agreed for a communicator. `bcast` is the broadcast, `ibcast` that which the program does
-//! not wait for at once, `persistent` that which is started again and again, `allreduce`,
-//! `allgather` and `barrier` are what their names say, `exchange` the broadcasts of all ranks that
-//! they are made of, `requests` the MPI's requests, `wait` how a rank waits, `fortran` the Fortran
-//! functions, `fortran_names` their names, `guard` what is done about faults of this library.
+//! `mpi` has the functions of the MPI, found by `marline_symbols`, `abi` its constants, `provider`
+//! the functions of Marline's provider, `calls` the selection of calls, `group` the agreement of a
+//! communicator. `bcast` is the blocking broadcast, `ibcast` the nonblocking one, `persistent` the
+//! persistent one; `allreduce`, `allgather` and `barrier` are built on `exchange`, in which every
+//! rank broadcasts. `requests` has the MPI's requests, `wait` the waiting loop, `fortran` the
+//! Fortran functions, `fortran_names` their names, `guard` the handling of faults of this library.
 
 mod abi;
 mod allgather;
@@ -42,8 +41,8 @@ use std::ffi::{c_int, c_void};
 type StartAllFn = unsafe extern "C" fn(c_int, *mut Handle) -> c_int;
 type EndFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// Returns what was done, or what the next function of a name does, which is a tool's or the MPI's:
-/// the first of these that there is, and that takes the arguments.
+/// Returns the result in `$done`, or else that of the first listed function that exists in the next
+/// library (a tool or the MPI) and accepts the arguments.
 macro_rules! or_next {
     ($done:expr, $($name:tt as $of:ty => ($($arg:expr),*)),+) => {
         $done$(.or_else(|| {
@@ -54,8 +53,8 @@ macro_rules! or_next {
     };
 }
 
-/// A count for an MPI before 4.0, which has no functions with long ones; a program that finds ours
-/// does not expect that.
+/// A count for an MPI before 4.0, which has no large-count functions although the program finds
+/// this library's.
 fn short(count: isize) -> Option<c_int> {
     c_int::try_from(count).ok()
 }
@@ -63,7 +62,7 @@ fn short(count: isize) -> Option<c_int> {
 /// `MPI_Bcast`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Bcast(
     buffer: *mut c_void,
@@ -84,10 +83,10 @@ pub unsafe extern "C" fn MPI_Bcast(
     or_next!(done, c"MPI_Bcast" as mpi::BcastFn => (buffer, count, datatype, root, comm))
 }
 
-/// `MPI_Bcast_c`, which may meet `MPI_Bcast` at other ranks.
+/// `MPI_Bcast_c`, which may match `MPI_Bcast` on other ranks.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Bcast_c(
     buffer: *mut c_void,
@@ -113,7 +112,7 @@ pub unsafe extern "C" fn MPI_Bcast_c(
 /// `MPI_Allreduce`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Allreduce(
     from: *const c_void,
@@ -136,10 +135,10 @@ pub unsafe extern "C" fn MPI_Allreduce(
     or_next!(done, c"MPI_Allreduce" as mpi::AllreduceFn => (from, to, count, datatype, op, comm))
 }
 
-/// `MPI_Allreduce_c`, which may meet `MPI_Allreduce` at other ranks.
+/// `MPI_Allreduce_c`, which may match `MPI_Allreduce` on other ranks.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Allreduce_c(
     from: *const c_void,
@@ -167,7 +166,7 @@ pub unsafe extern "C" fn MPI_Allreduce_c(
 /// `MPI_Barrier`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Barrier(comm: Handle) -> c_int {
     let done = with(|mpi| barrier::wait(mpi, comm));
@@ -177,7 +176,7 @@ pub unsafe extern "C" fn MPI_Barrier(comm: Handle) -> c_int {
 /// `MPI_Allgather`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Allgather(
     from: *const c_void,
@@ -206,10 +205,10 @@ pub unsafe extern "C" fn MPI_Allgather(
             (from, count, datatype, to, to_count, to_type, comm))
 }
 
-/// `MPI_Allgather_c`, which may meet `MPI_Allgather` at other ranks.
+/// `MPI_Allgather_c`, which may match `MPI_Allgather` on other ranks.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Allgather_c(
     from: *const c_void,
@@ -243,7 +242,7 @@ pub unsafe extern "C" fn MPI_Allgather_c(
 /// `MPI_Ibcast`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Ibcast(
     buffer: *mut c_void,
@@ -266,10 +265,10 @@ pub unsafe extern "C" fn MPI_Ibcast(
         c"MPI_Ibcast" as requests::IbcastFn => (buffer, count, datatype, root, comm, request))
 }
 
-/// `MPI_Ibcast_c`, which may meet `MPI_Ibcast` at other ranks.
+/// `MPI_Ibcast_c`, which may match `MPI_Ibcast` on other ranks.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Ibcast_c(
     buffer: *mut c_void,
@@ -297,7 +296,7 @@ pub unsafe extern "C" fn MPI_Ibcast_c(
 /// `MPI_Bcast_init`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Bcast_init(
     buffer: *mut c_void,
@@ -322,10 +321,10 @@ pub unsafe extern "C" fn MPI_Bcast_init(
             (buffer, count, datatype, root, comm, info, request))
 }
 
-/// `MPI_Bcast_init_c`, which may meet `MPI_Bcast_init` at other ranks.
+/// `MPI_Bcast_init_c`, which may match `MPI_Bcast_init` on other ranks.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Bcast_init_c(
     buffer: *mut c_void,
@@ -355,7 +354,7 @@ pub unsafe extern "C" fn MPI_Bcast_init_c(
 /// `MPI_Start`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Start(request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
@@ -367,7 +366,7 @@ pub unsafe extern "C" fn MPI_Start(request: *mut Handle) -> c_int {
 /// `MPI_Startall`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
@@ -381,7 +380,7 @@ pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: *mut Handle) -> c_
 /// `MPI_Request_free`.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Request_free(request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
@@ -394,25 +393,25 @@ pub unsafe extern "C" fn MPI_Request_free(request: *mut Handle) -> c_int {
 }
 
 /// # Safety
-/// As of the function of this name, which has one argument.
+/// As for the function of this name, which has one argument.
 unsafe fn of_request(name: &std::ffi::CStr, request: *mut Handle) -> c_int {
     or_next!(None, name as persistent::OfRequestFn => (request))
 }
 
-/// `MPI_Comm_free`: the communicator's group ends with it.
+/// `MPI_Comm_free`: closes the communicator's group first.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Comm_free(comm: *mut Handle) -> c_int {
-    // SAFETY: the caller's promise; handles of a smaller type are read as the MPI has them.
+    // SAFETY: the caller's promise; handles of a smaller type are read as such.
     unsafe { before_end(comm, c"MPI_Comm_free") }
 }
 
-/// `MPI_Comm_disconnect`: the communicator's group ends with it.
+/// `MPI_Comm_disconnect`: closes the communicator's group first.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int {
     // SAFETY: as above.
@@ -430,10 +429,10 @@ unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
     or_next!(None, name as EndFn => (comm))
 }
 
-/// `MPI_Finalize`: what was broadcast from here arrives before.
+/// `MPI_Finalize`: waits first until this rank's broadcasts have arrived.
 ///
 /// # Safety
-/// As the MPI says.
+/// As for the MPI's function.
 #[no_mangle]
 pub unsafe extern "C" fn MPI_Finalize() -> c_int {
     with(|mpi| {

@@ -1,5 +1,5 @@
-//! The MPI of the process: its functions, found by name; `abi` has its constants, which differ from
-//! one binary interface to the other. Nothing here was compiled with a header of an MPI.
+//! The MPI of the process: its functions, found by name. `abi` has its constants, which depend on
+//! the binary interface. No MPI header is needed to compile this.
 
 use crate::abi::{self, Constants, MPI_5};
 pub use crate::abi::{Handle, SUCCESS};
@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// Said where there is no MPI behind this library.
+/// Returned if there is no MPI behind this library.
 pub const ABSENT: c_int = 1;
 
 pub type BcastFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle) -> c_int;
@@ -35,7 +35,7 @@ type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
 type GetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_int) -> c_int;
 type AbortFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
-/// Room for an `MPI_Status` of any MPI.
+/// Bytes that hold an `MPI_Status` of any MPI.
 const STATUS_ROOM: usize = 256;
 
 /// The MPI of the process.
@@ -63,7 +63,7 @@ pub struct Mpi {
     finalized: unsafe extern "C" fn(*mut c_int) -> c_int,
 }
 
-/// The MPI, if it is one that is known here and multicast is wanted.
+/// The MPI, if it is a known one and multicast is wanted.
 pub fn find() -> Option<&'static Mpi> {
     static FOUND: OnceLock<Option<Mpi>> = OnceLock::new();
     FOUND
@@ -74,7 +74,7 @@ pub fn find() -> Option<&'static Mpi> {
 fn look() -> Option<Mpi> {
     let constants = abi::constants()?;
     // SAFETY: functions of these names have these types in every MPI; handles are passed in a
-    // register, of which a callee with a smaller type takes no more than its own.
+    // register, of which a callee with a smaller type reads only its part.
     unsafe {
         Some(Mpi {
             constants,
@@ -112,27 +112,27 @@ fn look() -> Option<Mpi> {
     }
 }
 
-/// The parts of a datatype that a broadcast has to know.
+/// The properties of a datatype that matter for a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of data of one element.
+    /// Data bytes of one element.
     pub size: usize,
-    /// Elements lie one after another without a gap, in order.
+    /// Elements are contiguous and in order.
     pub is_plain: bool,
 }
 
 impl Mpi {
-    /// Says if it is Open MPI.
+    /// Returns whether it is Open MPI.
     pub fn is_open_mpi(&self) -> bool {
         !self.constants.ints && self.constants != MPI_5
     }
 
-    /// Says if its own short collective calls are quicker than an exchange by multicast.
+    /// Returns whether its own short collective calls are faster than an exchange by multicast.
     pub fn is_quick(&self) -> bool {
         self.constants.quick
     }
 
-    /// A handle that a caller gave.
+    /// Normalises a handle given by a caller.
     pub fn handle(&self, given: Handle) -> Handle {
         match self.constants.ints {
             true => given as u32 as Handle,
@@ -140,12 +140,12 @@ impl Mpi {
         }
     }
 
-    /// The handle that lies somewhere; `None` for nowhere.
+    /// Reads a handle from memory; `None` if `at` is null.
     ///
     /// # Safety
-    /// There is one, unless `at` is null.
+    /// `at` is null or points to a handle.
     pub unsafe fn read(&self, at: *const Handle) -> Option<Handle> {
-        // SAFETY: the caller's promise; an `int` is read where handles are such.
+        // SAFETY: the caller's promise; in MPIs with `int` handles an `int` is read.
         (!at.is_null()).then(|| unsafe {
             match self.constants.ints {
                 true => *at.cast::<u32>() as Handle,
@@ -154,10 +154,10 @@ impl Mpi {
         })
     }
 
-    /// The place of a handle of several.
+    /// The address of element `at` of an array of handles.
     ///
     /// # Safety
-    /// There are so many and one more.
+    /// The array has more than `at` elements.
     pub unsafe fn at(&self, several: *mut Handle, at: usize) -> *mut Handle {
         // SAFETY: the caller's promise.
         unsafe {
@@ -170,27 +170,27 @@ impl Mpi {
 
     fn int_of(&self, function: IntOfFn, of: Handle) -> Option<c_int> {
         let mut value = 0;
-        // SAFETY: all such functions write one int.
+        // SAFETY: all functions of this type write one int.
         (unsafe { function(of, &mut value) } == SUCCESS).then_some(value)
     }
 
-    /// Rank and number of ranks.
+    /// The rank and the number of ranks.
     pub fn rank_and_size(&self, comm: Handle) -> Option<(usize, usize)> {
         let rank = usize::try_from(self.int_of(self.rank, comm)?).ok()?;
         Some((rank, usize::try_from(self.int_of(self.size, comm)?).ok()?))
     }
 
-    /// Says if it is an intercommunicator.
+    /// Returns whether it is an intercommunicator.
     pub fn is_inter(&self, comm: Handle) -> Option<bool> {
         Some(self.int_of(self.is_inter, comm)? != 0)
     }
 
-    /// The layout of a datatype; `None`: it is none, or too long for an `int`.
+    /// The layout of a datatype; `None`: invalid, or its size exceeds an `int`.
     pub fn layout(&self, datatype: Handle) -> Option<Layout> {
         let size = usize::try_from(self.int_of(self.type_size, datatype)?).ok()?;
         let (mut lower, mut extent) = (0, 0);
         let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
-        // SAFETY: these functions write so many values.
+        // SAFETY: these functions write exactly these values.
         let told = unsafe {
             (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
                 && (self.envelope)(
@@ -201,7 +201,7 @@ impl Mpi {
                     &mut combiner,
                 ) == SUCCESS
         };
-        // A type that is made of nothing else is one of the MPI's own.
+        // A type without constituents is a predefined one.
         let own = integers == 0 && addresses == 0 && types == 0;
         told.then_some(Layout {
             size,
@@ -209,12 +209,12 @@ impl Mpi {
         })
     }
 
-    /// Every rank's bytes, of which all give as many.
+    /// All ranks' bytes; every rank passes the same number.
     pub fn gather(&self, comm: Handle, own: &[u8], ranks: usize) -> Option<Vec<u8>> {
         let len = c_int::try_from(own.len()).ok()?;
         let mut all = vec![0; own.len() * ranks];
         let byte = self.constants.byte;
-        // SAFETY: `own` and `all` have as many bytes as the ranks give together.
+        // SAFETY: `all` has room for the bytes of all ranks.
         let result = unsafe {
             let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
             (self.allgather)(from, len, byte, to, len, byte, comm)
@@ -222,12 +222,12 @@ impl Mpi {
         (result == SUCCESS).then_some(all)
     }
 
-    /// The bits that all ranks give.
+    /// The bitwise and of all ranks' values.
     pub fn agree(&self, comm: Handle, own: c_int) -> Option<c_int> {
         self.reduce(comm, own, self.constants.and)
     }
 
-    /// The least number that a rank gives.
+    /// The minimum of all ranks' values.
     pub fn agree_least(&self, comm: Handle, own: c_int) -> Option<c_int> {
         self.reduce(comm, own, self.constants.least)
     }
@@ -243,12 +243,12 @@ impl Mpi {
         (result == SUCCESS).then_some(all)
     }
 
-    /// Says if an operation is one of the MPI's own.
+    /// Returns whether an operation is predefined.
     pub fn is_own_op(&self, op: Handle) -> bool {
         self.ops.contains(&op)
     }
 
-    /// Says if a buffer is `MPI_IN_PLACE`.
+    /// Returns whether a buffer is `MPI_IN_PLACE`.
     pub fn is_in_place(&self, buffer: *const c_void) -> bool {
         buffer == self.in_place().cast_const()
     }
@@ -258,10 +258,11 @@ impl Mpi {
         self.constants.in_place as *mut c_void
     }
 
-    /// Reduces elements into others, which stand on the right: what `MPI_Reduce_local` returns.
+    /// Reduces elements into others, which are the right operands. Returns the result of
+    /// `MPI_Reduce_local`.
     ///
     /// # Safety
-    /// As of `MPI_Reduce_local`.
+    /// As for `MPI_Reduce_local`.
     pub unsafe fn reduce_local(
         &self,
         from: *const c_void,
@@ -272,7 +273,7 @@ impl Mpi {
         unsafe { (self.reduce_local)(from, to, count, datatype, op) }
     }
 
-    /// The communicator of all; none before MPI is initialised and after it is finalised.
+    /// `MPI_COMM_WORLD`; `None` before MPI is initialised and after it is finalised.
     pub fn world(&self) -> Option<Handle> {
         let (mut begun, mut over) = (0, 0);
         // SAFETY: both write one int, at any time.
@@ -282,7 +283,7 @@ impl Mpi {
         (told && begun != 0 && over == 0).then_some(self.constants.world)
     }
 
-    /// Lets the MPI make progress with what else the program has begun.
+    /// Lets the MPI make progress with the program's other operations.
     pub fn progress(&self) {
         let mut flag = 0;
         let mut status = [0u64; STATUS_ROOM / 8];
@@ -293,10 +294,10 @@ impl Mpi {
         };
     }
 
-    /// Packs elements one after another; `false`: the MPI refuses.
+    /// Packs elements contiguously; `false`: the MPI refused.
     ///
     /// # Safety
-    /// As of `MPI_Pack`.
+    /// As for `MPI_Pack`.
     pub unsafe fn pack(
         &self,
         (buffer, count, datatype): (*const c_void, c_int, Handle),
@@ -312,10 +313,10 @@ impl Mpi {
         result == SUCCESS && at == len
     }
 
-    /// Unpacks what [`Mpi::pack`] packed.
+    /// Unpacks the output of [`Mpi::pack`].
     ///
     /// # Safety
-    /// As of `MPI_Unpack`.
+    /// As for `MPI_Unpack`.
     pub unsafe fn unpack(
         &self,
         from: &[u8],
@@ -331,17 +332,17 @@ impl Mpi {
         result == SUCCESS
     }
 
-    /// A key for attributes of communicators.
+    /// Creates a key for attributes of communicators.
     pub fn create_keyval(&self, copy: CopyFn, delete: DeleteFn) -> Option<c_int> {
         let mut key = 0;
-        // SAFETY: two functions that live as long as the process.
+        // SAFETY: two functions with static lifetime.
         let result = unsafe { (self.create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
         (result == SUCCESS).then_some(key)
     }
 
-    /// Keeps an attribute with a communicator.
+    /// Stores an attribute with a communicator.
     pub fn set_attr(&self, comm: Handle, key: c_int, value: *mut c_void) -> bool {
-        // SAFETY: the MPI keeps the pointer and does not follow it.
+        // SAFETY: the MPI stores the pointer without dereferencing it.
         unsafe { (self.set_attr)(comm, key, value) == SUCCESS }
     }
 
@@ -353,16 +354,16 @@ impl Mpi {
         (result == SUCCESS && found != 0).then_some(value)
     }
 
-    /// Has the communicator's error handler called: the number to return. `wrong`: the program's
-    /// ranks disagree about a length or a root.
+    /// Calls the communicator's error handler and returns the error code. `wrong`: the ranks
+    /// disagree about a length or a root.
     pub fn fail(&self, comm: Handle, wrong: bool) -> c_int {
         let code = self.code(wrong);
-        // SAFETY: a communicator of the caller's.
+        // SAFETY: the caller's communicator.
         unsafe { (self.error)(comm, code) };
         code
     }
 
-    /// Only the number.
+    /// The error code alone.
     pub fn code(&self, wrong: bool) -> c_int {
         match wrong {
             true => self.constants.truncate,
@@ -375,9 +376,9 @@ impl Mpi {
         self.constants.byte
     }
 
-    /// Ends the job.
+    /// Aborts the job.
     pub fn abort(&self) {
-        // SAFETY: the communicator of all, at any time between MPI_Init and MPI_Finalize.
+        // SAFETY: `MPI_COMM_WORLD`, between MPI_Init and MPI_Finalize.
         let _ = self.world().map(|world| unsafe { (self.abort)(world, 1) });
     }
 }

@@ -1,12 +1,12 @@
-//! `MPI_Bcast_init`: broadcasts that are started again and again (docs/design/collectives.md).
+//! `MPI_Bcast_init`: persistent broadcasts (docs/design/collectives.md).
 //!
-//! The request that the program has is one of the MPI's, for a receive of nothing from oneself, on
-//! a communicator that nothing else uses. To start it is to start that receive and to post the
-//! broadcast; when the broadcast has ended, what is received is sent. So any function may wait
-//! for it, among whatever other requests.
+//! The program's request is one of the MPI's: a persistent receive of zero bytes from the rank
+//! itself, on a reserved communicator. Starting it starts that receive and posts the broadcast;
+//! when the broadcast has ended, the matching message is sent. So any MPI function can wait for it,
+//! together with any other requests.
 //!
-//! Ranks may start several in any order. So each has a communicator and a group of its own, which
-//! serve another one when the program has freed it.
+//! Ranks may start several requests in any order. So each request has its own communicator and
+//! group, which are reused after the program has freed the request.
 
 use crate::bcast::Bcast;
 use crate::calls::{self, Call};
@@ -38,23 +38,23 @@ const NO_STREAM: Handle = 0x3c00_0000;
 const ASYNC_NOTHING: c_int = 0;
 const ASYNC_DONE: c_int = 1;
 
-/// Requests of one communicator that have a group at once.
+/// Most requests of one communicator with a group at a time.
 const PER_COMM_MAX: usize = 8;
-/// Groups for requests in one process: sockets, of which communicators need some as well.
+/// Most groups for requests in one process: each needs sockets, which communicators need too.
 const SLOTS_MAX: usize = 16;
-/// The bit of what ranks offer that says that another group may be made.
+/// Bit of a rank's offer: it can make another group.
 const MAY_MAKE: c_int = 1 << PER_COMM_MAX;
 
-/// The MPI's functions for it.
+/// The MPI's functions for persistent broadcasts.
 struct Functions {
     recv_init: RecvInitFn,
     start: OfRequestFn,
-    /// MPICH's functions that have one looked at whenever it makes progress.
+    /// MPICH's functions to be called whenever it makes progress.
     watch: Option<(AsyncStartFn, AsyncStateFn)>,
 }
 
-/// The functions, if the MPI has them, can look at what is under way, and finds this library's
-/// doors before anybody else's: a tool that starts requests past them would wait for ever.
+/// The functions, if the MPI has them, calls back when it makes progress, and resolves the request
+/// functions to this library's first: a tool that started requests past them would wait forever.
 fn find() -> Option<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     FOUND.get_or_init(look).as_ref()
@@ -91,37 +91,37 @@ fn look() -> Option<Functions> {
 
 /// A group for one request at a time.
 struct Slot {
-    /// The program's communicator; none: it was freed, and the request not.
+    /// The program's communicator; `None`: freed before the request.
     parent: Option<Handle>,
     comm: Handle,
     agreed: &'static Agreed,
     used: Option<Use>,
 }
 
-/// A request that the program has.
+/// A live request of the program.
 #[derive(Clone, Copy)]
 struct Use {
     request: Handle,
-    /// Of what is asked, the datatype is this library's where it has gaps.
+    /// The arguments; the datatype is this library's duplicate if it has gaps.
     asked: Asked,
 }
 
-// SAFETY: the pointers are the user's memory and the MPI's handles, which are numbers here.
+// SAFETY: the pointers are the user's memory and the MPI's handles, used as numbers here.
 unsafe impl Send for Slot {}
 
 /// All groups for requests; those of one communicator in the order in which all ranks made them.
 static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
-/// Requests that the program has: with none, nothing is looked for.
+/// Number of live requests: with none, the list is not searched.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn lock() -> MutexGuard<'static, Vec<Slot>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a request: what `MPI_Bcast_init` returns. `None`: it goes another way, at all ranks alike.
+/// Makes a request. Returns the result of `MPI_Bcast_init`; `None`: all ranks do it another way.
 ///
 /// # Safety
-/// As of `MPI_Bcast_init`.
+/// As for `MPI_Bcast_init`.
 pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_int> {
     let asked = asked.of(mpi);
     let (count, len, is_plain) = asked.size(mpi)?;
@@ -131,7 +131,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
         return None;
     }
     let at = place(mpi, asked.comm, rank)?;
-    // From here on all ranks do it by the group, whatever this one lacks.
+    // From here on all ranks use the group, so a failure here must be reported.
     let (functions, requests) = (find()?, requests::find()?);
     let mut datatype = asked.datatype;
     if !is_plain {
@@ -141,7 +141,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
         datatype = kept;
     }
     let me = rank as c_int;
-    // SAFETY: nothing is received into no memory; the caller's promise for `request`.
+    // SAFETY: zero bytes are received; the caller's promise for `request`.
     let made = unsafe { (functions.recv_init)(null_mut(), 0, mpi.byte(), me, 0, at, request) };
     // SAFETY: it was written if the request was made.
     let request = unsafe { mpi.read(request) }.filter(|_| made == SUCCESS);
@@ -166,7 +166,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
     Some(SUCCESS)
 }
 
-/// The communicator of a group that is free at all ranks, or of a new one.
+/// The communicator of a group that is free on all ranks, or of a new one.
 fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
     if !calls::are_asked_for() {
         return None;
@@ -198,7 +198,8 @@ fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
     Some(own)
 }
 
-/// The groups of a communicator that are free here, as bits, and if one more may be made.
+/// The offer of this rank: a mask of free groups of a communicator, and whether it can make
+/// another.
 fn offer(comm: Handle) -> c_int {
     let slots = lock();
     let of_comm = slots.iter().filter(|slot| slot.parent == Some(comm));
@@ -213,21 +214,21 @@ fn offer(comm: Handle) -> c_int {
     }
 }
 
-/// Says if the program has any request of this library's.
+/// Returns whether the program has any request of this library.
 pub fn are_some() -> bool {
     USED.load(Ordering::Acquire) > 0
 }
 
-/// Tells if a request is one of this library's.
+/// Returns whether a request is this library's.
 fn is_own(request: Handle) -> bool {
     let is = |slot: &Slot| slot.used.is_some_and(|used| used.request == request);
     are_some() && lock().iter().any(is)
 }
 
-/// Starts a request: what `MPI_Start` returns. `None`: it is another one.
+/// Starts a request. Returns the result of `MPI_Start`; `None`: not this library's.
 ///
 /// # Safety
-/// As of `MPI_Start`.
+/// As for `MPI_Start`.
 pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
     // SAFETY: the caller's promise.
     let handle = unsafe { mpi.read(request) }.filter(|handle| is_own(*handle))?;
@@ -242,10 +243,10 @@ pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
     let Ok(packed) = (unsafe { ibcast::pack(mpi, agreed, &used.asked) }) else {
         return Some(mpi.fail(comm, true));
     };
-    // SAFETY: a request of the MPI's that the program says is not active.
+    // SAFETY: a request of the MPI that the program declares inactive.
     let code = unsafe { (functions.start)(request) };
-    // Open MPI may have made another one of it.
-    // SAFETY: it is as it was, or written anew.
+    // Open MPI may have replaced the request.
+    // SAFETY: it is unchanged or written anew.
     let handle = unsafe { mpi.read(request)? };
     if let Some(Slot {
         used: Some(used), ..
@@ -274,17 +275,17 @@ pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
 }
 
 thread_local! {
-    /// This thread is in `poll`.
+    /// Set while this thread is in `poll`.
     static POLLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// MPICH makes progress. What is called here may make progress as well, and so call this again,
-/// which must not end anything: MPICH is going through its list.
+/// Called when MPICH makes progress. Functions called from here may make progress too and call this
+/// again; the nested call must not end requests because MPICH is iterating over its list.
 unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
     let Some((_, state)) = find().and_then(|functions| functions.watch) else {
         return ASYNC_DONE;
     };
-    // SAFETY: MPICH's, with what `start` gave it.
+    // SAFETY: MPICH's object, with the pointer that `start` gave it.
     let told = unsafe { state(thing) }.cast_const().cast::<Told>();
     if POLLS.replace(true) {
         return ASYNC_NOTHING;
@@ -294,7 +295,7 @@ unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
     }
     ibcast::look();
     POLLS.set(false);
-    // SAFETY: `start` gave it, and it is taken back once, when nobody calls this any more.
+    // SAFETY: `start` gave it, and it is taken back once, after which this is not called again.
     unsafe {
         if !(*told).is_over() {
             return ASYNC_NOTHING;
@@ -304,10 +305,10 @@ unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
     ASYNC_DONE
 }
 
-/// Starts several requests, those of others by `next`. `None`: none is of this library.
+/// Starts several requests, foreign ones by `next`. `None`: all are foreign.
 ///
 /// # Safety
-/// As of `MPI_Startall`, with an `MPI_Start` as `next`.
+/// As for `MPI_Startall`, with an `MPI_Start` as `next`.
 pub unsafe fn start_all(
     mpi: &Mpi,
     count: c_int,
@@ -315,7 +316,7 @@ pub unsafe fn start_all(
     next: impl Fn(*mut Handle) -> c_int,
 ) -> Option<c_int> {
     let count = usize::try_from(count).ok()?;
-    // SAFETY: the caller's promise: so many handles.
+    // SAFETY: the caller's promise: `count` handles.
     let all = || (0..count).map(|at| unsafe { mpi.at(requests, at) });
     // SAFETY: as above.
     let is_own = |at: *mut Handle| unsafe { mpi.read(at) }.is_some_and(is_own);
@@ -332,7 +333,7 @@ pub unsafe fn start_all(
     Some(SUCCESS)
 }
 
-/// A request is about to be freed by the MPI: its group may serve another one.
+/// Releases the group of a request that the MPI is about to free.
 pub fn before_free(request: Handle) -> Option<()> {
     let is = |used: &mut Use| used.request == request;
     let used = lock()
@@ -345,10 +346,10 @@ pub fn before_free(request: Handle) -> Option<()> {
     Some(())
 }
 
-/// A communicator is about to be freed: the groups go whose requests all ranks have freed.
+/// Closes, before a communicator is freed, the groups whose requests all ranks have freed.
 pub fn end(mpi: &Mpi, comm: Handle) -> Option<()> {
     if !lock().iter().any(|slot| slot.parent == Some(comm)) {
-        return None; // at all ranks alike, as all have made them
+        return None; // alike on all ranks, as all ranks made them
     }
     let free = mpi.agree(comm, offer(comm) & !MAY_MAKE)?;
     let mut nth = 0;

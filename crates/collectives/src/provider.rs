@@ -1,13 +1,13 @@
-//! Marline's provider in this process, which the MPI's libfabric has loaded: its functions for
-//! groups (`crates/provider/src/collectives.rs` has the other side of this interface).
+//! Marline's provider in this process, loaded by the MPI's libfabric: its functions for groups (the
+//! other side of this interface is `crates/provider/src/collectives.rs`).
 
 use std::ffi::{c_void, CString};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The variable with the path of the provider; without it this library does nothing.
+/// Environment variable with the path of the provider; without it this library does nothing.
 pub const VARIABLE: &str = "MARLINE_MULTICAST";
 
-/// Says if multicast is wanted.
+/// Returns whether multicast is wanted.
 pub fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
 }
@@ -29,7 +29,7 @@ pub(crate) struct ApiV1 {
     pub(crate) collectives: AtomicPtr<c_void>,
 }
 
-/// The provider's functions; see there.
+/// The provider's functions, documented in the provider.
 #[repr(C)]
 pub struct Provider {
     pub(crate) size: u32,
@@ -50,13 +50,13 @@ pub struct Provider {
     pub narrow: extern "C" fn(isize) -> isize,
 }
 
-/// See the provider.
+/// Result code, documented in the provider.
 pub const ENDED_WELL: isize = 1;
-/// See the provider.
+/// Result code, documented in the provider.
 pub const ENDED_NOT_CARRIED: isize = 2;
-/// See the provider.
+/// Result code, documented in the provider.
 pub const ENDED_MISMATCH: isize = 3;
-/// See the provider.
+/// Result code, documented in the provider; the dead member's number is added.
 pub const ENDED_DEAD: isize = 16;
 
 /// The provider, if it is loaded.
@@ -67,14 +67,14 @@ pub fn find() -> Option<&'static Provider> {
         found = look()?;
         FOUND.store(found, Ordering::Relaxed);
     }
-    // SAFETY: a table of a library that is never unmapped, as `look` keeps it open.
+    // SAFETY: a table of a library that is never unmapped, because `look` keeps it open.
     Some(unsafe { &*found })
 }
 
 fn look() -> Option<*mut Provider> {
     let path = CString::new(std::env::var(VARIABLE).ok()?).ok()?;
-    // SAFETY: C strings; the library is there already or the call fails. The symbol is a table of
-    // this type where its version is 1.
+    // SAFETY: C strings; the library is loaded already or the call fails. With version 1 the symbol
+    // is a table of this type.
     unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         if library.is_null() {
@@ -92,15 +92,15 @@ fn look() -> Option<*mut Provider> {
 }
 
 impl Provider {
-    /// The card of this process's endpoint.
+    /// The member descriptor of this process's endpoint.
     pub fn card(&self) -> Option<Vec<u8>> {
         let mut card = vec![0; self.card_len as usize];
-        // SAFETY: there is room for a card.
+        // SAFETY: there is room for a descriptor.
         let result = unsafe { (self.card)(card.as_mut_ptr()) };
         (result == 0).then_some(card)
     }
 
-    /// Opens a group: its number.
+    /// Opens a group and returns its number.
     pub fn open(&self, (id, token): (u64, u32), me: usize, cards: &[u8]) -> Option<isize> {
         let group = GroupV1 {
             id,
@@ -110,15 +110,15 @@ impl Provider {
             reserved: 0,
             cards: cards.as_ptr(),
         };
-        // SAFETY: as many cards as it says.
+        // SAFETY: `cards` has `members` descriptors.
         let number = unsafe { (self.open)(&group) };
         (number >= 0).then_some(number)
     }
 
-    /// Posts the next broadcast: its number.
+    /// Posts the next broadcast and returns its number.
     ///
     /// # Safety
-    /// The memory stays until the broadcast has ended.
+    /// The memory stays valid until the broadcast has ended.
     pub unsafe fn post(
         &self,
         group: isize,

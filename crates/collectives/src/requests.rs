@@ -1,5 +1,5 @@
-//! Requests whose end this library tells: generalized requests that the MPI looks at whenever it
-//! tests them or waits, in whatever language and by whatever function the program does so.
+//! Requests completed by this library: generalized requests for which the MPI calls back whenever
+//! the program tests them or waits for them, in any language and by any function.
 
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use std::ffi::{c_int, c_void};
@@ -38,25 +38,25 @@ pub type IbcastFn =
 pub type IbcastLongFn =
     unsafe extern "C" fn(*mut c_void, isize, Handle, c_int, Handle, *mut Handle) -> c_int;
 
-/// Room for an `MPI_Status` of any MPI, in words.
+/// Words that hold an `MPI_Status` of any MPI.
 const STATUS_WORDS: usize = 32;
 
-/// How a request comes to be looked at.
+/// The way in which the MPI calls back for a request.
 #[derive(Clone, Copy)]
 enum Start {
-    /// MPICH and Intel MPI call a function of each such request.
+    /// MPICH and Intel MPI call functions given with each request.
     Polled(StartPolledFn),
-    /// Open MPI calls a function whenever it makes progress.
+    /// Open MPI calls one function whenever it makes progress.
     Hooked(StartFn, RegisterFn),
 }
 
-/// The functions that an MPI calls for a request; see [`Requests::start`].
+/// The functions that the MPI calls for a request; see [`Requests::start`].
 pub struct Calls {
     pub query: QueryFn,
     pub free: FreeFn,
     pub poll: PollFn,
     pub wait: WaitFn,
-    /// Where no request has functions of its own: of all.
+    /// The function for all requests, for MPIs without functions per request.
     pub hook: HookFn,
 }
 
@@ -76,7 +76,7 @@ pub struct Requests {
     free: OfHandleFn,
 }
 
-/// The functions, if the MPI has requests that can be looked after.
+/// The functions, if the MPI calls back for requests.
 pub fn find() -> Option<&'static Requests> {
     static FOUND: OnceLock<Option<Requests>> = OnceLock::new();
     FOUND.get_or_init(look).as_ref()
@@ -116,17 +116,18 @@ fn look() -> Option<Requests> {
     }
 }
 
-/// A request is never cancelled: no broadcast can be.
+/// Ignores the cancelling of a request: a broadcast cannot be cancelled.
 unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
     SUCCESS
 }
 
 impl Requests {
-    /// Makes a request, for which `calls` are called with `state`, and writes it to `request`.
+    /// Makes a request with the callbacks `calls` and their argument `state`, and writes it to
+    /// `request`.
     ///
     /// # Safety
     /// There is room for a handle at `request`; `calls` may be called with `state` from any thread
-    /// until `free` has been.
+    /// until `free` was called.
     pub unsafe fn start(&self, calls: &Calls, state: *mut c_void, request: *mut Handle) -> bool {
         // SAFETY: the caller's promise.
         let result = unsafe {
@@ -144,37 +145,38 @@ impl Requests {
         result == SUCCESS
     }
 
-    /// Says if the MPI calls a function whenever it makes progress.
+    /// Returns whether the MPI calls one function whenever it makes progress.
     pub fn is_hooked(&self) -> bool {
         matches!(self.start, Start::Hooked(..))
     }
 
-    /// Has that function called, which is always the same. `false`: the MPI has no such thing.
+    /// Registers that function, which must be the same each time. `false`: the MPI has no such
+    /// hook.
     pub fn hook(&self, hook: HookFn) -> bool {
         static HOOKED: AtomicBool = AtomicBool::new(false);
         let Start::Hooked(_, register) = self.start else {
             return false;
         };
         if !HOOKED.swap(true, Ordering::Relaxed) {
-            // SAFETY: the MPI's function of this type, and one that lives as long as the process.
+            // SAFETY: the MPI's function of this type, and one with static lifetime.
             unsafe { register(hook) };
         }
         true
     }
 
-    /// A request is over.
+    /// Completes a request.
     pub fn complete(&self, request: Handle) {
-        // SAFETY: a request of `start` that is completed once.
+        // SAFETY: a request of `start`, completed once.
         let _ = unsafe { (self.complete)(request) };
     }
 
-    /// A request that receives nothing from this rank, on this communicator, is over, with this
-    /// code: that is sent, or more than that, which is an error there.
+    /// Ends a zero-byte receive from this rank on this communicator: sends zero bytes, or, for an
+    /// error `code`, one byte, which the receive reports as truncated.
     pub fn end(&self, mpi: &Mpi, (comm, me): (Handle, c_int), code: c_int) {
         static BYTE: u8 = 0;
         let mut request: Handle = 0;
         let (base, count) = ((&raw const BYTE).cast(), (code != SUCCESS) as c_int);
-        // SAFETY: a byte that lives for ever, and room for a handle, which is freed once.
+        // SAFETY: a static byte, and room for a handle, which is freed once.
         unsafe {
             if (self.isend)(base, count, mpi.byte(), me, 0, comm, &mut request) == SUCCESS {
                 let _ = (self.free)(&mut request);
@@ -182,10 +184,10 @@ impl Requests {
         }
     }
 
-    /// Writes the status of a request that received nothing that anybody counts.
+    /// Fills the status of a request with zero received bytes.
     ///
     /// # Safety
-    /// The MPI gave it to a `query`.
+    /// The MPI passed it to a `query`.
     pub unsafe fn fill(&self, mpi: &Mpi, status: *mut c_void) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -194,7 +196,7 @@ impl Requests {
         }
     }
 
-    /// A communicator of the same ranks, of which the program knows nothing. All ranks call it.
+    /// Makes a communicator of the same ranks, unknown to the program. All ranks call it.
     pub fn same_ranks(&self, mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
         let mut made: Handle = 0;
         // SAFETY: there is room for a handle.
@@ -202,30 +204,30 @@ impl Requests {
         (result == SUCCESS).then(|| mpi.handle(made))
     }
 
-    /// Frees it. All ranks call this, too.
+    /// Frees a communicator of `same_ranks`. All ranks call it.
     pub fn free_comm(&self, mut comm: Handle) {
-        // SAFETY: of `same_ranks`, freed once.
+        // SAFETY: from `same_ranks`, freed once.
         let _ = unsafe { (self.free_comm)(&mut comm) };
     }
 
-    /// A datatype that stays when the program frees this one.
+    /// Duplicates a datatype, so that the program may free its own.
     pub fn keep_type(&self, mpi: &Mpi, datatype: Handle) -> Option<Handle> {
         let mut kept: Handle = 0;
-        // SAFETY: a datatype of the caller's, and room for a handle.
+        // SAFETY: the caller's datatype, and room for a handle.
         let result = unsafe { (self.dup_type)(datatype, &mut kept) };
         (result == SUCCESS).then(|| mpi.handle(kept))
     }
 
-    /// Frees it.
+    /// Frees a datatype of `keep_type`.
     pub fn free_type(&self, mut datatype: Handle) {
-        // SAFETY: of `keep_type`, freed once.
+        // SAFETY: from `keep_type`, freed once.
         let _ = unsafe { (self.free_type)(&mut datatype) };
     }
 
-    /// The MPI's own broadcast that does not wait: its request.
+    /// Begins the MPI's own nonblocking broadcast and returns its request.
     ///
     /// # Safety
-    /// As of `MPI_Ibcast`.
+    /// As for `MPI_Ibcast`.
     pub unsafe fn ibcast(
         &self,
         (buffer, count, datatype): (*mut c_void, c_int, Handle),
@@ -240,10 +242,10 @@ impl Requests {
         }
     }
 
-    /// Tests a request of the MPI's: what it returned if it is over.
+    /// Tests a request of the MPI. Returns its result code if it has ended.
     pub fn test(&self, request: &mut Handle) -> Option<c_int> {
         let (mut over, mut status) = (0, [0u64; STATUS_WORDS]);
-        // SAFETY: a request of `ibcast`; there is room for the status.
+        // SAFETY: a request from `ibcast`; there is room for the status.
         let code = unsafe { (self.test)(request, &mut over, status.as_mut_ptr().cast()) };
         (code != SUCCESS || over != 0).then_some(code)
     }

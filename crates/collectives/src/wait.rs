@@ -1,42 +1,43 @@
-//! How a rank waits for a broadcast: by looking again and again; where it has no processor of its
-//! own, it offers the one that it has to others after each look, or sleeps for a millisecond if
-//! the broadcast is long (docs/design/multicast.md) and so is what may be under way.
+//! The waiting loop of a broadcast: it polls. On an oversubscribed host it yields the processor
+//! after each poll, or sleeps for a millisecond if the broadcast is long
+//! (docs/design/multicast.md).
 
 use crate::mpi::Mpi;
 use crate::provider::Provider;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The MPI makes progress with what else the program has begun after so many looks.
+/// Polls between calls that let the MPI make progress with the program's other operations.
 const LOOKS: u32 = 32;
-/// Time after which the processor is offered to others, at the latest: the wait that one of them
-/// has on account of this one. The offer takes a hundredth of it.
+/// Longest time between yields: bounds the wait of another process for this processor. A yield
+/// takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
-/// After an offer that let somebody else run this many follow, one before each further look: those
-/// that wait are in the way of those that have what they wait for.
+/// After a yield that let another process run, this many polls each begin with a yield: waiting
+/// ranks would otherwise delay the ranks that have work.
 const OFFERS: u32 = 1_024;
-/// Broadcasts of so many bytes are waited for asleep: ranks that offer the processor in a loop are
-/// in the way, too, and a sleep's end is late by a share of such a broadcast only.
+/// Least length in bytes of broadcasts that are awaited by sleeping: ranks yielding in a loop
+/// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
 const DOZE_FROM: usize = 512 << 10;
-/// Such a sleep counts as so many offers: after some of them it is asked again if anybody wants the
-/// processor, as one who did so once is not worth a thousand sleeps.
+/// Number of due yields that a sleep replaces. After some sleeps a yield checks again if another
+/// process wants the processor, which may have been so only once.
 const DOZE_COUNTS: u32 = 64;
-/// Looks between two readings of the clock, or before a sleep: what comes soon is there without a
-/// change of processes.
+/// Polls between two clock readings, or before a sleep: data that arrives soon is found without a
+/// context switch.
 const LOOKS_BETWEEN: u32 = 8;
 
-/// Offers that are due in this process.
+/// Yields due in this process.
 static OFFERS_DUE: AtomicU32 = AtomicU32::new(0);
 
-/// The doings of a rank that waits.
+/// Actions of the waiting loop.
 pub trait Around {
-    /// Makes progress for the engine: a look at its rails.
+    /// Polls the engine's rails.
     fn look(&self);
-    /// Makes progress for the MPI.
+    /// Lets the MPI make progress.
     fn progress_of_mpi(&self);
-    /// Sleeps for a millisecond at most; `false`: it does not, as others would wait for it.
+    /// Sleeps for at most a millisecond; `false`: refused, because other ranks would wait for this
+    /// one.
     fn doze(&self) -> bool;
-    /// Lets others run that wait for the processor; whether one did.
+    /// Yields the processor. Returns whether another process ran.
     fn offer(&self) -> bool;
 }
 
@@ -58,7 +59,7 @@ impl Around for (&Mpi, &Provider) {
     }
 }
 
-/// One rank's wait for one broadcast.
+/// The wait of one rank for one broadcast.
 pub struct Wait<A> {
     around: A,
     long: bool,
@@ -67,7 +68,7 @@ pub struct Wait<A> {
 }
 
 impl<A: Around> Wait<A> {
-    /// The broadcast has `len` bytes.
+    /// The wait for the end of a broadcast of `len` bytes.
     pub fn new(around: A, len: usize) -> Wait<A> {
         Wait {
             around,
@@ -77,8 +78,8 @@ impl<A: Around> Wait<A> {
         }
     }
 
-    /// Gives the processor away where others may want it, and makes progress: in this order, so
-    /// that nobody who has just found what it waits for keeps it until the others have had a turn.
+    /// Yields the processor if others may want it, and then makes progress. In this order a rank
+    /// that has just found its data keeps the processor; only a further poll yields it.
     pub fn look(&mut self) {
         if self.looks > 0 {
             self.give_way();
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes what is done, and may sleep or not.
+    /// Records the actions; sleeps are configurable.
     struct Notes {
         done: RefCell<String>,
         dozes: bool,
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// The doings of so many looks, while so many offers are due; how many are due then.
+    /// The recorded actions of `count` polls while yields are due, and the number due afterwards.
     fn looks(len: usize, dozes: bool, count: u32) -> (String, u32) {
         OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         let done = RefCell::default();
@@ -152,16 +153,16 @@ mod tests {
         (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
     }
 
-    /// One test, as what is due is due in a process.
+    /// A single test, because the number of due yields is per process.
     #[test]
-    fn what_a_look_finds_is_told_before_the_processor_is_offered() {
+    fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));
         let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN + 1);
         assert_eq!((&*done, due), ("lllllllldl", OFFERS - DOZE_COUNTS));
-        // Where a sleep would hold up others, who offers goes on offering.
+        // If sleeps are refused the loop goes on yielding.
         let (done, _) = looks(DOZE_FROM, false, LOOKS_BETWEEN + 3);
         assert_eq!(done, "lllllllldlolol");
-        // Sleeps end, and then it is asked if anybody still wants the processor.
+        // The sleeps end, and the next yield checks if another process still wants the processor.
         let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN * (OFFERS / DOZE_COUNTS) + 1);
         assert_eq!((done.matches('d').count(), due), (16, 0));
     }

@@ -1,6 +1,6 @@
-//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which sends what was left
-//! of the first message when such a request is started again. Here each start but the first has a
-//! request of its own in the place of the old one (docs/design/mpi.md).
+//! Persistent buffered sends (`MPI_Bsend_init`) of Open MPI 4.1's pml/cm, which on a restart sends
+//! the leftover state of the first message. Here each start except the first replaces the request
+//! by a new one (docs/design/mpi.md).
 
 use marline_symbols::{function, next, ErrorFn};
 use std::collections::HashMap;
@@ -22,10 +22,10 @@ const ERR_INTERN: c_int = 17;
 const ERR_NO_MEM: c_int = 39;
 /// `OMPI_ERR_OUT_OF_RESOURCE`.
 const OUT_OF_RESOURCE: c_int = -2;
-/// Said where there is no MPI behind this library: an error of any MPI.
+/// Returned if there is no MPI behind this library: an error code in any MPI.
 const ABSENT: c_int = 1;
 
-/// The arguments of `pml_isend_init` for a buffered send, but for its mode.
+/// The arguments of `pml_isend_init` for a buffered send, without the mode.
 pub struct Send {
     pub buffer: *const c_void,
     pub count: usize,
@@ -38,18 +38,18 @@ pub struct Send {
 /// Makes another request of the same send.
 ///
 /// # Safety
-/// As of Open MPI's `pml_isend_init`.
+/// As for Open MPI's `pml_isend_init`.
 pub type MakeFn = unsafe fn(&Send, *mut Handle) -> c_int;
 
-/// A request that may be started again.
+/// A request that may be restarted.
 struct Again {
     send: Send,
     make: MakeFn,
     started: bool,
 }
 
-// SAFETY: addresses that Open MPI takes from any thread. The type is this library's own, and the
-// request keeps the communicator.
+// SAFETY: addresses that Open MPI accepts from any thread. This library owns the datatype, and the
+// request retains the communicator.
 unsafe impl std::marker::Send for Again {}
 
 struct OpenMpi {
@@ -77,20 +77,20 @@ fn open_mpi() -> Option<&'static OpenMpi> {
     FOUND.get_or_init(look).as_ref()
 }
 
-/// Some buffered request was made.
+/// Set once a buffered request was made.
 static SOME: AtomicBool = AtomicBool::new(false);
 
-/// By request. One that was freed stays until its memory is another persistent send: Open MPI keeps
-/// the memory of requests for others of their kind.
+/// Entries by request address. A freed request stays until its memory is reused for another
+/// persistent send: Open MPI reuses the memory of requests only for requests of the same kind.
 fn requests() -> MutexGuard<'static, Option<HashMap<usize, Again>>> {
     static REQUESTS: Mutex<Option<HashMap<usize, Again>>> = Mutex::new(None);
     REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A persistent send was made: `send` is known if it is a buffered one.
+/// Records a new persistent send; `send` is set if it is a buffered one.
 ///
 /// # Safety
-/// The request is one of Open MPI 4, and the datatype of `send` a valid one.
+/// The request is one of Open MPI 4, and the datatype of `send` is valid.
 pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
     let Some(mpi) = open_mpi() else {
         return;
@@ -102,17 +102,17 @@ pub unsafe fn made(request: Handle, send: Option<(Send, MakeFn)>) {
 }
 
 /// # Safety
-/// As of [`made`].
+/// As for [`made`].
 unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     SOME.store(true, Ordering::Relaxed);
     let mut requests = requests();
     let known = requests.get_or_insert_default();
     if let Some(mut old) = known.remove(&request.addr()) {
-        // SAFETY: a type that was made below, and that nobody else has.
+        // SAFETY: a type that was duplicated below and is used nowhere else.
         unsafe { (mpi.free_type)(&mut old.send.datatype) };
     }
     if let Some((mut send, make)) = send {
-        // The program may free its own.
+        // The program may free its own datatype.
         let mut own = send.datatype;
         // SAFETY: the caller's promise.
         if unsafe { (mpi.dup)(send.datatype, &mut own) } == SUCCESS {
@@ -127,7 +127,7 @@ unsafe fn keep(mpi: &OpenMpi, request: Handle, send: Option<(Send, MakeFn)>) {
     }
 }
 
-/// An error of the pml in MPI's words: its own errors are below zero.
+/// Converts an error of the pml, which is negative, to an MPI error code.
 fn in_words_of_mpi(code: c_int) -> c_int {
     match code {
         OUT_OF_RESOURCE => ERR_NO_MEM,
@@ -136,10 +136,10 @@ fn in_words_of_mpi(code: c_int) -> c_int {
     }
 }
 
-/// These requests are about to be started.
+/// Renews requests that are about to be started.
 ///
 /// # Safety
-/// As of `MPI_Startall`.
+/// As for `MPI_Startall`.
 unsafe fn renew_all(count: usize, requests: *mut Handle) -> c_int {
     let Some(mpi) = open_mpi().filter(|_| are_some() && !requests.is_null()) else {
         return SUCCESS;
@@ -154,11 +154,11 @@ unsafe fn renew_all(count: usize, requests: *mut Handle) -> c_int {
     SUCCESS
 }
 
-/// The request is about to be started: another takes its place, if it was before. Where none can be
-/// made the error handler of its communicator is called, as by Open MPI where a start fails.
+/// Replaces a request that is about to be restarted. If that fails, calls the error handler of its
+/// communicator, as Open MPI does for a failed start.
 ///
 /// # Safety
-/// As of `MPI_Start`.
+/// As for `MPI_Start`.
 unsafe fn renew(mpi: &OpenMpi, request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
     let old = unsafe { *request };
@@ -172,8 +172,8 @@ unsafe fn renew(mpi: &OpenMpi, request: *mut Handle) -> c_int {
         (Send { ..again.send }, again.make)
     };
     let mut new = old;
-    // SAFETY: what the program gave is valid as long as its request. The old one is freed last, as
-    // it keeps the communicator.
+    // SAFETY: the program's arguments are valid as long as its request. The old request is freed
+    // last because it retains the communicator.
     unsafe {
         let code = in_words_of_mpi(make(&send, &mut new));
         if code != SUCCESS {
@@ -191,18 +191,18 @@ unsafe fn renew(mpi: &OpenMpi, request: *mut Handle) -> c_int {
     SUCCESS
 }
 
-/// True if some request may have to be renewed: never with another MPI.
+/// Returns whether a request may have to be renewed; always `false` with another MPI.
 fn are_some() -> bool {
     SOME.load(Ordering::Relaxed)
 }
 
-/// `MPI_Start` and `MPI_Startall`, by one of their two names.
+/// Defines `MPI_Start` and `MPI_Startall` under their MPI or PMPI names.
 macro_rules! starts {
     ($one:ident = $one_text:literal, $all:ident = $all_text:literal) => {
-        /// As the MPI's.
+        /// The MPI's function, after renewing the request.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[no_mangle]
         pub unsafe extern "C" fn $one(request: *mut Handle) -> c_int {
             let Some(next) = next($one_text) else {
@@ -217,10 +217,10 @@ macro_rules! starts {
             }
         }
 
-        /// As the MPI's.
+        /// The MPI's function, after renewing the requests.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[no_mangle]
         pub unsafe extern "C" fn $all(count: c_int, requests: *mut Handle) -> c_int {
             let Some(next) = next($all_text) else {
@@ -247,14 +247,14 @@ mod tests {
     use std::sync::atomic::{AtomicI32, AtomicUsize};
 
     const COMMUNICATOR: usize = 0xc0;
-    /// Requests by their addresses: the first, and the one that takes its place.
+    /// Addresses of the first request and its replacement.
     const OLD: usize = 0x10;
     const NEW: usize = 0x20;
 
     static FREED: AtomicUsize = AtomicUsize::new(0);
-    /// Returned when a request is made.
+    /// Result code of making a request.
     static MADE: AtomicI32 = AtomicI32::new(SUCCESS);
-    /// The communicators and errors of the handler's calls.
+    /// Communicator and error code of each call of the error handler.
     static TOLD: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 
     unsafe extern "C" fn dup(datatype: Handle, own: *mut Handle) -> c_int {
@@ -299,7 +299,7 @@ mod tests {
     unsafe fn make(_: &Send, request: *mut Handle) -> c_int {
         let code = MADE.load(Ordering::Relaxed);
         if code == SUCCESS {
-            // SAFETY: the address of a variable, and a request that this module makes.
+            // SAFETY: the address of a variable, and a request made by this module.
             unsafe {
                 *request = without_provenance_mut(NEW);
                 keep(&MPI, *request, Some((send(), make)));
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn a_start_that_fails_calls_the_error_handler_of_its_communicator() {
         let mut request: Handle = without_provenance_mut(OLD);
-        // SAFETY: a stand-in of Open MPI, which looks into nothing.
+        // SAFETY: a mock of Open MPI, which dereferences nothing.
         let mut start = || unsafe {
             let code = renew(&MPI, &mut request);
             (code, request.addr(), FREED.load(Ordering::Relaxed))

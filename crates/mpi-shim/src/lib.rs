@@ -1,24 +1,23 @@
 //! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and Open MPI. It
-//! leaves out yields that are of no use where one thread of the process calls MPI.
+//! suppresses useless yields in processes in which one thread calls MPI.
 //!
-//! MPICH offers the processor after every look for messages (`MPID_Progress_wait` of its
-//! `ch4_progress.h`), also after the look that found the one waited for, and no setting stops it.
-//! A program that waits is right to offer the processor; one that has something to do is not. So
-//! the provider tells this library when a poll found something, and the thread's next yield is left
-//! out, until it polls again. The gain is measured in
-//! `docs/design/progress.md`.
+//! MPICH yields the processor after every poll for messages (`MPID_Progress_wait` of its
+//! `ch4_progress.h`), even after a successful one, and no setting prevents it. A waiting program
+//! should yield; one that has work should not. So the provider tells this library when a poll found
+//! something, and the thread's next yield before another poll is suppressed.
+//! `docs/design/progress.md` has the measured gain.
 //!
-//! Open MPI offers the processor only if it is told to (`mpi_yield_when_idle`). Without that
-//! threads of one process wait for each other in loops, each until the end of its time slice, and
-//! with it a program of one thread yields after each empty poll, as if the engine did not do so
-//! when it is due. So `marline run` tells it to, and here the yields after polls are left out of
-//! programs in which one thread calls MPI (`docs/design/progress.md`).
+//! Open MPI yields only if configured (`mpi_yield_when_idle`). Without it, threads of one process
+//! busy-wait for each other until the end of their time slices. With it, a single-threaded program
+//! yields after each empty poll, although the engine yields when necessary. So `marline run` sets
+//! it, and this library suppresses the yields after polls if one thread calls MPI
+//! (`docs/design/progress.md`).
 //!
-//! All other yields happen: the engine's own, those of other threads, and of programs without
-//! Marline.
+//! All other yields take place: the engine's own, those of other threads, and those of programs
+//! without Marline.
 //!
-//! It also receives messages of Open MPI's that a probe matched (`matched`), and makes right what
-//! Open MPI 4.1 sends by persistent requests (`persistent`).
+//! It also receives Open MPI's matched-probe messages (`matched`), and corrects Open MPI 4.1's
+//! persistent sends (`persistent`).
 
 mod buffered;
 mod matched;
@@ -28,26 +27,26 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-/// A poll of the provider's is under way, or none ever was.
+/// A poll of the provider is running, or there was none.
 const NO_POLL: u8 = 0;
 /// The last poll found nothing.
 const EMPTY: u8 = 1;
-/// The last poll found something, so that a yield would only delay it.
+/// The last poll found something, so a yield would only delay it.
 const FOUND: u8 = 2;
 
 thread_local! {
-    /// The outcome of the thread's last poll, until its next yield.
+    /// The result of the thread's last poll, until its next yield.
     static POLL: Cell<u8> = const { Cell::new(NO_POLL) };
 }
 
-/// Called by the provider as a poll of the calling thread begins (0), and as it ends: it found
-/// nothing (1) or something (2).
+/// Called by the provider at the start of a poll of the calling thread (0), and at its end: it
+/// found nothing (1) or something (2).
 #[no_mangle]
 pub extern "C" fn marline_poll(state: u8) {
     POLL.set(state);
 }
 
-/// `sched_yield(2)`, or nothing where that is known to be needless.
+/// `sched_yield(2)`, or nothing if a yield is known to be useless.
 #[no_mangle]
 pub extern "C" fn sched_yield() -> c_int {
     if is_left_out() {
@@ -56,7 +55,7 @@ pub extern "C" fn sched_yield() -> c_int {
     really_yield()
 }
 
-/// True if the calling thread's yield is to be left out, at most once for each poll.
+/// Returns whether to suppress the calling thread's yield, at most once per poll.
 fn is_left_out() -> bool {
     match POLL.replace(NO_POLL) {
         FOUND => matches!(callers_of_mpi(), ONE | ONE_OF_OPEN_MPI),
@@ -67,7 +66,7 @@ fn is_left_out() -> bool {
 
 type YieldFn = unsafe extern "C" fn() -> c_int;
 
-/// Calls `sched_yield` of the next library, which may be another one that was preloaded.
+/// Calls `sched_yield` of the next library, which may be another preloaded one.
 fn really_yield() -> c_int {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut next = NEXT.load(Ordering::Relaxed);
@@ -77,9 +76,9 @@ fn really_yield() -> c_int {
     }
     // SAFETY: a pointer to a function of this type, or null.
     match unsafe { std::mem::transmute::<*mut c_void, Option<YieldFn>>(next) } {
-        // SAFETY: sched_yield takes nothing.
+        // SAFETY: sched_yield has no arguments.
         Some(next) => unsafe { next() },
-        // SAFETY: so does the system call.
+        // SAFETY: the system call has none either.
         None => unsafe { libc::syscall(libc::SYS_sched_yield) as c_int },
     }
 }
@@ -88,11 +87,11 @@ const UNKNOWN: u8 = 0;
 const ONE: u8 = 1;
 const SEVERAL: u8 = 2;
 const ONE_OF_OPEN_MPI: u8 = 3;
-/// The number of threads that call MPI, once MPI knows it.
+/// Result of `callers`: one or several threads call MPI; `UNKNOWN` until MPI can be queried.
 static CALLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// How many threads call MPI at a time. Where several do, a yield is how the one that waits inside
-/// MPI lets go of MPI's lock for long enough that another one gets it.
+/// Returns whether one or several threads call MPI. If several do, the thread waiting inside MPI
+/// must yield so that another one gets MPI's lock.
 fn callers_of_mpi() -> u8 {
     match CALLERS.load(Ordering::Relaxed) {
         UNKNOWN => {
@@ -106,17 +105,17 @@ fn callers_of_mpi() -> u8 {
 
 type QueryFn = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// The answer of `MPI_Query_thread`, called by its other name so that tools that wrap it do not see
-/// the call. It is unknown until MPI is initialised, which it never is where only sessions are
-/// used. It is "several" where MPI cannot be asked because it is over, or was loaded privately, as
-/// by Python (whose mpi4py wants several).
+/// Derives it from `MPI_Query_thread`, called as PMPI so that profiling tools do not see the call.
+/// `UNKNOWN` before MPI is initialised (with MPI sessions alone: always). `SEVERAL` if MPI cannot
+/// be queried because it is finalised, or was loaded privately, as by Python (whose mpi4py requests
+/// multiple threads).
 fn callers() -> u8 {
     let query = |name: &CStr| {
         let function = find(libc::RTLD_DEFAULT, name);
         // SAFETY: a pointer to a function of this type, or null.
         let function = unsafe { std::mem::transmute::<*mut c_void, Option<QueryFn>>(function) }?;
         let mut answer = 0;
-        // SAFETY: all functions that are asked for write one int.
+        // SAFETY: all queried functions write one int.
         (unsafe { function(&mut answer) } == 0).then_some(answer)
     };
     match (query(c"PMPI_Initialized"), query(c"PMPI_Finalized")) {
@@ -130,13 +129,13 @@ fn callers() -> u8 {
     }
 }
 
-/// Open MPI alone has such a function.
+/// Returns whether this is Open MPI: no other MPI has this function.
 fn is_open_mpi() -> bool {
     !find(libc::RTLD_DEFAULT, c"ompi_mpi_init").is_null()
 }
 
-/// `MPI_THREAD_SINGLE`, `_FUNNELED` or `_SERIALIZED` in MPICH's ABI (0, 1, 2) or in that of MPI 5.0
-/// (chapter 20: 0, 1024, 2048).
+/// Returns whether the level is `MPI_THREAD_SINGLE`, `_FUNNELED` or `_SERIALIZED`, in MPICH's ABI
+/// (0, 1, 2) or in that of MPI 5.0 (chapter 20: 0, 1024, 2048).
 fn below_multiple(level: c_int) -> bool {
     matches!(level, 0..=2 | 1024 | 2048)
 }
@@ -156,9 +155,9 @@ mod tests {
         assert!(![-1, 3, 4096].into_iter().any(below_multiple));
     }
 
-    /// One test, since the number of threads that call MPI is the process's.
+    /// A single test, because the number of threads that call MPI is a property of the process.
     #[test]
-    fn one_yield_is_left_out_for_a_poll_where_one_thread_calls_mpi() {
+    fn one_yield_per_poll_is_suppressed_if_one_thread_calls_mpi() {
         let left_out_after = |state| {
             marline_poll(state);
             is_left_out()

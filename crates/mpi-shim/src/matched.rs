@@ -1,10 +1,9 @@
-//! Messages that a probe matched (`MPI_Mprobe`), received into data in pieces. Open MPI's pml/cm
-//! receives such data into a buffer of its own and forgets to take them out; here they go into a
-//! buffer of this library, and from there to their places
-//! (docs/design/mpi.md).
+//! Receives of matched probes (`MPI_Mprobe`) into noncontiguous data. Open MPI's pml/cm receives
+//! such data into an internal buffer and forgets to unpack it. Here the data goes into a buffer of
+//! this library and is unpacked from there (docs/design/mpi.md).
 //!
-//! Open MPI's Fortran functions call the profiling interface, so that is taken over as well. All
-//! other MPIs, and Open MPI's other ways, get their calls as they are.
+//! Open MPI's Fortran functions call the profiling interface, so that is interposed as well. Calls
+//! of all other MPIs, and of Open MPI with another pml, are passed on unchanged.
 
 use marline_symbols::{function, next, EnvelopeFn, ErrorFn, ExtentFn, PackFn, UnpackFn};
 use std::ffi::{c_int, c_void, CStr};
@@ -29,7 +28,7 @@ const SUCCESS: c_int = 0;
 const ERR_COUNT: c_int = 2;
 /// `MPI_ERR_NO_MEM` of Open MPI.
 const ERR_NO_MEM: c_int = 39;
-/// Said where there is no MPI behind this library: an error of any MPI.
+/// Returned if there is no MPI behind this library: an error code in any MPI.
 const ABSENT: c_int = 1;
 
 /// `MPI_Status` of Open MPI 4 and 5.
@@ -43,9 +42,9 @@ pub struct Status {
     bytes: usize,
 }
 
-/// Open MPI's functions, and its variables, whose addresses are handles.
+/// Open MPI's functions, and its variables whose addresses are handles.
 struct OpenMpi {
-    /// The way of pml/cm, null with another pml.
+    /// The MTL of pml/cm, null with another pml.
     mtl: *const *const c_void,
     packed: Handle,
     own: Handle,
@@ -63,16 +62,16 @@ struct OpenMpi {
     error: ErrorFn<Handle>,
 }
 
-// SAFETY: addresses that are valid in all threads, as long as the process lives.
+// SAFETY: addresses that are valid in all threads for the lifetime of the process.
 unsafe impl Send for OpenMpi {}
-// SAFETY: as above; only `mtl` is read through, which MPI_Init writes before anybody receives.
+// SAFETY: as above; only `mtl` is dereferenced, which MPI_Init writes before any receive.
 unsafe impl Sync for OpenMpi {}
 
-/// Open MPI, if that is the MPI of this process and pml/cm its way.
+/// Open MPI, if it is the MPI of this process and uses pml/cm.
 fn pml_cm() -> Option<&'static OpenMpi> {
     static FOUND: OnceLock<Option<OpenMpi>> = OnceLock::new();
     let mpi = FOUND.get_or_init(look).as_ref()?;
-    // SAFETY: a variable of Open MPI's.
+    // SAFETY: a variable of Open MPI.
     (!unsafe { *mpi.mtl }.is_null()).then_some(mpi)
 }
 
@@ -106,7 +105,7 @@ fn look() -> Option<OpenMpi> {
     }
 }
 
-/// Where a message goes: what the program gave.
+/// The receive arguments of the program.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub buffer: *mut c_void,
@@ -115,13 +114,13 @@ pub struct Place {
 }
 
 impl OpenMpi {
-    /// The bytes of a place with gaps, or of a type that the program has made, which may have some.
-    /// `None` also where Open MPI refuses the type, as it then does in the call itself.
+    /// The bytes of a noncontiguous place, or of a derived datatype, which may be noncontiguous;
+    /// `None`: contiguous, or Open MPI rejects the type, as it will in the call itself.
     fn in_pieces(&self, place: Place) -> Option<i64> {
         let datatype = place.datatype;
         let (mut size, mut lower, mut extent, mut first, mut span) = (0, 0, 0, 0, 0);
         let [mut integers, mut addresses, mut types, mut combiner] = [0; 4];
-        // SAFETY: these functions write so many values.
+        // SAFETY: these functions write exactly these values.
         let told = unsafe {
             (self.size)(datatype, &mut size) == SUCCESS
                 && (self.extent)(datatype, &mut lower, &mut extent) == SUCCESS
@@ -138,16 +137,16 @@ impl OpenMpi {
         let len = len.filter(|_| told)?;
         let is_own = integers == 0 && addresses == 0 && types == 0;
         let is_dense = [lower, first] == [0; 2] && [extent, span] == [size as isize; 2];
-        // Parts that leave no gap may still be in another order; not in what is too long to pack.
+        // A derived type without gaps may still be out of order; one too long to pack is passed on.
         (!is_dense || !is_own && c_int::try_from(len).is_ok()).then_some(len)
     }
 
-    /// Receives into pieces: what `MPI_Mrecv` returns. `MPI_Unpack` takes whole elements, of which
-    /// a message may bring a part: where it is shorter than the place, what it lacks is packed, and
-    /// unpacked as it was.
+    /// Receives into noncontiguous data. Returns the result of `MPI_Mrecv`. `MPI_Unpack` needs
+    /// whole elements, but a message may end within one: the remainder of the place is packed
+    /// first, and unpacked unchanged.
     ///
     /// # Safety
-    /// As of `MPI_Mrecv`; `len` is the number of bytes.
+    /// As for `MPI_Mrecv`; `len` is the number of bytes.
     unsafe fn receive(
         &self,
         place: Place,
@@ -175,7 +174,7 @@ impl OpenMpi {
         let bytes: *mut c_void = packed.as_mut_ptr().cast();
         // SAFETY: the caller's promise, and `packed` has `len` bytes.
         unsafe {
-            (*status).bytes = 0; // if nothing comes nobody says so
+            (*status).bytes = 0; // not written if nothing is received
             let received = (self.mrecv)(bytes, len, self.packed, message, status);
             let came = (*status).bytes;
             let kept = self.keep(place, packed.get_mut(came..).unwrap_or_default(), len);
@@ -190,10 +189,10 @@ impl OpenMpi {
         }
     }
 
-    /// Fills `rest` with the last bytes of a place of `len` bytes; what an MPI function returns.
+    /// Fills `rest` with the last bytes of a place of `len` bytes. Returns an MPI result code.
     ///
     /// # Safety
-    /// The place is the program's to read.
+    /// The place may be read.
     unsafe fn keep(&self, place: Place, rest: &mut [u8], len: c_int) -> c_int {
         if rest.is_empty() {
             return SUCCESS;
@@ -213,23 +212,24 @@ impl OpenMpi {
         code
     }
 
-    /// A place for which there is no room, or which `MPI_Unpack` cannot count.
+    /// Reports a place that is too large for the available memory or for `MPI_Unpack`.
     fn refuse(&self, code: c_int, most: &str) -> c_int {
         let text =
             format!("marline: MPI_Mrecv and MPI_Imrecv receive {most} into a datatype with gaps\n");
         let _ = std::io::stderr().write_all(text.as_bytes());
-        // SAFETY: a communicator, whose error handler is called.
+        // SAFETY: a communicator whose error handler is called.
         unsafe { (self.error)(self.own, code) };
         code
     }
 
-    /// A request that is over, with this status: what `MPI_Grequest_start` returns.
+    /// Makes a completed request with this status. Returns the result of `MPI_Grequest_start`.
     ///
     /// # Safety
     /// There is room for a handle at `request`.
     unsafe fn done(&self, status: Status, request: *mut Handle) -> c_int {
         let state = Box::into_raw(Box::new(status)).cast();
-        // SAFETY: the caller's promise; `free` gets the status back when nobody asks any more.
+        // SAFETY: the caller's promise; `free` gets the status back when it is not queried any
+        // more.
         unsafe {
             match (self.start)(query, free, cancel, state, request) {
                 SUCCESS => (self.complete)(*request),
@@ -242,7 +242,7 @@ impl OpenMpi {
     }
 }
 
-/// Zeros, if there is memory for them.
+/// Zeroed memory, if there is enough.
 fn room(len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).ok()?;
@@ -251,13 +251,13 @@ fn room(len: usize) -> Option<Vec<u8>> {
 }
 
 unsafe extern "C" fn query(state: *mut c_void, status: *mut Status) -> c_int {
-    // SAFETY: the status of `done`, and Open MPI's of the request.
+    // SAFETY: the status of `done`, and Open MPI's status of the request.
     unsafe { *status = *state.cast::<Status>() };
     SUCCESS
 }
 
 unsafe extern "C" fn free(state: *mut c_void) -> c_int {
-    // SAFETY: the status of `done`, for the last time.
+    // SAFETY: the status of `done`, used for the last time.
     drop(unsafe { Box::from_raw(state.cast::<Status>()) });
     SUCCESS
 }
@@ -266,20 +266,20 @@ unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
     SUCCESS
 }
 
-/// Open MPI, and the bytes of the place, where a message has to be received in pieces.
+/// Open MPI and the bytes of the place, if this library must receive the message.
 ///
 /// # Safety
-/// As of `MPI_Mrecv`.
+/// As for `MPI_Mrecv`.
 unsafe fn wanted(place: Place, message: *mut Handle) -> Option<(&'static OpenMpi, i64)> {
     let mpi = pml_cm().filter(|_| place.count > 0)?;
-    // SAFETY: the caller's promise; Open MPI says itself that it is null.
+    // SAFETY: the caller's promise; Open MPI itself reports a null pointer.
     let message = unsafe { message.as_ref() }?;
     let len = mpi.in_pieces(place)?;
     (*message != mpi.no_proc).then_some((mpi, len))
 }
 
 /// # Safety
-/// As of `MPI_Mrecv`; `name` is that of the called function.
+/// As for `MPI_Mrecv`; `name` is that of the called function.
 pub unsafe fn receive(
     name: &CStr,
     place: Place,
@@ -300,7 +300,7 @@ pub unsafe fn receive(
 }
 
 /// # Safety
-/// As of `MPI_Imrecv`; `name` is that of the called function.
+/// As for `MPI_Imrecv`; `name` is that of the called function.
 pub unsafe fn begin(
     name: &CStr,
     place: Place,
@@ -327,13 +327,13 @@ pub unsafe fn begin(
     }
 }
 
-/// The functions by their two names; the last argument points to an `$out`.
+/// Defines the functions under their MPI and PMPI names; the last argument points to an `$out`.
 macro_rules! exports {
     ($through:ident, $out:ty: $($name:ident = $text:literal),*) => { $(
-        /// `MPI_Mrecv` or `MPI_Imrecv`, as it is called.
+        /// `MPI_Mrecv` or `MPI_Imrecv`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[no_mangle]
         pub unsafe extern "C" fn $name(
             buffer: *mut c_void,

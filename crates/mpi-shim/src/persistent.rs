@@ -1,10 +1,10 @@
-//! Persistent sends of Open MPI 4.1, and what its collectives make of them. For data without gaps
-//! that begin behind their buffer's start (a block of an array, by `MPI_Type_create_subarray`) its
-//! pml/cm sends what is at the start, over any provider. Here they are sent as data that begin at
-//! the start of a buffer (docs/design/mpi.md).
+//! Corrects persistent sends of Open MPI 4.1, which its collectives use too. For contiguous data
+//! that does not begin at its buffer's start (a block of an array, by `MPI_Type_create_subarray`)
+//! its pml/cm sends the bytes at the start instead, over any provider. Here such data is sent with
+//! a buffer pointer and datatype adjusted so that it begins at the start (docs/design/mpi.md).
 //!
-//! Its collectives call the pml by its table of functions and not by MPI's names. So the function
-//! is replaced there, once `MPI_Init` has made the table.
+//! Open MPI's collectives call the pml through its function table, not MPI's functions. So the
+//! function is replaced in the table once `MPI_Init` has filled it.
 
 use crate::buffered::{made, MakeFn, Send};
 use marline_symbols::{function, next, ExtentFn};
@@ -36,10 +36,10 @@ type SendInitFn = unsafe extern "C" fn(
 ) -> c_int;
 
 const SUCCESS: c_int = 0;
-/// Said where there is no MPI behind this library: an error of any MPI.
+/// Returned if there is no MPI behind this library: an error code in any MPI.
 const ABSENT: c_int = 1;
-/// The place of `pml_isend_init` in the pml's functions (`mca_pml_base_module_2_0_0_t`), which all
-/// Open MPI 4 have.
+/// Index of `pml_isend_init` in the pml's function table (`mca_pml_base_module_2_0_0_t`), the same
+/// in all Open MPI 4.
 const SEND_INIT: usize = 9;
 /// `MCA_PML_BASE_SEND_BUFFERED`.
 const BUFFERED: c_int = 2;
@@ -58,10 +58,10 @@ struct OpenMpi {
 
 static OPEN_MPI: OnceLock<OpenMpi> = OnceLock::new();
 
-/// Puts [`send_init`] in the place of Open MPI's, if this is Open MPI 4.
+/// Replaces Open MPI's function by [`send_init`], if this is Open MPI 4.
 fn replace() -> Option<()> {
     let table: *mut c_void = function(c"mca_pml").filter(|_| is_open_mpi_4())?;
-    // SAFETY: Open MPI 4's table of functions, which is written by MPI_Init and not after it.
+    // SAFETY: Open MPI 4's function table, which is written only by MPI_Init.
     let slot = unsafe { &*table.cast::<AtomicPtr<c_void>>().add(SEND_INIT) };
     let theirs = slot.load(Ordering::Acquire);
     if theirs.is_null() {
@@ -80,7 +80,7 @@ fn replace() -> Option<()> {
             free: transmute::<*mut c_void, TypeFn>(function(c"PMPI_Type_free")?),
         }
     };
-    // Once: a second call would find our own function.
+    // Only once: a second call would find this library's function.
     OPEN_MPI.set(mpi).ok()?;
     slot.store(send_init as *mut c_void, Ordering::Release);
     Some(())
@@ -91,7 +91,7 @@ fn is_open_mpi_4() -> bool {
         return false;
     };
     let (mut text, mut len) = ([0u8; VERSION_MAX], 0);
-    // SAFETY: a function of this type, with room for all that it writes; and its text ends.
+    // SAFETY: a function of this type, with enough room for its NUL-terminated output.
     let text = unsafe {
         let version = transmute::<*mut c_void, VersionFn>(version);
         if function(c"ompi_mpi_init").is_none()
@@ -106,7 +106,7 @@ fn is_open_mpi_4() -> bool {
 
 impl OpenMpi {
     /// # Safety
-    /// As of Open MPI's `pml_isend_init`.
+    /// As for Open MPI's `pml_isend_init`.
     unsafe fn send(&self, send: &Send, mode: c_int, request: *mut Handle) -> c_int {
         // SAFETY: the caller's promise.
         unsafe {
@@ -126,7 +126,7 @@ impl OpenMpi {
     /// The bytes before the data of a type, if there are any.
     fn before(&self, datatype: Handle) -> Option<isize> {
         let (mut size, mut first, mut span) = (0, 0, 0);
-        // SAFETY: these functions write so many values.
+        // SAFETY: these functions write exactly these values.
         let told = unsafe {
             (self.size)(datatype, &mut size) == SUCCESS
                 && (self.true_extent)(datatype, &mut first, &mut span) == SUCCESS
@@ -135,10 +135,10 @@ impl OpenMpi {
     }
 }
 
-/// Open MPI's own function, for the same data seen from where they begin.
+/// Calls Open MPI's function for the same data, addressed from where the data begins.
 ///
 /// # Safety
-/// As of Open MPI's.
+/// As for Open MPI's function.
 unsafe extern "C" fn send_init(
     buffer: *const c_void,
     count: usize,
@@ -161,22 +161,22 @@ unsafe extern "C" fn send_init(
     unsafe { init(&send, mode, request) }
 }
 
-/// Makes a buffered one, as when the program made it.
+/// Makes another request of a buffered send.
 ///
 /// # Safety
-/// As of Open MPI's `pml_isend_init`.
+/// As for Open MPI's `pml_isend_init`.
 unsafe fn buffered(send: &Send, request: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { init(send, BUFFERED, request) }
 }
 
 /// # Safety
-/// As of Open MPI's `pml_isend_init`.
+/// As for Open MPI's `pml_isend_init`.
 unsafe fn init(send: &Send, mode: c_int, request: *mut Handle) -> c_int {
     let Some(mpi) = OPEN_MPI.get() else {
-        return ABSENT; // it is there before this function can be called
+        return ABSENT; // set before this function can be called
     };
-    // SAFETY: the caller's promise. The request keeps the type that is freed here.
+    // SAFETY: the caller's promise. The request retains the type that is freed here.
     unsafe {
         let code = match mpi.before(send.datatype) {
             None => mpi.send(send, mode, request),
@@ -209,13 +209,13 @@ unsafe fn init(send: &Send, mode: c_int, request: *mut Handle) -> c_int {
     }
 }
 
-/// A function that begins an MPI, by one of its two names.
+/// Defines an MPI initialisation function under its MPI or PMPI name.
 macro_rules! begins {
     ($name:ident = $text:literal, $type:ty, $($argument:ident: $of:ty),*) => {
-        /// As the MPI's.
+        /// The MPI's function, followed by `replace`.
         ///
         /// # Safety
-        /// As the MPI says.
+        /// As for the MPI's function.
         #[no_mangle]
         pub unsafe extern "C" fn $name($($argument: $of),*) -> c_int {
             let Some(next) = next($text) else {
@@ -224,7 +224,7 @@ macro_rules! begins {
             // SAFETY: the MPI's function of this name, and the caller's promise.
             let code = unsafe { transmute::<*mut c_void, $type>(next)($($argument),*) };
             if code == SUCCESS {
-                // Nothing, where it is another MPI.
+                // No effect with another MPI.
                 let _ = replace();
             }
             code

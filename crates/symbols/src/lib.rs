@@ -1,5 +1,5 @@
-//! Functions of the MPI by name, wherever it was loaded, for the libraries that are preloaded into
-//! its ranks.
+//! Looks up functions of the MPI by name, however it was loaded, for the libraries that are
+//! preloaded into its ranks.
 
 use std::ffi::{c_int, c_void, CStr, CString};
 use std::sync::OnceLock;
@@ -18,21 +18,22 @@ pub type EnvelopeFn<H> =
 /// `MPI_Comm_call_errhandler`.
 pub type ErrorFn<H> = unsafe extern "C" fn(H, c_int) -> c_int;
 
-/// The function of this name behind this library.
+/// The next function of this name in search order after this library.
 pub fn next(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
 }
 
-/// A function, or a variable, of the MPI.
+/// A function or variable of the MPI.
 pub fn function(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
 }
 
-/// A function of `libmarline-mpi.so`, which stands in front of others and hands on all calls that
-/// it takes, as if it were not there.
+/// A function of `libmarline-mpi.so`. That library only forwards the calls that it intercepts, so
+/// it does not count as a foreign one.
 const HANDS_ON: &CStr = c"marline_poll";
 
-/// Says if the first function of this name is this library's, but for those that only hand on.
+/// Returns whether the first function of this name is this library's or `libmarline-mpi.so`'s,
+/// which only forwards calls.
 pub fn is_own(name: &CStr) -> bool {
     // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
     let base = |address: *const c_void| unsafe {
@@ -44,7 +45,8 @@ pub fn is_own(name: &CStr) -> bool {
     found.is_some() && (found == base(is_own as *const c_void) || found == hands_on)
 }
 
-/// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.
+/// The MPI's library if it was loaded privately (RTLD_LOCAL), as by Python: a search by name does
+/// not find it then.
 fn private() -> Option<*mut c_void> {
     static FOUND: OnceLock<Option<usize>> = OnceLock::new();
     let open = || {
@@ -57,20 +59,20 @@ fn private() -> Option<*mut c_void> {
         };
         (!library.is_null()).then_some(library as usize)
     };
-    // Before it is loaded nobody calls a function of it.
+    // No function of the MPI can be called before it is loaded, so the result may be cached.
     FOUND
         .get_or_init(open)
         .map(|library| library as *mut c_void)
 }
 
-/// Keeps the path of the first library whose name is that of an MPI.
+/// Stores the path of the first library named like an MPI.
 unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, path: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker's description of an object, and what `private` gave.
+    // SAFETY: the dynamic linker's description of an object, and the pointer that `private` passed.
     let (name, path) = unsafe { ((*object).dlpi_name, &mut *path.cast::<Option<CString>>()) };
     if name.is_null() {
         return 0;
     }
-    // SAFETY: a C string of the dynamic linker's.
+    // SAFETY: a C string of the dynamic linker.
     let name = unsafe { CStr::from_ptr(name) };
     let file = name
         .to_bytes()

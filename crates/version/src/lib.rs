@@ -1,10 +1,10 @@
-//! The version as people read it: `0.1.0 (wire 3, commit 0123456789ab)`. A crate of its own, so
-//! that a commit compiles again only what prints it. Without git and without the file that a
-//! source tarball has, there is no commit in it.
+//! The version as text: `0.1.0 (wire 3, commit 0123456789ab)`. A separate crate, so that a new
+//! commit only recompiles the crates that print it. Without git and without the `.commit` file of a
+//! source tarball the commit is omitted.
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// The version, that of the wire, and the commit if it is known.
+/// The versions of the crate and the wire format, and the commit if it is known.
 pub const TEXT: &str = env!("MARLINE_VERSION_TEXT");
 
 #[cfg(test)]

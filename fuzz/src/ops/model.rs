@@ -1,23 +1,23 @@
-//! MPI's matching in its plainest form, and what every message contains.
+//! A minimal implementation of MPI's matching, and the contents of messages.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Numbers of messages of an endpoint to itself begin here.
+/// First number of loopback messages.
 pub(super) const OWN: usize = 1 << 20;
 
-/// A message from one endpoint to the other, or to itself.
+/// A message from one endpoint to the other, or a loopback message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub tag: Option<u64>,
     pub len: u64,
 }
 
-/// Bytes after which contents repeat: no message is slipped by this and still right, for it is no
-/// multiple of a granule.
+/// Period of the contents in bytes. It is not a multiple of a block, so contents shifted by whole
+/// blocks differ.
 const PERIOD: u64 = 65_521;
 
-/// Bytes `from .. from + n` of the content of number `id` (a message's, or a memory region's).
+/// Bytes `from .. from + n` of content number `id` (a message's or a memory region's).
 pub(super) fn contents(id: u64, from: u64, n: usize) -> Vec<u8> {
     static ONCE: OnceLock<Vec<u8>> = OnceLock::new();
     let byte = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
@@ -32,7 +32,7 @@ pub(super) fn contents(id: u64, from: u64, n: usize) -> Vec<u8> {
     out
 }
 
-/// Whose messages a receive takes.
+/// The senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Any,
@@ -40,7 +40,7 @@ pub(super) enum Whom {
     Own,
 }
 
-/// The messages that a receive asks for.
+/// A receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub handle: u32,
@@ -48,9 +48,9 @@ pub(super) struct Wish {
     pub tag: Option<(u64, u64)>,
     /// Bytes of its buffer.
     pub capacity: u64,
-    /// A multi-receive: it stays while so many bytes, and at least one, are left.
+    /// A multi-receive: it stays posted while this many bytes, and at least one, are free.
     pub multi: Option<u64>,
-    /// Of a multi-receive, bytes that are used.
+    /// Bytes used of a multi-receive.
     pub used: u64,
 }
 
@@ -66,21 +66,21 @@ impl Wish {
     }
 }
 
-/// The receiving side of one direction; messages are numbered in the order of their posts.
+/// The receiving side of one direction; messages are numbered in posting order.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub messages: Vec<Message>,
-    /// Those to itself, numbered from `OWN` on.
+    /// Loopback messages, numbered from `OWN` on.
     pub own: Vec<Message>,
     pub posted: Vec<Wish>,
     unexpected: Vec<usize>,
     arrived: usize,
-    /// Receive and message that it must get, with the offset in its buffer.
+    /// Each receive with a message that it must get, and the message's offset in its buffer.
     pub matched: BTreeMap<(u32, usize), u64>,
 }
 
 impl Model {
-    /// The next messages went through matching, up to number `upto`.
+    /// Matches the next messages, below number `upto`.
     pub fn arrive(&mut self, upto: u64) {
         while (self.arrived as u64) < upto {
             self.match_one(self.arrived);
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// A message goes through matching.
+    /// Matches a message.
     fn match_one(&mut self, number: usize) {
         let message = self.message(number);
         let fits = |p: &Wish| p.accepts(number, &message);
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// A message is posted; its number. One to itself is there at once.
+    /// Posts a message and returns its number. A loopback message arrives at once.
     pub fn send(&mut self, message: Message, own: bool) -> usize {
         if !own {
             self.messages.push(message);
@@ -123,8 +123,8 @@ impl Model {
         }
     }
 
-    /// The receive gets the message; whether it stays for others. What is used of a buffer are
-    /// whole words.
+    /// Gives a message to a receive. Returns whether the receive stays posted. The used part of a
+    /// buffer is rounded up to whole words.
     fn give(&mut self, wish: &mut Wish, number: usize) -> bool {
         self.matched.insert((wish.handle, number), wish.used);
         let Some(min) = wish.multi else { return false };
@@ -133,7 +133,7 @@ impl Model {
         wish.capacity - wish.used >= min.max(1)
     }
 
-    /// A receive is posted. A multi-receive takes all that waits for it.
+    /// Posts a receive. A multi-receive takes all matching unexpected messages.
     pub fn post(&mut self, mut wish: Wish) {
         while let Some(number) = self.take(&wish) {
             if !self.give(&mut wish, number) {
@@ -143,33 +143,33 @@ impl Model {
         self.posted.push(wish);
     }
 
-    /// True if the receive has ended: it is not posted, and nothing is under way to it.
+    /// Returns whether the receive has ended: it is not posted, and no message is in flight to it.
     pub fn is_over(&self, handle: u32) -> bool {
         let mut under_way = self.matched.range((handle, 0)..=(handle, usize::MAX));
         under_way.next().is_none() && self.posted.iter().all(|p| p.handle != handle)
     }
 
-    /// The message that the pattern finds first.
+    /// The first unexpected message that matches.
     pub fn find(&self, wish: &Wish) -> Option<usize> {
         let mut waiting = self.unexpected.iter().copied();
         waiting.find(|&number| wish.accepts(number, &self.message(number)))
     }
 
-    /// Takes it out.
+    /// Removes the first unexpected message that matches.
     pub fn take(&mut self, wish: &Wish) -> Option<usize> {
         let number = self.find(wish)?;
         self.unexpected.retain(|&n| n != number);
         Some(number)
     }
 
-    /// Takes a posted receive back, if nothing matched it.
+    /// Cancels a posted receive. Returns whether it was posted.
     pub fn cancel(&mut self, handle: u32) -> bool {
         let before = self.posted.len();
         self.posted.retain(|p| p.handle != handle);
         self.posted.len() < before
     }
 
-    /// Messages that went through matching and found no receive.
+    /// Number of unexpected messages.
     pub fn waiting(&self) -> usize {
         self.unexpected.len()
     }

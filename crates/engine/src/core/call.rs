@@ -1,6 +1,7 @@
-//! Short remote writes and atomics: a call to the peer, done there by whoever polls (its progress
-//! thread, if nobody does), and its answer. Calls are messages, so each is done exactly once, in
-//! the order of its sender's messages. The endpoint's own memory is worked on at once.
+//! Short remote writes and atomics: an RPC to the peer, executed there by the next poll of the
+//! application or the progress thread, and its reply. RPCs are messages, so each is executed
+//! exactly once, in the order of its sender's messages. Operations on the endpoint's own memory are
+//! executed at once.
 
 use crate::api::{
     flag, AtomicKind, AtomicReq, Completion, Counted, EpId, IoVec, OpError, RemoteReq, SubmitError,
@@ -18,7 +19,7 @@ use crate::state::core::Core;
 use marline_proto::{Mutation, PeerId};
 use marline_wire::MsgHead;
 
-/// The contents of a call.
+/// The contents of an RPC.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     peer: PeerId,
@@ -31,14 +32,14 @@ struct Request<'a> {
     context: usize,
     completion: bool,
     flags: u64,
-    /// It goes whatever is open: part of it is done.
+    /// Exempt from the limit of open RPCs: other parts of its operation have been sent.
     must: bool,
-    /// The longer operation that it is a part of.
+    /// The longer operation of which this is a part.
     whole: Option<u32>,
 }
 
 impl Request<'_> {
-    /// Of nobody, for nothing, and nobody is told.
+    /// Default values; no completion.
     const EMPTY: Request<'static> = Request {
         peer: PeerId(0),
         word: Word::new(Verb::Over, 0, 0),
@@ -54,9 +55,9 @@ impl Request<'_> {
     };
 }
 
-/// Asking.
+/// The requesting side.
 impl<S: System> Core<S> {
-    /// Writes `req` in a call.
+    /// Sends the write `req` as an RPC.
     pub(crate) fn call_write(
         &mut self,
         now: u64,
@@ -82,7 +83,7 @@ impl<S: System> Core<S> {
         self.call(now, ep, &request)
     }
 
-    /// Posts an atomic operation that a call has room for; it may be a part of a longer one.
+    /// Posts an atomic operation that fits an RPC, or a part of a longer one.
     pub(crate) fn atomic_call(
         &mut self,
         now: u64,
@@ -144,7 +145,7 @@ impl<S: System> Core<S> {
             return Err(SubmitError::Again);
         }
         let Some(mut buffer) = self.buffers.pool.take(len, true) else {
-            return Err(SubmitError::Invalid); // longer than any call may be
+            return Err(SubmitError::Invalid); // longer than an RPC may be
         };
         let bytes = &mut buffer.bytes()[..len];
         bytes[..HEAD].copy_from_slice(&head(req.place, req.data));
@@ -184,7 +185,7 @@ impl<S: System> Core<S> {
         Ok(())
     }
 
-    /// A call of an endpoint to itself.
+    /// Executes an RPC of an endpoint to itself.
     fn call_own(&mut self, ep: EpId, req: &Request<'_>, call: u32, request: (Buffer, usize)) {
         let (mut buffer, len) = request;
         let source = self.dir.addr_of(ep, req.peer);
@@ -201,7 +202,7 @@ impl<S: System> Core<S> {
         self.calls_result = result;
     }
 
-    /// Posts `len` bytes of a log buffer as a call; `false`: the peer is gone.
+    /// Posts `len` bytes of a log buffer as an RPC; `false`: the peer is gone.
     fn post_logged(
         &mut self,
         ep: EpId,
@@ -234,7 +235,7 @@ impl<S: System> Core<S> {
         posted
     }
 
-    /// A call is over: the peer has done it, has refused it, or is gone.
+    /// Ends an RPC: the peer executed it, refused it, or is gone.
     fn end_call(&mut self, call: u32, end: Result<(), OpError>, result: &[u8]) {
         let Some(op) = self.calls.ops.remove(call) else {
             return;
@@ -242,7 +243,7 @@ impl<S: System> Core<S> {
         let mut at = 0;
         op.result.for_range(0, result.len(), |base, n| {
             // SAFETY: the pieces are memory that the caller lent until this operation ends, which
-            // is now; the pieces together are no shorter than what was asked for.
+            // is now; the pieces together are at least as long as the requested result.
             unsafe { std::ptr::copy_nonoverlapping(result[at..at + n].as_ptr(), base, n) };
             at += n;
         });
@@ -251,7 +252,7 @@ impl<S: System> Core<S> {
             None => Some(end),
         };
         let Some(end) = end.filter(|_| op.flags != 0) else {
-            return; // other parts are under way, or it is told
+            return; // other parts are in flight, or the end was reported
         };
         self.watch.sent(op.context, end);
         let Some(endpoint) = self.dir.ep(op.ep) else {
@@ -275,7 +276,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// One call less is open at a peer.
+    /// Decrements the number of open RPCs at a peer.
     fn close_call(&mut self, ep: EpId, peer: PeerId) {
         let Some(open) = self.calls.open.get_mut(&(ep.0, peer.0)) else {
             return;
@@ -294,7 +295,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A peer is gone: so are its answers.
+    /// Ends all RPCs to a peer that is gone.
     pub(crate) fn fail_calls(&mut self, ep: EpId, peer: PeerId) {
         self.calls.runs.remove(&(ep.0, peer.0));
         self.ops.forget_parts(|of, by| (of, by) == (ep.0, peer.0));
@@ -307,7 +308,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Forgets the calls of an endpoint that has closed.
+    /// Forgets the RPCs of a closed endpoint.
     pub(crate) fn forget_calls(&mut self, ep: EpId) {
         for call in self.calls.ops.find(|op| op.ep == ep) {
             self.calls.ops.remove(call);
@@ -322,7 +323,7 @@ impl<S: System> Core<S> {
         self.ops.forget_parts(|of, _| of == ep.0);
     }
 
-    /// All parts of an operation have ended well: the peer is told.
+    /// Tells the peer that all parts of an operation have ended successfully.
     pub(crate) fn send_trailer(
         &mut self,
         (ep, context, flags): (EpId, usize, u64),
@@ -359,7 +360,7 @@ impl<S: System> Core<S> {
         self.call(self.polled_ns, ep, &request)
     }
 
-    /// Reads no bytes of a place: as an atomic operation that reads no elements.
+    /// Reads no bytes of a place: an atomic read without elements.
     pub(crate) fn call_read(
         &mut self,
         (ep, peer): (EpId, PeerId),
@@ -381,7 +382,7 @@ impl<S: System> Core<S> {
         self.call(self.polled_ns, ep, &request)
     }
 
-    /// Tells the peer that an operation is over that has so many parts in a region.
+    /// Tells the peer that an operation with this many parts in a region is over.
     fn call_over(
         &mut self,
         ep: EpId,
@@ -407,9 +408,9 @@ impl<S: System> Core<S> {
     }
 }
 
-/// Answering.
+/// The executing side.
 impl<S: System> Core<S> {
-    /// A peer calls, or answers. The bounce buffer is ours.
+    /// Handles an RPC or a reply from a peer. The bounce buffer belongs to this function.
     pub(crate) fn called(&mut self, ep: EpId, peer: PeerId, msg: &MsgHead, bounce: u64) {
         let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, bounce)) else {
             return;
@@ -427,7 +428,7 @@ impl<S: System> Core<S> {
         self.buffers.pool.give(buffer);
     }
 
-    /// A peer has answered a call of ours.
+    /// Handles a peer's reply to a local RPC.
     fn answered(&mut self, (ep, peer): (EpId, PeerId), id: u64, word: Word, result: &[u8]) {
         let (call, serial) = (id as u32, (id >> 32) as u32);
         let ours = |op: &&CallOp| (op.ep, op.peer, op.serial) == (ep, peer, serial);
@@ -468,7 +469,7 @@ impl<S: System> Core<S> {
             flags: 0,
             count: (done.is_err() && !hides) as u32,
         };
-        // The caller bounds how many there are, and none may wait for room
+        // The requester bounds their number, and a reply must not wait for room.
         let mut log = match result.len() {
             0 => None,
             len => self.buffers.pool.take(len, true),

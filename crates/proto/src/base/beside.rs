@@ -1,8 +1,8 @@
-//! Work for the owner that goes beside the packet just made: writes, offers.
+//! Work of the owner that accompanies the packet just built: writes and rkey advertisements.
 
 use crate::base::types::sum_seed;
 
-/// A write that goes with the packet just made.
+/// A write into the peer's registered memory that accompanies the packet just built.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOut {
     /// Send operation in the engine.
@@ -11,25 +11,25 @@ pub struct WriteOut {
     pub offset: u64,
     /// Bytes.
     pub len: u32,
-    /// The peer's key.
+    /// The peer's rkey.
     pub key: u64,
-    /// Where the sum goes in the packet.
+    /// Offset of the sum in the packet.
     pub sum_at: usize,
     /// Seed of the sum.
     pub seed: u64,
-    /// It carries a sum; else 0 in its place.
+    /// The write carries a sum; otherwise the sum field is 0.
     pub summed: bool,
-    /// Longest datagram that the path takes.
+    /// Longest datagram of the path in bytes.
     pub segment: usize,
     /// Most bytes of a write on that path.
     pub span: u64,
-    /// Where what the receiver wants of the message ends.
+    /// End of the bytes that the receiver wants of the message.
     pub message_end: u64,
     pub(crate) message: (u64, u32, bool),
 }
 
 impl WriteOut {
-    /// Where the write ends in the message.
+    /// End of the write in the message.
     pub fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
@@ -41,7 +41,7 @@ impl WriteOut {
     }
 }
 
-/// A segment of a send's memory that is offered in the packet just made ([`Node::take_offer`]).
+/// A segment of a send's memory that is advertised in the packet just built ([`Node::take_offer`]).
 #[derive(Clone, Copy, Debug)]
 pub struct OfferOut {
     /// Send operation in the engine.
@@ -50,13 +50,13 @@ pub struct OfferOut {
     pub rail: u8,
     /// Bytes of the message.
     pub total: u64,
-    /// Where the segment begins; the first opens the memory.
+    /// Offset of the segment; the first segment opens the memory.
     pub at: u64,
-    /// Its bytes.
+    /// Bytes of the segment.
     pub len: u64,
-    /// Where the sum goes in the packet; the key goes before it.
+    /// Offset of the sum in the packet; the rkey precedes it.
     pub sum_at: usize,
-    /// It carries a sum; else 0 in its place.
+    /// The segment carries a sum; otherwise the sum field is 0.
     pub summed: bool,
     pub(crate) message: (u64, u32),
 }

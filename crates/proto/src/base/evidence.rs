@@ -1,23 +1,23 @@
-//! The evidence of a peer's end.
+//! Evidence that a peer's process has ended.
 
-/// The evidence of a peer's end, where its host refuses what is sent to it.
+/// Evidence that a peer's process has ended, from its host's refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// No process of this host has the name of the peer, which was never another process's.
+    /// No process on this host has the peer's name, which no other process ever had.
     NoSuchName,
-    /// Its connections ended as those of a process that ends do, without a word of it, and new ones
+    /// The peer's connections ended without a BYE, as those of an ending process do, and new ones
     /// are refused.
     Ended,
-    /// Packets and connections are refused at once.
+    /// Packets and connections are refused; believed at once.
     Both,
-    /// Packets were refused for so long.
+    /// Packets were refused for the required time.
     Packets,
-    /// Connections were refused for so long.
+    /// Connections were refused for the required time.
     Connections,
 }
 
 impl Evidence {
-    /// The process is gone for certain: no filter on the way does the same.
+    /// Returns whether the process is certainly gone: no filter on the way causes the same.
     pub fn is_certain(self) -> bool {
         matches!(self, Evidence::NoSuchName | Evidence::Ended)
     }

@@ -1,23 +1,23 @@
-//! Which granules of a transfer are done: a bitmap that slides, so that it is only as long as
-//! the granted window (design rule 8). Up to 64 granules (28 KiB) it needs no allocation.
+//! The set of finished blocks of a transfer: a sliding bitmap, only as long as the granted window
+//! (design rule 8). Up to 64 blocks (28 KiB) need no allocation.
 
 use alloc::collections::VecDeque;
 
-/// How much of a range was already in the set.
+/// Part of a range that is in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covered {
-    /// Nothing of it.
+    /// None of it.
     None,
-    /// Some, not all.
+    /// Some of it.
     Some,
-    /// Everything.
+    /// All of it.
     All,
 }
 
-/// A growing set of granule indices.
+/// A growing set of block indices.
 #[derive(Clone, Debug, Default)]
 pub struct GranuleSet {
-    /// All granules below `64 * base` are in the set.
+    /// All blocks below `64 * base` are in the set.
     base: u64,
     first: u64,
     more: VecDeque<u64>,
@@ -25,13 +25,13 @@ pub struct GranuleSet {
 }
 
 impl GranuleSet {
-    /// Number of granules in the set.
+    /// Number of blocks in the set.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Bytes of heap that the set holds.
+    /// Heap bytes of the set.
     pub fn heap_bytes(&self) -> usize {
         self.more.capacity() * 8
     }
@@ -50,7 +50,7 @@ impl GranuleSet {
         }
     }
 
-    /// How much of `start .. start + n` is in the set.
+    /// Returns how much of `start .. start + n` is in the set.
     pub fn covered(&self, start: u64, n: u64) -> Covered {
         let (mut any, mut all) = (false, true);
         for_words(start, n, |index, mask| {
@@ -65,13 +65,14 @@ impl GranuleSet {
         }
     }
 
-    /// How many granules from `start` on, at most `n`, come before the first that is in the set.
+    /// Returns the number of blocks from `start` on, at most `n`, before the first that is in the
+    /// set.
     pub fn free_from(&self, start: u64, n: u64) -> u64 {
         let (mut free, mut taken) = (0, 0);
         for_words(start, n, |index, mask| {
             if taken == 0 {
                 taken = self.word(index) & mask;
-                // Those of the mask below the lowest one that is taken.
+                // The mask's bits below the lowest taken one.
                 let below = taken.wrapping_sub(1) & !taken;
                 free += (mask & below).count_ones() as u64;
             }
@@ -79,7 +80,7 @@ impl GranuleSet {
         free
     }
 
-    /// Returns whether one granule is in the set.
+    /// Returns whether the block is in the set.
     pub fn contains(&self, granule: u64) -> bool {
         self.word(granule / 64) >> (granule % 64) & 1 == 1
     }

@@ -1,4 +1,4 @@
-//! Settings, types and tables that everything else is made of.
+//! Settings, types and tables that the rest of the crate uses.
 
 pub(crate) mod beside;
 pub(crate) mod config;

@@ -1,16 +1,16 @@
-//! Deliberate mistakes, each against one invariant, so that the simulator can prove that it would
-//! notice. Without the feature `mutation` every question is answered `false` at compile time.
+//! Deliberate mistakes, each against one invariant, to prove that the simulator notices them.
+//! Without the feature `mutation` every query is `false` at compile time.
 
-/// One mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// Fragments that came before are taken again.
+    /// Duplicate fragments are accepted.
     ForgetFragments,
-    /// Messages that were matched before are taken again.
+    /// Messages that were already matched are accepted again.
     ForgetMessages,
     /// A packet with a bad payload is acknowledged.
     AckBeforeCommit,
-    /// A packet gets the number of the one before.
+    /// A packet reuses the previous packet's number.
     ReuseNumber,
     /// A send completes when its first fragment is acknowledged.
     FreeLogEarly,
@@ -18,165 +18,163 @@ pub enum Mutation {
     LeaveUnlogged,
     /// A send that ends before its bytes are delivered leaves them in its caller's memory.
     ForgetBorrowed,
-    /// A payload counts whatever its sum.
+    /// A payload is accepted whatever its sum.
     IgnoreSum,
-    /// Packets that continue a fragment in its batch count whatever their sums.
+    /// Packets that continue a fragment in its batch are accepted whatever their sums.
     TrustRuns,
-    /// Messages are matched as they arrive.
+    /// Messages are matched in order of arrival.
     SkipOrder,
-    /// A message is told before an earlier one of its receive.
+    /// A message is reported before an earlier one of its receive.
     TellEarly,
-    /// Packets for other endpoints are taken.
+    /// Packets with other endpoints' tokens are accepted.
     IgnoreToken,
-    /// Lost data is not sent again.
+    /// Lost data is not retransmitted.
     ForgetLost,
-    /// Packets that were under way on a path that went down stay lost.
+    /// Packets in flight on a path that went down are not requeued.
     ForgetMoved,
-    /// Senders take no notice of credit.
+    /// Senders ignore credit.
     IgnoreCredit,
-    /// A dead peer's receives stay.
+    /// Receives from a dead peer stay posted.
     ForgetReceives,
-    /// Receives from anyone are not told of a death.
+    /// Receives from any source are not told of a death.
     HideDeath,
-    /// Silence is for ever.
+    /// No peer timeout.
     Immortal,
-    /// A dead peer is waited for twice as long.
+    /// The peer timeout is doubled.
     Patient,
-    /// Credit comes back twice, and what goes beyond the memory for it is taken.
+    /// Credit is returned twice, and data beyond its memory is accepted.
     Hoard,
-    /// Heads count whatever their sum.
+    /// Heads are accepted whatever their CRC.
     TrustHeads,
     /// A send ends while a rail still reads its memory.
     ReadLate,
-    /// Good bytes are written over before the sum is known.
+    /// Correct bytes are overwritten before the new bytes' sum is verified.
     WriteUnchecked,
-    /// Bytes of a remote write are stored before their sum is known.
+    /// Bytes of a remote write are stored before their sum is verified.
     ShowUnverified,
-    /// Bytes of a remote write are stored again when they come again.
+    /// Duplicate bytes of a remote write are stored again.
     ShowAgain,
-    /// The end of a remote write is stored when it comes.
+    /// The end of a remote write is stored as soon as it arrives.
     ShowEndEarly,
-    /// Rails write past the packets into memory that its program sees.
+    /// Rails write directly into memory that the program sees during the operation.
     OpenVisible,
-    /// A receive completes one granule early.
+    /// A receive completes one block early.
     CompleteEarly,
-    /// The granted budget does not come back.
+    /// The grant budget is not returned.
     LeakGrants,
-    /// Credit that came back is not told.
+    /// Returned credit is not reported to the peer.
     KeepCredit,
-    /// Packets that wait on a path whose rail is down stay there.
+    /// Packets that wait on a path whose rail is down are not requeued.
     Strand,
-    /// A written fragment counts whatever its sum.
+    /// A written fragment is accepted whatever its sum.
     TrustWrites,
-    /// Messages end before their keys do.
+    /// Messages end before their rkeys do.
     KeepKeys,
-    /// A written fragment is put in place from packets while a write of it may still land.
+    /// A written fragment is stored from packets while a write of it may still land.
     WriteLate,
-    /// Direct writes go under sums that do not see order, and count.
+    /// Direct writes use sums that are blind to order, and are accepted.
     BlindSums,
-    /// Direct writes land where something has landed. (The simulator's rails make this mistake.)
+    /// Direct writes land on bytes that have landed already. (A mistake of the simulator's rails.)
     LandAgain,
-    /// A packet that tells of writes on an unreliable connection counts, whichever of them landed.
-    /// (The simulator's rails make this mistake.)
+    /// A write notification on an unreliable connection is accepted whichever writes landed. (A
+    /// mistake of the simulator's rails.)
     TrustImmediates,
-    /// Connections that take nothing any more are not made anew.
+    /// Stuck connections are not replaced.
     LeaveStuck,
-    /// Connections rest with something under way. (The simulator's rails make this mistake.)
+    /// Idle eviction closes connections with data in flight. (A mistake of the simulator's rails.)
     RestEarly,
-    /// A packet that is refused sets no timer.
+    /// A packet refused by its rail sets no timer.
     Unasked,
-    /// A remote write that was refused is said to be done.
+    /// A refused remote write is reported as done.
     HideRefusal,
-    /// A refused remote write is forgotten before its writer knows.
+    /// A refused remote write is forgotten before its writer knows of the refusal.
     ForgetRefusal,
-    /// Peers go on writing into memory that is no longer registered.
+    /// Peers can still write into deregistered memory.
     WriteClosed,
-    /// Peers go on reading memory that is no longer registered.
+    /// Peers can still read deregistered memory.
     ReadClosed,
-    /// Memory under a key that was used before is taken to be as long as what had it then.
+    /// Memory under a reused key is assumed to have the length of the key's former memory.
     KeepLength,
-    /// Every repair of a packet sends all of it, whatever its length, and however long the peer is
-    /// silent.
+    /// Every retransmission of a packet sends all of its frames, whatever their length and however
+    /// long the peer is silent.
     RepairAll,
-    /// Deadlines that were replaced stay until they are due.
+    /// Replaced deadlines stay in the queue until they are due.
     KeepDeadlines,
-    /// Frames that were to be sent again to a dead peer stay.
+    /// Frames queued for retransmission to a dead peer are not dropped.
     KeepDead,
-    /// Grants know no budget.
+    /// Grants ignore the budget.
     Overgrant,
     /// Unexpected messages are charged as if they had no payload.
     Uncharged,
     /// The sender's log has no bound.
     BoundlessLog,
-    /// Unexpected messages take the log's room.
+    /// Unexpected messages use up the log's room.
     SharedLog,
-    /// A path falls when another answers, without a second round.
+    /// A path comparison takes the path down after its first round.
     Hasty,
-    /// A packet that leaves before its books are kept forgets the acks.
+    /// A packet sent before its bookkeeping omits the pending acks.
     Overlook,
-    /// No path is given up.
+    /// No path ever goes down.
     Cling,
-    /// Refusals count from whatever path they come.
+    /// Refusals are believed from whatever path they come.
     BelieveRefusals,
-    /// A connection that ends is as good as one that is refused.
+    /// A connection that ends counts like one that was refused.
     BelieveResets,
-    /// Refusals of one kind count as soon as any.
+    /// A single kind of refusal is believed at once.
     BelieveHiccups,
-    /// Nobody asks what stands behind a rail that refuses.
+    /// Standby rails behind a refusing rail are not probed.
     AskNoneBehind,
-    /// Large packets that vanish are chance.
+    /// PMTU black holes are taken for chance loss.
     TrustSizes,
-    /// Acks are said on one path, even if none is healthy.
+    /// Acks are sent on one path even if no path is healthy.
     SayOnce,
     /// An atomic operation is done twice.
     RepeatAtomic,
-    /// Calls still find memory that is no longer registered.
+    /// RPCs still find deregistered memory.
     CallClosed,
-    /// Calls find memory whatever key they name.
+    /// RPCs find memory whatever key they name.
     AnyKey,
-    /// Lost calls, and lost answers to them, are not sent again.
+    /// Lost RPCs and lost replies are not retransmitted.
     ForgetCalls,
-    /// An operation in parts is over with its first.
+    /// An operation in parts completes with its first part.
     EndWithPart,
-    /// The last piece of a remote operation of several is forgotten.
+    /// The last piece of a remote operation of several pieces is forgotten.
     ForgetPiece,
-    /// An operation is counted with each of its parts.
+    /// An operation is counted once per part.
     CountParts,
-    /// An operation is counted twice by its region.
+    /// A region counts an operation twice.
     CountTwice,
-    /// An operation in parts is counted by whatever region has its key when it is over.
+    /// An operation in parts is counted by whatever region has its key at completion.
     CountAnywhere,
-    /// Whoever asks who is at a place takes the answer to another question.
+    /// A query for the endpoint at an address accepts the answer to another query.
     AnyAnswer,
-    /// Endpoints that nobody uses answer such questions.
+    /// Unused endpoints answer such queries.
     AnswerUnused,
-    /// A message that is read counts when its read has begun.
+    /// A read message is accepted when its read has begun.
     PullEarly,
-    /// A segment that was read counts whatever its sum.
+    /// A read segment is accepted whatever its sum.
     TrustReads,
-    /// A send ends while its memory may still be read by its peer.
+    /// A send ends while its peer may still read its memory.
     KeepOffer,
-    /// A send ends while its memory is open to the writes of a rail.
+    /// A send ends while its memory is open to a rail's writes.
     KeepSource,
-    /// The memory of a send is closed while writes of it are under way.
+    /// The memory of a send is closed while writes of it are in flight.
     CloseEarly,
-    /// A rail whose writes and reads do not end is waited for without end.
+    /// A rail whose writes and reads never end is awaited forever.
     WaitOn,
     /// Rails are not told that their peers are silent.
     HideSilence,
-    /// A silent path is left to others, however silent these are.
+    /// Traffic of a silent path is left to other paths although these are silent too.
     LeaveToSilent,
 }
 
 impl Mutation {
-    /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
-    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
-    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
-    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
-    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of
-    /// which `outages.rs` complains.
+    /// All mutations that the simulator hunts. The others are noticed elsewhere: `Hasty` and
+    /// `SayOnce` only cost time and break no promise (`tests/pair.rs`, `tests/partial.rs`); `Cling`
+    /// and `TrustSizes` in the simulator's `failover.rs`; `TrustImmediates`, `LeaveStuck`,
+    /// `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`, `CloseEarly` and
+    /// `WaitOn`, which concern InfiniBand connections, in its `verbs.rs`; `HideSilence`, which
+    /// costs a second in seeds, in `neighbours.rs`; `BelieveHiccups` in `outages.rs`.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

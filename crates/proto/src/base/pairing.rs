@@ -1,27 +1,24 @@
-//! Which rails reach which. Only the kinds of rails can tell, for nobody else knows what their
-//! addresses say.
+//! Reachability between rails by their addresses, which only the kinds of rails can read.
 
 use alloc::vec::Vec;
 use marline_wire::RailAddr;
 
-/// The knowledge that the kinds of rails have of their addresses. It is asked at first contact,
-/// when rails change, and when a rail's own news names an address: never for a packet that brings
-/// nothing of that.
+/// Knowledge of the rail kinds about their addresses. Queried at the handshake, when rails change,
+/// and when a report of a rail names an address; never for other packets.
 pub trait Pairing: Sync {
-    /// The pairs of a local rail and a remote one between which a path is worth trying, by their
-    /// places in the two lists. A remote rail that is in none of them is not reached.
+    /// The pairs of a local and a remote rail for which a path is worth trying, as indices into the
+    /// two lists. A remote rail in no pair is unreachable.
     fn pairs(&self, locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)>;
 
-    /// Packets can pass between two rails, if there is a way: they are of one kind.
+    /// Returns whether packets can pass between two rails if a route exists: both are of one kind.
     fn reaches(&self, local: &RailAddr, remote: &RailAddr) -> bool;
 
-    /// Two rails lie in one network, so that what cuts off one is likely to cut off the
-    /// other.
+    /// Returns whether two rails are in one network, so that one failure probably cuts off both.
     fn same_network(&self, a: &RailAddr, b: &RailAddr) -> bool;
 
-    /// Two addresses are the same host's.
+    /// Returns whether two addresses belong to the same host.
     fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool;
 
-    /// Two addresses lead to the same process, as far as addresses tell.
+    /// Returns whether two addresses lead to the same process, as far as addresses tell.
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool;
 }

@@ -1,45 +1,46 @@
-//! The super-pipeline of paper 0 (section 4.3, figure 3): how a message that is copied on its way
-//! is cut into chunks, so that copies and transfers overlap on both sides.
+//! The super-pipeline of paper 0 (section 4.3, figure 3): cuts a copied message into chunks so that
+//! copies and transfers overlap on both sides.
 //!
-//! Chunk `k` has `C0 * q^k` bytes. `C0` is what can be copied (and summed) while request and grant
-//! of the rendezvous are under way: its copy costs nothing. `q` is the copy's rate over the
-//! network's, so that copying chunk `k + 1` takes as long as sending chunk `k`. The receiver copies
-//! a chunk while the next ones arrive; one whose copy they would not hide (the last, and with small
-//! `q` some before it) is copied in sub-blocks as they arrive, which leaves the copy of one
-//! sub-block at the end. Then
+//! Chunk `k` has `C0 * q^k` bytes. `C0` is the number of bytes that can be copied (and summed)
+//! while request and grant of the rendezvous are in flight: copying it costs nothing. `q` is the
+//! rate of the copy over that of the network, so that copying chunk `k + 1` takes as long as
+//! sending chunk `k`. The receiver copies a chunk while the next ones arrive. A chunk whose copy
+//! would not be hidden (the last, and with small `q` some before it) is copied in sub-blocks as
+//! they arrive, which leaves the copy of one sub-block at the end. Then
 //!
 //! ```text
 //! T(L) = b / B_copy + g * n + latency + L / B_net,   n = log_q(1 + L / C0 * (q - 1))
 //! ```
 //!
-//! Where copying is no faster than the network there is nothing to grow for: chunks of one size. A
-//! plan is for rails that write into registered memory, from staging buffers; rails of packets copy
-//! packet by packet (docs/design/rendezvous.md). There the receiver copies nothing: what it
-//! does behind a write is the sum, and the sub-blocks are writes of their own.
+//! Where the copy is no faster than the network, growth gains nothing: all chunks have one size.
+//! The plan is for rails that write into registered memory from staging buffers; packet rails copy
+//! packet by packet (docs/design/rendezvous.md). The receiver of writes copies nothing: its work
+//! behind a write is the sum, and the sub-blocks are separate writes.
 
 use marline_wire::GRANULE;
 
-/// How messages are cut. Numbers come from the tuner; the caller keeps them within reason.
+/// Chunk sizes. The numbers come from the tuner; the caller keeps them within reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipeline {
-    /// C0: bytes copied and summed while request and grant are under way.
+    /// C0: bytes copied and summed while request and grant are in flight.
     pub first_bytes: u32,
     /// q in thousandths: rate of copy and sum over the network's. At most 1000: no growth.
     pub growth_permille: u32,
-    /// Sub-block of chunks whose copy nothing hides, in bytes.
+    /// Sub-block in bytes of chunks whose copy is not hidden.
     pub block_bytes: u32,
-    /// Bytes of a chunk without growth, and of the largest with it: what a staging buffer holds.
+    /// Bytes of each chunk without growth, and of the largest with it: the size of a staging
+    /// buffer.
     pub chunk_max: u32,
 }
 
-/// One chunk: copied as a whole by the sender, sent at once.
+/// A chunk: copied as a whole by the sender and sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Offset in the message, in whole granules.
+    /// Offset in the message, in whole blocks.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// The receiver copies pieces of so many bytes as they arrive; `len`: all at once.
+    /// The receiver copies pieces of this many bytes as they arrive; `len`: all at once.
     pub block: u64,
 }
 
@@ -52,7 +53,7 @@ pub struct Chunks {
     next_len: u64,
 }
 
-/// Whole granules, at least one.
+/// Rounds down to whole blocks, at least one.
 fn whole(bytes: u64) -> u64 {
     (bytes / GRANULE).max(1) * GRANULE
 }
@@ -72,8 +73,8 @@ impl Pipeline {
         }
     }
 
-    /// Bytes to send next of a message of `total` bytes of which `offset` have left: up to the end
-    /// of the chunk, or of its sub-block.
+    /// Bytes to send next of a message of `total` bytes of which `offset` were sent: up to the end
+    /// of the chunk or of its sub-block.
     pub fn next_len(&self, total: u64, offset: u64) -> u64 {
         let mut chunks = self.chunks(total);
         chunks.pass(offset);
@@ -89,7 +90,7 @@ impl Pipeline {
         (len - gone).min(block - gone % block)
     }
 
-    /// Returns whether chunks grow at all.
+    /// Returns whether chunks grow.
     pub fn grows(&self) -> bool {
         self.growth_permille > 1_000
     }
@@ -106,7 +107,7 @@ impl Pipeline {
 }
 
 impl Chunks {
-    /// Passes the chunks that end at or before `offset`.
+    /// Skips the chunks that end at or before `offset`.
     fn pass(&mut self, offset: u64) {
         let largest = whole(self.plan.chunk_max as u64);
         while self.plan.grows() && self.next_len < largest {
@@ -131,11 +132,12 @@ impl Iterator for Chunks {
         let rest = left - len;
         if plan.grows() {
             let grown = self.next_len as u128 * plan.growth_permille as u128 / 1_000;
-            // At least a granule more, or tiny chunks would never grow.
+            // At least one block more, or tiny chunks would never grow.
             let grown = whole(grown as u64).max(self.next_len + GRANULE);
             self.next_len = grown.min(whole(plan.chunk_max as u64));
         }
-        // Copying it and all that follows takes longer than what follows takes to arrive.
+        // Copying this chunk and all that follow takes longer than the arrival of those that
+        // follow.
         let ahead = plan.growth_permille.saturating_sub(1_000);
         let exposed = len as u128 * 1_000 > rest as u128 * ahead as u128;
         let block = match exposed && plan.grows() {
@@ -161,7 +163,7 @@ mod tests {
     };
 
     #[test]
-    fn every_byte_once_in_whole_granules() {
+    fn chunks_cover_every_byte_once_in_whole_blocks() {
         for plan in [PLAN, Pipeline::fixed(16_384), Pipeline::fixed(1)] {
             for total in [0, 1, 447, 448, 449, 16_384, 16_385, 100_000, 1 << 20] {
                 let mut at = 0;
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_next_ends_with_its_chunk_or_block() {
+    fn next_len_ends_at_a_chunk_or_block() {
         for plan in [PLAN, Pipeline::fixed(16_384), Pipeline::fixed(1)] {
             for total in [1, 100_000, (1 << 20) + 7] {
                 for chunk in plan.chunks(total) {
@@ -227,7 +229,7 @@ mod tests {
         let last = chunks.last().unwrap();
         assert!(last.block <= 4_096);
         assert_eq!(chunks[0].block, chunks[0].len);
-        // A short last chunk hides little of the one before.
+        // A short last chunk hides little of the previous chunk's copy.
         let short: Vec<Chunk> = PLAN.chunks(16_384 * 3 + 100).collect();
         assert!(short[short.len() - 2].block <= 4_096, "{short:?}");
     }

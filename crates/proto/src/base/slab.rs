@@ -1,5 +1,5 @@
-//! A slab with generations: a key of a freed entry never finds its successor, so late frames of
-//! finished transfers fall into nothing.
+//! A slab with generations: the key of a freed entry never finds a later entry, so late frames of
+//! finished transfers have no effect.
 
 use alloc::vec::Vec;
 
@@ -11,12 +11,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// A name that no later entry gets (until generations wrap after 2^32 reuses of a slot).
+    /// A number that no later entry gets (until generations wrap after 2^32 reuses of a slot).
     pub fn name(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The key of that name.
+    /// The key with that name.
     pub fn of(name: u64) -> Key {
         Key {
             index: name as u32,
@@ -44,7 +44,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Heap bytes held, free entries included (not what the entries hold).
+    /// Heap bytes of the slab, free entries included (without memory owned by the entries).
     pub fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<T>>() + self.free.capacity() * size_of::<u32>()
     }

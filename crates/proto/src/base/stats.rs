@@ -16,15 +16,15 @@ pub struct NodeStats {
     pub drop_stranger: u64,
     /// Packets from dead or closed peers.
     pub drop_gone: u64,
-    /// Packets whose fields made no sense.
+    /// Packets whose fields contradict the state of this node.
     pub drop_nonsense: u64,
     /// Packets refused for lack of memory.
     pub drop_no_memory: u64,
     /// Packets whose payload algorithm is unknown here.
     pub drop_algorithm: u64,
-    /// Rails of peers that are of a kind unknown here.
+    /// Rails of peers whose kind is unknown here.
     pub unknown_rails: u64,
-    /// Unexpected bytes now and at most.
+    /// Unexpected bytes held.
     pub unexpected_bytes: u64,
     /// High-water mark of `unexpected_bytes`.
     pub unexpected_bytes_max: u64,
@@ -34,25 +34,25 @@ pub struct NodeStats {
     pub eager_sent: u64,
     /// Messages sent after a grant.
     pub rendezvous_sent: u64,
-    /// Fragments that were written past the packets.
+    /// Fragments written into peers' registered memory instead of sent in packets.
     pub written: u64,
-    /// Fragments that peers wrote, by their word, and whose sum was wrong.
+    /// Fragments whose write notification arrived but whose sum was wrong.
     pub written_wrong: u64,
-    /// Fragments that peers wrote, by their word, and that did not land.
+    /// Fragments whose write notification arrived but whose bytes did not land.
     pub written_lost: u64,
-    /// Messages that were read from their sender's memory.
+    /// Messages read from their sender's memory.
     pub pulled: u64,
-    /// Messages that could not be, or of which a segment came with a wrong sum: what was missing
-    /// was granted.
+    /// Messages that could not be read, or had a segment with a wrong sum; the missing bytes were
+    /// granted.
     pub pulls_failed: u64,
-    /// Packets of one peer that waited for an ack, at most.
+    /// Most packets of one peer that waited for an ack at once.
     pub queue_max: u64,
-    /// Longest time from a packet's departure to the arrival of its ack, in nanoseconds, while
-    /// this side polled.
+    /// Longest time in nanoseconds from sending a packet to the arrival of its ack, while this side
+    /// polled.
     pub ack_wait_max_ns: u64,
-    /// Longest time from a packet's arrival to its ack, in nanoseconds, by anybody.
+    /// Longest time in nanoseconds from a packet's arrival to its ack, by any thread.
     pub ack_delay_max_ns: u64,
-    /// The same, of acks that the progress thread sent.
+    /// The same for acks sent by the progress thread.
     pub thread_ack_delay_max_ns: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct NodeStats {
 pub struct PeerStats {
     /// Messages sent.
     pub messages_sent: u64,
-    /// Bytes of messages, remote writes and answers to remote reads.
+    /// Bytes of messages, remote writes and replies to remote reads.
     pub bytes_sent: u64,
     /// Messages received.
     pub messages_received: u64,
@@ -73,11 +73,11 @@ pub struct PeerStats {
     pub flow_acks_received: u64,
     /// Reliability acks received.
     pub acks_received: u64,
-    /// Reliability acks sent in packets of their own.
+    /// Reliability acks sent in separate packets.
     pub acks_explicit: u64,
-    /// Reliability acks that rode on other packets.
+    /// Reliability acks piggybacked on other packets.
     pub acks_piggybacked: u64,
-    /// Packets (of all paths) that waited for an ack, at most.
+    /// Most packets (of all paths) that waited for an ack at once.
     pub queue_max: u64,
     /// Duplicate fragments received.
     pub duplicates: u64,
@@ -94,41 +94,41 @@ pub struct PathStats {
     pub packets_received: u64,
     /// Bytes received, headers included.
     pub bytes_received: u64,
-    /// Packets of ours declared lost.
+    /// Sent packets declared lost.
     pub lost: u64,
-    /// Frames sent again because acks showed that their packet was lost.
+    /// Frames retransmitted after acks showed that their packet was lost.
     pub resent_loss: u64,
-    /// Frames sent again because no ack came in time.
+    /// Frames retransmitted after a timeout.
     pub resent_repair: u64,
-    /// Frames sent again because this path was given up.
+    /// Frames requeued because this path went down.
     pub resent_failover: u64,
-    /// Repair timers that expired.
+    /// Retransmission timers that expired.
     pub repairs: u64,
-    /// Times that another source port was tried, as nothing was acknowledged and there was no other
-    /// path; of a connection those times when its rail had something that the network had not
-    /// acknowledged.
+    /// Changes of the source port because nothing was acknowledged and no other path existed; of a
+    /// connection, only when its rail had data that the network had not acknowledged.
     pub reroutes: u64,
-    /// Packets declared lost that were acknowledged after all.
+    /// Packets declared lost whose ack arrived later.
     pub spurious: u64,
-    /// Packets sent again because no ack came in time, whose ack came after all.
+    /// Spurious retransmissions: packets retransmitted after a timeout whose original's ack arrived
+    /// later.
     pub needless: u64,
     /// Probes sent.
     pub probes: u64,
-    /// Congestion window now, in bytes.
+    /// Congestion window in bytes.
     pub window_bytes: u64,
-    /// Delivery rate measured lately, in bytes/s.
+    /// Recent delivery rate in bytes/s.
     pub bytes_per_s: u64,
     /// Payloads whose sum was wrong.
     pub corrupt: u64,
-    /// Times the path was given up because what left on it arrived damaged.
+    /// Times the path was isolated for damage to sent packets.
     pub corrupt_downs: u64,
     /// Duplicate packets received.
     pub duplicates: u64,
-    /// Times the path was given up.
+    /// Times the path went down.
     pub failovers: u64,
-    /// Times it came back.
+    /// Times the path came back up.
     pub returns: u64,
-    /// Times that packets of the size in use passed no more, though smaller ones did.
+    /// PMTU black holes found: packets of the size in use were dropped, smaller ones passed.
     pub shrinks: u64,
     /// Smoothed round trip in nanoseconds.
     pub srtt_ns: u64,

@@ -1,4 +1,4 @@
-//! Values that go in and out of a [`crate::Node`].
+//! Values that pass between a [`crate::Node`] and its owner.
 
 use crate::base::evidence::Evidence;
 pub use crate::base::memory::{Landing, Memory, Payload, PutEnd, WriteCheck, WrittenSum};
@@ -9,46 +9,47 @@ use marline_wire::{MsgHead, FLAG_UNSUMMED};
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathState {
-    /// Nothing came back on it yet: carries probes, and the first flight while no other can.
+    /// No packet was acknowledged on the path yet: it carries probes, and the first flight while no
+    /// other path can.
     Unproven,
     /// In use.
     Up,
-    /// Repair timers expired: what can goes elsewhere.
+    /// Retransmission timers expired: traffic moves to other paths where there are any.
     Suspect,
-    /// Given up for now; probed with backoff.
+    /// Out of use; probed with backoff.
     Down,
 }
 
-/// Why a path was given up or taken back.
+/// Why a path was taken out of use or back into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathReason {
-    /// It was answered for the first time.
+    /// First ack on the path.
     Proven,
-    /// It is answered again.
+    /// Acks arrive again.
     Answered,
-    /// It was silent while another path was answered.
+    /// No acks on the path while another path had some.
     Unanswered,
-    /// Its rail is down.
+    /// The local rail is down.
     RailDown,
-    /// Its connection ended: the word of its owner for why.
+    /// The connection ended; the number is the link owner's code for the reason.
     LinkDown(u32),
-    /// Its rail has had no room for long.
+    /// The rail's send queue stayed full for too long.
     NoRoom,
-    /// Too much of what is sent on it arrives damaged.
+    /// Too many packets sent on the path arrive damaged.
     Corrupt,
-    /// No packets pass on it that are long enough for data.
+    /// The path drops packets long enough for data (PMTU black hole).
     Size,
-    /// No other is better any more.
+    /// No other path is better any more.
     NoBetter,
-    /// The peer's rail has another address.
+    /// The peer's rail has a new address.
     Moved,
 }
 
-/// One remote endpoint, as this node numbers it.
+/// Number of a remote endpoint within this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// A send that the engine posts. `handle` names its memory in the engine.
+/// A send posted by the engine. `handle` names its memory in the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct SendSpec {
     /// The engine's name for the operation.
@@ -61,51 +62,52 @@ pub struct SendSpec {
     pub data: Option<u64>,
     /// Bytes.
     pub len: u64,
-    /// Somebody waits for the delivery: its last packet asks for its ack at once.
+    /// The caller waits for the delivery: the last packet requests an immediate ack.
     pub urgent_ack: bool,
 }
 
-/// Whom a receive accepts.
+/// The senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Anyone.
+    /// Any sender.
     Any,
-    /// One peer.
+    /// This peer only.
     Peer(PeerId),
 }
 
-/// A receive that the engine posts, or a pattern to peek for.
+/// A receive posted by the engine, or a pattern to peek for.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvSpec {
     /// The engine's name for the operation.
     pub handle: u32,
-    /// Whom from.
+    /// Accepted senders.
     pub source: Source,
     /// `Some((tag, ignore))` for tagged messages.
     pub tag: Option<(u64, u64)>,
     /// Bytes of the buffer.
     pub capacity: u64,
-    /// `Some(min free bytes)`: one buffer for many messages, released below that.
+    /// `Some(min free bytes)`: one buffer for many messages, released when fewer bytes are free.
     pub multi_min: Option<u64>,
 }
 
 impl RecvSpec {
-    /// Returns whether a death ends it, though it names nobody, where that is set. What has no tag,
-    /// or is for many messages, belongs to an MPI's inner workings, or to a server.
+    /// Returns whether the death of any peer may end this receive: a single tagged receive from any
+    /// source (`any_source_fails`). Untagged and multi-message receives are excluded: they belong
+    /// to an MPI's internals or to a server.
     pub(crate) fn names_nobody(&self) -> bool {
         self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
     }
 }
 
-/// A message that is set aside: an unexpected one that was claimed, or a remote write.
+/// A message that is set aside: a claimed unexpected message, or a remote write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim(pub(crate) Key);
 
-/// Seed of a payload's sum: which endpoint, message and span it claims to be (design rule 7), so
-/// that a payload slipped to another place does not verify.
+/// Seed of a payload's sum: source endpoint, message and span (design rule 7), so that a payload
+/// that ends up at another place does not verify.
 #[inline]
 pub fn sum_seed(src_id: u64, number: u32, reply: bool, offset: u64, len: usize) -> u64 {
-    // splitmix64's finaliser constants: any odd mixing constants do, both sides must agree.
+    // Constants of splitmix64's finaliser. Any odd mixing constants work if both sides agree.
     let mut z = src_id ^ (number as u64) << 1 ^ reply as u64;
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z ^= offset.rotate_left(17) ^ (len as u64).rotate_left(48);
@@ -113,7 +115,7 @@ pub fn sum_seed(src_id: u64, number: u32, reply: bool, offset: u64, len: usize) 
     z ^ z >> 31
 }
 
-/// Algorithm number of a fragment by its frame's flags, in a packet that names `packet`.
+/// Algorithm number of a fragment, from its frame's flags and the packet's algorithm number.
 #[inline]
 pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
     if flags & FLAG_UNSUMMED == 0 {
@@ -123,7 +125,7 @@ pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
     }
 }
 
-/// One payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
+/// A payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Send operation in the engine.
@@ -132,51 +134,53 @@ pub struct Span {
     pub offset: u64,
     /// Bytes.
     pub len: u32,
-    /// Where its sum goes in the packet.
+    /// Offset of the sum in the packet.
     pub sum_at: u32,
-    /// Where the payload goes in the packet.
+    /// Offset of the payload in the packet.
     pub payload_at: u32,
     /// Seed of the sum.
     pub seed: u64,
-    /// It carries a sum; else 0 in its place.
+    /// The payload carries a sum; otherwise the sum field is 0.
     pub summed: bool,
 }
 
-/// A packet whose head is written and whose payloads are to be filled in.
+/// A packet whose head is written and whose payloads remain to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Where it goes, there.
+    /// Destination on that rail.
     pub dest: Dest,
-    /// Peer and index of its path: consecutive packets of one batch share both.
+    /// Peer and path; consecutive packets of one batch share both.
     pub batch: Batch,
-    /// Bytes of the head; its CRC goes to bytes 0..4 when all sums are in place.
+    /// Bytes of the head; its CRC goes to bytes 0..4 once all sums are in place.
     pub head_len: usize,
     /// Bytes of the packet.
     pub len: usize,
     /// Payload algorithm number in the header.
     pub algorithm: u8,
-    /// It tells of a write: see `Node::take_write`.
+    /// The packet carries a write notification: see `Node::take_write`.
     pub written: bool,
 }
 
-/// Where a packet goes, on the rail that it leaves by.
+/// Destination of a packet on the rail that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dest {
     /// To one peer.
     Link {
-        /// The rail's number of the link; `u32::MAX`: there is none.
+        /// The rail's number of the link; `u32::MAX`: no link.
         link: u32,
-        /// Source-port flow: one that comes later than all before has another port than these.
+        /// ECMP entropy: index of a source port. A new maximum selects a port that differs from all
+        /// earlier ones.
         flow: u8,
     },
-    /// To all other members of a group that the rail has joined, by its number there. Packets of
-    /// nodes never go to one: [`crate::group`] says what does.
+    /// All other members of a group that the rail has joined, by the rail's number of the group.
+    /// Only packets of [`crate::group`] go there, never those of nodes.
     Group(u32),
 }
 
-/// Continue a batch: the next packet must go the same way and be no longer than `segment`.
+/// Continuation of a batch: the next packet must take the same path and be at most `segment` bytes
+/// long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Destination.
@@ -185,7 +189,7 @@ pub struct Batch {
     pub path: usize,
     /// Length of the batch's packets in bytes.
     pub segment: usize,
-    /// Bulk fragments (which batch well) or small stuff.
+    /// Bulk fragments (which batch well), as opposed to short frames.
     pub bulk: bool,
 }
 
@@ -195,29 +199,29 @@ pub type Spans = Vec<Span>;
 /// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Every byte of the send is at the receiver, or (error) never will be; the memory is free.
+    /// Every byte of the send is at the receiver, or (error) will never be; the memory is free.
     SendDone {
         /// Operation.
         handle: u32,
-        /// Delivered, else the peer is dead.
+        /// Delivered; `false`: the peer is dead.
         ok: bool,
     },
-    /// A message of the endpoint to itself, or a read of its own memory: copy the first `len` bytes
-    /// of `send` to `offset` in the memory of `recv`. What ends the two follows.
+    /// A loopback message, or a read of the endpoint's own memory: copy the first `len` bytes of
+    /// `send` to `offset` in the memory of `recv`. The events that end both operations follow.
     Copy {
-        /// Send, or answer to the read.
+        /// Send, or reply to the read.
         send: u32,
         /// Receive, or read.
         recv: u32,
-        /// Offset in its memory.
+        /// Offset in the memory of `recv`.
         offset: u64,
         /// Bytes.
         len: u64,
     },
-    /// A peer has a rail of a kind that this version does not know, and does not use. Told once for
-    /// each kind.
+    /// A peer has a rail of a kind unknown to this version; the rail is not used. Reported once per
+    /// kind.
     UnknownRailKind {
-        /// Its number.
+        /// Number of the kind.
         kind: u8,
     },
     /// A receive got its whole message.
@@ -232,26 +236,27 @@ pub enum Event {
         offset: u64,
         /// Bytes in the buffer.
         len: u64,
-        /// The message is in this inbound's bounce buffer: copy `len` bytes from there, free it.
+        /// `Some`: the message is in the bounce buffer of this inbound message: copy `len` bytes
+        /// from it, then free it.
         bounce: Option<u64>,
-        /// The operation is finished (always, but for multi-receives with room left).
+        /// The operation is finished (always, except for multi-receives with room left).
         last: bool,
     },
-    /// A posted receive ended without a message: the peer it named is dead.
+    /// A posted receive ended without a message: the peer that it named is dead.
     RecvFailed {
         /// Operation.
         handle: u32,
     },
     /// An inbound message ended without a receive (discarded, or its sender died).
     BounceFree {
-        /// Inbound whose bounce buffer (if any) is to be freed.
+        /// Inbound message whose bounce buffer (if any) must be freed.
         inbound: u64,
     },
-    /// A remote read was served into the operation's memory, or refused.
+    /// A remote read ended: its data is in the operation's memory, or it was refused.
     ReadDone {
         /// Operation.
         handle: u32,
-        /// Data is there; else bad remote memory.
+        /// The data is there; `false`: invalid remote memory.
         ok: bool,
     },
     /// A remote read ended because its peer is gone.
@@ -259,9 +264,9 @@ pub enum Event {
         /// Operation.
         handle: u32,
     },
-    /// A message could be written: grant `len` bytes from `offset` of the memory of receive (or
-    /// read) `handle` on the local rails in the mask `rails`, if it is in one piece
-    /// (`Node::registered_on`). Deregistered by `Deregister`, which follows.
+    /// A message may be written into memory: register `len` bytes from `offset` of the memory of
+    /// receive (or read) `handle` on the local rails in the mask `rails`, if the memory is
+    /// contiguous, and answer with `Node::registered_on`. `Deregister` follows at the end.
     RegistrationWanted {
         /// The node's name for the inbound message.
         inbound: u64,
@@ -274,16 +279,15 @@ pub enum Event {
         /// Bit n for rail n.
         rails: u32,
     },
-    /// A message of `total` bytes was offered, for `offset` of the memory of receive `handle`: read
-    /// `len` bytes at `at` under the peer's key by a link of a local rail to their place, and say
-    /// when that is over (`Node::pull_over`). `Deregister` follows: then it is given up, if it is
-    /// still under way.
+    /// The peer advertised an rkey for a message of `total` bytes, for `offset` of the memory of
+    /// receive `handle`: read `len` bytes at `at` by RDMA over the given link, and report the end
+    /// with `Node::pull_over`. `Deregister` follows; it cancels a read that is still running.
     PullWanted {
         /// The node's name for the inbound message.
         inbound: u64,
         /// Operation.
         handle: u32,
-        /// Where the message begins in its memory.
+        /// Start of the message in the operation's memory.
         offset: u64,
         /// Bytes of the message.
         total: u64,
@@ -293,14 +297,14 @@ pub enum Event {
         len: u64,
         /// Local rail.
         rail: u8,
-        /// Its number of the link.
+        /// The rail's number of the link.
         link: u32,
         /// The peer's key.
         key: u64,
-        /// Seed and algorithm number of the sum that the node will want of it.
+        /// Seed and algorithm number of the sum that the node verifies afterwards.
         sum: (u64, u8),
     },
-    /// A segment of a message was read, and is right.
+    /// A segment of a message was read and its sum is correct.
     Pulled {
         /// Sender.
         peer: PeerId,
@@ -311,16 +315,16 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// The message ends: end its grants first, if there are any left.
+    /// The message ends: deregister its memory first, if it is still registered.
     Deregister {
         /// The node's name for the inbound message.
         inbound: u64,
     },
     /// A peer asks to read local memory: answer with `serve_read` or `refuse_read`.
     ReadAsked {
-        /// Who.
+        /// The reading peer.
         peer: PeerId,
-        /// Its number for the read.
+        /// The peer's number of the read.
         number: u32,
         /// Region key.
         key: u64,
@@ -330,52 +334,52 @@ pub enum Event {
         len: u64,
         /// Bytes granted at once.
         upto: u64,
-        /// It is a part of an operation that is not counted with it.
+        /// The read is a part of a larger operation and is not counted by itself.
         part: bool,
     },
-    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told;
-    /// or its connection was silent, and the one in its place has other segments.
+    /// A path drops packets of the size in use but passes smaller ones, without an ICMP error (PMTU
+    /// black hole); or a silent connection was replaced by one with another segment size.
     PathShrank {
-        /// Who.
+        /// The peer.
         peer: PeerId,
         /// Local rail.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
-        /// Bytes of the longest datagrams before.
+        /// Longest datagram in bytes before.
         from: usize,
-        /// Bytes of the longest ones that pass; 0: none that could hold data.
+        /// Longest datagram in bytes that passes; 0: none long enough for data.
         to: usize,
-        /// [`PathReason::Size`], or of a silent connection [`PathReason::Unanswered`].
+        /// [`PathReason::Size`], or [`PathReason::Unanswered`] for a silent connection.
         why: PathReason,
     },
-    /// A path is silent, and no other carries: another source port or connection is tried.
+    /// A path is silent and no other path carries: another source port or connection is tried.
     PathRerouted {
-        /// Whose path.
+        /// The peer.
         peer: PeerId,
         /// Local rail.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
     },
-    /// The peer is dead; its operations were ended.
+    /// The peer is dead; its operations have ended.
     PeerDead {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Milliseconds since it was last heard; if it is `heard`, since it acknowledged something.
+        /// Milliseconds since its last packet; if `heard`, since its last ack of new data.
         silent_ms: u64,
-        /// Its host refused what was sent to it, and what that proves.
+        /// Its host refused packets or connections, and what this proves.
         refused: Option<Evidence>,
-        /// It was heard lately, but nothing of ours gets through to it.
+        /// Packets of the peer arrived recently, but none of ours reach it.
         heard: bool,
-        /// Something was lost on a rail without software reliability, and nobody can send it again.
+        /// Data was lost on a rail without software reliability and cannot be retransmitted.
         lost: bool,
     },
-    /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
+    /// A peer asks to write into local memory: answer with `accept_put` or `refuse_put`.
     PutAsked {
-        /// Who.
+        /// The writing peer.
         peer: PeerId,
-        /// The node's name for it.
+        /// The node's name for the write.
         claim: Claim,
         /// Region key.
         key: u64,
@@ -384,139 +388,139 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// All of a remote write is there but its end, which came before the rest.
+    /// The end of a remote write, held until all other bytes were stored, may be stored.
     PutEnd(PutEnd),
-    /// A remote write of ours names no memory that may be written, or no longer: the operation is
-    /// over, and its memory is free. Some of it may have been written.
+    /// A local remote write was refused: its target memory is not writable, or no longer. The
+    /// operation is over and its memory is free. Some bytes may have been written.
     PutRefused {
         /// Operation.
         handle: u32,
     },
-    /// A call of a peer's owner, or its answer. The bytes are in the bounce buffer, which is the
-    /// owner's now.
+    /// An RPC from a peer's engine, or the reply to one. The bytes are in the bounce buffer, which
+    /// belongs to the owner from here on.
     Called {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Its two words (tag and data) and its length.
+        /// The RPC's two words (tag and data) and its length.
         head: MsgHead,
-        /// The inbound whose bounce buffer holds it.
+        /// Inbound message whose bounce buffer holds the RPC.
         bounce: u64,
     },
-    /// Nothing more will come from a peer: it is dead, or has closed. All operations that the node
-    /// knows of have ended.
+    /// No more packets will come from a peer: it is dead or closed, and all its operations have
+    /// ended.
     PeerOver {
-        /// Who.
+        /// The peer.
         peer: PeerId,
     },
-    /// A path was given up or taken into use.
+    /// A path was taken out of use or into use.
     PathChanged {
-        /// Whose path.
+        /// The peer.
         peer: PeerId,
         /// Local rail.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
         /// New state.
         state: PathState,
         /// Why.
         why: PathReason,
-        /// Packets that were moved to other paths.
+        /// Packets that were requeued to other paths.
         moved: u32,
     },
-    /// It fell under suspicion that what is sent on a path does not arrive, or is over that.
+    /// A path became suspect (packets seem not to arrive), or stopped being suspect.
     PathDoubted {
-        /// Whose path.
+        /// The peer.
         peer: PeerId,
         /// Local rail.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
-        /// Under suspicion.
+        /// The path is suspect.
         suspect: bool,
-        /// Where it is over: how long nothing was delivered to the peer, in nanoseconds; 0: others
+        /// When the suspicion ends: nanoseconds without any delivery to the peer; 0: other paths
         /// delivered.
         gap_ns: u64,
     },
-    /// Something was delivered for the first time since a path or a rail failed on which something
-    /// waited.
+    /// First delivery to a peer since the failure of a path or rail that had data waiting.
     Resumed {
-        /// To whom.
+        /// The peer.
         peer: PeerId,
-        /// On which path: local rail.
+        /// Local rail of the delivering path.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
-        /// How long nothing was delivered to it, in nanoseconds.
+        /// Nanoseconds without any delivery to the peer.
         gap_ns: u64,
     },
     /// Too many packets of a path arrive damaged: here, or (`by_peer`) at the peer.
     PathCorrupts {
-        /// Whose path.
+        /// The peer.
         peer: PeerId,
         /// Local rail.
         rail: u8,
-        /// Its rail.
+        /// The peer's rail.
         remote_rail: u8,
-        /// Damaged packets among `of`; 0 where the peer counted.
+        /// Damaged packets among `of`; 0 if the peer counted.
         damaged: u32,
-        /// Packets looked at.
+        /// Packets checked.
         of: u64,
-        /// The peer said so of what we send; else we found it in what it sends.
+        /// The peer reported damage of packets sent here; `false`: packets of the peer arrived
+        /// damaged here.
         by_peer: bool,
-        /// The path was left; else it was the last usable one, or all are as bad.
+        /// The path was isolated; `false`: it was the last usable path, or all others are as bad.
         left: bool,
     },
-    /// A peer that is dead or has closed, and with which nothing is left to do: to be forgotten
-    /// (`Node::forget`), once its counters are kept.
+    /// A dead or closed peer with no work left: retain its counters, then call `Node::forget`.
     PeerLeft {
-        /// Who.
+        /// The peer.
         peer: PeerId,
     },
-    /// A peer was to be spoken to, and no rail reaches any of its rails: it is dead.
+    /// No local rail reaches any rail of the peer: it is dead.
     PeerUnreachable {
-        /// Who.
+        /// The peer.
         peer: PeerId,
     },
-    /// A peer was refused at first contact, as its settings differ from ours: it is dead. Software
-    /// reliability is on with one of both alone.
+    /// A peer was refused in the handshake because its settings differ: only one of the two has
+    /// software reliability on. The peer counts as dead.
     PeerMismatch {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Software reliability is on here, and off there; else the other way round.
+        /// Software reliability is on here and off there; `false`: the reverse.
         reliable: bool,
     },
-    /// The payload algorithm for a peer is agreed, and is not what both sides asked for.
+    /// The payload algorithm agreed with a peer differs from the wish of one side.
     AlgorithmAgreed {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// The peer's wish; it may be unknown here.
+        /// The peer's wish; may be unknown here.
         wish: u8,
         /// The algorithm used.
         agreed: u8,
     },
 }
 
-/// Why a packet was dropped; each is a counter.
+/// The reason for dropping a packet; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Destination token is not ours.
+    /// Not the token of this endpoint.
     Token,
-    /// The source speaks from another life than the one we know.
+    /// The source has another epoch than the known one.
     Epoch,
-    /// Unknown source that did not say HELLO.
+    /// Unknown source and no HELLO.
     Stranger,
     /// The source is dead or closed.
     Gone,
-    /// Same packet again.
+    /// Packet number already received.
     Duplicate,
-    /// A field contradicts what we know.
+    /// A field contradicts the state of this node.
     Nonsense,
     /// A payload sum was wrong.
     CorruptPayload,
-    /// No memory within the bounds, or no longer any; the sender will try again.
+    /// Not enough memory within the bounds, or the memory is no longer available; the sender
+    /// retransmits.
     NoMemory,
-    /// It tells of a write that did not land: as good as lost.
+    /// A write notification whose write did not land: the packet counts as lost.
     Unwritten,
-    /// Its payload algorithm is unknown here: nothing in it could be checked.
+    /// Payload algorithm unknown here: nothing can be verified.
     Algorithm,
 }

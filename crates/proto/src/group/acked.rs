@@ -1,20 +1,20 @@
-//! How far the members of a part are.
+//! Acknowledged progress of the members of a part.
 
 use alloc::vec::Vec;
 
-/// Members by number, each with the chunk that it wants next.
+/// Members with the number of the next chunk that each needs.
 #[derive(Debug, Default)]
 pub(super) struct Acked {
     /// Sorted by member.
     members: Vec<(u16, u64)>,
-    /// How far the slowest is, and how many are no further: looked up for each acknowledgement,
-    /// so that a thousand of them are not compared each time.
+    /// Progress of the slowest member, and the number of members at it: kept so that an
+    /// acknowledgement need not compare a thousand members.
     slowest: u64,
     slow: usize,
 }
 
 impl Acked {
-    /// These, none of which has anything.
+    /// These members, without any chunks.
     pub fn new(members: impl Iterator<Item = u16>) -> Acked {
         let mut acked = Acked {
             members: members.map(|member| (member, 0)).collect(),
@@ -32,27 +32,27 @@ impl Acked {
         self.slow = slow.count();
     }
 
-    /// How far the slowest is; `None`: there is nobody.
+    /// Progress of the slowest member; `None`: no members.
     pub fn slowest(&self) -> Option<u64> {
         (!self.members.is_empty()).then_some(self.slowest)
     }
 
-    /// How far the fastest is.
+    /// Progress of the fastest member.
     pub fn fastest(&self) -> Option<u64> {
         self.members.iter().map(|&(_, next)| next).max()
     }
 
-    /// Says if there is nobody.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// All of them.
+    /// All members.
     pub fn members(&self) -> impl Iterator<Item = u16> + '_ {
         self.members.iter().map(|&(member, _)| member)
     }
 
-    /// Those that want something below `next`.
+    /// Members that miss a chunk below `next`.
     pub fn behind(&self, next: u64) -> impl Iterator<Item = u16> + '_ {
         let behind = self.members.iter().filter(move |m| m.1 < next);
         behind.map(|&(member, _)| member)
@@ -62,7 +62,8 @@ impl Acked {
         self.members.binary_search_by_key(&member, |m| m.0).ok()
     }
 
-    /// A member has all below `next`: whether that is news. `None`: it is none of these.
+    /// Records that a member has all chunks below `next`. Returns whether that is new; `None`: not
+    /// one of these members.
     pub fn advance(&mut self, member: u16, next: u64) -> Option<bool> {
         let at = self.find(member)?;
         let before = self.members[at].1;
@@ -76,7 +77,7 @@ impl Acked {
         Some(next > before)
     }
 
-    /// A member is not waited for any more; how far it was.
+    /// Removes a member. Returns its progress.
     pub fn remove(&mut self, member: u16) -> Option<u64> {
         let at = self.find(member)?;
         let (_, next) = self.members.remove(at);
@@ -84,7 +85,7 @@ impl Acked {
         Some(next)
     }
 
-    /// One more is waited for, which has all below `next`.
+    /// Adds a member that has all chunks below `next`.
     pub fn add(&mut self, member: u16, next: u64) {
         if let Err(at) = self.members.binary_search_by_key(&member, |m| m.0) {
             self.members.insert(at, (member, next));
@@ -92,7 +93,7 @@ impl Acked {
         }
     }
 
-    /// Bytes of heap.
+    /// Heap bytes.
     pub fn heap_bytes(&self) -> usize {
         self.members.capacity() * core::mem::size_of::<(u16, u64)>()
     }

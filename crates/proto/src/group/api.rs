@@ -1,4 +1,4 @@
-//! The door: posts, packets in and out, events, deadlines.
+//! The group's API: posts, packets in and out, events, deadlines.
 
 use super::carried::{Carried, Trip};
 use super::config::{GroupConfig, Identity};
@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use marline_wire::{AckFlags, GroupHead};
 
 impl Group {
-    /// A member of a new group, in which nothing was broadcast.
+    /// A member of a new group, without any broadcasts.
     pub fn new(cfg: GroupConfig, who: Identity) -> Group {
         let members = who.members.len().min(u16::MAX as usize) as u16;
         Group {
@@ -42,15 +42,15 @@ impl Group {
         }
     }
 
-    /// Posts the next broadcast of the group: `len` bytes from the memory of operation `handle` if
-    /// this member is the `root`, else into it.
+    /// Posts the group's next broadcast: `len` bytes from the memory of operation `handle` if this
+    /// member is the `root`, otherwise into it.
     pub fn post(&mut self, now_ns: u64, root: u16, handle: u32, len: u64) {
         self.waiting.push_back(Waiting { root, handle, len });
         self.begin(now_ns);
         self.acknowledge(now_ns);
     }
 
-    /// Begins what was posted, as far as it may.
+    /// Begins posted broadcasts as far as the order allows.
     pub(super) fn begin(&mut self, now: u64) {
         while let Some(&Waiting { root, handle, len }) = self.waiting.front() {
             let Some(broadcast) = self.order.begin() else {
@@ -61,7 +61,7 @@ impl Group {
             if self.order.has_left(broadcast.saturating_sub(late as u64)) {
                 self.refuse(now, broadcast, handle, End::NotCarried);
             } else if root == self.cfg.me {
-                // Though others may have left: those that have not would wait for it.
+                // Even if others abandoned the group: members that have not would wait for it.
                 self.post_own(now, broadcast, handle, len);
             } else if let Some(dead) = self.order.broken(broadcast) {
                 self.refuse(now, broadcast, handle, End::Dead(dead));
@@ -97,13 +97,13 @@ impl Group {
         }
     }
 
-    /// Says if a packet names this group.
+    /// Returns whether a packet names this group.
     pub fn is_for(&self, head: &GroupHead) -> bool {
         head.group == self.who.id || self.cfg.errs(GroupMutation::MixGroups)
     }
 
-    /// A packet came: whether it is from a member of this group, in this life of both. `None`:
-    /// nothing of it counts.
+    /// Checks that a packet is from a member of this group, with the right epoch and token. `None`:
+    /// ignore the packet.
     pub fn admit(&mut self, head: &GroupHead) -> Option<Heard> {
         let from = head.member;
         let member = self.who.members.get(from as usize);
@@ -126,7 +126,7 @@ impl Group {
         Some(Heard { from, lane })
     }
 
-    /// Takes a word of another member.
+    /// Handles a word of another member.
     pub fn handle_word(&mut self, now_ns: u64, heard: Heard, word: &Word) {
         match *word {
             Word::Ack { root, next, flags } => self.on_ack(now_ns, heard, (root, next), flags),
@@ -139,8 +139,8 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// A member wrote an acknowledgement (see [`Content::Mark`]): what stands in its place for a
-    /// root. What was handled before does no harm.
+    /// Handles the value of a written acknowledgement (see [`Content::Mark`]) of a member for a
+    /// root. Handling a value twice is harmless.
     pub fn handle_mark(&mut self, now_ns: u64, from: u16, root: u16, value: u64) {
         let heard = Heard { from, lane: None };
         let flags = AckFlags::of(value as u8 & 3);
@@ -168,7 +168,7 @@ impl Group {
         self.events.pop_front()
     }
 
-    /// When [`Group::handle_timeouts`] or [`Group::poll_transmit`] has something to do next.
+    /// Time of the next call of [`Group::handle_timeouts`] or [`Group::poll_transmit`].
     pub fn next_deadline(&self) -> Option<u64> {
         let sending = self.sending.values().filter_map(Sending::deadline).min();
         let window = self.cfg.scheme.window;
@@ -178,32 +178,33 @@ impl Group {
         all.into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.ask_and_tell(now_ns);
         self.remind(now_ns);
         self.question_deaf(now_ns);
     }
 
-    /// Multicasts a PROBE on each of the group's rails; whom it reaches counts them in
-    /// [`Group::heard_lanes`].
+    /// Multicasts a PROBE on each of the group's rails; the members that it reaches record the rail
+    /// in [`Group::heard_lanes`].
     pub fn probe(&mut self) {
         let lanes: Vec<u8> = self.lanes.all().collect();
         let probes = lanes.into_iter().map(|lane| To::All { lane });
         self.words.extend(probes.map(|to| (to, Word::Probe)));
     }
 
-    /// Rails on which a multicast of another member was heard, as bits.
+    /// Bit mask of rails that delivered multicast of other members.
     pub fn heard_lanes(&self) -> u8 {
         self.carried.lanes()
     }
 
-    /// From now on multicast leaves on these of the group's rails only (bits); 0 changes nothing.
+    /// Restricts this member's multicast to these of the group's rails (bit mask); 0 changes
+    /// nothing.
     pub fn set_lanes(&mut self, mask: u8) {
         self.lanes.only(mask);
     }
 
-    /// Bytes that a root may have under way.
+    /// Bytes that a root may have in flight.
     pub fn window_bytes(&self) -> u64 {
         self.cfg.scheme.window as u64 * self.cfg.chunk as u64
     }
@@ -213,8 +214,8 @@ impl Group {
         &self.stats
     }
 
-    /// Members whose word something here waits for: roots of posted receives, and members that
-    /// have not acknowledged.
+    /// Members that this one waits for: roots of posted receives, and members that have not
+    /// acknowledged.
     pub fn awaited(&self) -> Vec<u16> {
         let mut members: Vec<u16> = self.receiving.awaited_roots().collect();
         members.extend(self.sending.values().flat_map(Sending::lagging));
@@ -223,8 +224,7 @@ impl Group {
         members
     }
 
-    /// Counts of all that is kept: zero once every operation has ended and every member has
-    /// acknowledged.
+    /// Resources held: zero once every operation has ended and every member has acknowledged.
     pub fn held(&self) -> GroupHeld {
         let own = self.sending.get(&self.cfg.me);
         let sending = own.map_or(0, Sending::operations) as u64;
@@ -238,7 +238,7 @@ impl Group {
         }
     }
 
-    /// Bytes of this state, about, without payload.
+    /// Approximate bytes of this state, without payload.
     pub fn state_bytes(&self) -> usize {
         let sending: usize = self.sending.values().map(Sending::heap_bytes).sum();
         let words = self.words.capacity() * size_of::<(To, Word)>();

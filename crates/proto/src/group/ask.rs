@@ -1,4 +1,4 @@
-//! The receiver's words: acknowledgements, and requests for chunks that it misses.
+//! Words of a receiver: acknowledgements and NACKs (requests for missing chunks).
 
 use super::carried::ANSWER_NS;
 use super::incoming::FromRoot;
@@ -8,32 +8,32 @@ use super::types::{Content, Packet, To, Word};
 use alloc::vec::Vec;
 use marline_wire::AckFlags;
 
-/// Requests for what is missing are repeated with pauses that double up to this.
+/// Longest pause between repeated NACKs; pauses double up to it.
 const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
-/// One of so many requests goes to the root: the collector may lack the chunk itself, or be dead.
+/// One NACK in this many goes to the root: the collector may be missing the chunk too, or be dead.
 const TRIES_PER_ROOT: u32 = 3;
-/// Where members acknowledge on their own, what they owe waits this many round trips for company.
+/// Without NACKs, members delay an acknowledgement by this many round trips so that it covers more.
 const ACK_DELAY_TRIPS: u64 = 16;
-/// A chunk that may come by another lane than those that came after it is asked for so many half
-/// round trips later: lanes that are late by as much are taken for lossy.
+/// A chunk that may still come by another rail than later chunks is requested this many half round
+/// trips later: larger delays between rails count as losses.
 const LATE_TRIPS: u64 = 4;
-/// Acknowledgements that are asked of many at once come so far apart, about: a collector takes
-/// about as long for each.
+/// Approximate spacing of acknowledgements that are requested from many members at once: the time
+/// that a collector takes for each.
 const ACK_SPACING_NS: u64 = 1_000;
-/// Words of one packet, at most.
+/// Most words in a packet.
 const RIDERS_MAX: usize = 4;
-/// Bytes of acknowledgements that ride with a full chunk, at most; a shorter one leaves room for
-/// more. Packets have room for as much beside their heads and a chunk.
+/// Most bytes of acknowledgements piggybacked on a full chunk; shorter chunks leave room for more.
+/// Packets reserve this much beside their heads and a chunk.
 pub const RIDERS_LEN: usize = 32;
 /// Bytes of one acknowledgement.
 const ACK_LEN: usize = 16;
 
 impl Group {
-    /// Sets the time to ask for what is missing of a root. `progress`: the first that was missing
-    /// just came, and what is missing now has not been asked for long.
+    /// Sets the time of the next NACK for a root. `progress`: the first missing chunk just arrived,
+    /// so the chunks missing after it have not been requested recently.
     pub(super) fn watch_gaps(&mut self, now: u64, root: u16, progress: bool) {
         let half = self.trip.ns() / 2;
-        // A parity may be on its way.
+        // A parity may be in flight.
         let parity = if self.cfg.scheme.parity > 0 { half } else { 0 };
         let lanes = self.carried.lanes();
         let Some(from) = self.receiving.roots.get_mut(&root) else {
@@ -42,7 +42,7 @@ impl Group {
         if !from.lacks_some() {
             from.nack_at = u64::MAX;
         } else if self.cfg.scheme.nacks && (from.nack_at == u64::MAX || progress) {
-            // Or the chunk itself: lanes are as late as their queues are long.
+            // The chunk itself may be in flight: rails lag by the length of their queues.
             let late = if from.may_come(lanes) {
                 LATE_TRIPS * half
             } else {
@@ -52,17 +52,17 @@ impl Group {
         }
     }
 
-    /// A delay that keeps the members of a part from acknowledging at once.
+    /// A random delay so that the members of a part do not acknowledge at once.
     fn spread_ns(&mut self) -> u64 {
         self.draw.next() % (self.parts.size() as u64 * ACK_SPACING_NS)
     }
 
-    /// How long acknowledgements that are asked of a part may take beyond a round trip.
+    /// Longest delay, beyond a round trip, of acknowledgements requested from a part.
     pub(super) fn spread_max_ns(&self) -> u64 {
         self.parts.size() as u64 * ACK_SPACING_NS
     }
 
-    /// Sets the time to acknowledge what came of a root.
+    /// Sets the time to acknowledge a root's chunks.
     pub(super) fn owe_ack(&mut self, now: u64, root: u16) {
         let reached = self.reached(root);
         let (scheme, trip_ns) = (self.cfg.scheme, self.trip.ns());
@@ -74,10 +74,10 @@ impl Group {
         let Some(from) = self.receiving.roots.get_mut(&root) else {
             return;
         };
-        // Not all members at the same chunk.
+        // Members acknowledge at different chunks.
         let quarter = (scheme.window as u64 / 4).max(1);
         let enough = quarter + self.cfg.me as u64 % quarter;
-        let all = from.next >= from.told + scheme.window as u64; // its root waits
+        let all = from.next >= from.told + scheme.window as u64; // the root waits
         let due = (all || from.ended >= scheme.ack_every) && reached > from.told;
         if due || reached >= from.told + enough {
             from.ack_at = now;
@@ -88,9 +88,10 @@ impl Group {
         }
     }
 
-    /// The chunk up to which this member acknowledges: as far as it is, and all are whose
-    /// acknowledgements it collects. What is not posted yet waits where there would be no room for
-    /// a window more: its root stops then, and nothing has to be sent twice.
+    /// The chunk up to which this member acknowledges: what it has received, and what all members
+    /// whose acknowledgements it collects have. Chunks of broadcasts that are not posted yet are
+    /// not acknowledged if the early buffers could not take a further window: the root then stops,
+    /// and nothing has to be sent twice.
     fn reached(&self, root: u16) -> u64 {
         let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
         let next = self.receiving.next_of(root);
@@ -106,7 +107,7 @@ impl Group {
         next.min(part).min(may).max(told)
     }
 
-    /// There is more room for what is not posted yet: roots that wait for it are told.
+    /// Room in the early buffers grew: acknowledges to roots that wait for it.
     pub(super) fn tell_of_room(&mut self, now: u64) {
         let scheme = self.cfg.scheme;
         let waits = |from: &FromRoot| {
@@ -118,7 +119,7 @@ impl Group {
         waiting.into_iter().for_each(|root| self.owe_ack(now, root));
     }
 
-    /// The flags that go with it.
+    /// The flags of an acknowledgement.
     fn ack_flags(&mut self, now: u64, root: u16) -> AckFlags {
         let deaf = self.carried.is_deaf(now) && !self.cfg.errs(GroupMutation::HideDeaf);
         let kept = self.sending.get_mut(&root);
@@ -129,7 +130,7 @@ impl Group {
         }
     }
 
-    /// A collector asks how far this member is, and says how far it should be.
+    /// Handles a TAIL: a collector says how far this member should be and asks how far it is.
     pub(super) fn on_tail(&mut self, now: u64, by: u16, (root, next): (u16, u64), asked: &[u16]) {
         let (me, window) = (self.cfg.me, self.cfg.scheme.window as u64);
         let collects = root < self.members() && (by == root || self.parts.collects(root, by));
@@ -141,7 +142,7 @@ impl Group {
         let mine = alone || asked.is_empty() && self.collector(root) == by;
         let over = self.retired && !self.cfg.errs(GroupMutation::RetireDumb);
         if over || self.dead.contains(&root) {
-            // Nothing of it is wanted here any more.
+            // Nothing from this root is wanted here any more.
             if mine {
                 let flags = AckFlags::default();
                 let ack = Word::Ack { root, next, flags };
@@ -174,7 +175,7 @@ impl Group {
         }
     }
 
-    /// Acknowledges, and asks for what is missing, where it is time.
+    /// Sends the acknowledgements and NACKs that are due.
     pub(super) fn ask_and_tell(&mut self, now: u64) {
         let due = |from: &FromRoot| from.ack_at.min(from.nack_at) <= now;
         let roots = self.receiving.roots.iter().filter(|(_, from)| due(from));
@@ -185,8 +186,8 @@ impl Group {
         }
     }
 
-    /// Acknowledges what is to be acknowledged at once: to be called after the packets of a batch,
-    /// where a root may wait for it while [`Group::handle_timeouts`] waits for more packets.
+    /// Sends the acknowledgements that are due. Call it after each batch of packets: a root may
+    /// wait for them while [`Group::handle_timeouts`] waits for more packets.
     pub fn acknowledge(&mut self, now_ns: u64) {
         let due = |(_, from): &(&u16, &FromRoot)| from.ack_at <= now_ns;
         while let Some((&root, _)) = self.receiving.roots.iter().find(due) {
@@ -194,7 +195,7 @@ impl Group {
         }
     }
 
-    /// Acknowledges what came of a root, if that is due.
+    /// Acknowledges a root's chunks if that is due.
     fn tell(&mut self, now: u64, root: u16) {
         let (reached, collector) = (self.reached(root), self.collector(root));
         let Some(from) = self.receiving.roots.get_mut(&root) else {
@@ -212,7 +213,7 @@ impl Group {
         self.words.push_back((To::Member(to), ack));
     }
 
-    /// Asks for what is missing of a root, if that is due.
+    /// Sends a NACK for a root's missing chunks if that is due.
     fn ask_for_gaps(&mut self, now: u64, root: u16) {
         let collector = self.collector(root);
         let once = self.cfg.errs(GroupMutation::AskOnce);
@@ -230,7 +231,7 @@ impl Group {
         };
         from.nack_at = now + (pause << from.tries.min(16)).min(NACK_PAUSE_MAX_NS);
         let first = gaps.first();
-        // Answers to repeated requests say nothing of the round trip.
+        // Answers to repeated NACKs give no round-trip sample.
         from.asked = first.filter(|_| from.tries == 0).map(|first| (first, now));
         from.tries += 1;
         if first.is_some() && (!once || from.tries == 1) {
@@ -239,7 +240,8 @@ impl Group {
         }
     }
 
-    /// Whom this member acknowledges to: the root, where its collector is dead.
+    /// The member that receives acknowledgements from here: the collector, or the root if the
+    /// collector is dead.
     fn collector(&self, root: u16) -> u16 {
         let collector = self.parts.collector(root, self.cfg.me);
         let orphaned = self.receiving.roots.get(&root).is_some_and(|r| r.orphaned);
@@ -249,7 +251,7 @@ impl Group {
         }
     }
 
-    /// Words of the packet that word number `at` waits for: it and others for the same receiver.
+    /// The packet for word number `at`, with further words for the same receiver.
     pub(super) fn words_packet(&mut self, at: usize) -> Option<Packet> {
         let (to, word) = self.words.remove(at)?;
         let mut packet = Packet {
@@ -273,7 +275,7 @@ impl Group {
         Some(packet)
     }
 
-    /// Adds words that wait for the receiver of a packet of words.
+    /// Adds waiting words for the same receiver to a packet.
     fn more_words(&mut self, packet: &mut Packet) {
         let marks = self.cfg.scheme.marks;
         while packet.words.len() < RIDERS_MAX {
@@ -299,16 +301,16 @@ impl Group {
         }
     }
 
-    /// Acknowledgements that ride with a chunk, as many as there is room for: those that wait for
-    /// its receivers, and, with the first chunk of a broadcast, those that will be owed. Whoever
-    /// hears another's takes no notice.
+    /// Acknowledgements to piggyback on a chunk, as many as fit: those waiting for its receivers
+    /// and, with the first chunk of a broadcast, those that are not due yet. Members ignore
+    /// acknowledgements for others.
     pub(super) fn riders(&mut self, now: u64, to: To, content: &Content) -> Vec<Word> {
         let mut words = Vec::new();
         let hears = |receiver: &To| matches!(to, To::All { .. }) || *receiver == to;
         let room = RIDERS_LEN + self.cfg.chunk.saturating_sub(content.len()) as usize;
         let most = RIDERS_MAX.min(room / ACK_LEN);
         while words.len() < most {
-            // Whatever else there is has left already.
+            // Only acknowledgements wait here: other words left before.
             let Some(at) = self.words.iter().position(|(receiver, _)| hears(receiver)) else {
                 break;
             };
@@ -323,7 +325,7 @@ impl Group {
         words
     }
 
-    /// An acknowledgement for a member, which rides with something else that is sent to it.
+    /// An acknowledgement for a member, to piggyback on another packet to it.
     pub fn ride(&mut self, now_ns: u64, member: u16) -> Option<Word> {
         let mut words = Vec::new();
         self.take_owed(now_ns, Some(member), (&mut words, 1));
@@ -333,7 +335,7 @@ impl Group {
         word
     }
 
-    /// Acknowledgements that are owed to a member, or to any, until there are so many.
+    /// Collects acknowledgements that are owed to a member, or to any, up to `most` words.
     fn take_owed(&mut self, now: u64, member: Option<u16>, (words, most): (&mut Vec<Word>, usize)) {
         let roots: Vec<u16> = self.receiving.roots.keys().copied().collect();
         for root in roots {

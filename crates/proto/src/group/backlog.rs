@@ -1,31 +1,30 @@
-//! Packets that came and were not read: what is due waits for them.
+//! Timers wait until received packets have been read.
 
-/// Where packets come without a pause, what is due is put off so often.
+/// Timers are deferred at most this often while packets arrive without a pause.
 const PUT_OFF_MAX: u32 = 64;
 
-/// Knowledge of packets of groups that are still to be read by a process. Whoever was away for
-/// long, or has several rails to read, finds what it misses, and the acknowledgements that it waits
-/// for, among them: so its timers wait.
+/// Tracks whether a process has unread packets of groups. After a long poll gap, or with several
+/// rails, the missing chunks and acknowledgements may be among them, so timers wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
-    /// Packets came, and since then no look at all rails has found nothing.
+    /// Packets arrived, and no poll of all rails came back empty since.
     unread: bool,
-    /// How often what is due was put off until that is so.
+    /// Deferrals since then.
     put_off: u32,
 }
 
 impl Backlog {
-    /// Packets of a group came.
+    /// Records received packets of a group.
     pub fn came(&mut self) {
         self.unread = true;
     }
 
-    /// A look at all rails found nothing.
+    /// Records that a poll of all rails found nothing.
     pub fn caught_up(&mut self) {
         self.unread = false;
     }
 
-    /// Tells if what is due has to wait: to be asked once for each time that it would be done.
+    /// Returns whether timers must wait. Call it once per attempt.
     pub fn must_read_first(&mut self) -> bool {
         self.put_off = if self.unread { self.put_off + 1 } else { 0 };
         self.put_off % PUT_OFF_MAX != 0
@@ -37,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_waits_until_all_is_read_and_not_for_ever() {
+    fn timers_wait_for_unread_packets_but_not_forever() {
         let mut backlog = Backlog::default();
         assert!(!backlog.must_read_first());
         backlog.came();

@@ -1,32 +1,32 @@
-//! How multicast reaches this member, and how long answers take.
+//! Multicast reception of a member, and round-trip times.
 
-/// Chunks that came to this member alone since it last heard a multicast, and the time since the
-/// first of them, before it says that it hears none: long enough that a fault of a moment does not
-/// count, short enough to be told within 100 ms.
+/// A member reports that it receives no multicast after this many unicast chunks without multicast
+/// in between, and [`DEAF_NS`] since the first of them: long enough to ignore a momentary fault,
+/// short enough to report within 100 ms.
 const DEAF_CHUNKS: u32 = 8;
 /// See [`DEAF_CHUNKS`].
 const DEAF_NS: u64 = 50_000_000;
 
-/// How often a member that says that it hears no multicast is asked again, after a probe on every
-/// rail each time, before a group is left for it: what it missed may have left by one rail of
-/// several, from roots that did not know yet that it loses all. A few lost probes do not count.
+/// Questions, each after a probe on every rail, to a member that reports receiving no multicast,
+/// before the group is abandoned for it. The lost chunks may have left by one rail of several, from
+/// roots that did not know yet that the rail loses everything; and a few lost probes do not count.
 pub(super) const ROUNDS: u8 = 3;
 /// Pause between these questions.
 pub(super) const ROUND_NS: u64 = 5_000_000;
-/// They are answered so much later, when the probes that left before them were read.
+/// Delay of the answers, so that probes sent before the question are read first.
 pub(super) const ANSWER_NS: u64 = 2_000_000;
 
-/// A member that says that it hears no multicast, as its collector knows it.
+/// A collector's state of a member that reports receiving no multicast.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
-    /// Questions that it answered so.
+    /// Questions answered so.
     answers: u8,
-    /// When it was asked what it has not answered.
+    /// Time of the unanswered question.
     asked_at: Option<u64>,
 }
 
 impl Doubt {
-    /// It said so (again).
+    /// Records such an answer.
     pub fn says_so(&mut self, now: u64) {
         if self.asked_at.is_some_and(|at| now >= at + ANSWER_NS) {
             self.answers = self.answers.saturating_add(1);
@@ -34,32 +34,32 @@ impl Doubt {
         }
     }
 
-    /// It is asked, after probes.
+    /// Records a question, sent after probes.
     pub fn ask(&mut self, now: u64) {
         self.asked_at.get_or_insert(now);
     }
 
-    /// It was asked often enough.
+    /// Returns whether the member was asked often enough.
     pub fn is_over(&self) -> bool {
         self.answers >= ROUNDS
     }
 }
 
-/// The multicast that a member hears.
+/// Multicast reception of this member.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// Rails on which a multicast was heard, as bits.
+    /// Bit mask of rails that delivered multicast.
     lanes: u8,
     alone: u32,
     since: u64,
-    /// It was told that none is heard.
+    /// The lack of multicast was reported.
     told: bool,
-    /// It was told so in answer to questions, and when to the last.
+    /// Reports in answer to questions, and time of the last.
     answers: (u8, u64),
 }
 
 impl Carried {
-    /// A multicast came.
+    /// Records a multicast packet.
     pub fn hear(&mut self, lane: u8) {
         self.lanes |= 1 << (lane & 7);
         self.alone = 0;
@@ -67,7 +67,7 @@ impl Carried {
         self.answers = (0, 0);
     }
 
-    /// A chunk that was new came to this member alone.
+    /// Records a new chunk that came by unicast.
     pub fn alone(&mut self, now: u64) {
         if self.alone == 0 {
             self.since = now;
@@ -75,12 +75,12 @@ impl Carried {
         self.alone = self.alone.saturating_add(1);
     }
 
-    /// No multicast reaches this member.
+    /// Returns whether no multicast reaches this member.
     pub fn is_deaf(&self, now: u64) -> bool {
         self.alone >= DEAF_CHUNKS && now >= self.since + DEAF_NS
     }
 
-    /// A collector asks this member, which says that it hears no multicast.
+    /// Records a collector's question, which this member answers with its report.
     pub fn asked(&mut self, now: u64) {
         let (answers, last) = self.answers;
         if self.told && now >= last + ANSWER_NS {
@@ -88,38 +88,38 @@ impl Carried {
         }
     }
 
-    /// It was told that none is heard.
+    /// Returns whether the lack of multicast was reported.
     pub fn was_told(&self) -> bool {
         self.told
     }
 
-    /// No multicast reaches this member, though it was asked again and again.
+    /// Returns whether no multicast reaches this member, confirmed by repeated questions.
     pub fn is_surely_deaf(&self, now: u64) -> bool {
         self.is_deaf(now) && self.answers.0 > ROUNDS
     }
 
-    /// No multicast reaches this member, and that is news.
+    /// Returns whether no multicast reaches this member and this was not reported yet.
     pub fn turns_deaf(&mut self, now: u64) -> bool {
         let news = self.is_deaf(now) && !self.told;
         self.told |= news;
         news
     }
 
-    /// Rails on which a multicast was heard, as bits.
+    /// Bit mask of rails that delivered multicast.
     pub fn lanes(&self) -> u8 {
         self.lanes
     }
 }
 
-/// Longest round trip that is believed: what takes longer waited for a processor.
+/// Longest plausible round trip; longer samples waited for a processor.
 const TRIP_MAX_NS: u64 = 10_000_000;
-/// Times of late among which the quickest is looked for. Some member of a group seldom sleeps.
+/// Recent samples among which the minimum is taken: seldom do all members of a group sleep.
 const TRIPS: usize = 16;
-/// A time counts as so many times the quickest of late at most: what takes longer waited for a
-/// member that does something else, and timers drawn from that would wait for it again.
+/// A sample counts as at most this multiple of the recent minimum. Longer samples waited for a busy
+/// member, and timers derived from them would wait for it again.
 const TRIP_SPREAD: u64 = 4;
 
-/// How long a small packet takes to another member and its answer back, measured.
+/// Measured round-trip time of a small packet to another member.
 #[derive(Debug)]
 pub(super) struct Trip {
     least_ns: u64,
@@ -129,7 +129,7 @@ pub(super) struct Trip {
 }
 
 impl Trip {
-    /// Until something is measured it is this, and never less than half of it.
+    /// `ns`: estimate until the first sample; half of it is the lower bound.
     pub fn new(ns: u64) -> Trip {
         let ns = ns.clamp(2, TRIP_MAX_NS);
         Trip {
@@ -145,7 +145,7 @@ impl Trip {
         self.ns
     }
 
-    /// Something took so long.
+    /// Adds a sample.
     pub fn sample(&mut self, ns: u64) {
         let ns = ns.clamp(self.least_ns, TRIP_MAX_NS);
         self.recent[self.turn] = ns;
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deaf_takes_chunks_and_time_and_ends_with_one_multicast() {
+    fn missing_multicast_takes_chunks_and_time_and_ends_with_one_packet() {
         let mut carried = Carried::default();
         (0..100).for_each(|n| carried.alone(n));
         assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_nothing_is_asked_again_and_answers_after_the_probes() {
+    fn a_member_without_multicast_is_asked_again_after_probes() {
         let mut doubt = Doubt::default();
         (0..9).for_each(|n| doubt.says_so(n * ANSWER_NS));
         assert!(!doubt.is_over(), "nobody asked");
         for n in 0..ROUNDS as u64 {
             assert!(!doubt.is_over());
             doubt.ask(n * ROUND_NS);
-            doubt.says_so(n * ROUND_NS + ANSWER_NS - 1); // on its way before
+            doubt.says_so(n * ROUND_NS + ANSWER_NS - 1); // sent before the question
             doubt.says_so(n * ROUND_NS + ANSWER_NS);
         }
         assert!(doubt.is_over());
@@ -201,10 +201,10 @@ mod tests {
         assert_eq!(Trip::new(0).ns(), 2);
     }
 
-    /// Found with receivers that slept for up to 10 ms before each broadcast: questions waited for
-    /// twice the time that the answers of sleepers took.
+    /// Regression: with receivers that sleep up to 10 ms before each broadcast, TAILs waited for
+    /// twice the time of the sleepers' answers.
     #[test]
-    fn answers_of_members_that_sleep_do_not_make_a_round_trip() {
+    fn sleeping_members_do_not_inflate_the_round_trip() {
         let mut trip = Trip::new(50_000);
         for n in 0..1_000 {
             trip.sample(if n % 8 == 0 { 100_000 } else { 9_000_000 });

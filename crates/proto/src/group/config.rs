@@ -1,49 +1,48 @@
-//! Settings of a group: its members, its memory, and how it works.
+//! Settings of a group: members, memory limits and scheme.
 
 use super::mutation::GroupMutation;
 use alloc::sync::Arc;
 use marline_wire::PARITY_MAX;
 
-/// How a group works: the published designs are settings of one machine.
+/// Settings of one algorithm that cover the published designs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// Chunks that a root may have under way.
+    /// Chunks that a root may have in flight.
     pub window: u32,
     /// Members besides the root that collect acknowledgements.
     pub co_roots: u16,
-    /// Members acknowledge after so many broadcasts; `u32::MAX`: when asked, or when a quarter of
-    /// the window is theirs to acknowledge.
+    /// Broadcasts per acknowledgement; `u32::MAX`: on request, or after a quarter of the window.
     pub ack_every: u32,
-    /// Receivers ask for what they miss; otherwise collectors find out by time.
+    /// Receivers send NACKs; otherwise collectors detect losses by timeout.
     pub nacks: bool,
-    /// Nothing is multicast: the root sends each chunk to each member.
+    /// No multicast: the root sends each chunk to each member.
     pub alone: bool,
-    /// The root also sends each chunk to each co-root point to point.
+    /// The root also sends each chunk to each co-root by unicast.
     pub direct: bool,
-    /// Acknowledgements are written into the collector's memory, on rails that write.
+    /// Acknowledgements are written into the collector's memory on rails that can write.
     pub marks: bool,
-    /// Chunks for which one parity is sent, at most [`PARITY_MAX`]; 0: none is.
+    /// Chunks per parity, at most [`PARITY_MAX`]; 0: no parities.
     pub parity: u8,
-    /// A chunk that at least as many members miss is multicast again; one that fewer miss is sent
-    /// to each.
+    /// A chunk missing at this many members or more is multicast again; otherwise it is sent to
+    /// each.
     pub repair_all_from: u8,
 }
 
-/// Chunks of the usual window: at 64,000 bytes each more than a switch queues.
+/// Chunks of the default window: at 64,000 bytes each, more than a switch queues.
 const WINDOW: u32 = 64;
-/// Members of a part where co-roots are many: one collector hears from so many at most.
+/// Members per part in large groups: the most that one collector hears from.
 const PART: usize = 64;
-/// Up to so many members one collector is enough.
+/// Largest group with one collector.
 const ONE_COLLECTOR: usize = 128;
 
 impl Scheme {
-    /// The root sends to each member by itself, and waits for all acknowledgements before the next
-    /// chunk leaves: broadcast without multicast, to compare with.
+    /// The root sends to each member separately, and waits for all acknowledgements before the next
+    /// chunk: broadcast without multicast, for comparison.
     pub const ORIGINAL: Scheme = Scheme {
         alone: true,
         ..Scheme::BASIC
     };
-    /// The root waits for all acknowledgements before the next chunk leaves.
+    /// The root waits for all acknowledgements before the next chunk.
     pub const BASIC: Scheme = Scheme {
         window: 1,
         co_roots: 0,
@@ -55,23 +54,23 @@ impl Scheme {
         parity: 0,
         repair_all_from: 3,
     };
-    /// A window of chunks, each broadcast acknowledged by all to the root.
+    /// A window of chunks; all members acknowledge each broadcast to the root.
     pub const WINDOW: Scheme = Scheme {
         window: WINDOW,
         ..Scheme::BASIC
     };
-    /// The same with one co-root: two members collect.
+    /// `WINDOW` with one co-root: two members collect.
     pub const CO_ROOT: Scheme = Scheme {
         co_roots: 1,
         direct: true,
         ..Scheme::WINDOW
     };
-    /// A window, and one acknowledgement for ten broadcasts.
+    /// `WINDOW` with one acknowledgement for ten broadcasts.
     pub const AGGREGATE: Scheme = Scheme {
         ack_every: 10,
         ..Scheme::WINDOW
     };
-    /// Receivers ask for what they miss, and acknowledge when asked.
+    /// Receivers send NACKs, and acknowledge on request.
     pub const NACK: Scheme = Scheme {
         ack_every: u32::MAX,
         nacks: true,
@@ -82,8 +81,7 @@ impl Scheme {
     pub const NAMES: &'static str =
         "original, basic, window, co-root2, aggregate10, nack, with any number, and nack+parity8";
 
-    /// The default for a group of so many members: receivers ask for what they miss, and large
-    /// groups have collectors for parts of them.
+    /// The default for a group of this size: NACKs, and in large groups a collector per part.
     pub fn usual(members: usize) -> Scheme {
         let parts = match members {
             0..=ONE_COLLECTOR => 1,
@@ -95,9 +93,9 @@ impl Scheme {
         }
     }
 
-    /// The scheme of a name: `original`, `basic`, `window`, `co-rootN` (N collectors, the root
-    /// among them), `aggregateM` (an acknowledgement for M broadcasts), `nack`, and `nack+parityK`
-    /// (a parity for K chunks). `None`: there is no such scheme.
+    /// Parses a scheme's name: `original`, `basic`, `window`, `co-rootN` (N collectors including
+    /// the root), `aggregateM` (an acknowledgement for M broadcasts), `nack`, and `nack+parityK` (a
+    /// parity for K chunks). `None`: unknown name.
     pub fn parse(name: &str) -> Option<Scheme> {
         let number = |prefix: &str, least: u16, most: u16| {
             let number: u16 = name.strip_prefix(prefix)?.parse().ok()?;
@@ -132,45 +130,44 @@ impl Scheme {
     }
 }
 
-/// A group's members, as their packets are told from those of strangers.
+/// Identity of a group, to tell its members' packets from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Random id of the group.
     pub id: u64,
     /// Random token of the group.
     pub token: u32,
-    /// Endpoint id and epoch of each member, by its number.
+    /// Endpoint id and epoch of each member, indexed by its number.
     pub members: Arc<[(u64, u32)]>,
 }
 
-/// One member's part in a group.
+/// Settings of one member.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupConfig {
-    /// This member, from 0.
+    /// Number of this member, from 0.
     pub me: u16,
-    /// Bytes of a chunk; the last of a broadcast may be shorter. All members have the same.
+    /// Bytes of a chunk, the same on all members; the last chunk of a broadcast may be shorter.
     pub chunk: u32,
-    /// Own broadcasts up to so many bytes are copied as they leave, and end then; the memory of
-    /// longer ones is read until all have acknowledged.
+    /// Longest own broadcast in bytes that is copied as it is sent, and then ends at once. The
+    /// memory of longer ones is read until all members have acknowledged.
     pub copy_max: u64,
-    /// Bytes of broadcasts that arrived before they were posted, at most.
+    /// Most bytes of broadcasts that arrive before they are posted.
     pub early_max: u64,
-    /// Bytes of other roots' chunks that are kept for members whose collector this one is.
+    /// Most retained bytes of other roots' chunks, for members whose collector this one is.
     pub keep_max: u64,
     /// Rails that carry multicast, from 1 to 8.
     pub lanes: u8,
-    /// Chunks that leave on one of them before the next has its turn: rails that send many packets
-    /// by one call want as many.
+    /// Chunks sent on one rail before the next rail's turn: rails that send many packets per system
+    /// call need as many.
     pub lane_run: u32,
-    /// Time that a small packet takes to any member and its answer back, about: where measuring
-    /// starts.
+    /// Approximate round-trip time of a small packet: initial value of the measurement.
     pub round_trip_ns: u64,
-    /// Time that a chunk takes on the wire: chunks leave so far apart. 0: not known; they leave at
-    /// once, until some are lost.
+    /// Time of a chunk on the wire: the spacing of chunks. 0: unknown; chunks are not spaced until
+    /// some are lost.
     pub chunk_ns: u64,
-    /// How it works.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Seed of the delays.
+    /// Seed of random delays.
     pub seed: u64,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
@@ -182,7 +179,7 @@ impl Default for GroupConfig {
         GroupConfig {
             me: 0,
             chunk: 1_344,
-            // As for messages that are sent eagerly.
+            // The same as for eager messages.
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,
@@ -199,7 +196,7 @@ impl Default for GroupConfig {
 }
 
 impl GroupConfig {
-    /// True if this mistake is to be made.
+    /// Returns whether this mutation is active.
     #[cfg(feature = "mutation")]
     #[inline]
     pub(super) fn errs(&self, mutation: GroupMutation) -> bool {

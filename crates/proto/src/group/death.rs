@@ -1,5 +1,5 @@
-//! A member that will not speak again is taken out: nobody waits for it, and what it was the root
-//! of ends.
+//! Removal of dead and closed members: no operation waits for them, and broadcasts with a dead root
+//! end.
 
 use super::incoming::Receiving;
 use super::mutation::GroupMutation;
@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use marline_wire::Asked;
 
 impl Group {
-    /// A member will not speak again.
+    /// Handles the death of a member.
     pub fn on_dead(&mut self, now_ns: u64, member: u16) {
         self.take_out(now_ns, member, false);
     }
 
-    /// A member has closed its endpoint, in order: it lacks nothing that it wanted, and does not
-    /// speak again. Its last acknowledgement may have been lost.
+    /// Handles the orderly close of a member's endpoint: it has everything that it wanted, although
+    /// its last acknowledgement may have been lost.
     pub fn on_closed(&mut self, now_ns: u64, member: u16) {
         self.take_out(now_ns, member, true);
     }
@@ -38,33 +38,34 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// Nothing is under way here ([`Group::held`]), and nothing more is posted. What is kept goes.
-    /// Others may have missed an acknowledgement: whoever asks is answered that nothing is lacking.
+    /// Frees all state. Call it when nothing is in flight ([`Group::held`]) and nothing more will
+    /// be posted. Other members may have missed an acknowledgement: their TAILs are answered as
+    /// complete.
     pub fn retire(&mut self) {
         self.retired = true;
         self.sending.clear();
         self.receiving = Receiving::default();
     }
 
-    /// Says if [`Group::retire`] may be called: nothing is under way here. A co-root is asked for
-    /// its part as well, of which it may have to hear yet.
+    /// Returns whether [`Group::retire`] may be called: nothing is in flight here. Groups with
+    /// co-roots never retire, because TAILs for a co-root's part may still come.
     pub fn may_retire(&self) -> bool {
         let held = self.held();
         let over = held.operations == 0 && held.chunks == 0;
         over && self.cfg.scheme.co_roots == 0 && !self.retired
     }
 
-    /// Says if [`Group::retire`] was called.
+    /// Returns whether [`Group::retire`] was called.
     pub fn is_retired(&self) -> bool {
         self.retired
     }
 
-    /// Says if anything was posted.
+    /// Returns whether anything was posted.
     pub fn is_used(&self) -> bool {
         self.order.next() > 0 || !self.waiting.is_empty()
     }
 
-    /// Copies of the chunks of a dead root are kept for nothing.
+    /// Frees the copies of a dead root's chunks.
     fn forget_root(&mut self, root: u16) {
         let Some(kept) = self.sending.remove(&root) else {
             return;
@@ -75,9 +76,9 @@ impl Group {
         self.events.push_back(GroupEvent::Forget { root, next });
     }
 
-    /// The dead member acknowledges nothing. What it lacked of own broadcasts ends with its name,
-    /// unless it has `closed`; the members that it collected for acknowledge to this root from now
-    /// on.
+    /// Stops waiting for a dead member's acknowledgements. Own broadcasts that it did not have
+    /// completely end with its number, unless it has `closed`. The members that it collected for
+    /// acknowledge to this root from here on.
     fn stop_waiting_for(&mut self, now: u64, root: u16, (member, closed): (u16, bool)) {
         let own = root == self.cfg.me;
         let Some(sending) = self.sending.get_mut(&root) else {
@@ -103,7 +104,7 @@ impl Group {
         self.settle(now, root);
     }
 
-    /// Takes over the members that a dead co-root collected for, and tells each.
+    /// Takes over the members that a dead co-root collected for, and sends each a TAIL.
     fn adopt_orphans(&mut self, now: u64, co_root: u16) {
         let me = self.cfg.me;
         let (parts, dead) = (&self.parts, &self.dead);
@@ -122,7 +123,7 @@ impl Group {
         }
     }
 
-    /// With nobody left to send to, all own broadcasts are over.
+    /// Ends all own broadcasts if no other member is left.
     fn end_if_alone(&mut self) {
         let me = self.cfg.me;
         let Some(own) = self.sending.get_mut(&me).filter(|own| own.is_alone()) else {

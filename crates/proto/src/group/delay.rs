@@ -1,15 +1,15 @@
-//! Random delays that keep a large group from speaking at once.
+//! Random delays that keep a large group from sending at once.
 
-/// Draws delays; the same seed draws the same ones.
+/// A generator of delays, deterministic for a seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draw {
     state: u64,
-    /// Slots of a delay: one more than the doublings from one member to all.
+    /// Slots of a delay: one more than the number of doublings from one member to all.
     slots: u32,
 }
 
 impl Draw {
-    /// Delays for one of `members`.
+    /// Delays for one of `members` members.
     pub fn new(seed: u64, members: u16) -> Draw {
         Draw {
             state: seed,
@@ -17,7 +17,7 @@ impl Draw {
         }
     }
 
-    /// A number, all bits random (SplitMix64).
+    /// A random number of 64 bits (SplitMix64).
     pub(super) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -26,10 +26,10 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// A delay of up to `unit_ns` for each slot, of which about one member of the group draws the
-    /// first, one the second, two the third, four the fourth and so on: the truncated exponential
-    /// distribution of RFC 5740, section 5.3. By the time that most would speak, the first have
-    /// been heard and answered.
+    /// A delay of up to `unit_ns` per slot. About one member of the group draws the first slot, one
+    /// the second, two the third, four the fourth and so on: the truncated exponential distribution
+    /// of RFC 5740, section 5.3. Before most members would send, the first have been received and
+    /// answered.
     pub(super) fn delay_ns(&mut self, unit_ns: u64) -> u64 {
         let (doublings, within) = (self.next(), self.next());
         let slot = self.slots - doublings.leading_zeros().min(self.slots);

@@ -1,17 +1,17 @@
-//! Chunks and broadcasts of others, as far as they are known.
+//! State of other members' chunks and broadcasts.
 
 use super::lanes::LANES_MAX;
 use crate::base::granules::GranuleSet;
 use alloc::collections::BTreeMap;
 use marline_wire::Gaps;
 
-/// All that comes in.
+/// All receiving state.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub(super) roots: BTreeMap<u16, FromRoot>,
-    /// Broadcasts of others that are under way, by number.
+    /// Unfinished broadcasts of others, by number.
     pub(super) broadcasts: BTreeMap<u64, Incoming>,
-    /// Bytes of those that were not posted yet.
+    /// Bytes of those that are not posted yet.
     pub(super) early_bytes: u64,
 }
 
@@ -19,27 +19,27 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 pub(super) struct FromRoot {
     pub(super) got: GranuleSet,
-    /// All chunks below are here.
+    /// All chunks below are received.
     pub(super) next: u64,
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
-    /// By lane: chunks below are known to have been sent, as one came by it.
+    /// By rail: chunks below are known to have been sent, because a later one came by that rail.
     pub(super) lane_high: [u64; LANES_MAX],
-    /// Chunks from here on found no room: nobody asks for them before there is some.
+    /// Chunks from here on had no room; they are not requested until there is some.
     pub(super) no_room_from: u64,
-    /// The last number that was acknowledged, and broadcasts that arrived since.
+    /// The last acknowledged number, and broadcasts completed since.
     pub(super) told: u64,
     pub(super) ended: u32,
-    /// The root's memory waits for the acknowledgement of all below.
+    /// The root's memory stays borrowed until all chunks below are acknowledged.
     pub(super) wanted: u64,
     pub(super) ack_at: u64,
-    /// Whom the next acknowledgement answers, if that is not the collector.
+    /// Receiver of the next acknowledgement if it is not the collector.
     pub(super) ack_to: Option<u16>,
-    /// The root itself has asked: the collector is gone.
+    /// The root itself sent a TAIL: the collector is gone.
     pub(super) orphaned: bool,
     pub(super) nack_at: u64,
     pub(super) tries: u32,
-    /// The first chunk that was asked for once, and when.
+    /// The first missing chunk of the last NACK, if it was requested once, and the time.
     pub(super) asked: Option<(u64, u64)>,
 }
 
@@ -65,7 +65,7 @@ impl Default for FromRoot {
 }
 
 impl FromRoot {
-    /// Chunks are here, from a number on; whether that is news.
+    /// Records received chunks. Returns whether any was new.
     pub(super) fn take(&mut self, number: u64, count: u64) -> bool {
         let fresh = self.got.insert(number, count) > 0;
         let before = self.next;
@@ -79,15 +79,15 @@ impl FromRoot {
     }
 }
 
-/// A broadcast on its way in.
+/// A broadcast being received.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) root: u16,
     pub(super) total: u64,
     pub(super) here: u64,
-    /// Number of its first chunk, once one has come.
+    /// Number of its first chunk, known once any chunk has arrived.
     pub(super) first: Option<u64>,
-    /// The operation; none yet: the broadcast came early.
+    /// The operation; `None`: the broadcast came early.
     pub(super) handle: Option<u32>,
 }
 
@@ -98,18 +98,18 @@ impl Receiving {
         first.filter(|&at| at < u64::MAX)
     }
 
-    /// Roots of receives that wait.
+    /// Roots of posted receives.
     pub(super) fn awaited_roots(&self) -> impl Iterator<Item = u16> + '_ {
         let posted = self.broadcasts.values().filter(|b| b.handle.is_some());
         posted.map(|b| b.root)
     }
 
-    /// All chunks of this root below the answer are here.
+    /// All chunks of this root below the returned number are received.
     pub(super) fn next_of(&self, root: u16) -> u64 {
         self.roots.get(&root).map_or(0, |from| from.next)
     }
 
-    /// Number of the first chunk of the broadcasts of this root that came before they were posted.
+    /// Number of the first chunk of this root's early broadcasts.
     pub(super) fn first_early_of(&self, root: u16) -> u64 {
         let early = self.broadcasts.values().filter(|b| b.root == root);
         let early = early.filter(|b| b.handle.is_none());
@@ -136,14 +136,14 @@ impl FromRoot {
         self.next < self.high.min(self.no_room_from)
     }
 
-    /// The first missing chunk may be under way on a lane, of these (bits) that carry multicast,
-    /// by which nothing that left after it has come yet.
+    /// Returns whether the first missing chunk may be in flight on one of these rails (bit mask),
+    /// because nothing sent later has come by that rail yet.
     pub(super) fn may_come(&self, lanes: u8) -> bool {
         let mut highs = self.lane_high.iter().enumerate();
         highs.any(|(lane, high)| lanes >> lane & 1 == 1 && *high <= self.next)
     }
 
-    /// The missing chunks: the first of them, and how many of how many.
+    /// The missing chunks: the numbers of the first ones, and counts of missing and all.
     pub(super) fn gaps(&self) -> Gaps {
         let mut gaps = Gaps::default();
         let end = self.high.min(self.no_room_from);

@@ -1,37 +1,37 @@
-//! The rails that carry a group's multicast: runs of chunks take turns on those that lose least.
+//! The rails that carry a group's multicast: runs of chunks alternate among the rails with few
+//! losses.
 
-/// Rails that a group uses at most.
+/// Most rails of a group.
 pub const LANES_MAX: usize = 8;
-/// Chunks of a rail after which what is known of it is halved.
+/// Chunks of a rail after which its counts are halved.
 const MEMORY: u32 = 64;
-/// Chunks after which a rail is judged.
+/// Chunks needed to judge a rail.
 const ENOUGH: u32 = 8;
-/// A rail that lost much gets one of so many chunks: it may be better again.
+/// One chunk in this many goes to a lossy rail, to detect that it recovered.
 const TRIAL: u64 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     sent: u32,
-    /// Chunks that somebody asked for.
+    /// Chunks requested again by a member.
     asked: u32,
 }
 
-/// The knowledge that one root has of its rails.
+/// Loss counts of a root's rails.
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: [Lane; LANES_MAX],
-    /// Rails in use, as bits.
+    /// Bit mask of rails in use.
     mask: u8,
     turn: u64,
-    /// Chunks that leave on one rail before the next has its turn.
+    /// Chunks sent on one rail before the next rail's turn.
     run: u32,
-    /// The rail whose turn it is, and how many chunks more.
+    /// The current rail, and its remaining chunks.
     current: (u8, u32),
 }
 
 impl Lanes {
-    /// A number of rails, all in use, on each of which `run` chunks leave before the next has its
-    /// turn.
+    /// `count` rails, all in use, with runs of `run` chunks each.
     pub fn new(count: u8, run: u32) -> Lanes {
         let count = count.clamp(1, LANES_MAX as u8) as u32;
         Lanes {
@@ -43,25 +43,25 @@ impl Lanes {
         }
     }
 
-    /// Only these are used, if they are any.
+    /// Restricts the rails to `mask`, unless none would remain.
     pub fn only(&mut self, mask: u8) {
         if self.mask & mask != 0 {
             self.mask &= mask;
         }
     }
 
-    /// All in use.
+    /// All rails in use.
     pub fn all(&self) -> impl Iterator<Item = u8> + '_ {
         (0..LANES_MAX as u8).filter(|lane| self.mask >> lane & 1 == 1)
     }
 
-    /// It lost half of its chunks.
+    /// Returns whether the rail lost half of its chunks.
     fn is_bad(&self, lane: u8) -> bool {
         let Lane { sent, asked } = self.lanes[lane as usize];
         sent >= ENOUGH && asked * 2 >= sent
     }
 
-    /// The rail for the next chunk that leaves for the first time.
+    /// The rail for the next new chunk.
     pub fn next(&mut self) -> u8 {
         let (lane, left) = self.current;
         let usable = |lane: u8| self.mask >> lane & 1 == 1 && !self.is_bad(lane);
@@ -80,7 +80,7 @@ impl Lanes {
         next
     }
 
-    /// The rail for what is sent again, and for words: not `last` if there is another.
+    /// The rail for a retransmission or for words; avoids `last` if there is another.
     pub fn pick(&mut self, last: Option<u8>) -> u8 {
         self.turn += 1;
         let others = || self.all().filter(|lane| Some(*lane) != last);
@@ -94,7 +94,7 @@ impl Lanes {
         any.or(last).unwrap_or(0)
     }
 
-    /// A chunk left on a rail for the first time.
+    /// Counts a new chunk sent on a rail.
     pub fn sent(&mut self, lane: u8) {
         if let Some(lane) = self.lanes.get_mut(lane as usize) {
             lane.sent += 1;
@@ -105,7 +105,7 @@ impl Lanes {
         }
     }
 
-    /// Somebody asked for a chunk that had left there, the first one to ask.
+    /// Counts a loss: the first request for a chunk sent on that rail.
     pub fn lost(&mut self, lane: u8) {
         if let Some(lane) = self.lanes.get_mut(lane as usize) {
             lane.asked += 1;
@@ -131,7 +131,7 @@ mod tests {
             counts[lane as usize] += u32::from((100..500).contains(&n));
         }
         assert!((5..30).contains(&counts[1]), "{counts:?}");
-        // It is good again, and takes turns once that is known.
+        // The rail recovers, and is used again once this is known.
         for _ in 0..2_000 {
             let lane = lanes.next();
             lanes.sent(lane);

@@ -1,32 +1,29 @@
 //! Reliable broadcast to a group by multicast: one member's state.
 //!
-//! All members of a group call broadcasts in one order, so each broadcast has a number that all
-//! know without being told. Its root cuts it into chunks and multicasts each once; chunks have
-//! numbers of their own, one sequence per root, which is what losses and acknowledgements are told
-//! by. Members acknowledge to a *collector*: the root, or one of its *co-roots*, which repairs
-//! losses in its part of the group and tells the root how far all of the part are (Liu, Mamidala,
-//! Panda: broadcast by InfiniBand multicast, co-root design). Losses are found by the receivers,
-//! which ask with a delay that keeps a large group from asking at once (RFC 5740, sections 5.3 and
-//! 5.5).
+//! All members of a group call broadcasts in one order, so every member knows each broadcast's
+//! number. The root cuts a broadcast into chunks and multicasts each once. Chunks have their own
+//! numbers, one sequence per root; losses and acknowledgements refer to these. Members acknowledge
+//! to a *collector*: the root, or one of its *co-roots*, which retransmits losses in its part of
+//! the group and tells the root the progress of the part (Liu, Mamidala, Panda: broadcast by
+//! InfiniBand multicast, co-root design). Receivers detect losses and send NACKs after a random
+//! delay, which keeps a large group from sending them all at once (RFC 5740, sections 5.3 and 5.5).
 //!
-//! Like the rest of the protocol it has no clock, no socket and no payload: packets and time come
-//! in, packets, placements and events go out. Nothing that it sends needs to arrive.
+//! Like the rest of the protocol, a group has no clock, socket or payload: packets and time come
+//! in; packets, placements and events go out. It tolerates the loss of any packet that it sends.
 //!
-//! Packets that come are taken in batches ([`Group::take_batch`]): each is admitted, its words are
-//! handled, and its chunk is placed, copied and committed.
-//! After a batch, and after any other call, packets and events are polled until there
-//! are none, packets first: an operation may end with the packet that reads its memory last.
-//! A dead member is not found out here; [`Group::awaited`] tells whose death would matter, and
-//! [`Group::on_dead`] takes it.
+//! Received packets are processed in batches ([`Group::take_batch`]): each is admitted, its words
+//! are handled, and its chunk is placed, copied and committed. After a batch, and after any other
+//! call, poll packets and events until there are none, packets first: an operation may end with the
+//! packet that reads its memory last. A group does not detect dead members: [`Group::awaited`]
+//! lists the members whose death matters, and [`Group::on_dead`] handles it.
 //!
-//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that
-//! follow one another. `recv` is the receiving side: chunks to their places; `ask` is what it
-//! says, acknowledgements and requests. `send` is the root's side: chunks, windows, copies;
-//! `repair` is what a collector does for its part; `death` takes members out. `parts` says who
-//! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
-//! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
-//! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
-//! delays.
+//! `state` has the fields, `api` the API, `take` the processing of packets, `run` that of
+//! consecutive chunks. `recv` is the receiving side: destinations of chunks; `ask` sends its
+//! acknowledgements and NACKs. `send` is the root's side: chunks, windows, copies; `repair` is a
+//! collector's work for its part; `death` removes members. `parts` assigns collectors to members,
+//! `acked` tracks their progress, `backlog` delays timers while packets are unread, `order` tracks
+//! begun broadcasts and the abandoning of the group, `carried` whether multicast arrives, `lanes`
+//! the rails that carry it, `pace` the spacing of chunks, `delay` draws random delays.
 
 mod acked;
 mod api;

@@ -1,68 +1,67 @@
-//! Deliberate mistakes of a group, each against one promise, so that the simulator can prove that
-//! it would notice. Without the feature `mutation` every question is answered `false` at compile
-//! time.
+//! Deliberate mistakes of a group, each against one invariant, to prove that the simulator notices
+//! them. Without the feature `mutation` every query is `false` at compile time.
 
-/// One mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupMutation {
-    /// One member's acknowledgement is not waited for.
+    /// The acknowledgement of some member is not required.
     ForgetAck,
-    /// The window moves with the fastest member.
+    /// The window advances with the fastest member.
     FreeEarly,
     /// The root sends beyond its window.
     BoundlessWindow,
-    /// Lent memory counts as free once all has left.
+    /// Borrowed memory is freed once everything was sent.
     EndAtOnce,
-    /// Chunks that came before are taken again.
+    /// Duplicate chunks are stored again.
     DeliverTwice,
-    /// A run of chunks goes on over those that are here.
+    /// A run of chunks continues over chunks that are already stored.
     RunOn,
-    /// Packets with a wrong token, epoch or sender are taken.
+    /// Packets with a wrong token, epoch or sender are accepted.
     AcceptStranger,
-    /// Packets of another group are taken.
+    /// Packets of another group are accepted.
     MixGroups,
-    /// Chunks go to whichever broadcast of their root is under way.
+    /// Chunks go to any broadcast in progress of their root.
     MixBroadcasts,
-    /// A chunk counts whatever its sum.
+    /// A chunk is accepted whatever its sum.
     IgnoreSum,
     /// A receive ends one chunk early.
     EndEarly,
-    /// A chunk counts before its bytes are there.
+    /// A chunk is acknowledged before its bytes are stored.
     AckBeforeCommit,
-    /// Early bytes are not handed over.
+    /// Early bytes are not delivered.
     LoseEarly,
-    /// Early bytes are handed over after the packets of a batch, over those that are right.
+    /// Early bytes are delivered after the packets of a batch and overwrite correct ones.
     HandOverLate,
-    /// Early memory has no bound.
+    /// Early memory is unbounded.
     BoundlessEarly,
-    /// The copies that co-roots keep have no bound.
+    /// The copies that co-roots retain are unbounded.
     BoundlessKept,
-    /// Copies are kept for ever.
+    /// Copies are never freed.
     KeepCopies,
-    /// Receives wait for a dead root.
+    /// Receives from a dead root never end.
     WaitForDead,
-    /// A dead member is waited for.
+    /// Acknowledgements of a dead member are awaited.
     AwaitDead,
     /// Members of a dead co-root's part are not taken over.
     ForgetOrphans,
-    /// A member leaves the group one broadcast late.
+    /// A member abandons the group one broadcast late.
     LeaveLate,
-    /// Members that hear no multicast do not say so.
+    /// Members that receive no multicast do not report it.
     HideDeaf,
-    /// A parity counts for a chunk although another is missing, too.
+    /// A chunk is rebuilt from a parity although another chunk is missing too.
     TrustParity,
-    /// A missing chunk is asked for once.
+    /// A missing chunk is requested only once.
     AskOnce,
-    /// A chunk that was multicast again in vain is not sent to one alone.
+    /// A chunk multicast again in vain is never sent by unicast.
     RepairAllOnly,
-    /// Nobody is asked how far it is.
+    /// TAILs are never sent.
     NeverRemind,
-    /// A member that has closed the group does not answer who asks how far it is.
+    /// A member that has closed the group does not answer TAILs.
     RetireDumb,
 }
 
 impl GroupMutation {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [GroupMutation; 27] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,

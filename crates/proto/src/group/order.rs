@@ -1,28 +1,28 @@
-//! The order of a group's broadcasts, and where it is left.
+//! The order of a group's broadcasts, and the broadcast from which on the group is abandoned.
 //!
-//! All members call broadcasts in one order, and nobody can ask the others which way the next one
-//! goes: it may have begun there. So a group is left by a rule. A root that learns that multicast
-//! is not carried says so in the chunks of its next broadcast, and from [`AHEAD`] broadcasts later
-//! on all members do it another way. Nobody begins a broadcast before all that are [`AHEAD`]
-//! earlier are over for it: so whoever decides about a broadcast knows all that could tell it to
-//! leave, and all decide alike.
+//! All members call broadcasts in one order. A member cannot ask the others how the next broadcast
+//! is done, because it may have begun there. So a rule decides: a root that learns that multicast
+//! is not carried announces it in the chunks of its next broadcast, and from [`AHEAD`] broadcasts
+//! later on all members use another way. A member begins a broadcast only after all broadcasts
+//! [`AHEAD`] or more before it have ended there, so it has seen every announcement that concerns
+//! the broadcast, and all members decide alike.
 
-/// Broadcasts that a member has under way at most, counted from the oldest.
+/// Most unfinished broadcasts of a member, counted from the oldest.
 pub const AHEAD: u64 = 64;
 
-/// Where a member is.
+/// A member's position in the order.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Number of the broadcast that begins next.
+    /// Number of the next broadcast to begin.
     next: u64,
-    /// All below are over here.
+    /// All broadcasts below have ended here.
     below: u64,
-    /// Those that are over, from `below` on, as bits.
+    /// Bit mask of broadcasts, from `below` on, that have ended.
     over: u64,
     /// Broadcasts from here on are done another way.
     leave_from: u64,
-    /// A root died before its broadcast was here: what it would have said is not known, so nothing
-    /// begins from this number on; and who it was.
+    /// Set when a root died before its broadcast arrived here: its announcement is unknown, so no
+    /// broadcast begins from this number on. The second value is the root.
     broken: Option<(u64, u16)>,
 }
 
@@ -37,12 +37,12 @@ impl Order {
         }
     }
 
-    /// Number of the broadcast that begins next.
+    /// Number of the next broadcast to begin.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Begins the next broadcast; `None`: too many are under way.
+    /// Begins the next broadcast; `None`: too many are unfinished.
     pub fn begin(&mut self) -> Option<u64> {
         let may = self.next < self.below + AHEAD;
         may.then(|| {
@@ -51,7 +51,7 @@ impl Order {
         })
     }
 
-    /// A broadcast is over here, or known as well as if it were.
+    /// Records that a broadcast has ended here, or that its announcement is known.
     pub fn over(&mut self, broadcast: u64) {
         if let Some(at) = broadcast.checked_sub(self.below).filter(|&at| at < AHEAD) {
             self.over |= 1 << at;
@@ -61,7 +61,8 @@ impl Order {
         }
     }
 
-    /// A broadcast said that the group is to be left; from which number on, if that is news.
+    /// Handles a broadcast's announcement that the group is abandoned. Returns the first abandoned
+    /// broadcast if that changes it.
     pub fn leaves(&mut self, broadcast: u64) -> Option<u64> {
         let from = broadcast + AHEAD;
         let news = from < self.leave_from;
@@ -71,12 +72,12 @@ impl Order {
         })
     }
 
-    /// Says if a broadcast is done another way.
+    /// Returns whether a broadcast is done another way.
     pub fn has_left(&self, broadcast: u64) -> bool {
         broadcast >= self.leave_from
     }
 
-    /// The root of a broadcast died before it was here.
+    /// Records that a broadcast's root died before the broadcast arrived here.
     pub fn break_off(&mut self, broadcast: u64, root: u16) {
         let limit = broadcast + AHEAD;
         if self.broken.is_none_or(|(before, _)| limit < before) {
@@ -84,12 +85,12 @@ impl Order {
         }
     }
 
-    /// Says if nothing is received of a broadcast.
+    /// Returns whether chunks of a broadcast are refused.
     pub fn refuses(&self, broadcast: u64) -> bool {
         self.has_left(broadcast) || self.broken(broadcast).is_some()
     }
 
-    /// The dead root because of which a broadcast cannot begin.
+    /// The dead root that prevents a broadcast from beginning.
     pub fn broken(&self, broadcast: u64) -> Option<u16> {
         let (limit, root) = self.broken?;
         (broadcast >= limit).then_some(root)
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_begins_far_ahead_of_what_is_not_over() {
+    fn unfinished_broadcasts_are_bounded() {
         let mut order = Order::new();
         (0..AHEAD).for_each(|n| assert_eq!(order.begin(), Some(n)));
         assert_eq!(order.begin(), None);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_says_so_decides() {
+    fn the_earliest_announcement_decides() {
         let mut order = Order::new();
         assert!(!order.has_left(u64::MAX - 1));
         assert_eq!(order.leaves(10), Some(74));

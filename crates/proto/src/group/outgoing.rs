@@ -1,27 +1,27 @@
-//! Chunks of one root, as the root or a co-root has them.
+//! Chunks of one root, as the root or a co-root holds them.
 
 use super::acked::Acked;
 use super::carried::Doubt;
 use super::types::{Chunk, End};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Members whose requests for one chunk are told apart.
+/// Members tracked individually per retransmitted chunk.
 const ASKERS_MAX: usize = 4;
 
-/// The members that were sent a chunk again, of late.
+/// Recent retransmission of a chunk and the members it went to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
-    /// When it left, or was asked for.
+    /// Time of sending or of the request.
     at: u64,
     to_all: bool,
-    /// It was sent to all again, and is asked for all the same.
+    /// The chunk was multicast again, and is requested nevertheless.
     in_vain: bool,
     askers: [u16; ASKERS_MAX],
     count: u8,
 }
 
 impl Repair {
-    /// It was sent to these; more than can be told apart count as all that can.
+    /// A retransmission to these members; only the first `ASKERS_MAX` are tracked.
     pub(super) fn to(at: u64, members: impl Iterator<Item = u16>) -> Repair {
         let mut repair = Repair {
             at,
@@ -39,7 +39,7 @@ impl Repair {
         repair
     }
 
-    /// It leaves now.
+    /// Records that it is sent at `now`.
     pub(super) fn leaves(&mut self, now: u64) {
         self.at = now;
     }
@@ -50,8 +50,8 @@ impl Repair {
 }
 
 impl Held {
-    /// A member asks for this chunk. `None`: it is under way to it. `Some(None)`: it goes to all;
-    /// else to that member.
+    /// Handles a member's request for this chunk. `None`: the chunk is in flight to it already.
+    /// `Some(None)`: multicast it; `Some(member)`: send it to that member.
     pub(super) fn ask(
         &mut self,
         now: u64,
@@ -61,7 +61,7 @@ impl Held {
     ) -> Option<Option<u16>> {
         let all_from = all_from.clamp(1, ASKERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
-        // What was multicast again in vain reaches those who ask, if anything does, alone.
+        // If multicasting it again failed, only unicast may reach the requesting members.
         let in_vain = self
             .repair
             .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
@@ -84,97 +84,95 @@ impl Held {
     }
 }
 
-/// Members who lacked nothing when they were asked are asked twice as late the next time, so often
-/// at most, and at the latest after the time below: to ask after each short broadcast doubles its
-/// cost.
+/// Each TAIL that finds nothing missing doubles the time until the next one, at most this often, up
+/// to `ASK_LATE_NS`: a TAIL after each short broadcast would double its cost.
 const VAIN_MAX: u32 = 5;
 const ASK_LATE_NS: u64 = 2_000_000;
 
-/// A broadcast of this member that has not left whole.
+/// A broadcast of this member that is not completely sent.
 #[derive(Debug)]
 pub(super) struct Post {
     pub(super) broadcast: u64,
     pub(super) handle: u32,
     pub(super) len: u64,
-    /// Bytes that were cut into chunks.
+    /// Bytes cut into chunks so far.
     pub(super) cut: u64,
-    /// Its chunks are copied as they leave.
+    /// Chunks are copied as they are sent.
     pub(super) copies: bool,
-    /// It says that the group is to be left.
+    /// The broadcast announces that the group is abandoned.
     pub(super) leaves: bool,
-    /// This member died before it had all.
+    /// A member that died before it had all.
     pub(super) dead: Option<u16>,
 }
 
-/// Where the bytes of a chunk are.
+/// Location of a chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bytes {
     /// In the memory of an operation.
     Lent(u32),
-    /// In a copy.
+    /// In a retained copy.
     Copy,
 }
 
-/// A chunk that not all have acknowledged.
+/// A chunk not yet acknowledged by all members.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) chunk: Chunk,
     pub(super) bytes: Bytes,
-    /// The rail it left on; none: it was not multicast by this member.
+    /// The rail that it was multicast on; `None`: not multicast by this member.
     pub(super) lane: Option<u8>,
-    /// The members that were sent it since it left.
+    /// Members that were sent it again.
     pub(super) repair: Option<Repair>,
 }
 
-/// An own broadcast that has left whole from lent memory.
+/// An own broadcast completely sent from borrowed memory.
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) handle: u32,
-    /// Number after that of its last chunk.
+    /// Number after its last chunk's.
     pub(super) end: u64,
     pub(super) dead: Option<u16>,
 }
 
-/// A parity that is to be sent, or is being made.
+/// A parity that is to be sent, or under construction.
 #[derive(Debug)]
 pub(super) struct Parity {
     pub(super) handle: u32,
-    /// Its first chunk; `parity` counts them.
+    /// Its first chunk; `parity` is the number of covered chunks.
     pub(super) chunk: Chunk,
-    /// The operation ends with it.
+    /// The operation ends when the parity leaves.
     pub(super) ends: Option<End>,
     pub(super) due: bool,
 }
 
-/// The chunks of one root, as the root or a co-root has them.
+/// The chunks of one root, as the root or a co-root holds them.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) posts: VecDeque<Post>,
     pub(super) left: VecDeque<Left>,
     pub(super) chunks: BTreeMap<u64, Held>,
-    /// All chunks below were acknowledged by all.
+    /// All chunks below are acknowledged by all members.
     pub(super) base: u64,
     /// Number of the next chunk.
     pub(super) next: u64,
-    /// How far each member is whose acknowledgements are collected here.
+    /// Progress of each member whose acknowledgements are collected here.
     pub(super) acked: Acked,
-    /// Of these, those that hear no multicast.
+    /// Members among these that report receiving no multicast.
     pub(super) deaf: BTreeMap<u16, Doubt>,
-    /// When these are asked again, after probes.
+    /// Time of the next question to them, after probes.
     pub(super) question_at: u64,
-    /// One of them lost much of late.
+    /// A member among these lost much recently.
     pub(super) lossy: bool,
-    /// Chunks to send again to all (none), or to one member alone, each once, the first of them
-    /// first.
+    /// Chunks to retransmit, lowest first, to all (`None`) or one member, each once.
     pub(super) repairs: BTreeSet<(u64, Option<u16>)>,
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
     pub(super) pause_ns: u64,
-    /// How often members were asked since the last chunk, or acknowledgement of more than before.
+    /// TAILs sent since the last chunk or the last advancing acknowledgement.
     pub(super) reminded: u32,
-    /// When they were asked last, until one has answered.
+    /// Time of the last TAIL, until a member answers.
     pub(super) reminded_at: Option<u64>,
-    /// How often members were asked since one of them lacked something.
+    /// TAILs sent since a member was last found to be missing something.
     pub(super) vain: u32,
 }
 
@@ -200,8 +198,8 @@ impl Sending {
         }
     }
 
-    /// Chunks of a copy leave, for which nobody waits here: when members are to be asked, where
-    /// `usual` is the time otherwise.
+    /// Delay of the next TAIL for copied chunks, which no local operation waits for. `usual`: the
+    /// delay otherwise.
     pub(super) fn patience(&self, usual: u64) -> u64 {
         usual.max(ASK_LATE_NS.min(usual << self.vain.min(VAIN_MAX)))
     }
@@ -215,22 +213,23 @@ impl Sending {
         (at < u64::MAX).then_some(at)
     }
 
-    /// Says if there is nobody to send to.
+    /// Returns whether there is no other member to send to.
     pub(super) fn is_alone(&self) -> bool {
         self.acked.is_empty()
     }
 
-    /// Members of the part said that they hear no multicast, and were asked again and again.
+    /// Returns whether members of the part receive no multicast, confirmed by repeated questions.
     pub(super) fn hears_of_deaf(&self) -> bool {
         self.deaf.values().any(Doubt::is_over)
     }
 
-    /// Tells if members hear no multicast, and if some lost much since the last call.
+    /// Returns whether members receive no multicast, and whether some lost much since the last
+    /// call.
     pub(super) fn take_news(&mut self) -> (bool, bool) {
         (self.hears_of_deaf(), core::mem::take(&mut self.lossy))
     }
 
-    /// Members that lack something or have not said otherwise.
+    /// Members that have not acknowledged all chunks.
     pub(super) fn lagging(&self) -> impl Iterator<Item = u16> + '_ {
         self.acked.behind(self.next)
     }
@@ -241,12 +240,12 @@ impl Sending {
         self.posts.len() + self.left.len() + ends as usize
     }
 
-    /// Chunks that are held.
+    /// Chunks held.
     pub(super) fn held(&self) -> u64 {
         self.chunks.len() as u64
     }
 
-    /// Bytes of copies.
+    /// Bytes of retained copies.
     pub(super) fn copied_bytes(&self) -> u64 {
         let copies = self.chunks.values().filter(|h| h.bytes == Bytes::Copy);
         copies.map(|h| h.chunk.len as u64).sum()
@@ -268,13 +267,13 @@ impl Sending {
         self.next - self.base < window as u64
     }
 
-    /// Says if a chunk waits to leave.
+    /// Returns whether a chunk is ready to send.
     pub(super) fn has_work(&self, window: u32) -> bool {
         let due = self.parity.as_ref().is_some_and(|parity| parity.due);
         due || !self.repairs.is_empty() || !self.posts.is_empty() && self.has_room(window)
     }
 
-    /// The next chunk that was never sent, of the first broadcast that has not left.
+    /// Cuts the next unsent chunk of the first broadcast that is not completely sent.
     pub(super) fn cut(&mut self, root: u16, size: u32) -> Option<(u32, Held)> {
         let post = self.posts.front_mut()?;
         let len = (post.len - post.cut).min(size as u64);
@@ -305,7 +304,7 @@ impl Sending {
         Some((post.handle, held))
     }
 
-    /// Counts a chunk into the parity that is being made.
+    /// Adds a chunk to the parity under construction.
     pub(super) fn add_to_parity(&mut self, handle: u32, chunk: &Chunk, count: u8) {
         let last = chunk.offset + chunk.len as u64 == chunk.total;
         let parity = self.parity.get_or_insert(Parity {
@@ -325,7 +324,8 @@ impl Sending {
         }
     }
 
-    /// The first broadcast has left whole: its operation, if it ends now.
+    /// Handles the complete sending of the first broadcast. Returns its operation if that ends
+    /// here.
     pub(super) fn finish(&mut self, early: bool) -> Option<(u32, End)> {
         self.posts.front().filter(|post| post.cut == post.len)?;
         let post = self.posts.pop_front()?;
@@ -347,7 +347,7 @@ impl Sending {
         }
     }
 
-    /// All have what a parity that waits is made of: it is not sent; the operation that waits for
+    /// Drops a waiting parity whose chunks all members have. Returns the operation that waits for
     /// it.
     pub(super) fn drop_parity(&mut self) -> Option<(u32, End)> {
         let base = self.base;

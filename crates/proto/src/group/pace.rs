@@ -1,33 +1,33 @@
-//! How far apart a member's chunks leave: congestion control by time between chunks.
+//! Spacing of a member's chunks: congestion control by the time between chunks.
 //!
-//! Chunks leave no faster than the rail carries them. Losses by chance, a few of a hundred, change
-//! nothing; where a member loses half of what is sent, its queue or one on the way to it has
-//! overflown, and chunks are put further apart until that ends (multiplicatively, as TCP halves its
-//! window), then slowly closer again. The slowest receiver decides, as with the window.
+//! Chunks leave no faster than the rail carries them. Random losses of a few per cent change
+//! nothing. A member that loses half of what is sent has an overflowing queue, its own or one on
+//! the way; the spacing then grows multiplicatively (as TCP halves its window) until that ends, and
+//! shrinks slowly afterwards. The slowest receiver decides, as with the window.
 
-/// Chunks that may leave at once after a pause: timers are not exact.
+/// Chunks that may leave at once after a pause: timers are inexact.
 const BURST: u64 = 4;
-/// Chunks that leave without such a loss before they move closer.
+/// Chunks without heavy loss after which the spacing shrinks.
 const CLEAN: u32 = 32;
-/// Chunks leave at most so many times as far apart as the rail would carry them.
+/// Largest spacing in units of the rail's chunk time.
 const SLOWEST: u64 = 64;
-/// Where the rail's rate is not known, chunks leave first one in this part of a round trip.
+/// If the rail's rate is unknown, the initial spacing is a round trip divided by this.
 const FIRST_PART: u64 = 32;
 
-/// The pace of one member.
+/// The spacing of one member's chunks.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// As fast as it gets.
+    /// Smallest spacing.
     floor_ns: u64,
     gap_ns: u64,
     next_at: u64,
-    /// Losses before this time were answered already.
+    /// Losses reported before this time were reacted to already.
     deaf_until: u64,
     clean: u32,
 }
 
 impl Pace {
-    /// Chunks of `chunk_ns` each, or at once where that is 0.
+    /// `chunk_ns`: chunk time of the rail; 0: no spacing at first.
     pub fn new(chunk_ns: u64) -> Pace {
         Pace {
             floor_ns: chunk_ns,
@@ -38,24 +38,24 @@ impl Pace {
         }
     }
 
-    /// Says if a chunk may leave.
+    /// Returns whether a chunk may leave.
     pub fn may_send(&self, now: u64) -> bool {
         now >= self.next_at
     }
 
-    /// When the next chunk may leave.
+    /// Earliest time of the next chunk.
     pub fn next_at(&self) -> u64 {
         self.next_at
     }
 
-    /// A chunk left, of so many bytes of a full one's.
+    /// Records a sent chunk of `len` bytes; a full one has `chunk`.
     pub fn sent(&mut self, now: u64, len: u32, chunk: u32) {
         if self.gap_ns == 0 {
             return;
         }
         let gap = self.gap_ns.saturating_mul(len as u64) / chunk.max(1) as u64;
         let burst = BURST * self.gap_ns;
-        // The time that was saved is spent now, so much of it.
+        // Unused time may be made up for, up to a burst.
         self.next_at = self.next_at.max(now.saturating_sub(burst)) + gap;
         self.clean += 1;
         if self.clean >= CLEAN {
@@ -67,7 +67,7 @@ impl Pace {
         }
     }
 
-    /// Some member lost much of what was sent; whether that is news.
+    /// Handles a member's heavy loss. Returns whether the spacing changed.
     pub fn slow(&mut self, now: u64, trip_ns: u64) -> bool {
         if now < self.deaf_until {
             return false;
@@ -85,14 +85,14 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Leaves as many chunks as it may until `until`; how many.
+    /// Sends as many chunks as allowed until `until`. Returns their number.
     fn run(pace: &mut Pace, now: &mut u64, until: u64) -> u64 {
         let mut count = 0;
         while *now < until {
             if pace.may_send(*now) {
                 pace.sent(*now, 100, 100);
                 count += 1;
-                // Without a pace time goes on by itself.
+                // Without spacing the clock must be advanced.
                 *now += u64::from(pace.gap_ns == 0) * 1_000;
             } else {
                 *now = pace.next_at();
@@ -106,7 +106,7 @@ mod tests {
         let (mut pace, mut now) = (Pace::new(1_000), 0);
         let count = run(&mut pace, &mut now, 1_000_000);
         assert!((1_000..=1_000 + BURST + 1).contains(&count), "{count}");
-        // A pause is not made up for by more than a burst.
+        // A pause is made up for by at most a burst.
         let count = run(&mut pace, &mut (now + 1_000_000), now + 1_001_000);
         assert!(count <= BURST + 2, "{count}");
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_half_for_ever_leave_some_pace() {
+    fn permanent_heavy_loss_leaves_a_bounded_spacing() {
         let mut pace = Pace::new(1_000);
         for n in 0..1_000 {
             pace.slow(n * 200_000, 50_000);

@@ -1,16 +1,16 @@
-//! The members that collect acknowledgements, and for whom.
+//! Assignment of members to the collectors of their acknowledgements.
 
-/// A group divided into parts of equal size, one per collector. Seen from a root, members stand in
-/// a ring that begins with it; each part's first member collects.
+/// A group divided into parts of equal size, one per collector. For a root, members form a ring
+/// that begins with it; the first member of each part collects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     members: u16,
-    /// Members of a part; the last may have fewer.
+    /// Members of a part; the last part may have fewer.
     size: u16,
 }
 
 impl Parts {
-    /// Parts of a group of `members`, for one root and up to `co_roots` more collectors.
+    /// Parts of a group of `members`, with up to `co_roots` collectors besides the root.
     pub fn new(members: u16, co_roots: u16) -> Parts {
         let collectors = (co_roots.saturating_add(1)).min(members.max(1));
         Parts {
@@ -19,12 +19,12 @@ impl Parts {
         }
     }
 
-    /// Members of a part, at most.
+    /// Most members of a part.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Place of a member in the ring of `root`.
+    /// Position of a member in the ring of `root`.
     fn place(&self, root: u16, member: u16) -> u16 {
         let ring = self.members as u32;
         ((member as u32 + ring - root as u32) % ring) as u16
@@ -34,7 +34,8 @@ impl Parts {
         ((root as u32 + place as u32) % self.members as u32) as u16
     }
 
-    /// Whom a member acknowledges to. Co-roots acknowledge to the root, which to itself.
+    /// The collector of a member. Co-roots acknowledge to the root, and the root is its own
+    /// collector.
     pub fn collector(&self, root: u16, member: u16) -> u16 {
         let place = self.place(root, member);
         match place % self.size {
@@ -62,7 +63,7 @@ impl Parts {
         own.chain(co_roots.filter(move |_| collector == root))
     }
 
-    /// Says if this member collects for the root, or is it.
+    /// Returns whether this member is the root or a collector for it.
     pub fn collects(&self, root: u16, member: u16) -> bool {
         let first = self.place(root, member);
         let followed = self.size > 1 && first + 1 < self.members;
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Each member but the root acknowledges to one member, which knows it.
+    /// Each member except the root has one collector, and the collector's list contains it.
     #[test]
     fn parts_cover_all_members_once() {
         for members in 1u16..20 {

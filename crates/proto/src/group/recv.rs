@@ -1,4 +1,4 @@
-//! The receiving side: chunks to their places, and when they count.
+//! The receiving side: destinations and acceptance of chunks.
 
 use super::incoming::Incoming;
 use super::mutation::GroupMutation;
@@ -34,8 +34,8 @@ impl Group {
         self.make_room(now);
     }
 
-    /// A broadcast is not taken part in; what came of it is dropped. What found no room is asked
-    /// for again: it finds some, or is swallowed.
+    /// Refuses to take part in a broadcast and drops its early bytes. Chunks that had no room are
+    /// requested again: they find room or are swallowed.
     pub(super) fn refuse(&mut self, now: u64, broadcast: u64, handle: u32, end: End) {
         if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
             self.receiving.early_bytes -= early.here;
@@ -45,7 +45,7 @@ impl Group {
         self.make_room(now);
     }
 
-    /// A broadcast that came early has its operation now.
+    /// Gives an early broadcast its operation.
     fn adopt(&mut self, now: u64, (broadcast, posted): (u64, (u16, u64)), handle: u32) {
         let Some(early) = self.receiving.broadcasts.get_mut(&broadcast) else {
             return;
@@ -67,7 +67,7 @@ impl Group {
         self.tell_of_room(now);
     }
 
-    /// There may be room for what found none.
+    /// Requests chunks again that had no room.
     pub(super) fn make_room(&mut self, now: u64) {
         for from in self.receiving.roots.values_mut() {
             if from.no_room_from < u64::MAX {
@@ -84,8 +84,8 @@ impl Group {
         }
     }
 
-    /// A chunk came: where its bytes belong. They count when [`Group::commit`] says that they are
-    /// there.
+    /// Returns the destination of a received chunk. It counts once [`Group::commit`] confirms its
+    /// bytes.
     pub fn place(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk) -> Place {
         let place = self.place_of(now_ns, heard, chunk);
         match place {
@@ -99,8 +99,8 @@ impl Group {
         place
     }
 
-    /// Checks that a chunk lies as the cutting of its broadcast puts it, and comes from its root
-    /// or a collector.
+    /// Returns whether a chunk has the place and length that the cutting of its broadcast gives it,
+    /// and comes from its root or a collector.
     pub(super) fn is_sane(&self, heard: Heard, chunk: &Chunk) -> bool {
         let Chunk { root, offset, .. } = *chunk;
         let size = self.cfg.chunk as u64;
@@ -178,20 +178,19 @@ impl Group {
         first.unwrap_or(chunk.broadcast)
     }
 
-    /// A chunk of a broadcast that nobody here wants (any more): it counts as come, for its root
-    /// would wait.
+    /// Counts a chunk of an unwanted broadcast as received, as its root would wait otherwise.
     fn swallow(&mut self, now: u64, chunk: &Chunk) -> Place {
         if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
             from.take(chunk.number, 1);
             from.ended += 1;
         }
-        // A co-root's part may want it.
+        // Members of this co-root's part may want it.
         self.keep(now, chunk, false);
         self.owe_ack(now, chunk.root);
         Place::Duplicate
     }
 
-    /// A chunk of a broadcast that was not posted yet, within what may be buffered.
+    /// Reserves early-buffer space for a chunk of a broadcast that is not posted yet.
     fn place_early(&mut self, chunk: &Chunk, first: u64, keep: bool) -> Place {
         if chunk.len as u64 > self.early_room(chunk.offset) {
             if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
@@ -210,8 +209,8 @@ impl Group {
         Place::Early { keep }
     }
 
-    /// Bytes that may be buffered of a broadcast that was not posted yet, from this offset on: no
-    /// more than are allowed for all of them, nor of its own beyond as many.
+    /// Bytes left in the early buffers for a broadcast that is not posted yet, from this offset on:
+    /// within the total bound, and within the same bound for its own offsets.
     pub(super) fn early_room(&self, offset: u64) -> u64 {
         if self.cfg.errs(GroupMutation::BoundlessEarly) {
             return u64::MAX;
@@ -220,7 +219,8 @@ impl Group {
         self.cfg.early_max.saturating_sub(used)
     }
 
-    /// The bytes of a chunk are where [`Group::place`] said, and right (`ok`), or were damaged.
+    /// Reports that a chunk's bytes are at the place that [`Group::place`] gave, and whether they
+    /// are correct (`ok`) or damaged.
     pub fn commit(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk, ok: bool) {
         let ok = ok || self.cfg.errs(GroupMutation::IgnoreSum);
         if ok && heard.lane.is_none() && !self.cfg.scheme.alone {
@@ -236,7 +236,7 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// A chunk is here; whether that is news.
+    /// Records a stored chunk. Returns whether it is new.
     fn took(&mut self, now: u64, chunk: &Chunk) -> bool {
         let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
             return false;
@@ -269,15 +269,15 @@ impl Group {
         true
     }
 
-    /// Bytes are here of a broadcast that was not posted yet.
+    /// Counts stored bytes of a broadcast that is not posted yet.
     pub(super) fn count_early(&mut self, bytes: u64) {
         let early = &mut self.receiving.early_bytes;
         *early += bytes;
         self.stats.early_bytes_max = self.stats.early_bytes_max.max(*early);
     }
 
-    /// A parity came: the chunk that can be made of it, if just one of its chunks is missing here.
-    /// The made chunk is committed like one that came.
+    /// Handles a parity: returns the chunk to rebuild if exactly one of its chunks is missing here.
+    /// The rebuilt chunk is committed like a received one.
     pub fn place_parity(&mut self, now_ns: u64, heard: Heard, parity: &Chunk) -> Option<Rebuild> {
         let chunk = self.missing_of(now_ns, heard, parity)?;
         let place = self.place_of(now_ns, heard, &chunk);
@@ -326,7 +326,7 @@ impl Group {
         })
     }
 
-    /// The root of these receives is dead.
+    /// Ends the receives from a dead root.
     pub(super) fn fail_receives(&mut self, root: u16) {
         self.receiving.roots.remove(&root);
         let theirs = |b: &Incoming| b.root == root;

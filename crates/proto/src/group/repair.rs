@@ -1,4 +1,5 @@
-//! The collector's work for its part: it keeps chunks, repairs losses, asks who is how far.
+//! The collector's work for its part: retains chunks, retransmits losses, requests
+//! acknowledgements.
 
 use super::carried::ROUND_NS;
 use super::mutation::GroupMutation;
@@ -9,16 +10,16 @@ use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
 use alloc::vec::Vec;
 use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX};
 
-/// Members that have not acknowledged are asked with pauses that double up to this.
+/// Longest pause between TAILs to members that have not acknowledged; pauses double up to it.
 const REMIND_PAUSE_MAX_NS: u64 = 10_000_000;
-/// Every so many times they are asked each alone: multicast may not reach them.
+/// One TAIL in this many goes by unicast, because multicast may not reach the members.
 const ALONE_EVERY: u32 = 3;
-/// The most that are asked so at one time.
+/// Most members that get such a TAIL at a time.
 const ALONE_MAX: usize = 64;
-/// Chunks that a member reports on before its losses say something of the network.
+/// Least number of chunks in a NACK from which its losses indicate congestion.
 const LOSSY_OF: u16 = 16;
 impl Group {
-    /// The next chunk that is sent again, or to one alone.
+    /// The next chunk to retransmit or to send by unicast.
     pub(super) fn next_repair(&mut self, now: u64) -> Option<(To, Content)> {
         for sending in self.sending.values_mut() {
             while let Some((number, to)) = sending.repairs.pop_first() {
@@ -51,15 +52,15 @@ impl Group {
         None
     }
 
-    /// Says if a copy of a chunk is kept for this member's part, within what may be kept.
+    /// Returns whether a copy of a chunk is retained for this member's part, within the bound.
     pub(super) fn keeps(&self, chunk: &Chunk) -> bool {
         let bytes = self.kept_bytes + chunk.len as u64;
         let room = bytes <= self.cfg.keep_max || self.cfg.errs(GroupMutation::BoundlessKept);
         room && self.parts.collects(chunk.root, self.cfg.me)
     }
 
-    /// A chunk is here: a co-root keeps what its part may need, or counts what it cannot keep.
-    /// `here`: its bytes are; else nobody here wants them.
+    /// Handles a received chunk as a co-root: retains a copy for its part, or only counts it.
+    /// `here`: its bytes are stored; otherwise no operation here wants them.
     pub(super) fn keep(&mut self, now: u64, chunk: &Chunk, here: bool) {
         if !self.parts.collects(chunk.root, self.cfg.me) {
             return;
@@ -94,7 +95,7 @@ impl Group {
     ) {
         let own = root == self.cfg.me;
         let Some(sending) = self.sending.get_mut(&root) else {
-            // Heard by chance, or of a root that is dead.
+            // Overheard by multicast, or about a dead root.
             self.stats.nonsense +=
                 (by.lane.is_none() && root >= self.who.members.len() as u16) as u64;
             return;
@@ -121,7 +122,7 @@ impl Group {
         if let Some(at) = sending.reminded_at.take().filter(|_| first) {
             self.trip.sample(now.saturating_sub(at));
         }
-        // One who has no room for more answers as often as it is asked.
+        // A member without room repeats its acknowledgement as often as it gets a TAIL.
         if news {
             sending.reminded = 0;
         }
@@ -158,7 +159,7 @@ impl Group {
             let to = if all_only { to.map(|_| None) } else { to };
             sending.repairs.extend(to.map(|to| (number, to)));
         }
-        // One lane that is late, or lost, says nothing of the others.
+        // One rail that is late or lost says nothing about the others.
         let part = 2 * self.lanes.all().count().max(1) as u32;
         if gaps.of >= LOSSY_OF && gaps.missing as u32 * part >= gaps.of as u32 * (part - 1) {
             sending.lossy = true;
@@ -168,7 +169,7 @@ impl Group {
         }
     }
 
-    /// Up to where all have a root's chunks.
+    /// The end of the chunks of a root that all members have.
     fn settled(&self, root: u16) -> u64 {
         let Some(sending) = self.sending.get(&root) else {
             return 0;
@@ -185,7 +186,7 @@ impl Group {
         base.min(sending.next).max(sending.base)
     }
 
-    /// Lets go of what all have.
+    /// Frees the chunks that all members have, and ends their operations.
     pub(super) fn settle(&mut self, now: u64, root: u16) {
         let (me, base) = (self.cfg.me, self.settled(root));
         let keeps = self.cfg.errs(GroupMutation::KeepCopies);
@@ -225,7 +226,8 @@ impl Group {
         }
     }
 
-    /// Asks members that say that they hear no multicast if they heard the probes just now.
+    /// Sends probes, and then asks members that report receiving no multicast whether the probes
+    /// arrived.
     pub(super) fn question_deaf(&mut self, now: u64) {
         let due = |s: &Sending| s.question_at <= now && s.deaf.values().any(|d| !d.is_over());
         if self.sending.values().any(due) {
@@ -251,7 +253,7 @@ impl Group {
         }
     }
 
-    /// Asks members that have not acknowledged how far they are.
+    /// Sends TAILs to members that have not acknowledged.
     pub(super) fn remind(&mut self, now: u64) {
         if self.cfg.errs(GroupMutation::NeverRemind) {
             self.sending
@@ -267,7 +269,7 @@ impl Group {
             sending.remind_at = now + sending.pause_ns;
             let (next, tries) = (sending.next, sending.reminded);
             if lagging.is_empty() {
-                continue; // a co-root that lacks some itself
+                continue; // a co-root that is missing chunks itself
             }
             sending.reminded += 1;
             sending.reminded_at = Some(now);
@@ -277,7 +279,8 @@ impl Group {
                 let lane = self.lanes.pick(None);
                 let asked = Asked::of(&lagging);
                 if lagging.len() > ASKED_MAX {
-                    // Answers of many are spread over time, which says nothing of the round trip.
+                    // Answers of many members are spread over time, so they give no round-trip
+                    // sample.
                     sending.reminded += 1;
                 }
                 let tail = Word::Tail { root, next, asked };

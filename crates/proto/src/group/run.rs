@@ -1,5 +1,5 @@
-//! Chunks that follow one another in a batch: each is copied and summed by itself, and all are
-//! counted at once. Most of what a chunk costs a receiver beside its bytes is spent once a run.
+//! Consecutive chunks in a batch: each is copied and summed separately, and all are accounted for
+//! at once, so that most of a receiver's per-chunk cost is paid once per run.
 
 use super::mutation::GroupMutation;
 use super::owner::GroupOwner;
@@ -7,25 +7,25 @@ use super::state::Group;
 use super::types::{Chunk, Heard, Load, Place};
 use marline_wire::{GroupHead, GroupPacket};
 
-/// Chunks of a run at most: more than the kernel joins.
+/// Most chunks of a run: more than the kernel's GRO joins.
 const RUN_MAX: u64 = 64;
 
-/// Chunks behind one that was taken, of which none is here, in the same place, from the same
-/// sender. None of them is the last that its broadcast lacks.
+/// Chunks following a stored one, all missing so far, with the same place and sender. The last
+/// missing chunk of a broadcast is excluded.
 pub(super) struct Run {
     head: GroupHead,
     heard: Heard,
     place: Place,
-    /// The next one.
+    /// The next chunk.
     next: Chunk,
-    /// How many more it may take, and how many it has.
+    /// Chunks that the run may still take, and chunks taken.
     left: u64,
     count: u64,
 }
 
 impl Run {
-    /// Takes a packet if it has the next chunk of the run and nothing else; `false`: it is to be
-    /// taken by itself.
+    /// Stores a packet that has the next chunk of the run and nothing else; `false`: process it
+    /// normally.
     pub(super) fn take(&mut self, packet: &GroupPacket<'_>, owner: &mut impl GroupOwner) -> bool {
         let Some((chunk, sum, payload)) = packet.chunk().filter(|_| self.left > 0) else {
             return false;
@@ -35,7 +35,7 @@ impl Run {
         }
         let load = Load::of(&packet.head, &chunk, sum, payload);
         if owner.land(self.place, &chunk, &load) != Some(true) {
-            return false; // it is damaged, and lands once more
+            return false; // damaged: the normal processing handles it again
         }
         self.next.number += 1;
         self.next.offset += chunk.len as u64;
@@ -46,7 +46,7 @@ impl Run {
 }
 
 impl Group {
-    /// The run that may follow a packet that was taken.
+    /// The run that may follow a processed packet.
     pub(super) fn begin_run(&mut self, heard: Heard, packet: &GroupPacket<'_>) -> Option<Run> {
         let (chunk, _, _) = packet.chunk()?;
         let size = self.cfg.chunk as u64;
@@ -56,7 +56,7 @@ impl Group {
             asks: false,
             ..chunk
         };
-        // A last chunk is shorter, or not taken by a run.
+        // The last chunk of a broadcast is shorter, or excluded from runs.
         let plain = heard.lane.is_some() && chunk.parity == 0 && !chunk.leaves;
         let sane = plain && chunk.len as u64 == size && self.is_sane(heard, &next);
         if !sane || self.parts.collects(chunk.root, self.cfg.me) {
@@ -96,7 +96,7 @@ impl Group {
         })
     }
 
-    /// The chunks of a run are here.
+    /// Accounts for the chunks of a run.
     pub(super) fn end_run(&mut self, now: u64, run: Option<Run>) {
         let Some(run) = run.filter(|run| run.count > 0) else {
             return;

@@ -1,4 +1,4 @@
-//! The sending side: a root's broadcasts, cut into chunks, within its window.
+//! The sending side: a root's broadcasts, cut into chunks within its window.
 
 use super::mutation::GroupMutation;
 use super::outgoing::{Bytes, Parity, Repair};
@@ -7,11 +7,11 @@ use super::types::{Chunk, Content, GroupEvent, To};
 use alloc::collections::BTreeSet;
 use marline_wire::PARITY_MAX;
 
-/// Round trips after the last chunk before anyone is asked: acknowledgements may be under way.
+/// Round trips from the last chunk to the first TAIL: acknowledgements may be in flight.
 pub(super) const REMIND_AFTER_TRIPS: u64 = 2;
 
 impl Group {
-    /// The next chunk to send: repairs first.
+    /// The next chunk to send: retransmissions first.
     pub(super) fn next_content(&mut self, now: u64) -> Option<(To, Content)> {
         if !self.pace.may_send(now) {
             return None;
@@ -88,7 +88,7 @@ impl Group {
         Some((to, content))
     }
 
-    /// Sends a chunk that just left, or came, to those members alone that need it so.
+    /// Queues a chunk, just sent or received, for unicast to the members that need it so.
     pub(super) fn send_alone(&mut self, now: u64, chunk: &Chunk) {
         let (me, scheme, root) = (self.cfg.me, self.cfg.scheme, chunk.root);
         let (parts, dead) = (&self.parts, &self.dead);

@@ -14,7 +14,7 @@ use super::types::{End, GroupEvent, GroupStats, To, Word};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// A broadcast that was posted and has not begun.
+/// A posted broadcast that has not begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) root: u16,
@@ -22,7 +22,7 @@ pub(super) struct Waiting {
     pub(super) len: u64,
 }
 
-/// One member of a group.
+/// The state of a member of a group.
 #[derive(Debug)]
 pub struct Group {
     pub(super) cfg: GroupConfig,
@@ -30,19 +30,19 @@ pub struct Group {
     pub(super) parts: Parts,
     pub(super) draw: Draw,
     pub(super) order: Order,
-    /// Posted while too many broadcasts were under way, oldest first.
+    /// Posted while too many broadcasts were unfinished, oldest first.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) receiving: Receiving,
-    /// Chunks that this member sends as root, or keeps as co-root, by root.
+    /// Chunks that this member sends as root or retains as co-root, by root.
     pub(super) sending: BTreeMap<u16, Sending>,
-    /// Bytes kept of other roots' chunks.
+    /// Retained bytes of other roots' chunks.
     pub(super) kept_bytes: u64,
     pub(super) lanes: Lanes,
     pub(super) pace: Pace,
     pub(super) carried: Carried,
     pub(super) trip: Trip,
     pub(super) dead: Vec<u16>,
-    /// All is over here, and nothing more is posted.
+    /// All operations are over, and no more are posted.
     pub(super) retired: bool,
     pub(super) words: VecDeque<(To, Word)>,
     pub(super) events: VecDeque<GroupEvent>,
@@ -54,13 +54,13 @@ impl Group {
         self.who.members.len() as u16
     }
 
-    /// An operation ends, and with it, here, a broadcast.
+    /// Ends an operation and its broadcast.
     pub(super) fn end(&mut self, broadcast: u64, handle: u32, end: End) {
         self.order.over(broadcast);
         self.events.push_back(GroupEvent::Done { handle, end });
     }
 
-    /// A broadcast says that the group is to be left.
+    /// Handles a broadcast's announcement that the group is abandoned.
     pub(super) fn leave(&mut self, broadcast: u64) {
         if let Some(from) = self.order.leaves(broadcast) {
             self.events.push_back(GroupEvent::NotCarried { from });
@@ -72,7 +72,7 @@ impl Group {
         let orphans = root == self.cfg.me && !self.cfg.errs(GroupMutation::ForgetOrphans);
         let (parts, me, dead) = (&self.parts, self.cfg.me, &self.dead);
         self.sending.entry(root).or_insert_with(|| {
-            // With the members of co-roots that died before anything was sent.
+            // Includes the members of co-roots that died before anything was sent.
             let gone = dead.iter().filter(|_| orphans);
             let orphans = gone.flat_map(|&co_root| parts.of(me, co_root));
             let part = parts.of(root, me).skip(forgets as usize).chain(orphans);

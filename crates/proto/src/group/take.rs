@@ -1,4 +1,4 @@
-//! Packets that came, taken whole: their words, and their chunks into their places.
+//! Processing of received packets: their words, and the placing of their chunks.
 
 use super::mutation::GroupMutation;
 use super::owner::GroupOwner;
@@ -7,33 +7,33 @@ use super::state::Group;
 use super::types::{Chunk, Heard, Load};
 use marline_wire::GroupPacket;
 
-/// The outcome of a packet.
+/// Outcome of a packet.
 enum Took {
     Right,
-    /// Its payload was damaged on the way.
+    /// Payload with a wrong sum.
     Damaged,
-    /// Its payload has a sum that cannot be made here.
+    /// Payload whose sum algorithm is unknown here.
     BadAlgorithm,
 }
 
-/// The outcomes of the packets of a batch.
+/// Outcomes of the packets of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Packets that name the group.
+    /// Packets for this group.
     pub packets: usize,
-    /// Those of them whose sender or token is none of this group's.
+    /// Packets whose sender or token does not belong to this group.
     pub strangers: u64,
-    /// Those whose algorithm is not known.
+    /// Packets with an unknown sum algorithm.
     pub bad_algorithm: u64,
-    /// Those whose payload is damaged.
+    /// Packets with damaged payload.
     pub damaged: u64,
-    /// Whom the last of a member came from, and how.
+    /// Source of the last packet from a member.
     pub heard: Option<Heard>,
 }
 
 impl Group {
-    /// Takes the packets of a batch up to the first that names another group, and acknowledges what
-    /// is to be acknowledged at once. Then come packets to send and [`Group::take_events`].
+    /// Processes the packets of a batch up to the first for another group, and sends the
+    /// acknowledgements that are due. Send packets and call [`Group::take_events`] afterwards.
     pub fn take_batch<'a>(
         &mut self,
         now_ns: u64,
@@ -67,7 +67,7 @@ impl Group {
         tally
     }
 
-    /// Takes a packet that [`Group::admit`] let in.
+    /// Processes a packet that passed [`Group::admit`].
     fn take_packet(
         &mut self,
         now_ns: u64,
@@ -90,9 +90,9 @@ impl Group {
             return self.take_parity(now_ns, heard, (&chunk, &load), owner);
         }
         let place = self.place(now_ns, heard, &chunk);
-        self.hand_over(owner); // it may be this chunk, damaged
+        self.hand_over(owner); // the early bytes may include a damaged copy of this chunk
         let Some(right) = owner.land(place, &chunk, &load) else {
-            return Took::Right; // it is here already, or has no place
+            return Took::Right; // already stored, or without a place
         };
         self.commit(now_ns, heard, &chunk, right);
         match right {
@@ -108,26 +108,26 @@ impl Group {
         (parity, load): (&Chunk, &Load<'_>),
         owner: &mut impl GroupOwner,
     ) -> Took {
-        // A damaged parity makes damaged chunks: it is not looked at.
+        // A damaged parity would rebuild damaged chunks.
         if !owner.is_right(load) {
             return Took::Damaged;
         }
         if let Some(rebuild) = self.place_parity(now, heard, parity) {
-            self.hand_over(owner); // it may be the neighbours
+            self.hand_over(owner); // the early bytes may include the other chunks
             let made = owner.rebuild(&rebuild, load.payload).is_some();
             self.commit(now, heard, &rebuild.chunk, made);
         }
         Took::Right
     }
 
-    /// Puts in place, before the chunk that was just placed, those that came early.
+    /// Delivers pending early bytes before the chunk that was just placed.
     fn hand_over(&mut self, owner: &mut impl GroupOwner) {
         if !self.cfg.errs(GroupMutation::HandOverLate) {
             self.take_events(owner);
         }
     }
 
-    /// Has the owner take all events; whether there were any.
+    /// Passes all events to the owner. Returns whether there were any.
     pub fn take_events(&mut self, owner: &mut impl GroupOwner) -> bool {
         let mut some = false;
         while let Some(event) = self.poll_event() {

@@ -1,4 +1,4 @@
-//! Messages in: their fragments are put in place, their heads go to matching in order.
+//! Incoming messages: stores their fragments and matches their heads in order.
 
 use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
@@ -11,13 +11,13 @@ use crate::state::credit::Credit;
 use crate::state::transfer::{new_inbound, InboundState};
 use marline_wire::{granules, MsgHead, FLAG_TAGGED, GRANULE};
 
-/// Largest message that may come without a grant.
+/// Largest message without a grant.
 const EAGER_LIMIT: u64 = 65_536;
-/// A message number further ahead than this is nonsense: credit allows far fewer.
+/// Message numbers further ahead are invalid: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
 impl Node {
-    /// Finds (or makes) the inbound message of a fragment; `None`: done long ago.
+    /// Finds or creates the inbound message of a fragment; `None`: finished long ago.
     fn inbound_of(&mut self, peer: PeerId, f: &Fragment<'_>) -> Result<Option<Key>, DropReason> {
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         if f.reply {
@@ -34,8 +34,8 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         let cost = Credit::cost(f.total);
-        // Senders stay within their credit; the factor of two is for peers whose credit was given
-        // before memory got short.
+        // Senders stay within their credit; the factor of two is for peers whose credit was granted
+        // before memory ran short.
         let full = self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes;
         if full && !self.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
@@ -110,8 +110,8 @@ impl Node {
         Ok(())
     }
 
-    /// The common case, without any table: a whole eager message, in order, with a receive
-    /// posted for it.
+    /// Fast path without table lookups: a whole eager message, in order, with a receive posted for
+    /// it.
     fn take_single(
         &mut self,
         now: u64,
@@ -142,7 +142,7 @@ impl Node {
             copy,
         };
         if !memory.land(&landing, &f.payload) {
-            return None; // to be matched all the same: a shorter one must not find the rubbish
+            return None; // matched nevertheless: a shorter message must not find the garbage
         }
         let found = self.ops.matching.take_at(at, &head)?;
         self.note_multi(&found);
@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// Matches, in order, every message whose head is there.
+    /// Matches, in order, every message whose head has arrived.
     pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
         loop {
             let Some(conn) = self.conn(peer) else {
@@ -188,7 +188,7 @@ impl Node {
             let Some(head) = inbound.head else {
                 return;
             };
-            // What comes after a call is matched after it.
+            // Messages after an RPC are matched after it.
             if is_call(&head) && !inbound.complete() {
                 return;
             }
@@ -223,8 +223,8 @@ impl Node {
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
         self.charge(cost);
-        // The credit of a bare request comes back at once while memory is plentiful, so that
-        // requests no receive fits do not stop those that have one.
+        // While memory is plentiful, a bare request's credit is returned at once, so that requests
+        // without a matching receive do not block those that have one.
         let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
         let key = self.ops.inbounds.insert(inbound);
@@ -241,7 +241,7 @@ impl Node {
 }
 
 impl Node {
-    /// The message that a node without order would match next.
+    /// The message that a node without matching order would match next.
     pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
         let held = |key: &&Key| {
             let inbound = self.ops.inbounds.get(**key);

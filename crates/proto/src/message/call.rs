@@ -1,7 +1,7 @@
-//! Calls: short messages from owner to owner (remote writes, atomics and their answers). They are
-//! messages as any others, so each arrives exactly once and in its order; but no receive matches
-//! them: each goes to the owner when it is whole, and nothing behind it is matched before. Its
-//! memory is free again at once, so calls may use the credit that is left to requests.
+//! RPCs: short messages between engines (remote writes, atomics and their replies). Like all
+//! messages they arrive exactly once and in order, but match no receive: each goes to the owner
+//! when it is complete, and no later message is matched before it. Its memory is free at once, so
+//! RPCs may use the credit that is reserved for requests.
 
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
@@ -10,14 +10,14 @@ use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, SendXfer};
 use marline_wire::{MsgHead, FLAG_CALL};
 
-/// Bytes of the longest call. With its cost in credit it fits the part that only requests may use:
-/// a call passes however many messages the peer has not received yet.
+/// Bytes of the longest RPC. With its credit cost it fits the credit reserved for requests: an RPC
+/// gets through however many messages the peer has not received yet.
 pub const CALL_MAX: usize = 4_096;
 
 impl Node {
-    /// Posts a call of `len` bytes of `handle` (at most [`CALL_MAX`]), with two
-    /// words for the peer's owner. `false`: the peer is gone (no event follows), or the endpoint
-    /// itself, which needs no calls.
+    /// Posts an RPC of `len` bytes of `handle` (at most [`CALL_MAX`]), with two words for the
+    /// peer's owner. `false`: the peer is gone (no event follows), or is this endpoint itself,
+    /// which needs no RPCs.
     pub fn post_call(&mut self, handle: u32, peer: PeerId, words: (u64, u64), len: u64) -> bool {
         debug_assert!(len <= CALL_MAX as u64);
         let head = MsgHead {
@@ -30,7 +30,7 @@ impl Node {
         !self.is_own(peer) && self.post_message(handle, peer, head, false)
     }
 
-    /// The frame is part of a call.
+    /// Returns whether the frame is part of an RPC.
     pub(crate) fn is_of_call(&self, frame: &FrameRef) -> bool {
         match frame {
             FrameRef::Data { xfer, .. } => self.ops.sends.get(*xfer).is_some_and(|s| s.is_call()),
@@ -38,7 +38,7 @@ impl Node {
         }
     }
 
-    /// The call that is next in its order, and whole: its owner takes it, with its bounce buffer.
+    /// Passes the RPC that is next in order, and complete, to the owner with its bounce buffer.
     pub(crate) fn take_call(&mut self, peer: PeerId, head: &MsgHead, key: Key) {
         let Some(credit) = self.ops.inbounds.get(key).map(|i| i.credit) else {
             return;
@@ -60,7 +60,7 @@ impl Node {
 }
 
 impl SendXfer {
-    /// It is a call.
+    /// Returns whether the send is an RPC.
     #[inline]
     pub(crate) fn is_call(&self) -> bool {
         is_call(&self.head)
@@ -68,14 +68,14 @@ impl SendXfer {
 }
 
 impl Inbound {
-    /// It is a call.
+    /// Returns whether the message is an RPC.
     #[inline]
     pub(crate) fn is_call(&self) -> bool {
         self.head.as_ref().is_some_and(is_call)
     }
 }
 
-/// The message of this head is a call.
+/// Returns whether the head is an RPC's.
 #[inline]
 pub(crate) fn is_call(head: &MsgHead) -> bool {
     head.flags & FLAG_CALL != 0

@@ -1,4 +1,4 @@
-//! Bytes of a message that are in their place, and messages that end when all of theirs are.
+//! Accounting of stored bytes, and completion of messages.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -8,7 +8,7 @@ use crate::state::transfer::InboundState;
 use marline_wire::MsgHead;
 
 impl Node {
-    /// Granules `start..start + n` (`len` bytes) of an inbound message are in their place.
+    /// Records that blocks `start..start + n` (`len` bytes) of an inbound message are stored.
     pub(crate) fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
@@ -28,7 +28,7 @@ impl Node {
         self.finish_if_complete(key);
     }
 
-    /// Ends an inbound message when all of it is there, and those that waited for it.
+    /// Ends an inbound message if it is complete, and those held back behind it.
     pub(crate) fn finish_if_complete(&mut self, key: Key) {
         let peer = self.ops.inbounds.get(key).map(|inbound| inbound.peer);
         self.end_inbound(key);
@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// Ends the messages of a peer whose turn has come.
+    /// Ends the held messages of a peer whose turn has come.
     pub(crate) fn finish_held(&mut self, peer: PeerId) {
         while let Some(key) = self.ops.in_turn.next(peer) {
             self.end_inbound(key);
@@ -93,12 +93,12 @@ impl Node {
                     self.events.push_back(Event::BounceFree { inbound });
                 }
             }
-            // Complete on the network; it waits for its receive.
+            // Complete on the network, but not matched yet.
             _ => {}
         }
     }
 
-    /// Forgets an inbound message and all that was charged for it.
+    /// Frees an inbound message and everything charged for it.
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.ops.inbounds.remove(key) {
             self.end_keys(key, &inbound.keys);

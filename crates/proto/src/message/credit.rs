@@ -1,4 +1,4 @@
-//! Credit: how much unexpected payload a sender may have unread here.
+//! Credit: bounds the unexpected payload that a sender may have unread here.
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
@@ -8,7 +8,7 @@ use crate::state::agenda::Agenda;
 use crate::state::conn::Conn;
 
 impl Node {
-    /// Returns the receiver's memory of an eager message to its sender.
+    /// Returns the credit of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
         let times = 1 + self.cfg.errs(Mutation::Hoard) as u64;
         if let Some(conn) = self.directory.conn_mut(peer) {
@@ -17,7 +17,7 @@ impl Node {
         }
     }
 
-    /// Counts credit that an arrived message used.
+    /// Accounts for credit used by an arrived message.
     pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
         let promised = self.directory.credit_promised;
         let Some(conn) = self.directory.conn_mut(peer) else {
@@ -37,7 +37,7 @@ impl Node {
     }
 }
 
-/// Tells the sender of returned credit, if it needs to know.
+/// Announces returned credit to the sender if that is due.
 fn announce_credit(cfg: &Config, agenda: &mut Agenda, conn: &mut Conn) {
     if !cfg.errs(Mutation::KeepCredit) && conn.credit.comes_due() {
         agenda.mark_ready(conn);

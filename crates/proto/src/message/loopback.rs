@@ -1,6 +1,6 @@
-//! Messages of an endpoint to itself. They go through matching as any other, with no packets: the
-//! owner copies from the memory of the send to that of the receive, once, without sums. So they
-//! need no rail, and until a receive takes a message it is kept where its sender has it.
+//! Loopback: messages of an endpoint to itself. They are matched like all messages but need no
+//! packets, rail or sums: the owner copies once from the memory of the send to that of the receive.
+//! Until a receive matches, the message stays in its sender's memory.
 
 use crate::base::config::MESSAGE_OVERHEAD;
 use crate::base::slab::Key;
@@ -18,14 +18,14 @@ impl Node {
             .is_some_and(|a| a.id == self.local.id)
     }
 
-    /// Returns whether the peer is this endpoint, and as many messages to itself wait for receives
-    /// as the bound on unexpected memory allows.
+    /// Returns whether the peer is this endpoint, and unmatched loopback messages fill the bound on
+    /// unexpected memory.
     pub fn own_full(&self, peer: PeerId) -> bool {
         let own = self.conn(peer).is_some_and(|c| c.session.own);
         own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes
     }
 
-    /// Posts the send `handle` with this head to the endpoint itself.
+    /// Posts the send `handle` with this head as a loopback message.
     pub(crate) fn send_own(&mut self, conn: Box<Conn>, handle: u32, head: MsgHead) {
         let peer = conn.peer;
         self.put(conn);
@@ -39,7 +39,8 @@ impl Node {
         self.match_head(peer, &head, key, 0);
     }
 
-    /// The message was bound to a receive, or is to be swallowed: copies and ends both sides.
+    /// Copies a loopback message that was bound to a receive (or drops a discarded one), and ends
+    /// both operations.
     pub(crate) fn deliver_own(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
@@ -65,7 +66,7 @@ impl Node {
         });
     }
 
-    /// Asks the owner for the memory that a read of the endpoint's own names.
+    /// Asks the owner for the memory of a read of the endpoint's own memory.
     pub(crate) fn ask_own(
         &mut self,
         peer: PeerId,
@@ -84,7 +85,7 @@ impl Node {
         });
     }
 
-    /// Answers a read of the endpoint's own from `handle`'s memory.
+    /// Serves a read of the endpoint's own memory from `handle`'s memory.
     pub(crate) fn serve_own(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
         let asked = conn.rx.pending_reads.get(&number).copied();
         self.put(conn);

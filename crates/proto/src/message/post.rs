@@ -1,4 +1,4 @@
-//! Posting: sends, receives, peeks, claims, cancels; credit that goes back.
+//! Posting of sends, receives, peeks, claims and cancels.
 
 use crate::base::slab::Key;
 use crate::base::stats::SIZE_CLASSES;
@@ -25,15 +25,15 @@ impl Node {
         self.post_message(spec.handle, spec.peer, head_of(spec), false)
     }
 
-    /// Posts a send of which, short or not, only a request leaves before a receive has taken the
-    /// message: one that is done then (a packet is acknowledged when it arrives, whether anybody
-    /// wants it or not), or one that is better copied once ([`Node::copies_once`]).
+    /// Posts a send whose payload, whatever its length, leaves only after a receive has matched the
+    /// request: for a send that must not complete earlier (packets are acknowledged on arrival,
+    /// matched or not), or is better copied only once ([`Node::copies_once`]).
     pub fn post_asked(&mut self, spec: &SendSpec) -> bool {
         self.post_message(spec.handle, spec.peer, head_of(spec), true)
     }
 
-    /// Posts the message of this head, but for its number and whether it has sums; `waits`: its
-    /// payload is to be asked for. `false`: the peer is gone.
+    /// Posts a message with this head, whose number and sum flag are set here; `waits`: send only a
+    /// request first. `false`: the peer is gone.
     #[inline(always)]
     pub(crate) fn post_message(
         &mut self,
@@ -70,8 +70,8 @@ impl Node {
         alive
     }
 
-    /// Posts a receive. If an unexpected message fits, it is taken at once. `now_ns` starts the
-    /// watch over a named peer.
+    /// Posts a receive; takes a matching unexpected message at once. `now_ns` starts the keepalive
+    /// probes of a named peer.
     pub fn post_recv(&mut self, spec: &RecvSpec, now_ns: u64) {
         if spec.multi_min.is_none() {
             if let Some(waiting) = self.ops.matching.find_unexpected(spec, true) {
@@ -101,8 +101,8 @@ impl Node {
         }
     }
 
-    /// Something beside messages waits for a word of the peer, or does not any more: meanwhile it
-    /// is asked now and then whether it lives, and [`Node::peer_gone`] tells.
+    /// Registers (`waits`) or unregisters an operation, other than a message, that waits for the
+    /// peer: meanwhile the peer gets keepalive probes, and [`Node::peer_gone`] reports its end.
     pub fn watch_peer(&mut self, now_ns: u64, peer: PeerId, waits: bool) {
         if waits {
             self.ensure_conn(peer);
@@ -117,7 +117,7 @@ impl Node {
         self.touch_soon(peer, now_ns);
     }
 
-    /// Starts the watch over the peer that a receive names; `false`: that peer is gone.
+    /// Starts the keepalive probes of the peer that a receive names; `false`: that peer is gone.
     fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
         let Source::Peer(peer) = spec.source else {
             return true;
@@ -132,7 +132,7 @@ impl Node {
         alive
     }
 
-    /// A multi-receive takes every unexpected message that fits, then stays posted.
+    /// Posts a multi-receive after it has taken every matching unexpected message that fits.
     fn post_multi(&mut self, spec: &RecvSpec, now_ns: u64) {
         self.ops.matching.post(*spec);
         while let Some(waiting) = self.ops.matching.find_unexpected(spec, false) {
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Keeps count of messages in flight into a multi-receive buffer.
+    /// Counts a message in flight into a multi-receive buffer.
     pub(crate) fn note_multi(&mut self, found: &Found) {
         if let Some(multi) = self.ops.multi.get_mut(&found.handle) {
             multi.outstanding += 1;
@@ -162,7 +162,7 @@ impl Node {
         }
     }
 
-    /// Binds the message that is next in its order to a receive, or keeps it as unexpected.
+    /// Binds the message that is next in order to a receive, or stores it as unexpected.
     pub(crate) fn match_head(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
         if head.flags & FLAG_PUT != 0 {
             return self.ask_place(peer, head, key, now);
@@ -205,7 +205,7 @@ impl Node {
             return self.deliver_own(key);
         }
         if inbound.rendezvous {
-            // Whole granules, so that fragments stay regular; what is over is cut on landing.
+            // Whole blocks, so that fragments stay regular; the excess is cut off when stored.
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
@@ -220,7 +220,7 @@ impl Node {
         self.finish_if_complete(key);
     }
 
-    /// A tagged message that was bound is told in its turn.
+    /// Registers a bound tagged message for completion in order.
     fn line_up(&mut self, key: Key, ignore: u64) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Looks for an unexpected message. With `claim` it is set aside for `recv_claimed`.
+    /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.
     pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
         let waiting = self.ops.matching.find_unexpected(spec, claim)?;
         let inbound = self.ops.inbounds.get_mut(waiting.inbound)?;
@@ -267,7 +267,8 @@ impl Node {
         live
     }
 
-    /// Swallows a claimed message; what it was. `None`: it is gone (its sender died).
+    /// Discards a claimed message and returns its description. `None`: it is gone (its sender
+    /// died).
     pub fn discard_claimed(&mut self, claim: Claim) -> Option<Peeked> {
         let inbound = self.ops.inbounds.get_mut(claim.0)?;
         inbound.state = InboundState::Discard;
@@ -284,7 +285,7 @@ impl Node {
         Some(Peeked { peer, head: head? })
     }
 
-    /// Takes back a posted receive that nothing matched yet; `false`: not there.
+    /// Cancels a posted receive that is not matched yet; `false`: not found.
     pub fn cancel_recv(&mut self, handle: u32) -> bool {
         let Some(posted) = self.ops.matching.cancel(handle) else {
             return false;
@@ -297,13 +298,13 @@ impl Node {
         true
     }
 
-    /// Returns whether messages are still on their way into a multi-receive that was taken back:
-    /// the last one's event ends it.
+    /// Returns whether messages are still in flight into a cancelled multi-receive: the last one's
+    /// event ends it.
     pub fn still_receives(&self, handle: u32) -> bool {
         self.ops.multi.contains_key(&handle)
     }
 
-    /// Takes back every posted receive, for closing; returns their handles one by one.
+    /// Cancels any posted receive, for closing. Returns its handle; `None`: no more are posted.
     pub fn take_posted(&mut self) -> Option<u32> {
         let posted = self.ops.matching.take_any()?;
         self.unwatch(&posted.spec);

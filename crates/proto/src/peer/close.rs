@@ -1,7 +1,7 @@
-//! Closing: BYE, which names all packets that arrived, said until it is heard. (Without acks it is
-//! said three times on each rail, and that is all.) It also says how many messages arrived: who
-//! sent one again on another path has forgotten what the first packet carried, and would take the
-//! message for lost when only that packet is named.
+//! Closing: BYE acknowledges all packets that arrived, and is repeated until acknowledged. (Without
+//! acks it is sent three times on each rail.) It also has the number of messages that arrived: a
+//! sender that requeued a message to another path no longer knows the contents of the first packet,
+//! and would take the message for lost if only that packet were acknowledged.
 
 use crate::base::slab::Key;
 use crate::base::types::{PeerId, Spans, Transmit};
@@ -13,8 +13,8 @@ use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
 impl Node {
-    /// Starts closing: every peer gets BYE with the final ack state, until one is
-    /// heard (design rule 11). Call `drained` first.
+    /// Starts closing: every peer gets BYE with the final ack state, repeated until it acknowledges
+    /// one (design rule 11). Call `drained` first.
     pub fn say_bye(&mut self) {
         self.take_deferred();
         self.local.closing = true;
@@ -23,7 +23,7 @@ impl Node {
                 continue;
             };
             if conn.session.epoch.is_some() && !conn.session.is_over() {
-                // Without acks it is said more often.
+                // Without acks it is sent more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
                 conn.bye.due = times * conn.paths.len() as u16;
                 self.agenda.mark_ready(&mut conn);
@@ -32,8 +32,8 @@ impl Node {
         }
     }
 
-    /// Returns whether every peer that lives heard our BYE, which named what arrived, or said its
-    /// own. Until then a peer may need to be told once more that its messages were delivered.
+    /// Returns whether every live peer acknowledged the BYE or sent its own. Until then a peer may
+    /// have to be told again that its messages were delivered.
     pub fn parted(&self) -> bool {
         let waits = |conn: &Conn| {
             conn.session.epoch.is_some() && !conn.session.is_over() && !conn.bye.heard
@@ -47,7 +47,7 @@ impl Node {
                 .any(waits)
     }
 
-    /// One BYE.
+    /// Builds one BYE.
     pub(crate) fn bye_packet(
         &mut self,
         now: u64,
@@ -55,7 +55,7 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        // Each time on another path, of those whose rail works.
+        // Each on another path, among those whose rail works.
         let byes = conn.bye.said.wrapping_add(1).max(1);
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
@@ -78,8 +78,8 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Below this number every message of the peer arrived whole. (Remote writes do not count: what
-    /// is not known of them fails.)
+    /// Below this number every message of the peer arrived completely. (Remote writes are excluded:
+    /// those without a known result fail.)
     fn arrived(&self, conn: &Conn) -> u32 {
         let whole = |i: &Inbound| i.complete() || i.is_put();
         let unfinished = |key: &Key| !self.ops.inbounds.get(*key).is_some_and(whole);
@@ -88,8 +88,8 @@ impl Node {
         first.map_or(conn.rx.next_match, |(&n, _)| n.min(conn.rx.next_match)) as u32
     }
 
-    /// The peer closes, after all messages of ours below `arrived` had arrived. It drained its
-    /// sends first; native ones that BYE overtook are lost.
+    /// Handles a peer's BYE; all local messages below `arrived` had arrived there. The peer drained
+    /// its sends first; native packets overtaken by BYE are lost.
     pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId, arrived: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;

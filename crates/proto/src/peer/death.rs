@@ -1,4 +1,4 @@
-//! The end of a peer: every operation that names it ends.
+//! Peer teardown: ends every operation that names a peer.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;
 
 impl Node {
-    /// Ends everything that names a dead peer.
+    /// Declares a peer dead and ends every operation that names it.
     pub(crate) fn bury(&mut self, now: u64, peer: PeerId, why: Death) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
         conn.session.dead = true;
-        // One that never spoke has been silent since it was asked.
+        // A peer that was never heard counts as silent since the first request.
         let since = match conn.life.heard_ns {
             0 => conn.life.owed_since.unwrap_or(now),
             heard => heard,
@@ -43,14 +43,14 @@ impl Node {
         self.fail_receives_from_anyone();
     }
 
-    /// Ends every operation that names a peer which will not speak again. `arrived`: it said that
-    /// all messages below this number did.
+    /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's
+    /// BYE reported that all messages below this number arrived.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
         let window = self.conn(peer).map_or(0, |c| c.credit.window());
         self.directory.credit_promised -= window;
         self.end_sends(peer, arrived);
         self.fail_inbound(peer);
-        // What it was granted is free for others.
+        // The budget of its grants is available to other peers.
         self.pump_grants(now);
         while let Some(posted) = self.ops.matching.take_directed(peer) {
             if self.cfg.errs(Mutation::ForgetReceives) {
@@ -73,10 +73,10 @@ impl Node {
     /// Ends every send to a peer that is gone.
     fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
         let there = |send: &SendXfer| {
-            // A remote write that came whole may have been refused.
+            // A remote write that arrived completely may have been refused.
             let put = send.head.flags & FLAG_PUT != 0;
             let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
-            // Numbers wrap around; less than half of them are under way.
+            // Numbers wrap around; fewer than half of them are in flight.
             let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
             message && arrived.is_some_and(before)
         };
@@ -100,13 +100,13 @@ impl Node {
         }
     }
 
-    /// Ends every message that a dead peer was sending; whole ones stay to be received.
+    /// Ends every incomplete message from a dead peer; complete ones can still be received.
     fn fail_inbound(&mut self, peer: PeerId) {
         let keys: Vec<_> = self
             .ops
             .inbounds
             .iter()
-            // One held back by a gap before it can never be matched.
+            // A message held back by a gap before it can never be matched.
             .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
             .map(|(k, _)| k)
             .collect();

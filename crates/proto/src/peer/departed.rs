@@ -1,9 +1,8 @@
-//! Peers that are gone are forgotten, so that a server whose clients come and go does not grow. It
-//! goes in two steps. When nothing of it is left here, the conversation goes, most of what a peer
-//! takes; its owner may keep the counters before. The name stays a while longer: a packet that was
-//! late would else be a first contact, and its messages arrive a second time. It also stays as long
-//! as the owner has a name of its own for the peer (an entry of an address vector): operations that
-//! name it fail at once.
+//! Peers that are gone are forgotten in two steps, so that a server with changing clients does not
+//! grow. First, when no work is left, the connection state goes, which is most of a peer's memory;
+//! the owner may retain the counters before. The address stays longer: otherwise a late packet
+//! would count as first contact, and its messages would arrive twice. It also stays as long as the
+//! owner has an address-vector entry for the peer, so that operations naming it fail at once.
 
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
@@ -12,19 +11,19 @@ use crate::state::directory::{Directory, Peer};
 use core::cmp::Reverse;
 use marline_wire::Address;
 
-/// From a peer's end to that of its conversation: whoever closes says BYE for 2 s, and wants an
-/// answer each time.
+/// From a peer's end to the removal of its connection state: a closing peer repeats BYE for 2 s and
+/// needs an answer each time.
 const PARTING_NS: u64 = 5_000_000_000;
-/// From then to the end of its name: a packet is at most 2 minutes under way (RFC 9293), and may be
-/// answered by one that is.
+/// From then to the removal of its address: a packet is at most 2 minutes in flight (RFC 9293), and
+/// its answer as long.
 const NAME_KEPT_NS: u64 = 240_000_000_000;
 
-/// So often a peer for which the owner has no name is asked whether it lives, when it says nothing
-/// else: nobody waits for it, so nobody would notice that it was killed.
+/// Interval of probes to a silent peer without an address-vector entry: no operation waits for it,
+/// so its death would go unnoticed.
 const STRANGER_NS: u64 = 60_000_000_000;
 
 impl Directory {
-    /// The peer with this address, known or new, without a name that the owner has for it.
+    /// The peer with this address, known or new, without an owner's entry.
     pub(crate) fn know(&mut self, address: &Address) -> PeerId {
         if let Some(&index) = self.by_id.get(&address.id) {
             return PeerId(index);
@@ -48,7 +47,7 @@ impl Directory {
         PeerId(index)
     }
 
-    /// The peer in slot `index` is looked at again then.
+    /// Schedules the next check of the peer in slot `index`.
     fn look_again(&mut self, index: u32, at: u64) {
         let Some(entry) = self.peers.get_mut(index as usize) else {
             return;
@@ -58,7 +57,7 @@ impl Directory {
         self.reclaim_at = self.reclaim_at.min(at);
     }
 
-    /// A peer was heard for which the owner has no name, perhaps.
+    /// Schedules the check of a peer that was heard and may have no owner's entry.
     pub(crate) fn met(&mut self, peer: PeerId, now: u64) {
         let departs = |c: &Conn| c.session.is_over();
         if !self.conn(peer).is_some_and(departs) {
@@ -66,12 +65,12 @@ impl Directory {
         }
     }
 
-    /// The peer is dead, or closed.
+    /// Schedules the removal of a dead or closed peer.
     pub(crate) fn departs(&mut self, peer: PeerId, now: u64) {
         self.look_again(peer.0, now + PARTING_NS);
     }
 
-    /// The slot is for another peer.
+    /// Frees the slot for another peer.
     fn free_slot(&mut self, index: u32) {
         let Some(entry) = self.peers.get_mut(index as usize) else {
             return;
@@ -86,14 +85,14 @@ impl Directory {
 }
 
 impl Node {
-    /// The owner has a name for the peer, which is to stay known.
+    /// Records that the owner has an entry for the peer, which therefore stays known.
     pub fn name(&mut self, peer: PeerId) {
         if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
             entry.named = true;
         }
     }
 
-    /// The owner has no name for the peer any more.
+    /// Records that the owner has no entry for the peer any more.
     pub fn unname(&mut self, peer: PeerId) {
         let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) else {
             return;
@@ -103,20 +102,20 @@ impl Node {
             self.directory
                 .look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
         } else if entry.conn.is_none() {
-            self.directory.free_slot(peer.0); // never spoken to
+            self.directory.free_slot(peer.0); // never contacted
         } else {
             self.directory.met(peer, self.absences.last_poll_ns);
         }
     }
 
-    /// Looks at the peers whose time has come.
+    /// Checks the peers whose check is due.
     pub(crate) fn reclaim_departed(&mut self, now: u64) {
         while self.directory.departed.at() <= now {
             let Some(Reverse((at, index))) = self.directory.departed.waiting.pop() else {
                 return;
             };
             let entry = self.directory.peers.get(index as usize);
-            // A later time replaced this one, perhaps that of another peer in this slot.
+            // A later check replaced this one, perhaps for another peer in this slot.
             let Some(entry) = entry.filter(|e| e.look_at_ns == at) else {
                 continue;
             };
@@ -133,7 +132,7 @@ impl Node {
         }
     }
 
-    /// Returns whether nothing is left to do with a peer, nor of what it sent.
+    /// Returns whether no work with a peer or its messages is left.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| c.session.is_over() && !c.listed.ready;
         let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
@@ -143,8 +142,8 @@ impl Node {
             && !self.ops.sends.iter().any(|(_, s)| s.peer == peer)
     }
 
-    /// Forgets the conversation with a peer that left ([`Event::PeerLeft`]). Operations that name
-    /// it fail, packets that it sent are refused.
+    /// Frees the connection state of a peer that left ([`Event::PeerLeft`]). Operations that name
+    /// it fail, and its packets are refused.
     pub fn forget(&mut self, peer: PeerId) {
         if !self.is_left(peer) {
             return self.directory.departs(peer, self.absences.last_poll_ns);

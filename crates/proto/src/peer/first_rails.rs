@@ -1,4 +1,4 @@
-//! The choice of the rails that an address names, of all that an endpoint has.
+//! Selection of the rails in an endpoint's address.
 
 use crate::base::pairing::Pairing;
 use crate::base::types::{Event, PeerId};
@@ -6,12 +6,12 @@ use crate::node::Node;
 use alloc::vec::Vec;
 use marline_wire::{Address, RailAddr, RailKind};
 
-/// The rails on which strangers make first contact, in the order in which an address names them.
+/// The rails in an address, in order: peers use them for first contact.
 ///
-/// Kinds that anyone can reach come first ([`RailKind::BY_REACH`]), and of one kind the rails of
-/// lower index, as users name the rails that they prefer first. One rail of each network goes
-/// before a second one of any: the first flight has to get through while one network is cut off.
-/// An address has room for two networks at least; what is left of it is for more rails in the same
+/// Kinds with the widest reach come first ([`RailKind::BY_REACH`]), and within a kind the rails of
+/// lower index, as users list their preferred rails first. One rail of each network precedes a
+/// second rail of any: the first flight must get through while one network is down. An address has
+/// room for at least two networks; the remaining room is filled with further rails in the same
 /// order.
 fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
     let mut wanted: Vec<&RailAddr> = rails.iter().filter(|rail| rail.is_some()).collect();
@@ -31,7 +31,7 @@ fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
 }
 
 impl Node {
-    /// The address blob for others: identity and the rails for first contact.
+    /// The address blob for peers: identity and the rails for first contact.
     pub fn address(&self) -> Address {
         let all = self.local.named_addrs();
         let rails = first_rails(&all, self.local.pairing);
@@ -40,9 +40,8 @@ impl Node {
         address
     }
 
-    /// A peer that was to be spoken to is dead from the start if no rail here reaches one of its
-    /// rails, and neither side has others or waits for some. To wait for its silence would tell
-    /// later, and less.
+    /// Declares a peer dead at once if no local rail reaches one of its rails, and neither side has
+    /// further rails or waits for some. A timeout would report it later and with less detail.
     pub(crate) fn end_unreachable(&mut self, peer: PeerId) {
         let named = self.peer_address(peer).is_some_and(|a| !a.has_more);
         let Some(conn) = self.directory.conn_mut(peer) else {
@@ -66,7 +65,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    /// Networks are told by the first byte of an address.
+    /// The first byte of an address is its network.
     struct ByFirstByte;
 
     impl Pairing for ByFirstByte {
@@ -87,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Rails of these kinds, networks and lengths, by index; the indices that are named.
+    /// Rails of these kinds, networks and lengths, indexed in order. Returns the selected indices.
     fn named(rails: &[(RailKind, u8, usize)]) -> Vec<u8> {
         let rail = |(index, &(kind, network, len)): (usize, &(RailKind, u8, usize))| {
             let mut addr = RailAddr::new(kind, &[network; 24][..len]);

@@ -1,5 +1,5 @@
-//! First contact: HELLO, and what is asked of a path that is new. In an all-to-all everyone meets
-//! everyone at once: each packet that is not needed here is then sent a million times.
+//! Handshake: HELLO, and the probes of a new path. In an all-to-all all peers meet at once, so each
+//! unnecessary packet is sent a million times.
 
 use crate::base::types::{DropReason, Event, PathState, PeerId};
 use crate::node::Node;
@@ -12,16 +12,16 @@ use marline_wire::{
 };
 
 impl Node {
-    /// HELLO rides on every packet until it is acknowledged.
+    /// Adds HELLO to a packet; every packet has it until it is acknowledged.
     pub(crate) fn greet(&self, conn: &Conn, builder: &mut Builder<'_, '_>) {
         if conn.session.hello_acked {
             return;
         }
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
-        // Where a packet has no room for all, the peer gets to know fewer of them.
+        // If the packet has no room for all rails, the peer learns of fewer.
         let room = Hello::rail_bytes_in(builder.writer.room()).min(rails.len());
         let mut hello = self.hello(conn, &mut rails[..room]);
-        // News of rails are said whole: who has heard of a revision hears no more of it.
+        // A rail update must be complete: a peer that has a revision accepts no more of it.
         if hello.revision > 0 && hello.rails.count() < self.local.named_addrs().len() {
             hello.revision = 0;
         }
@@ -34,9 +34,9 @@ impl Node {
 }
 
 impl Builder<'_, '_> {
-    /// Returns whether the packet wants an ack. One of acks does not for its HELLO if that is in
-    /// another, too, that waits and will be repeated: else acks that cross would bring each other
-    /// about.
+    /// Returns whether the packet requests an ack. A packet with acks does not do so for its HELLO
+    /// alone if another unacknowledged packet has the HELLO too and will be retransmitted:
+    /// otherwise crossing acks would cause each other.
     pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
         let hello = matches!(self.frames[..], [FrameRef::Hello(_)]);
         if self.acks > 0 && hello && conn.asks() {
@@ -47,9 +47,9 @@ impl Builder<'_, '_> {
 }
 
 impl Conn {
-    /// A packet was filled. If more waits than it took, or will when a grant comes, it is worth a
-    /// probe of each path how large packets may be. (Whoever gets little is asked nothing: in an
-    /// all-to-all of small messages most bytes would be those of the probes.)
+    /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
+    /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
+    /// messages most bytes would be probes.)
     pub(crate) fn widen(&mut self, reliable: bool) {
         let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
         if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
@@ -61,16 +61,16 @@ impl Conn {
         }
     }
 
-    /// Asks every path for the largest packets that it takes, if that is wanted. Of several each is
-    /// asked at once: what they are measured by first decides how they share a long message.
-    /// Native mode has no acks that could answer: it takes both rails at their word.
+    /// Starts PMTU probes on every path, if wanted. Several paths are all probed at once: their
+    /// first measurements decide how they share a long message. Native mode has no acks that could
+    /// answer: it assumes the sizes that both rails declare.
     pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
         let paths = self.paths.iter_mut().filter(|_| wanted);
         paths.for_each(|path| path.ask_size(reliable));
     }
 
-    /// Returns whether a packet waits on a path that sends it again if need be.
+    /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
     fn asks(&self) -> bool {
         let mut paths = self.paths.iter();
         paths.any(|p| p.ring.waiting() > 0 && !p.rail_down && p.state != PathState::Down)
@@ -78,7 +78,7 @@ impl Conn {
 }
 
 impl Node {
-    /// Finds the sender of a packet: by the slot hint, by id, or by the HELLO it brings.
+    /// Finds the sender of a packet: by the slot hint, by id, or by its HELLO.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
         let hinted = self.directory.peers.get(header.dst_slot as usize);
@@ -92,7 +92,7 @@ impl Node {
                 return Err(DropReason::Gone);
             }
             if let Some(conn) = self.conn(peer) {
-                // A BYE that is said again wants its ack: the first one's was lost.
+                // A repeated BYE needs an ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
                 if conn.session.refused {
                     self.refuse_again(peer, packet);
@@ -119,10 +119,10 @@ impl Node {
         self.welcome(now, &hello)
     }
 
-    /// First HELLO of a peer, known by address or not.
+    /// Handles the first HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
         if hello.id == self.local.id {
-            return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
+            return Err(DropReason::Nonsense); // loopback messages come in no packet
         }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
         self.note_unknown_rails(&hello.rails);
@@ -158,7 +158,7 @@ impl Node {
         Ok(peer)
     }
 
-    /// Paths to more rails of a peer; see [`Conn::add_paths`].
+    /// Adds paths to further rails of a peer; see [`Conn::add_paths`].
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let rails = 0..self.local.rails.len();
         let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
@@ -169,7 +169,7 @@ impl Node {
         self.ask_links(peer);
     }
 
-    /// Counts rails of kinds that this version does not know; each kind is told once.
+    /// Counts rails of unknown kinds; each kind is reported once.
     pub(crate) fn note_unknown_rails(&mut self, rails: &RailList<'_>) {
         for kind in rails.unknown() {
             self.stats.unknown_rails += 1;

@@ -1,7 +1,6 @@
-//! Keepalive probes. Each peer that something here waits for is asked whether it lives; where a
-//! death is to end receives from anyone, all peers are while one waits. Such a receive names
-//! nobody, so nobody would be asked for its sake, and the word of a dead peer be waited for without
-//! end.
+//! Keepalive probes. Every peer with outstanding operations is probed. If a death is to end
+//! receives from any source, all peers are probed while such a receive waits: it names no peer, so
+//! without these probes it could wait forever for a dead one.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId, RecvSpec};
@@ -9,15 +8,15 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use alloc::boxed::Box;
 
-/// Peers looked at in one go: 26 us at 100 ns each, where memory is cold. The owner's lock is held
-/// meanwhile.
+/// Peers checked at once: 26 us at 100 ns each with cold caches, during which the owner's lock is
+/// held.
 const LOOK_MAX: usize = 256;
-/// Pause before the next go: 256,000 peers in a second.
+/// Pause before the next batch: 256,000 peers in a second.
 const LOOK_EVERY_NS: u64 = 1_000_000;
 
 impl Node {
-    /// A receive that found no message is to be posted. `false`: it ends, because a peer died of
-    /// which no receive was told.
+    /// Prepares a receive that found no message. `false`: it fails, because of a death that no
+    /// receive has reported yet.
     pub(crate) fn await_anyone(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
         if !self.cfg.any_source_fails || !spec.names_nobody() {
             return true;
@@ -31,7 +30,7 @@ impl Node {
         true
     }
 
-    /// A peer died: receives from anyone that wait end; without any, the next one will.
+    /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
     pub(crate) fn fail_receives_from_anyone(&mut self) {
         if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
             return;
@@ -44,13 +43,14 @@ impl Node {
         }
     }
 
-    /// Returns whether a receive from anyone waits while nobody is going to be asked for its sake.
+    /// Returns whether a receive from any source waits without keepalive probes (an invariant
+    /// check).
     pub(crate) fn forgets_anyone(&self) -> bool {
         let watched = self.cfg.any_source_fails && self.cfg.reliable;
         watched && self.agenda.anyone.at_ns == u64::MAX && self.ops.matching.waits_for_anyone()
     }
 
-    /// While a receive from anyone waits, every peer that was heard once is asked now and then.
+    /// Probes every peer that was heard before, while a receive from any source waits.
     pub(crate) fn ask_everyone(&mut self, now: u64) {
         let first = self.agenda.anyone.next;
         if first == 0 && !self.ops.matching.waits_for_anyone() {
@@ -82,14 +82,14 @@ impl Node {
         self.agenda.anyone.at_ns = now + pause_ns;
     }
 
-    /// A peer that something here waits for is asked now and then whether it lives.
+    /// Probes a peer with outstanding operations if that is due.
     pub(crate) fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
         if conn.watched() && self.cfg.reliable {
             self.ask(now, conn);
         }
     }
 
-    /// Asks a peer that nothing here waits for; `false`: it is none.
+    /// Probes a peer without outstanding operations; `false`: there is no such peer.
     pub(crate) fn ask_stranger(&mut self, now: u64, peer: PeerId) -> bool {
         let Some(mut conn) = self.take(peer) else {
             return false;
@@ -103,7 +103,7 @@ impl Node {
         true
     }
 
-    /// Asks a peer that was neither heard nor asked lately; whether it did.
+    /// Probes a peer that was neither heard nor probed recently. Returns whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
         let every = self.cfg.alive_every_ns();
         let last = conn.life.heard_ns.max(conn.life.pinged_ns);
@@ -111,8 +111,8 @@ impl Node {
             return false;
         }
         conn.life.pinged_ns = now;
-        // Its silence counts from when it was last heard, as far as that was lately; of one that
-        // was never heard, from now on.
+        // The peer's silence counts from its last packet if that was recent, or from this probe if
+        // it was never heard.
         let since = match conn.life.heard_ns {
             0 => now,
             _ => last.max(now.saturating_sub(2 * every)),

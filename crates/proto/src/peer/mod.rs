@@ -1,4 +1,4 @@
-//! One peer: first contact, agreement, life, closing, death.
+//! One peer: handshake, negotiation, keepalive, closing, teardown.
 
 pub(crate) mod close;
 pub(crate) mod death;

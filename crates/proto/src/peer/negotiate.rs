@@ -1,8 +1,8 @@
-//! Which payload algorithm two peers use, and what is said when their settings clash.
+//! Negotiation of the payload algorithm, and refusal of peers with incompatible settings.
 //!
-//! Each HELLO has the algorithm that its sender asks for and all that it can check. Packets name
-//! their own algorithm in the header, so a receiver never has to guess: what is agreed here only
-//! decides what is *sent*. Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
+//! Each HELLO has the algorithm that its sender requests and all that it can verify. Packets name
+//! their own algorithm in the header, so the agreement only decides which algorithm is *sent*.
+//! Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
 
 use crate::base::config::Config;
 use crate::base::types::{DropReason, Event, PeerId, Spans, Transmit};
@@ -11,27 +11,27 @@ use crate::state::conn::Conn;
 use alloc::boxed::Box;
 use marline_wire::{Frame, FrameView, Hello, Packet, FIRST_ALGORITHM};
 
-/// Packets on each path that tell a peer that it was refused. One without software reliability
-/// sends nothing again that would bring another, so it is told as often as BYE is said to it.
+/// Refusals sent per path. A peer without software reliability retransmits nothing that would
+/// trigger another refusal, so it is told as often as BYE is sent to it.
 const REFUSALS: u16 = 3;
 
 impl Config {
-    /// Returns whether payloads in algorithm `number` can be checked here.
+    /// Returns whether payloads with algorithm `number` can be verified here.
     #[inline]
     pub(crate) fn knows_algorithm(&self, number: u8) -> bool {
         number < 32 && self.algorithms_mask() >> number & 1 == 1
     }
 
-    /// The algorithms known here as a mask for HELLO: bit n stands for number n.
+    /// The algorithms known here as a mask for HELLO (bit n: number n).
     #[inline]
     pub(crate) fn algorithms_mask(&self) -> u32 {
         let known = self.algorithms.iter().filter(|n| **n < 32);
         known.fold(1 << FIRST_ALGORITHM, |mask, n| mask | 1 << n)
     }
 
-    /// The more trusted of both wishes, where [`FIRST_ALGORITHM`] stands for what one side does not
-    /// know: that side cannot tell how far it is trusted. So a peer can neither switch our
-    /// checksums off nor weaken them, and both sides come to the same.
+    /// The more trusted of both wishes, with [`FIRST_ALGORITHM`] in place of a wish that one side
+    /// does not know, because that side cannot rank it. So a peer can neither disable nor weaken
+    /// the local checksums, and both sides agree.
     fn agreed(&self, hello: &Hello<'_>) -> u8 {
         let both = |n: u8| self.knows_algorithm(n) && hello.algorithms >> n & 1 == 1;
         let wishes = [self.algorithm, hello.algorithm].map(|n| match both(n) {
@@ -46,8 +46,8 @@ impl Config {
 }
 
 impl Node {
-    /// Ends everything that names a peer whose settings differ from ours, and tells it so: what
-    /// waits for an ack, or for data, of the other kind of peer would wait without end.
+    /// Ends all operations with a peer of different settings, and tells it so: otherwise operations
+    /// that wait for its acks or data would wait forever.
     pub(crate) fn refuse_settings(&mut self, now: u64, peer: PeerId, hello: &Hello<'_>) {
         let reliable = self.cfg.reliable;
         let Some(conn) = self.conn_mut(peer) else {
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// A peer that was refused does not know of it: it introduces itself again.
+    /// Handles the HELLO of a refused peer that has not noticed the refusal.
     pub(crate) fn refuse_again(&mut self, peer: PeerId, packet: &Packet<'_>) {
         let asks = |(frame, _): (FrameView<'_>, _)| match frame {
             Frame::Hello(hello) => !hello.fields().refused,
@@ -86,9 +86,8 @@ impl Node {
         }
     }
 
-    /// HELLO for a peer that was refused, if one is due. Nothing keeps it until it is acknowledged:
-    /// a peer with software reliability introduces itself until it is answered, and one without
-    /// sends no acks.
+    /// Builds the HELLO for a refused peer, if one is due. It is not retransmitted: a peer with
+    /// software reliability repeats its HELLO until answered, and one without sends no acks.
     pub(crate) fn refusal_packet(
         &mut self,
         now: u64,
@@ -110,7 +109,7 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Returns whether a packet in this algorithm can be checked; counts those that cannot.
+    /// Returns an error, and counts it, if this algorithm cannot be verified here.
     #[inline]
     pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
         if self.cfg.knows_algorithm(number) {
@@ -120,7 +119,8 @@ impl Node {
         Err(DropReason::Algorithm)
     }
 
-    /// Takes a new peer's wish and lets what waits for it go; tells when the wish is not ours.
+    /// Agrees on an algorithm with a new peer and releases waiting sends; emits an event if the
+    /// result differs from either wish.
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {
         let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use marline_wire::RailList;
 
-    /// The algorithm agreed when one side asks for `mine`, the other for `theirs`, knowing only
+    /// The algorithm agreed when one side wishes `mine` and the other `theirs`, knowing only
     /// `known`.
     fn agreed(mine: u8, theirs: u8, known: u32) -> u8 {
         let config = Config {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_trusted_wish_wins_whoever_has_it() {
+    fn the_more_trusted_wish_wins() {
         for (a, b, both) in [(4, 4, 4), (0, 0, 0), (4, 0, 4), (1, 4, 1), (3, 2, 2)] {
             assert_eq!(agreed(a, b, 0b11111), both);
             assert_eq!(agreed(b, a, 0b11111), both);
@@ -172,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_does_not_know_is_not_used() {
-        // A newer peer asks for number 20 or 255, which this side has never heard of.
+    fn an_algorithm_unknown_to_one_side_is_not_used() {
+        // A newer peer wishes number 20 or 255, unknown to this side.
         assert_eq!(agreed(4, 20, 1 << 20 | 0b11111), 1);
         assert_eq!(agreed(4, 255, !0), 1);
-        // An older one does not know what we ask for.
+        // An older peer does not know the local wish.
         assert_eq!(agreed(4, 20, 1 << 20 | 0b11), 1);
         assert_eq!(agreed(4, 2, 0b111), 1);
         assert_eq!(agreed(4, 4, 0), 1);
@@ -186,7 +186,7 @@ mod tests {
     fn a_peer_that_does_not_know_our_wish_cannot_weaken_it() {
         assert_eq!(agreed(2, 0, 0b11), 1, "sums are not switched off");
         assert_eq!(agreed(2, 3, 0b1011), 1);
-        // The peer's side of it: it sees a wish that it does not know.
+        // The peer's side: it sees a wish that it does not know.
         assert_eq!(agreed(0, 20, !0), 1);
     }
 }

@@ -1,5 +1,6 @@
-//! Memory that a burst took is given back when its peer is idle: with a thousand peers the rings
-//! that were needed once for each would add up. It needs no timer: who does not poll has no need.
+//! Shrinks the buffers of idle peers: with a thousand peers, rings grown in a single burst would
+//! add up. It runs in polls and needs no timer: a process that does not poll does not need the
+//! memory either.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
@@ -7,18 +8,18 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::directory::Directory;
 
-/// Nothing came from a peer for so long: it is idle. (Longer than a step of most programs, so that
-/// what comes back each step finds its memory; short beside a run.)
+/// A peer unheard for this long is idle: longer than one step of most programs, so that memory used
+/// in each step stays, but short compared to a run.
 const IDLE_NS: u64 = 1_000_000_000;
 
 impl Directory {
-    /// The peer `index` has more memory than one that says little.
+    /// Records that peer `index` has grown buffers.
     pub(crate) fn note_oversized(&mut self, index: u32, now: u64) {
         self.oversized.push(index);
         self.reclaim_at = self.reclaim_at.min(now + IDLE_NS);
     }
 
-    /// Gives back what idle peers do not need; the others are asked again later.
+    /// Shrinks the buffers of idle peers, and schedules the next check of the others.
     fn reclaim_idle(&mut self, now: u64) {
         let Directory {
             oversized, peers, ..
@@ -36,7 +37,7 @@ impl Directory {
 }
 
 impl Node {
-    /// Gives back the memory of idle peers, and forgets those that are gone.
+    /// Shrinks the buffers of idle peers, and forgets those that are gone.
     #[cold]
     pub(crate) fn reclaim(&mut self, now: u64) {
         self.directory.reclaim_idle(now);
@@ -45,7 +46,7 @@ impl Node {
         self.directory.reclaim_at = self.directory.reclaim_at.min(departed_at);
     }
 
-    /// Nothing more is sent to a dead peer, and nothing that it says is heard.
+    /// Drops all packets to and from a dead peer.
     pub(crate) fn forget_packets(&mut self, peer: PeerId) {
         if self.cfg.errs(Mutation::KeepDead) {
             return;
@@ -61,12 +62,12 @@ impl Node {
 }
 
 impl Conn {
-    /// Returns whether its rings grew beyond what a peer that says little needs.
+    /// Returns whether its rings exceed the needs of a quiet peer.
     pub(crate) fn is_oversized(&self) -> bool {
         self.paths.iter().any(|p| p.ring.is_oversized())
     }
 
-    /// Gives back what it does not need, if it is idle.
+    /// Shrinks its buffers if it is idle. Returns whether it did.
     fn reclaim(&mut self, now: u64) -> bool {
         let idle = now.saturating_sub(self.life.heard_ns) >= IDLE_NS;
         let ended = self.session.is_over();

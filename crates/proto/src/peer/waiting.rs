@@ -1,25 +1,26 @@
-//! Peers that owe an answer and are silent, as the owner is told of them while it waits.
+//! Reports to the owner about silent peers that owe a reply.
 
 use crate::base::types::PeerId;
 use crate::node::Node;
 
-/// A peer that owes an answer.
+/// A silent peer that owes a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
-    /// Who.
+    /// The peer.
     pub peer: PeerId,
-    /// For how long, in ns, our own rails' outages included.
+    /// Silence in ns, including outages of local rails.
     pub silent_ns: u64,
     /// The peer was never heard.
     pub stranger: bool,
-    /// Every path that has worked was refused since it was heard: for how long, in ns; else 0.
+    /// Time in ns for which all paths that ever worked have been refused since the peer was last
+    /// heard; 0: not all are refused.
     pub refused_ns: u64,
-    /// Our rails that lead to it (bit n: rail n).
+    /// Mask of local rails that lead to the peer (bit n: rail n).
     pub rails: u32,
 }
 
 impl Node {
-    /// Tells of each peer that owes an answer for so long at least.
+    /// Calls `tell` for each silent peer that has owed a reply for at least `least_ns`.
     pub fn for_each_silent(&self, now: u64, least_ns: u64, mut tell: impl FnMut(&Silence)) {
         if !self.cfg.reliable {
             return;

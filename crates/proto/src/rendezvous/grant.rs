@@ -1,5 +1,5 @@
-//! Grants: who may send how much of which rendezvous message, so that all of it fits half of the
-//! kernel's receive buffer (design rule 4).
+//! Grants: bytes that a sender may send of each rendezvous message, limited so that all of them fit
+//! half of the kernel's receive buffer (design rule 4).
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -10,22 +10,22 @@ use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, InboundState, SendKind};
 use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
-/// Data that does not come for so long no longer holds back the grants of others.
+/// Granted data that does not arrive for this long no longer counts against the budget.
 const STALE_NS: u64 = 5_000_000;
-/// Number of messages that wait for a grant among which a later one of the same sender is looked
-/// for: what is farther behind does not get its grant soon.
+/// Messages in the grant queue that are searched for a later one of the same sender; those farther
+/// behind will not get a grant soon.
 const LOOK_AHEAD: usize = 64;
 
-/// A message whose window has so much room gets more: the rest is time enough for the frame to get
-/// there.
+/// A message gets a further grant when its window has this much room: the remaining window covers
+/// the flight of the grant.
 fn step_of(window: u64) -> u64 {
     GRANT_STEP.max(window / 4)
 }
 
 impl Node {
-    /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
+    /// Queues a message that wants (more) grant, if that is worth a frame, and distributes grants.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
-        // Not every call knows the time: a grant must not be stale when it is made.
+        // Some callers pass an old time, and a new grant must not be stale.
         let now = now.max(self.absences.last_poll_ns);
         let window = self.grants.window_max();
         let step = step_of(window);
@@ -43,8 +43,8 @@ impl Node {
         self.pump_grants(now);
     }
 
-    /// A message waits for (more) grant. One that had a part goes before later ones of its sender,
-    /// which would else end first, and behind all of others.
+    /// Queues a message for a grant. A partly granted one goes before later messages of its sender,
+    /// which would otherwise end first, and behind those of all other senders.
     fn queue_for_grant(&mut self, key: Key) {
         let inbound = self.ops.inbounds.get(key);
         let begun = inbound.filter(|i| i.granted > 0).map(|i| i.peer);
@@ -59,16 +59,18 @@ impl Node {
         }
     }
 
-    /// Hands out grants in queue order while the budget lasts.
+    /// Distributes grants in queue order while the budget lasts.
     pub(crate) fn pump_grants(&mut self, now: u64) {
         let window = self.grants.window_max();
         self.grants.at = u64::MAX;
-        // A quarter of the budget at once, in one packet: what is still out keeps senders busy.
+        // At least a quarter of the budget at once, in one packet: outstanding grants keep senders
+        // busy.
         let mut least = match self.grants.out {
             0 => 0,
             _ => self.grants.budget / 4,
         };
-        // What came or is granted now may be stale by then. (Callers differ a little in `now`.)
+        // Data arriving or granted at this time may be stale by then. (Callers' `now` differ a
+        // little.)
         self.grants.stale_at = self.grants.stale_at.min(now + STALE_NS + 1);
         while let Some(&key) = self.grants.queue.front() {
             let waits = |i: &&Inbound| i.state != InboundState::Refused;
@@ -82,19 +84,20 @@ impl Node {
                 false => self.grants.budget.saturating_sub(self.grants.out),
             };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
-            // Whole writes, or else whole granules, but for the message's end.
+            // Whole writes or else whole blocks, except at the message's end.
             let give = if give == left {
                 give
             } else {
                 self.whole_writes(inbound, give) / GRANULE * GRANULE
             };
-            // A budget below two steps (a tiny receive buffer) is given out in halves.
+            // A budget below two steps (a tiny receive buffer) is distributed in halves.
             let step = (GRANT_STEP - GRANULE).min(self.grants.budget / 2);
             if budget < least || give < left.min(step) {
                 if self.forgive_stale(now) {
                     continue;
                 }
-                // Nothing else may call here again: what holds the budget may be silent.
+                // Sets a timer: no other event may trigger this if the peers that hold the budget
+                // are silent.
                 self.grants.at = now + STALE_NS;
                 return;
             }
@@ -103,7 +106,7 @@ impl Node {
             inbound.granted += give;
             inbound.counted += comes;
             inbound.last_data_ns = now;
-            // Where the budget ended in its middle it is the next, not the last.
+            // A message cut short by the budget stays at the front of the queue.
             inbound.in_grant_queue = give < left && inbound.counted + step_of(window) <= window;
             self.grants.out += comes;
             least = 0;
@@ -114,15 +117,15 @@ impl Node {
         }
     }
 
-    /// As much of a grant as makes whole writes, if the message is written: a shorter one between
-    /// two long ones costs nearly as much as they do. (One of nine was, and half as long.) Nothing,
-    /// if more will do when what is under way has come.
+    /// Reduces a grant to whole writes if rails write the message: a shorter write between two long
+    /// ones costs nearly as much as they do. Returns 0 if a larger grant will be possible when the
+    /// data in flight has arrived.
     fn whole_writes(&self, inbound: &Inbound, give: u64) -> u64 {
         let span = match inbound.keys.asked {
             true => self.write_span(inbound.peer),
             false => None,
         };
-        // In windows of few writes parts are better than waiting.
+        // In windows of few writes, partial writes are better than waiting.
         let Some(span) = span.filter(|span| 4 * span <= self.grants.window_max()) else {
             return give;
         };
@@ -134,7 +137,7 @@ impl Node {
         whole
     }
 
-    /// Stops counting grants whose data does not come; whether that freed any.
+    /// Stops counting one grant whose data does not arrive. Returns whether there was one.
     fn forgive_stale(&mut self, now: u64) -> bool {
         let Node {
             grants,
@@ -143,11 +146,11 @@ impl Node {
             absences,
             ..
         } = self;
-        // Data that waits in our sockets is no data that does not come.
+        // Unread data in local sockets is not stale.
         if now < grants.stale_at || absences.is_behind(now) {
             return false;
         }
-        // Of those that are granted from now on none is stale earlier.
+        // Grants made from this time on are not stale earlier.
         let mut next = now + STALE_NS + 1;
         let stale = ops.inbounds.iter().find_map(|(key, i)| {
             let counts = i.rendezvous && i.counted > 0;
@@ -169,7 +172,7 @@ impl Node {
         true
     }
 
-    /// Queues a GRANT frame with the message's latest numbers.
+    /// Queues a GRANT frame with the message's current numbers.
     pub(crate) fn queue_grant(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
@@ -185,7 +188,7 @@ impl Node {
         });
         if let Some(conn) = self.directory.conn_mut(peer) {
             match nothing {
-                // The message is over at once: its frame must not depend on it.
+                // The message ends at once, so the frame must not refer to it.
                 Some(frame) => conn.tx.control.push_back(frame),
                 None if conn.tx.grants.back() == Some(&key) => {}
                 None => conn.tx.grants.push_back(key),
@@ -194,8 +197,9 @@ impl Node {
         }
     }
 
-    /// The GRANT frame of an inbound message as it stands now. Its data has time from the first
-    /// frame that speaks of it: when it was granted, the last poll was perhaps long ago.
+    /// The GRANT frame of an inbound message with its current numbers. The stale timer starts with
+    /// the first frame that announces a grant, because the last poll may be long ago when it is
+    /// made.
     pub(crate) fn grant_frame(&mut self, key: Key, now: u64) -> Option<Grant> {
         let inbound = self.ops.inbounds.get_mut(key)?;
         if inbound.announced < inbound.granted {
@@ -214,7 +218,7 @@ impl Node {
         })
     }
 
-    /// The receiver of one of our messages granted bytes.
+    /// Handles a grant from the receiver of a local message.
     pub(crate) fn on_grant(&mut self, peer: PeerId, grant: &Grant) {
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = self.conn(peer) else { return };
@@ -251,8 +255,8 @@ impl Node {
     }
 }
 
-/// Cuts a number of bytes that a peer named, of a message of `total` bytes, to whole granules: a
-/// fragment that ends within one, other than the message's last, would be no fragment.
+/// Rounds a number of bytes from a peer, for a message of `total` bytes, down to whole blocks: a
+/// fragment must not end within a block unless it is the message's last.
 pub(crate) fn whole_granules(bytes: u64, total: u64) -> u64 {
     if bytes >= total {
         total

@@ -1,3 +1,3 @@
-//! Long messages: grants.
+//! Grants of rendezvous messages.
 
 pub(crate) mod grant;

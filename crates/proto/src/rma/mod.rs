@@ -1,4 +1,4 @@
-//! Remote memory: reads, writes, messages that are written or read past the packets.
+//! Remote memory: reads, writes, and messages that rails write or read instead of sending packets.
 
 pub(crate) mod pull;
 pub(crate) mod put;

@@ -1,26 +1,26 @@
-//! Rendezvous by remote read: the sender offers its memory, the receiver reads it.
+//! Rendezvous by remote read: the sender advertises an rkey of its memory, the receiver reads it.
 //!
-//! In front of a rendezvous request, in the same packet, goes an [`Offer`]: the key of the
-//! message's memory on one rail, and the sum of its first segment. A receiver that has a place for
-//! the whole message, and that rail, has its owner read ([`Event::PullWanted`]), one segment after
-//! another, instead of granting. The sums of the other segments follow once the request has
-//! arrived, one for each packet, so that no packet waits for more than one of them to be made.
+//! An [`Offer`] precedes a rendezvous request in the same packet: the rkey of the message's memory
+//! on one rail, and the sum of the first segment. If the receiver has that rail and room for the
+//! whole message, its owner reads it ([`Event::PullWanted`]), segment by segment, and no grant is
+//! sent. The sums of the other segments follow once the request is acknowledged, one per packet, so
+//! that each packet waits for the computation of one sum only.
 //!
-//! A segment whose read is over ([`Node::pull_over`]) and whose sum is right has arrived. When all
-//! have, the message is complete, and its sender hears that nothing more is wanted: an empty grant,
-//! which is said again until it is acknowledged. Only then does the send end, and its memory is
-//! closed before.
+//! A segment has arrived when its read is over ([`Node::pull_over`]) and its sum is correct. When
+//! all segments have arrived, the message is complete, and an empty grant, retransmitted until
+//! acknowledged, tells the sender that nothing more is wanted. Only then does the send end; its
+//! memory is closed first.
 //!
-//! Whatever else happens (no connection, a read that fails, breaks or does not end, a wrong sum)
-//! the receiver ends the reads, tells what it has ([`Have`]), and grants the message: what it has
-//! is not sent. A receiver that has not heard of the offer grants all of it: the first one is not
-//! sent again with its request.
+//! In all other cases (no connection, a read that fails, breaks or does not end, a wrong sum) the
+//! receiver ends the reads, reports the segments that it has ([`Have`]), and grants the message;
+//! the sender skips those segments. A receiver without the offer grants everything: the first offer
+//! is not retransmitted with its request.
 //!
-//! - No byte of a read lands after the message has ended, or is granted: its keys end first
+//! - No byte of a read lands after the message has ended or is granted: its keys end first
 //!   ([`Event::Deregister`], [`Memory::deregister`]).
-//! - No byte that was read is written over: with the keys of a message goes what was read of it.
-//! - The sender's memory is closed before its send ends, however it does; a read that comes later
-//!   is refused.
+//! - No read byte is overwritten: when a message's keys are sent, the segments already read are
+//!   reported with them.
+//! - The sender's memory is closed before its send ends, however it ends; later reads are refused.
 
 use crate::base::beside::OfferOut;
 use crate::base::mutation::Mutation;
@@ -40,16 +40,16 @@ use marline_wire::{
     RTS_LEN,
 };
 
-/// Longest message that is offered, in bytes. A segment of it has 4 MiB, whose sum is made while
-/// the engine is locked.
+/// Longest message to advertise, in bytes. Its segments have 4 MiB, and each sum is computed with
+/// the engine locked.
 const OFFERED_MAX: u64 = 1 << 30;
-/// Offers in one packet, at most: each has a sum that is made before the packet leaves.
+/// Most offers in one packet: each needs a sum before the packet can leave.
 const OFFERS_MAX: usize = 4;
-/// Segments of a message that are read at once: enough to keep a link busy while one is summed.
+/// Segments read at once: enough to keep a link busy while one is summed.
 const READS_MAX: u8 = 3;
 
 impl Node {
-    /// Returns whether messages are read on a path between two rails that can.
+    /// Returns whether messages are read on a path: both rails must support it.
     fn reads_on(&self, path: &Path) -> bool {
         let rail = &self.local.rails[path.local as usize];
         let both = path.to.writes() && rail.addr.writes() && rail.ordered_writes;
@@ -63,8 +63,8 @@ impl Node {
 
 /// The sender.
 impl Node {
-    /// Adds the offer of a message whose request is about to leave in the packet, if it is worth
-    /// one and both fit.
+    /// Adds the offer of a message, before its request in the same packet, if the message is
+    /// suitable and both frames fit.
     pub(crate) fn push_offer(&mut self, conn: &Conn, at: usize, key: Key, b: &mut Builder<'_, '_>) {
         let none = self.cfg.read_rails == 0 || !self.cfg.reliable;
         if none || self.pending.offers_out.len() == OFFERS_MAX {
@@ -89,11 +89,11 @@ impl Node {
             send.offered = Some((rail, 1));
         }
         if self.segments(head.total).count() > 1 {
-            b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for it
+            b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for this ack
         }
     }
 
-    /// Adds the offer of a segment; `false`: there is no room.
+    /// Adds the offer of a segment; `false`: no room.
     fn push_segment(
         &mut self,
         (key, rail): (Key, u8),
@@ -129,7 +129,7 @@ impl Node {
         true
     }
 
-    /// The peer has the request of a message: the sums of the segments behind the first follow.
+    /// Handles the ack of a message's request: queues the offers of the segments after the first.
     pub(crate) fn request_heard(&mut self, peer: PeerId, key: Key) {
         let least = self.cfg.segment_min;
         let send = self.ops.sends.get_mut(key).filter(|send| !send.granted);
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    /// Adds the offer of a segment behind the first, and lines up the next; `false`: no room.
+    /// Adds the offer of a later segment, and queues the next one; `false`: no room.
     pub(crate) fn add_segment(
         &mut self,
         conn: &mut Conn,
@@ -163,7 +163,7 @@ impl Node {
         let send = self.ops.sends.get(xfer).filter(|send| !send.granted);
         let Some((send, (rail, told))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
         else {
-            return true; // over, or granted
+            return true; // ended or granted
         };
         let count = self.segments(send.head.total).count();
         let no_room = !self.pending.offers_out.is_empty();
@@ -184,14 +184,14 @@ impl Node {
         true
     }
 
-    /// An offer in the packet that `poll_transmit` has just made: its key and sum are still to be
-    /// filled in.
+    /// An offer in the packet that `poll_transmit` has just built; its key and sum must be filled
+    /// in.
     #[inline]
     pub fn take_offer(&mut self) -> Option<OfferOut> {
         self.pending.offers_out.pop()
     }
 
-    /// The receiver of a message has read these segments of it: they are not sent.
+    /// Marks the segments that the receiver of a message has read: they are not sent.
     pub(crate) fn on_have(&mut self, peer: PeerId, have: &Have) {
         let least = self.cfg.segment_min;
         let Some(conn) = self.conn(peer) else { return };
@@ -217,7 +217,8 @@ impl Node {
 
 /// The receiver.
 impl Node {
-    /// A peer offers a segment of a message: the first, whose request follows, or another.
+    /// Handles a peer's offer of a segment: the first, whose request follows in the packet, or a
+    /// later one.
     pub(crate) fn on_offer(
         &mut self,
         now: u64,
@@ -245,7 +246,7 @@ impl Node {
         }
     }
 
-    /// The offer that came before a request, of a message of so many bytes.
+    /// The offer that preceded a request, if it belongs to this message of `total` bytes.
     pub(crate) fn offer_of(
         &mut self,
         peer: PeerId,
@@ -257,8 +258,8 @@ impl Node {
         fits.then(|| Box::new(PeerOffer::new(&first, self.segments(total))))
     }
 
-    /// Has the owner read a message that was just bound, if it was offered and there is a place for
-    /// all of it; else it is granted.
+    /// Starts reading a message that was just bound, if it was offered and fits its receive;
+    /// `false`: grant it instead.
     pub(crate) fn pull(&mut self, key: Key) -> bool {
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return false;
@@ -280,8 +281,7 @@ impl Node {
         begun
     }
 
-    /// Has the owner read the next segments of a message, as many as are read at once; whether any
-    /// read is under way.
+    /// Requests reads of the next segments, up to the limit. Returns whether any read is running.
     fn read_more(&mut self, key: Key) -> bool {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return false;
@@ -328,8 +328,8 @@ impl Node {
         offer.reading > 0
     }
 
-    /// The owner has read the segment of a message that begins at `at` ([`Event::PullWanted`]), or
-    /// could not (`came` is false): nothing of that read lands any more.
+    /// Reports the end of the read of the segment at `at` ([`Event::PullWanted`]). `came`: the read
+    /// succeeded; otherwise no byte of it lands any more.
     pub fn pull_over(
         &mut self,
         now_ns: u64,
@@ -347,8 +347,8 @@ impl Node {
         }
     }
 
-    /// Goes on with a message that is read: segments are judged, others read, and when none is
-    /// under way any more it is complete or granted.
+    /// Continues a message that is being read: verifies segments and requests further reads. When
+    /// none is running any more, the message is complete or is granted.
     fn pull_on(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
         let inbound = self.ops.inbounds.get(key);
         let offer = inbound.and_then(|inbound| inbound.offer.as_deref());
@@ -370,7 +370,7 @@ impl Node {
         }
     }
 
-    /// Judges what was read and has its sum.
+    /// Verifies the segments that were read and whose sums are known.
     fn judge_segments(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
         let early = self.cfg.errs(Mutation::PullEarly);
         let Some(inbound) = self.ops.inbounds.get(key) else {
@@ -411,7 +411,7 @@ impl Node {
         }
     }
 
-    /// Returns whether a segment of a message lies in its place.
+    /// Returns whether the bytes in a segment's place have its sum.
     fn is_right(
         &self,
         (key, inbound): (Key, &Inbound),
@@ -434,7 +434,7 @@ impl Node {
         found == WriteCheck::Right || self.cfg.errs(Mutation::TrustReads)
     }
 
-    /// All of a message was read: its sender is told, and it is complete.
+    /// Completes a message that was read, and tells its sender.
     fn pulled(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
@@ -451,7 +451,7 @@ impl Node {
         self.finish_if_complete(key);
     }
 
-    /// Grants what could not be read of a message.
+    /// Grants the parts of a message that could not be read.
     fn grant_rest(&mut self, now: u64, key: Key, memory: &mut impl Memory) {
         self.stats.pulls_failed += 1;
         if let Some(message) = self.ops.inbounds.get_mut(key) {
@@ -464,8 +464,7 @@ impl Node {
         self.want_grant(key, now);
     }
 
-    /// The first bytes of an inbound message, from `from` on, that were not read: from where to
-    /// where.
+    /// The first unread range (start, end) of an inbound message at or after `from`.
     pub fn unread(&self, inbound: u64, from: u64) -> Option<(u64, u64)> {
         let inbound = self.ops.inbounds.get(Key::of(inbound))?;
         match inbound.offer.as_deref() {
@@ -476,7 +475,7 @@ impl Node {
 }
 
 impl Inbound {
-    /// The frame that goes before its grants: of what was read of it.
+    /// The frame, sent before the message's grants, that reports the segments already read.
     pub(crate) fn has_frame(&self) -> Option<Frame<Hello<'static>>> {
         let offer = self.offer.as_deref()?;
         let has = Frame::Have(Have {

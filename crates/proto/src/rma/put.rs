@@ -1,8 +1,8 @@
-//! Remote writes (`fi_write`, the puts of MPI): messages that name their place. They take their
-//! turn among the messages of their sender, but no receive matches them: the owner is asked for the
-//! memory that the head's key and address stand for. All else (grants, fragments, writes past the
-//! packets, acks) is as for any rendezvous message. Short ones wait for their grant, too: once
-//! their packet were acknowledged nobody could tell the sender that the key was wrong.
+//! Remote writes (`fi_write`, MPI's puts): messages that carry the address of their target. They
+//! are ordered among the messages of their sender, but match no receive: the owner maps the key and
+//! address in their head to memory. Grants, fragments and acks work as for any rendezvous message.
+//! Short remote writes wait for a grant too, because after their packet's ack a wrong key could not
+//! be reported any more.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
@@ -35,7 +35,7 @@ impl Node {
         if len > 0 {
             return self.post_message(handle, peer, head, true);
         }
-        // Nothing to write, whatever is there.
+        // A write without bytes succeeds without asking the peer.
         let gone = self.peer_gone(peer);
         if !gone {
             self.events.push_back(Event::SendDone { handle, ok: true });
@@ -43,7 +43,7 @@ impl Node {
         !gone
     }
 
-    /// The peer refused a remote write of ours.
+    /// Handles the peer's refusal of a local remote write.
     pub(crate) fn put_refused(&mut self, peer: PeerId, key: Key) {
         let is_put = |head: &MsgHead| head.flags & FLAG_PUT != 0;
         if !self
@@ -71,7 +71,7 @@ impl Node {
 
 /// The owner of the memory.
 impl Node {
-    /// The remote write that is next in its order: sets it aside and asks where it goes.
+    /// Sets aside the remote write that is next in order, and asks the owner for its target memory.
     pub(crate) fn ask_place(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
@@ -87,8 +87,9 @@ impl Node {
         });
     }
 
-    /// Lets a peer write into the memory of `handle`, which has room for all of it; its end is a
-    /// [`Event::RecvDone`] or, if the peer dies, a [`Event::RecvFailed`]. `false`: it is gone.
+    /// Accepts a remote write into the memory of `handle`, which must have room for all of it. It
+    /// ends with [`Event::RecvDone`] or, if the peer dies, [`Event::RecvFailed`]. `false`: the
+    /// write is gone.
     pub fn accept_put(&mut self, claim: Claim, handle: u32) -> bool {
         let Some(inbound) = self.ops.inbounds.get(claim.0) else {
             return false;
@@ -106,10 +107,10 @@ impl Node {
         true
     }
 
-    /// Refuses a remote write, be it accepted or not: nothing of it lands once the events are
-    /// handled that this brings, and the operation it was accepted for has none of its own any
-    /// more. Only when its writer has heard of it is it over: what arrived until then, and was
-    /// acknowledged, would count as written.
+    /// Refuses a remote write, even an accepted one. After the resulting events are handled none of
+    /// its bytes land, and the operation that it was accepted for gets no event. The refusal is
+    /// stored until its writer has acknowledged it: otherwise bytes that arrive and are
+    /// acknowledged meanwhile would count as written.
     pub fn refuse_put(&mut self, claim: Claim, now_ns: u64) {
         let Some(inbound) = self.ops.inbounds.get_mut(claim.0) else {
             return;
@@ -131,7 +132,7 @@ impl Node {
                 .push_back(FrameRef::EmptyGrant { number, flags });
             self.wake(peer);
         }
-        // Without acks nobody will say so.
+        // Without acks the refusal is never acknowledged.
         if !self.cfg.reliable || self.cfg.errs(Mutation::ForgetRefusal) {
             self.refusal_heard(peer, number);
         }
@@ -140,7 +141,7 @@ impl Node {
         }
     }
 
-    /// The writer knows that its remote write was refused.
+    /// Handles the writer's ack of a refusal.
     pub(crate) fn refusal_heard(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
@@ -165,12 +166,12 @@ impl Node {
 }
 
 impl Inbound {
-    /// It is a remote write.
+    /// Returns whether the message is a remote write.
     pub(crate) fn is_put(&self) -> bool {
         self.head.is_some_and(|head| head.flags & FLAG_PUT != 0)
     }
 
-    /// Why what was not granted is not taken.
+    /// The reason to drop a fragment that is not granted.
     pub(crate) fn no_place(&self) -> DropReason {
         match self.state {
             InboundState::Refused => DropReason::NoMemory,

@@ -1,4 +1,4 @@
-//! Remote reads (`fi_readmsg`): asked, served, refused.
+//! Remote reads (`fi_readmsg`): requests, replies, refusals.
 
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PeerId};
@@ -8,10 +8,10 @@ use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{new_inbound, new_send, InboundState, SendKind};
 use marline_wire::{Frame, MsgHead, Read, FLAG_PART, GRANULE};
 
-/// An answer so short is acknowledged with the next packet, as short messages are, and not at once:
-/// an ack of its own keeps the reader from what it read for as long as it takes to send.
+/// Replies up to this length are acknowledged with the next packet, like short messages, and not at
+/// once: sending a separate ack would delay the reader's use of the data.
 const SHORT: u64 = 4_096;
-/// READs of one peer that may be out of order.
+/// Largest lead of a READ's number over the number of READs served for that peer.
 const READS_AHEAD_MAX: u64 = 1 << 16;
 
 impl Node {
@@ -30,7 +30,7 @@ impl Node {
         };
         let alive = !conn.session.is_over();
         if alive && len == 0 {
-            // Nothing to fetch, and no fragment that could say so.
+            // Nothing to fetch, and no fragment could report that.
             self.events.push_back(Event::ReadDone { handle, ok: true });
         } else if alive {
             let number = conn.rx.next_read;
@@ -44,7 +44,7 @@ impl Node {
             inbound.rendezvous = true;
             inbound.reply = true;
             inbound.wanted = len;
-            // The READ itself carries the key and address; they ride in the head until it left.
+            // The READ carries key and address; they are stored in the head until it is sent.
             inbound.head = Some(MsgHead {
                 number,
                 flags,
@@ -71,7 +71,7 @@ impl Node {
         alive
     }
 
-    /// Answers a peer's READ from `handle`'s memory.
+    /// Serves a peer's READ from `handle`'s memory.
     pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
         if len == 0 {
             return self.events.push_back(Event::SendDone { handle, ok: true });
@@ -83,7 +83,7 @@ impl Node {
             return self.serve_own(handle, conn, number);
         }
         if conn.session.is_over() {
-            // It asked, and was gone before the answer.
+            // The peer has gone before the reply.
             self.put(conn);
             return self.events.push_back(Event::SendDone { handle, ok: false });
         }
@@ -120,7 +120,7 @@ impl Node {
         self.put(conn);
     }
 
-    /// Stops answering a peer's READ: the memory is needed.
+    /// Aborts the reply to a peer's READ because its memory is needed.
     pub fn stop_read(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
@@ -136,7 +136,7 @@ impl Node {
         self.wake(peer);
     }
 
-    /// The peer refused one of our reads.
+    /// Handles the peer's refusal of a local read.
     pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
@@ -149,11 +149,11 @@ impl Node {
         if let Some(InboundState::Bound { handle, .. }) = state {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
-        // What it was granted is free for others.
+        // The budget of its grants is available to other messages.
         self.pump_grants(self.absences.last_poll_ns);
     }
 
-    /// The READ frame of a remote read; the first time, its first grant is decided here.
+    /// The READ frame of a remote read; decides its first grant when called the first time.
     pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
         let window = self.grants.window_max();
         let inbound = self.ops.inbounds.get_mut(key)?;
@@ -177,7 +177,7 @@ impl Node {
         }))
     }
 
-    /// A peer wants to read; said once, however often it asks.
+    /// Handles a peer's READ; a repeated one causes no further event.
     pub(crate) fn on_read(&mut self, peer: PeerId, read: &Read) -> Result<(), DropReason> {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         let &Read {

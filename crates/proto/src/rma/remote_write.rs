@@ -1,24 +1,26 @@
-//! Fragments that are written into registered memory, on rails that can, past the packets.
+//! Fragments that rails write into registered memory (RDMA writes, or direct writes over UDP)
+//! instead of sending them in packets.
 //!
-//! With its grants the receiver tells keys ([`Rkey`]), one for each rail that takes writes of
-//! that message. The sender writes a fragment and sends, on the same path, a packet with a
-//! [`Written`] frame: the fragment's place and sum, no payload. The receiver sums what lies in its
-//! memory; only if that is right the fragment has arrived, and the packet is acknowledged. All
-//! else (loss, acks, repair, failover) is as for any fragment.
+//! With its grants the receiver advertises rkeys ([`Rkey`]), one for each rail that can write that
+//! message. The sender writes a fragment and sends, on the same path, a write notification: a
+//! packet with a [`Written`] frame, which has the fragment's place and sum but no payload. The
+//! receiver sums the bytes in its memory. Only if the sum is correct has the fragment arrived, and
+//! the packet is acknowledged. Loss detection, acks, retransmission and failover work as for any
+//! fragment.
 //!
-//! A write may land late: when its fragment was sent again, or the message is over. So
+//! A write may land late, after its fragment was retransmitted or the message has ended. Therefore
 //!
-//! - each byte is written at most once. What was written and not acknowledged is sent again in
-//!   packets, with [`FLAG_DEREGISTER`]: the receiver ends the message's keys before it puts them in
-//!   place. Otherwise a damaged write could land on what was summed already;
-//! - no message ends, well or not, before its keys have ([`Event::Deregister`] comes first).
+//! - each byte is written at most once. Written bytes without an ack are retransmitted in packets
+//!   with [`FLAG_DEREGISTER`]: the receiver ends the message's keys before it stores these packets'
+//!   bytes. Otherwise a damaged late write could land on verified bytes;
+//! - a message's keys end before the message does, successful or not ([`Event::Deregister`] comes
+//!   first);
+//! - granted memory is poisoned first, so that its former contents cannot have the correct sum
+//!   before the write has landed; except for rails that know which writes have landed (shm, TCP).
 //!
-//! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
-//!   before its write has landed; but not for rails that know what has landed (shm, TCP).
-//!
-//! Where the frame carries no sum, only a rail in order may be trusted. The datagrams of a direct
-//! write have no heads of their own and may be joined in another order: they are trusted under a
-//! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
+//! Without a sum in the frame only rails with ordered writes are trusted. The datagrams of a direct
+//! write have no headers and may be joined in another order: they are trusted only under a sum that
+//! depends on order ([`crate::Config::seeing_order`]). Both ends enforce this.
 
 use crate::base::beside::WriteOut;
 use crate::base::config::RailSpec;
@@ -41,20 +43,22 @@ use marline_wire::{
     FLAG_READ_REPLY, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
-/// Most bytes of one write: what is lost with it, and what others on the path wait for.
+/// Most bytes of one write: bounds the loss of a failed write, and the wait of other packets on the
+/// path.
 const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
-/// Where copies are spared a message of 64 KiB is one write, without an end that needs a packet.
+/// On rails that spare copies a message of 64 KiB is one write, without a remainder that needs a
+/// packet.
 const SPAN_LONG: u64 = 65_536u64.next_multiple_of(GRANULE);
-/// Room for a direct write's head and the packet that goes before the bytes, beside them in a
-/// super-packet.
-/// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
+/// Bytes of a super-packet reserved for a direct write's head and the packet in front of its bytes.
+/// That packet has the write notification and may have acks and grants; a longer one is sent
+/// separately.
 const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64) + 64;
-/// Longest packet that goes before the bytes of a direct write. (Written frame, header: 88 bytes;
-/// one ack of four masks and a grant with its keys: 120.)
+/// Longest packet in front of a direct write's bytes. (Written frame and header: 88 bytes; one ack
+/// of four masks and a grant with its keys: 120.)
 pub const DIRECT_PACKET_MAX: usize = 256;
-/// Fewer bytes than this go into a packet.
+/// Shorter fragments are sent in packets.
 const SPAN_MIN: u64 = 4 * GRANULE;
-/// A path whose writes fail is spared up to two to this power of them.
+/// Write backoff: failed writes make a path skip up to two to this power of them.
 const STRIKES_MAX: u8 = 7;
 
 /// The next write on a path.
@@ -69,14 +73,14 @@ struct NextWrite {
 }
 
 impl Path {
-    /// A fragment that was written is lost: that may not be the last.
+    /// Handles the loss of a written fragment: increases the write backoff.
     pub(crate) fn write_failed(&mut self) {
         let luck = &mut self.write_luck;
         luck.strikes = (luck.strikes + 1).min(STRIKES_MAX);
         luck.skips = 1 << luck.strikes;
     }
 
-    /// Returns whether the next fragment may be written.
+    /// Returns whether the next fragment may be written; counts down the backoff.
     fn write_turn(&mut self) -> bool {
         let luck = &mut self.write_luck;
         let may = luck.skips == 0;
@@ -87,7 +91,7 @@ impl Path {
 
 /// The sender.
 impl Node {
-    /// The next bulk fragment on a path: written, if the rail and the message allow it.
+    /// The next bulk fragment on a path, written if the rail and the message allow it.
     pub(crate) fn fragment_packet(
         &mut self,
         now: u64,
@@ -105,8 +109,7 @@ impl Node {
         self.bulk_packet(now, conn, at, None, out, spans)
     }
 
-    /// The next write on a path, if that is allowed at all: of which message, where and how much,
-    /// under which key, with a sum or without.
+    /// The next write on a path, if it is allowed at all.
     fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
         let &key = conn.tx.bulk.front()?;
         let send = self.ops.sends.get(key)?;
@@ -138,8 +141,7 @@ impl Node {
         })
     }
 
-    /// Returns whether a sum in this algorithm (0: none) shows what may become of a write on a
-    /// local rail.
+    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on a local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
         let rail = &self.local.rails[rail as usize];
         let placed = rail.addr.writes == RailWrites::Keyed;
@@ -150,19 +152,18 @@ impl Node {
         seen || rail.ordered_writes
     }
 
-    /// Returns whether what leaves next on a path is a write.
+    /// Returns whether the next transmission on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
         conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
     }
 
-    /// Returns whether what leaves next on a path is a write to a place by its key: room in a
-    /// packet is not to be filled with it.
+    /// Returns whether the next transmission on a path is a write to a place by its key. Its bytes
+    /// must not be used to fill up packets.
     pub(crate) fn placed_next(&self, conn: &Conn, at: usize) -> bool {
         conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(conn, at)
     }
 
-    /// Returns whether a rail between here and a peer carries a message that was asked for out of
-    /// the memory of the send.
+    /// Returns whether a rail to the peer can carry a message directly out of the send's memory.
     pub fn copies_once(&self, peer: PeerId) -> bool {
         let able = |path: &Path| {
             let rail = &self.local.rails[path.local as usize];
@@ -202,7 +203,7 @@ impl Node {
         let seed = sum_seed(message.0, message.1, reply, offset, len as usize);
         let message_end = send.wanted;
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
-        // One with HELLO is longer, and goes without acks.
+        // A packet with HELLO is longer, and gets no acks.
         let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
         let limit = if greeted {
             most.min(DIRECT_PACKET_MAX)
@@ -243,18 +244,19 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Longest writes that a peer is likely to make into our memory: such as we could make into
-    /// its.
+    /// Longest write that the peer probably makes into local memory, taken to be the same as ours
+    /// into its memory.
     pub(crate) fn write_span(&self, peer: PeerId) -> Option<u64> {
         let ours = |path: &Path| &self.local.rails[path.local as usize];
         let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
         let path = self.conn(peer)?.paths.iter().find(able)?;
         let span = span_max(ours(path), path.datagram_max);
-        // Few short datagrams hold nothing.
+        // A few short datagrams have no room for a write.
         Some(span).filter(|&span| span >= SPAN_MIN)
     }
 
-    /// A rail was found to make direct writes of this many datagrams; 0: none (any more).
+    /// Sets the number of datagrams of a direct write that a rail was found to support; 0: none
+    /// (any more).
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
         let rail = &mut self.local.rails[rail];
         rail.direct_datagrams = datagrams;
@@ -263,18 +265,18 @@ impl Node {
         }
     }
 
-    /// Returns whether some rail can write.
+    /// Returns whether any rail can write.
     pub fn writes(&self) -> bool {
         self.local.writes
     }
 
-    /// The write that belongs to the packet which `poll_transmit` has just made
+    /// The write that accompanies the packet that `poll_transmit` has just built
     /// ([`Transmit::written`]).
     pub fn take_write(&mut self) -> Option<WriteOut> {
         self.pending.write_out.take()
     }
 
-    /// A written fragment is sent again: in packets, as all that follows of the message.
+    /// Requeues a written fragment: it and the rest of the message are sent in packets.
     pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
         let Some(send) = self.ops.sends.get_mut(key) else {
             return;
@@ -287,7 +289,7 @@ impl Node {
         }
     }
 
-    /// The receiver of one of our messages told a key.
+    /// Handles an rkey from the receiver of a local message.
     pub(crate) fn on_key(&mut self, peer: PeerId, told: &Rkey) {
         let Some(conn) = self.conn(peer) else { return };
         let table = match told.flags & FLAG_READ_REPLY {
@@ -307,7 +309,7 @@ impl Node {
         }
     }
 
-    /// A fragment that was written has arrived.
+    /// Handles the ack of a written fragment: resets the write backoff.
     pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u16) {
         if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
             path.write_luck = WriteLuck::default();
@@ -317,8 +319,8 @@ impl Node {
 
 /// The receiver.
 impl Node {
-    /// Asks the owner to grant the memory of a message that is worth it, on rails that could write
-    /// it: all of it, or nothing.
+    /// Asks the owner to register the memory of a message, as a whole, on rails that could write
+    /// it, if the message is suitable.
     pub(crate) fn want_keys(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
@@ -354,12 +356,12 @@ impl Node {
         });
     }
 
-    /// The owner granted the memory of an inbound message on a local rail (after
-    /// [`Event::RegistrationWanted`]). The peer hears of it with the message's grants.
+    /// Reports that the owner registered the memory of an inbound message on a local rail (after
+    /// [`Event::RegistrationWanted`]). The key is sent with the message's grants.
     pub fn registered_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
         let key = Key::of(inbound);
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
-            return; // the event that deregisters it is on its way
+            return; // its `Deregister` event is queued
         };
         inbound.keys.by_rail.push((rail, rail_key));
         let (peer, granted) = (inbound.peer, inbound.granted);
@@ -371,7 +373,7 @@ impl Node {
         }
     }
 
-    /// Adds the keys of an inbound message, and what was read of it, which go before its grant;
+    /// Adds the frames that precede a message's grant: its keys, and the segments already read;
     /// `false`: no room for all.
     pub(crate) fn push_keys(&self, key: Key, b: &mut Builder<'_, '_>) -> bool {
         let Some(inbound) = self.ops.inbounds.get(key) else {
@@ -396,7 +398,7 @@ impl Node {
             && keys.iter().all(|k| b.control(&frame(k), None))
     }
 
-    /// Ends the keys of a message whose written bytes are sent again.
+    /// Ends the keys of a message whose written bytes are retransmitted.
     pub(crate) fn deregister_now(&mut self, key: Key, memory: &mut impl Memory) {
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
@@ -407,7 +409,7 @@ impl Node {
         }
     }
 
-    /// Before a message ends (or its memory does), its keys do.
+    /// Ends a message's keys; must precede the end of the message or of its memory.
     pub(crate) fn end_keys(&mut self, key: Key, keys: &Keys) {
         if keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
             self.events.push_back(Event::Deregister {
@@ -416,7 +418,8 @@ impl Node {
         }
     }
 
-    /// A fragment that was written: it has arrived if what lies in its place has the right sum.
+    /// Handles a write notification: the fragment has arrived if the bytes in its place have the
+    /// correct sum.
     pub(crate) fn take_written(
         &mut self,
         now: u64,
@@ -434,7 +437,7 @@ impl Node {
             false => conn.rx.inbound.get(&number),
         };
         let Some(&key) = key else {
-            // Of a message that is over, or that never began.
+            // The message has ended, or never began.
             return match reply || number < conn.rx.next_match {
                 true => {
                     self.on_duplicate(peer, at);
@@ -487,7 +490,7 @@ impl Node {
     }
 }
 
-/// Most bytes of one write, in whole granules, on a rail with datagrams of `datagram` bytes.
+/// Most bytes of one write, in whole blocks, on a rail with datagrams of `datagram` bytes.
 fn span_max(rail: &RailSpec, datagram: usize) -> u64 {
     let room = match rail.direct_datagrams {
         0 if rail.addr.kind.spares_copies() => return SPAN_LONG,

@@ -1,13 +1,13 @@
-//! Bytes of remote writes in memory that its program sees while they arrive, and may poll.
+//! Remote writes into memory that the program sees, and may poll, while they arrive.
 //!
-//! - A byte is stored only when its sum was right, and once: the program may have stored something
-//!   else there since it became visible. So a fragment is summed where it was received, and copied
-//!   from there; of one that came in part before, only the rest is.
-//! - The last byte becomes visible last: whoever sees it may store anywhere in the memory that was
-//!   written. The last granule waits in a bounce buffer while others are missing.
-//! - No rail writes into such memory past the packets: nothing there is known before it is seen,
-//!   and what a connection that breaks has left there would come again. (Reads bring bytes into the
-//!   memory of an operation that is not over, of which nothing is promised.)
+//! - A byte is stored only after its sum was verified, and only once: the program may have changed
+//!   it since it became visible. So a fragment is summed in the packet and copied from there; of a
+//!   fragment that arrived in part before, only the missing bytes are copied.
+//! - The last byte becomes visible last: a program that sees it may store anywhere in the written
+//!   memory. The last block waits in a bounce buffer while other blocks are missing.
+//! - Rails do not write into such memory themselves: those bytes would be visible before they are
+//!   verified, and the bytes left by a connection that breaks would be stored again. (Reads fill
+//!   the memory of an unfinished operation, about whose contents nothing is promised.)
 
 use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
@@ -20,13 +20,13 @@ use core::ops::Range;
 use marline_wire::{granules, GRANULE};
 
 impl Inbound {
-    /// Offset of the last granule.
+    /// Offset of the last block.
     pub(crate) fn end_at(&self) -> u64 {
         granules(self.total).saturating_sub(1) * GRANULE
     }
 }
 
-/// A payload that is known to be right, or a part of one.
+/// A verified payload, or a part of one.
 fn unsummed(bytes: &[u8]) -> Payload<'_> {
     Payload {
         bytes,
@@ -38,7 +38,7 @@ fn unsummed(bytes: &[u8]) -> Payload<'_> {
 }
 
 impl Node {
-    /// Takes a fragment of a remote write that was granted.
+    /// Handles a fragment of a granted remote write.
     pub(crate) fn take_visible(
         &mut self,
         now: u64,
@@ -73,7 +73,7 @@ impl Node {
         Ok(())
     }
 
-    /// Stores a payload, if its sum is right: whether it is.
+    /// Stores a payload if its sum is correct. Returns whether it is.
     pub(crate) fn show_payload(
         &self,
         landing: &Landing,
@@ -88,8 +88,8 @@ impl Node {
         right
     }
 
-    /// Stores those bytes of a fragment that are not there yet; the end, if it comes before others,
-    /// where it waits for them.
+    /// Stores the bytes of a fragment that are not stored yet; the end of the message is held in
+    /// its bounce buffer while other bytes are missing.
     fn show_missing(&mut self, key: Key, (offset, bytes): (u64, &[u8]), memory: &mut impl Memory) {
         let again = self.cfg.errs(Mutation::ShowAgain);
         let Some(inbound) = self.ops.inbounds.get(key) else {
@@ -144,7 +144,7 @@ impl Node {
         memory.land(&landing, &unsummed(tail));
     }
 
-    /// All of a remote write is there: its end is stored, if it waited for the rest.
+    /// Stores the end of a complete remote write if it was held.
     pub(crate) fn show_end(&mut self, key: Key, (handle, base): (u32, u64)) {
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;

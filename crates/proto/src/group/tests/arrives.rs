@@ -1,4 +1,4 @@
-//! Everything arrives once and right, whatever the scheme, and few speak at once.
+//! Everything arrives once and unaltered under any scheme, with few acknowledgements and NACKs.
 
 use super::*;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn weather() -> impl Strategy<Value = Weather> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 400 }))]
 
-    /// Any scheme, roots, lengths, network, and members that come late in any order.
+    /// Any scheme, roots, lengths and network, and members that post late in any order.
     #[test]
     fn everything_arrives_once_and_right(
         (members, scripted) in (2u16..12).prop_flat_map(|members| {
@@ -101,10 +101,10 @@ proptest! {
     }
 }
 
-/// Short broadcasts a millisecond apart: where nothing is lost, members are asked ever less. One
-/// that loses the last chunk then waits for milliseconds, and the next that does for round trips.
+/// Short broadcasts a millisecond apart: without losses, TAILs become rarer. After that, the first
+/// member that loses the last chunk waits for milliseconds, the next one only for round trips.
 #[test]
-fn members_who_lack_nothing_are_asked_less_until_one_does() {
+fn tails_become_rarer_until_a_member_misses_a_chunk() {
     let mut world = World::new(4, Scheme::NACK, CALM, 31);
     world.script = vec![(0, 4); 102];
     let next = |world: &mut World, ns| {
@@ -128,7 +128,8 @@ fn members_who_lack_nothing_are_asked_less_until_one_does() {
     world.check();
 }
 
-/// A calm network carries each chunk once, and the default scheme hardly any acknowledgement.
+/// A calm network carries each chunk once and, with the default scheme, hardly any
+/// acknowledgements.
 #[test]
 fn a_calm_network_sees_each_chunk_once() {
     for (scheme, most) in [
@@ -152,9 +153,9 @@ fn a_calm_network_sees_each_chunk_once() {
     }
 }
 
-/// The first chunk is lost for all of 1,000: a few ask for it, and it is sent to all again.
+/// All of 1,000 members lose the first chunk: a few send NACKs, and it is multicast again.
 #[test]
-fn a_loss_that_all_share_is_asked_for_by_few() {
+fn few_members_nack_a_loss_that_all_share() {
     let mut world = World::new(1_000, Scheme::NACK, CALM, 2);
     world.script = vec![(0, 5_000)];
     world.swallow = 1;
@@ -167,7 +168,7 @@ fn a_loss_that_all_share_is_asked_for_by_few() {
     assert!(world.total(|s| s.repairs_to_all) >= 1);
 }
 
-/// A chunk that one member lost is sent to it alone.
+/// A chunk that one member lost is retransmitted to it by unicast.
 #[test]
 fn a_loss_of_one_is_repaired_for_one() {
     let weather = Weather {
@@ -183,10 +184,10 @@ fn a_loss_of_one_is_repaired_for_one() {
     assert_eq!(world.total(|s| s.repairs_to_all), 0);
 }
 
-/// A receiver that comes two seconds late keeps nobody: the root and the others are done long
-/// before, and its early memory stays within its bound.
+/// A receiver two seconds late does not block the root or the other members, and its early memory
+/// stays within its bound.
 #[test]
-fn a_late_receiver_keeps_nobody() {
+fn a_late_receiver_does_not_block_others() {
     let mut world = World::new(4, Scheme::NACK, CALM, 4);
     world.script = vec![(0, 40_000); 3];
     for me in 0..3 {
@@ -202,9 +203,9 @@ fn a_late_receiver_keeps_nobody() {
     world.check();
 }
 
-/// More than the late receiver may buffer: the root waits for it, so that nothing is sent in vain,
-/// and is told at once when there is room. (Found with receivers that slept for up to 10 ms: what
-/// found no room was sent again, and as many chunks as that was took the network for lossy.)
+/// More data than a late receiver may buffer: the root waits for it, so that nothing is sent in
+/// vain, and continues as soon as there is room. (Regression: with receivers that sleep up to 10
+/// ms, chunks without room were sent again, and their number was taken for congestion.)
 #[test]
 fn a_root_waits_when_early_memory_is_full() {
     let mut world = World::new(3, Scheme::NACK, CALM, 5);
@@ -231,10 +232,10 @@ fn a_root_waits_when_early_memory_is_full() {
     assert_eq!((world.total(|s| s.no_room), again), (0, 0));
 }
 
-/// A member without room for more answers each time that all are asked, and another hears no
-/// multicast: it is asked alone all the same (seed 7200000736).
+/// A member without room answers each multicast TAIL, while another receives no multicast: it gets
+/// unicast TAILs nevertheless (seed 7200000736).
 #[test]
-fn answers_of_one_without_room_do_not_keep_others_from_being_asked_alone() {
+fn a_member_without_room_does_not_suppress_unicast_tails() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         early_max: 20_000,
@@ -253,8 +254,8 @@ fn answers_of_one_without_room_do_not_keep_others_from_being_asked_alone() {
     world.check();
 }
 
-/// Short broadcasts are copied as they leave: their root goes on until its window is full, though
-/// nobody has acknowledged.
+/// Short broadcasts are copied as they are sent: their root continues until its window is full even
+/// if no member has acknowledged.
 #[test]
 fn a_root_blocks_only_when_its_window_is_full() {
     let mut world = World::new(3, Scheme::NACK, CALM, 8);
@@ -269,8 +270,8 @@ fn a_root_blocks_only_when_its_window_is_full() {
     assert_eq!(world.members[0].ended.len(), 70);
 }
 
-/// Longer ones are read from the user's memory, which is lent until all have acknowledged, and
-/// the last chunk asks for that: nobody is reminded.
+/// Longer broadcasts are read from the user's memory, which stays borrowed until all members have
+/// acknowledged. The last chunk requests that, so no TAIL is needed.
 #[test]
 fn long_broadcasts_end_when_all_have_acknowledged() {
     let mut world = World::new(5, Scheme::NACK, CALM, 9);
@@ -288,7 +289,7 @@ fn long_broadcasts_end_when_all_have_acknowledged() {
     assert_eq!((world.total(|s| s.tails), world.total(|s| s.acks)), (0, 4));
 }
 
-/// Broadcasts of several roots overlap, each in its own numbers.
+/// Broadcasts of several roots overlap, each with its own chunk numbers.
 #[test]
 fn roots_change_and_broadcasts_overlap() {
     let weather = Weather {
@@ -305,9 +306,9 @@ fn roots_change_and_broadcasts_overlap() {
     world.check();
 }
 
-/// The kept copies of a co-root have a bound; what it does not keep, the root repairs.
+/// A co-root's retained copies are bounded; the root retransmits what the co-root does not retain.
 #[test]
-fn what_a_co_root_keeps_is_bounded() {
+fn copies_of_a_co_root_are_bounded() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         round_trip_ns: ROUND_TRIP_NS,
@@ -338,8 +339,8 @@ fn what_a_co_root_keeps_is_bounded() {
     world.check();
 }
 
-/// Chunks leave no faster than the wire carries them; random losses do not slow them, the loss of
-/// most does.
+/// Chunks leave no faster than the wire carries them; random losses do not slow them, heavy losses
+/// do.
 #[test]
 fn chunks_are_paced_and_heavy_losses_slow_them() {
     for (lost, slows) in [(0, false), (50, false), (700, true)] {
@@ -366,9 +367,9 @@ fn chunks_are_paced_and_heavy_losses_slow_them() {
     }
 }
 
-/// One of two rails loses all multicast: chunks go on the other, and are repaired on the other.
+/// One of two rails loses all multicast: chunks and retransmissions move to the other.
 #[test]
-fn a_rail_that_carries_no_multicast_is_left() {
+fn a_rail_without_multicast_is_avoided() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         round_trip_ns: ROUND_TRIP_NS,
@@ -381,7 +382,7 @@ fn a_rail_that_carries_no_multicast_is_left() {
     world.post_all();
     world.settle();
     world.check();
-    // A few until the rail is judged, then one in 32.
+    // A few chunks until the rail is judged, then one in 32.
     let again = world.total(|s| s.repairs + s.repairs_to_all);
     assert!(again < 250, "{again} of 1,000 sent again");
     assert!(world.members.iter().all(|m| m.left_from == u64::MAX));

@@ -1,10 +1,10 @@
-//! Endings: deaths, strangers, networks that carry no multicast.
+//! Endings: deaths, foreign packets, networks without multicast.
 
 use super::*;
 
-/// A root, a co-root, or a receiver dies in the middle: everybody's operations end.
+/// A root, a co-root, or a receiver dies during a broadcast: all members' operations end.
 #[test]
-fn a_death_ends_what_it_touches() {
+fn a_death_ends_the_affected_operations() {
     for (dies, scheme) in [
         (0u16, Scheme::NACK),
         (6, Scheme::CO_ROOT),
@@ -27,7 +27,7 @@ fn a_death_ends_what_it_touches() {
         for me in (0..12).filter(|&me| me != dies) {
             let ended = &world.members[me as usize].ended;
             assert_eq!(ended.len(), 2, "member {me} after the death of {dies}");
-            // Receivers have all of it; its root knows who has not.
+            // Receivers have all of it; only the root knows which members do not.
             let own = |root| {
                 if me == root {
                     End::Dead(dies)
@@ -46,15 +46,15 @@ fn a_death_ends_what_it_touches() {
     }
 }
 
-/// A root died when some had its broadcast: those that had not take part in no broadcast that is
-/// far behind it, but send their own, and nobody waits.
+/// A root died when some members had its broadcast. The others refuse broadcasts far behind it but
+/// send their own, and no member waits.
 #[test]
-fn nobody_waits_behind_a_dead_root() {
+fn broadcasts_behind_a_dead_root_end() {
     let mut world = World::new(4, Scheme::NACK, CALM, 27);
     world.script = (0..200)
         .map(|n| (if n == 3 { 3 } else { n % 3 }, 900))
         .collect();
-    // Its broadcast reaches member 1 only.
+    // The dead root's broadcast reaches member 1 only.
     world.deaf = vec![0, 2];
     (0..4).for_each(|_| world.post(3));
     world.run_for(ROUND_TRIP_NS);
@@ -79,10 +79,10 @@ fn nobody_waits_behind_a_dead_root() {
     assert_eq!(world.members[1].ended[&3], End::Well);
 }
 
-/// A broadcast found no room, and then the death of an earlier root ended it here: its root goes
-/// on all the same (seed 5000000405).
+/// A broadcast had no room, and then the death of an earlier root ended it here: its root continues
+/// nevertheless (seed 5000000405).
 #[test]
-fn what_found_no_room_and_is_refused_keeps_nobody() {
+fn a_refused_broadcast_without_room_does_not_block_its_root() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         early_max: 20_000, // less than a window
@@ -114,7 +114,7 @@ fn what_found_no_room_and_is_refused_keeps_nobody() {
     (0..2).for_each(|me| world.check_returned(me));
 }
 
-/// Members of a dead co-root's part hear of it from the root.
+/// The root takes over the members of a dead co-root's part.
 #[test]
 fn orphans_acknowledge_to_the_root() {
     let scheme = Scheme {
@@ -137,7 +137,7 @@ fn orphans_acknowledge_to_the_root() {
     }
 }
 
-/// The same where the co-root died before this root sent anything.
+/// The same if the co-root died before the root sent anything.
 #[test]
 fn orphans_of_an_earlier_death_are_not_forgotten() {
     let scheme = Scheme {
@@ -159,9 +159,9 @@ fn orphans_of_an_earlier_death_are_not_forgotten() {
     }
 }
 
-/// A root with nobody left to send to ends what it has.
+/// A root without any other member left ends its broadcasts.
 #[test]
-fn the_last_one_ends_alone() {
+fn a_root_without_other_members_ends() {
     let mut world = World::new(3, Scheme::NACK, CALM, 21);
     world.script = vec![(0, 200_000); 2];
     world.dead = vec![1, 2];
@@ -176,9 +176,10 @@ fn the_last_one_ends_alone() {
     world.check_returned(0);
 }
 
-/// Root and receiver disagree: the receiver's ends so, and nobody waits.
+/// Root and receiver disagree on the length: only that receiver's operation ends with a mismatch,
+/// and no other member waits.
 #[test]
-fn a_mismatch_ends_and_keeps_nobody() {
+fn a_mismatch_ends_one_receiver_only() {
     for late in [false, true] {
         let mut world = World::new(3, Scheme::NACK, CALM, 22);
         world.script = vec![(0, 20_000), (0, 500)];
@@ -195,10 +196,10 @@ fn a_mismatch_ends_and_keeps_nobody() {
     }
 }
 
-/// Multicast reaches nobody, from the beginning or from some time on: what has begun arrives by
-/// unicast, and all leave the group at the same broadcast.
+/// Multicast reaches no member, from the beginning or from some time on: begun broadcasts arrive by
+/// unicast, and all members abandon the group at the same broadcast.
 #[test]
-fn a_network_that_carries_no_multicast_is_left_by_all_alike() {
+fn all_members_abandon_multicast_at_the_same_broadcast() {
     for (after, scheme) in [
         (0, Scheme::NACK),
         (20, Scheme::NACK),
@@ -218,7 +219,8 @@ fn a_network_that_carries_no_multicast_is_left_by_all_alike() {
                 world.mute = 1;
             }
             (0..9).for_each(|me| world.post(me));
-            // The next one when all have this one, as a program that blocks has it.
+            // Each broadcast begins when all members have the previous one, as in a blocking
+            // program.
             let mut patience = 0;
             while world.members.iter().any(|m| m.ended.len() <= n) {
                 world.run_for(ROUND_TRIP_NS);
@@ -244,9 +246,9 @@ fn a_network_that_carries_no_multicast_is_left_by_all_alike() {
     }
 }
 
-/// One member of which the network carries none suffices; a fault of a moment does not.
+/// One member without multicast suffices to abandon the group; a momentary fault does not.
 #[test]
-fn one_deaf_member_is_enough() {
+fn one_member_without_multicast_is_enough() {
     for (ms, leaves) in [(20, false), (400, true)] {
         let mut world = World::new(5, Scheme::NACK, CALM, 24);
         world.script = vec![(0, 700); 3_000];
@@ -268,7 +270,7 @@ fn one_deaf_member_is_enough() {
     }
 }
 
-/// Probes tell which rails carry multicast.
+/// Probes show which rails carry multicast.
 #[test]
 fn probes_are_heard_where_multicast_is_carried() {
     let cfg = GroupConfig {
@@ -284,9 +286,9 @@ fn probes_are_heard_where_multicast_is_carried() {
     assert!((1..3).all(|me| world.members[me].group.heard_lanes() == 0b101));
 }
 
-/// Packets of strangers change a counter and nothing else.
+/// Packets from outside the group only change a counter.
 #[test]
-fn strangers_are_counted() {
+fn foreign_packets_are_counted() {
     let world = World::new(3, Scheme::NACK, CALM, 26);
     let mut group = world.members.into_iter().next().unwrap().group;
     let head = GroupHead {
@@ -356,7 +358,7 @@ fn by(from: u16) -> Heard {
     Heard { from, lane: None }
 }
 
-/// Chunks that lie where none can change a counter and nothing else.
+/// Chunks at impossible places only change a counter.
 #[test]
 fn impossible_chunks_are_counted() {
     let mut world = World::new(3, Scheme::NACK, CALM, 7);
@@ -392,7 +394,7 @@ fn impossible_chunks_are_counted() {
     for chunk in &bad {
         assert_eq!(group.place(1, by(0), chunk), Place::Nonsense, "{chunk:?}");
     }
-    // Another member does not send the root's chunks.
+    // Only the root or a collector may send the root's chunks.
     assert_eq!(group.place(1, by(2), &FIRST), Place::Nonsense);
     let parities = [
         Chunk { parity: 4, ..FIRST },
@@ -420,7 +422,7 @@ fn impossible_chunks_are_counted() {
     );
 }
 
-/// Words of members that make no sense change a counter and nothing else.
+/// Contradictory words of members only change a counter.
 #[test]
 fn impossible_words_are_counted() {
     let mut world = World::new(3, Scheme::NACK, CALM, 7);

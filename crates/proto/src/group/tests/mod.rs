@@ -1,4 +1,4 @@
-//! Groups on a network that loses, doubles and reorders: the world of the tests beside it.
+//! A simulated network that loses, duplicates and reorders packets, for the tests in this folder.
 
 mod arrives;
 mod ends;
@@ -20,10 +20,10 @@ fn byte(broadcast: u64, offset: u64) -> u8 {
 /// One member with its memory.
 struct Member {
     group: Group,
-    /// Received so far, by operation; and the broadcast of each.
+    /// Broadcast and received bytes of each operation.
     posted: Map<u32, (u64, Vec<u8>)>,
     early: Map<u64, Vec<u8>>,
-    /// Chunks kept as a co-root.
+    /// Chunks retained as a co-root.
     kept: Map<(u16, u64), (Chunk, Vec<u8>)>,
     ended: Map<u32, End>,
     next_handle: u32,
@@ -31,14 +31,14 @@ struct Member {
     left_from: u64,
 }
 
-/// The network's faults.
+/// Faults of the network.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
-    /// Packets lost of 1,000; of one member's, which hears badly.
+    /// Packets lost per 1,000, and the additional loss of the last member.
     lost: u64,
     lost_by_last: u64,
     doubled: u64,
-    /// Delay differs by up to this, so that packets overtake each other.
+    /// Largest additional delay, so that packets overtake each other.
     jitter_ns: u64,
 }
 
@@ -49,22 +49,22 @@ const CALM: Weather = Weather {
     jitter_ns: 0,
 };
 
-/// A packet under way: from, to, what, and the bytes of a chunk.
+/// A packet in flight: source, destination, packet, and the bytes of its chunk.
 type Flying = (Heard, u16, Packet, Vec<u8>);
 
 struct World {
     members: Vec<Member>,
     now: u64,
-    /// Packets under way by arrival.
+    /// Packets in flight by arrival time.
     flying: Map<(u64, u64), Flying>,
     count: u64,
     draw: delay::Draw,
     weather: Weather,
     /// The broadcasts in order: root and bytes.
     script: Vec<(u16, u64)>,
-    /// Multicasts of chunks that nobody hears, counted down.
+    /// Number of the next multicast chunks that are lost.
     swallow: u64,
-    /// Rails whose multicast nobody hears, as bits; and members that hear none.
+    /// Bit mask of rails without multicast, and members that receive none.
     mute: u8,
     deaf: Vec<u16>,
     /// Packets that each member has sent.
@@ -140,7 +140,7 @@ impl World {
         self.pump(me);
     }
 
-    /// Packets to the network, events to memory.
+    /// Sends a member's packets and handles its events.
     fn pump(&mut self, me: u16) {
         loop {
             while let Some(packet) = self.members[me as usize].group.poll_transmit(self.now) {
@@ -155,7 +155,7 @@ impl World {
                     assert_eq!(member.ended.insert(handle, end), None, "ends once");
                     let (root, _) = self.script[handle as usize];
                     if root == me {
-                        // A root's memory is its own again.
+                        // The root's memory is free again, and the user may change it.
                         let memory = &mut member.posted.get_mut(&handle).unwrap().1;
                         memory.iter_mut().for_each(|byte| *byte = !*byte);
                     }
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// Puts a chunk in its place.
+    /// Stores a chunk.
     fn take(&mut self, heard: Heard, me: u16, place: Place, chunk: &Chunk, bytes: &[u8]) {
         let Some(memory) = self.memory(me, place, chunk) else {
             return;
@@ -324,7 +324,7 @@ impl World {
         member.group.commit(now, heard, chunk, true);
     }
 
-    /// Makes a chunk of a parity and its neighbours.
+    /// Rebuilds a chunk from a parity and the other chunks.
     fn rebuild(&mut self, heard: Heard, me: u16, rebuild: &Rebuild, mut bytes: Vec<u8>) {
         let Rebuild { place, chunk, span } = *rebuild;
         let Some(memory) = self.memory(me, place, &chunk) else {
@@ -342,7 +342,7 @@ impl World {
         self.take(heard, me, place, &chunk, &bytes);
     }
 
-    /// The next thing happens; `false`: nothing will.
+    /// Advances to the next arrival or timer; `false`: none until `until`.
     fn step(&mut self, until: u64) -> bool {
         let arrival = self.flying.keys().next().map(|&(at, _)| at);
         let alive = |&(me, _): &(usize, &Member)| !self.dead.contains(&(me as u16));
@@ -377,14 +377,14 @@ impl World {
         true
     }
 
-    /// Until nothing happens any more, within ten seconds.
+    /// Runs until nothing is left to do, for at most ten seconds.
     fn settle(&mut self) {
         let end = self.now + 10_000_000_000;
         while self.step(end) {}
         assert!(self.flying.is_empty(), "it goes on and on");
     }
 
-    /// Everybody has everything, byte for byte, and nothing is kept.
+    /// Asserts that all members have all bytes and that nothing is retained.
     fn check(&self) {
         for (me, member) in self.members.iter().enumerate() {
             if self.dead.contains(&(me as u16)) {
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// Nothing is kept.
+    /// Asserts that nothing is retained.
     fn check_returned(&self, me: u16) {
         let member = &self.members[me as usize];
         let kept = (member.early.len(), member.kept.len());
@@ -414,7 +414,7 @@ impl World {
         assert_eq!(held, GroupHeld::default(), "member {me}");
     }
 
-    /// Everybody posts all of the script.
+    /// All live members post the whole script.
     fn post_all(&mut self) {
         for me in (0..self.members.len() as u16)
             .filter(|me| !self.dead.contains(me))
@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// Goes on for so long.
+    /// Runs for this time.
     fn run_for(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.step(until) {}

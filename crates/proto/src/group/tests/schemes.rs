@@ -1,4 +1,4 @@
-//! The schemes, and what each is for.
+//! The schemes and their properties.
 
 use super::*;
 
@@ -50,8 +50,8 @@ fn schemes_have_names() {
     );
 }
 
-/// Packets of the root for 20 broadcasts of one chunk to 11 receivers, of which the next leaves
-/// when all have the one before.
+/// Packets that the root sends for 20 broadcasts of one chunk to 11 receivers, each posted when all
+/// have the previous one.
 fn root_packets(scheme: Scheme) -> (u64, World) {
     let mut world = World::new(12, scheme, CALM, 30);
     world.script = vec![(0, 900); 20];
@@ -64,8 +64,8 @@ fn root_packets(scheme: Scheme) -> (u64, World) {
     (world.sent[0], world)
 }
 
-/// Whatever the number of receivers, one packet leaves the root for a chunk, but without multicast
-/// one for each.
+/// For each chunk the root sends one packet whatever the number of receivers, or, without
+/// multicast, one per receiver.
 #[test]
 fn a_root_sends_one_packet_for_all() {
     for scheme in [Scheme::BASIC, Scheme::WINDOW, Scheme::AGGREGATE] {
@@ -76,12 +76,13 @@ fn a_root_sends_one_packet_for_all() {
     }
     let (sent, _) = root_packets(Scheme::ORIGINAL);
     assert_eq!(sent, 20 * 11);
-    // One more to the co-root, which may thus not miss it.
+    // One more goes to the co-root, to protect it from the loss of a multicast.
     let (sent, world) = root_packets(Scheme::CO_ROOT);
     assert_eq!(sent - world.members[0].group.stats().tails, 20 * 2);
 }
 
-/// With one co-root the root hears from half of the members, and the co-root from the others.
+/// With one co-root the root gets the acknowledgements of half of the members, the co-root those of
+/// the others.
 #[test]
 fn co_roots_share_the_acknowledgements() {
     let (_, world) = root_packets(Scheme::CO_ROOT);
@@ -91,7 +92,7 @@ fn co_roots_share_the_acknowledgements() {
     assert!(world.members[0].group.stats().heard <= 11 * 3);
 }
 
-/// Stop and wait: the next chunk leaves when all have acknowledged the one before.
+/// Stop and wait: the next chunk leaves when all members have acknowledged the previous one.
 #[test]
 fn the_basic_schemes_wait_for_all() {
     for scheme in [Scheme::ORIGINAL, Scheme::BASIC] {
@@ -105,9 +106,9 @@ fn the_basic_schemes_wait_for_all() {
     }
 }
 
-/// Where every member is a root by turns, acknowledgements ride with the broadcasts that go back.
+/// When members take turns as root, acknowledgements are piggybacked on the following broadcasts.
 #[test]
-fn acknowledgements_ride_with_broadcasts() {
+fn acknowledgements_are_piggybacked_on_broadcasts() {
     let mut world = World::new(4, Scheme::WINDOW, CALM, 32);
     world.script = (0..40).map(|n| (n % 4, 800)).collect();
     for n in 0..40usize {
@@ -116,7 +117,7 @@ fn acknowledgements_ride_with_broadcasts() {
             .filter(|&me| me != root)
             .for_each(|me| world.post(me));
         world.post(root);
-        // The next root posts as the chunk comes, before acknowledgements are due.
+        // The next root posts when the chunk arrives, before acknowledgements are due.
         while world.members[(n + 1) % 4].ended.len() <= n {
             assert!(world.step(u64::MAX / 2));
         }
@@ -127,9 +128,9 @@ fn acknowledgements_ride_with_broadcasts() {
     assert!(riding * 4 >= acks, "{riding} of {acks} ride");
 }
 
-/// As many as there is room for beside the chunk.
+/// Piggybacked acknowledgements are limited by the room beside the chunk.
 #[test]
-fn fewer_acknowledgements_ride_with_full_chunks() {
+fn full_chunks_carry_fewer_acknowledgements() {
     for (len, riders) in [(8, 4), (CHUNK as u64 - 20, 3), (CHUNK as u64, 2)] {
         let mut world = World::new(6, Scheme::NACK, CALM, 34);
         world.script = (0..5).map(|root| (root, 800)).collect();
@@ -143,9 +144,9 @@ fn fewer_acknowledgements_ride_with_full_chunks() {
     }
 }
 
-/// An acknowledgement that is owed to a member is said with other traffic to it, once.
+/// An acknowledgement owed to a member is piggybacked on other traffic to it, once.
 #[test]
-fn acknowledgements_ride_point_to_point() {
+fn acknowledgements_are_piggybacked_on_unicast() {
     let mut world = World::new(
         3,
         Scheme {
@@ -186,7 +187,7 @@ fn acknowledgements_are_written() {
     };
     let (_, world) = root_packets(scheme);
     assert_eq!(world.members[0].group.stats().heard, 11 * 20);
-    // An old one, read again, does nothing.
+    // An old number that is read again has no effect.
     let mut group = world.members.into_iter().next().unwrap().group;
     group.handle_mark(world.now, 3, 0, 5 << 2);
     assert_eq!(
@@ -195,9 +196,9 @@ fn acknowledgements_are_written() {
     );
 }
 
-/// A parity mends the loss of one chunk of its block without a request.
+/// A parity repairs the loss of one chunk of its group without a NACK.
 #[test]
-fn a_parity_mends_one_loss_of_a_block() {
+fn a_parity_repairs_one_loss_of_its_chunks() {
     let weather = Weather { lost: 20, ..CALM };
     let count = |parity| {
         let mut world = World::new(
@@ -229,7 +230,8 @@ fn a_parity_mends_one_loss_of_a_block() {
     );
 }
 
-/// A chunk that few miss is sent to each, one that more miss to all, by a setting.
+/// A chunk missed by few members is sent to each by unicast; one missed by more is multicast again.
+/// The setting decides.
 #[test]
 fn repairs_go_to_each_or_to_all_by_number() {
     for (missing, from, all) in [
@@ -245,7 +247,7 @@ fn repairs_go_to_each_or_to_all_by_number() {
         };
         let mut world = World::new(8, scheme, CALM, 35);
         world.script = vec![(0, 5_000)];
-        // The first chunk reaches some only.
+        // The first chunk reaches only some members.
         world.deaf = (1..=missing).collect();
         world.members[0].group.post(world.now, 0, 0, 5_000);
         let memory: Vec<u8> = (0..5_000).map(|o| byte(0, o)).collect();
