@@ -166,13 +166,16 @@ pub enum Mutation {
     HideSilence,
     /// A silent path is left to others, however silent these are.
     LeaveToSilent,
+    /// A path counts its flows by itself, whoever else is on its link.
+    CountFlowsAlone,
 }
 
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
-    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
+    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `CountFlowsAlone`,
+    /// of which its `forget.rs` does; nor `SayOnce`, which costs time, too (`tests/partial.rs`);
+    /// nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of
