@@ -44,7 +44,51 @@ fn all_work_ends_though_all_rails_are_forgotten_at_once() {
     }
 }
 
-/// The test before has teeth: paths that leave what is silent to each other are noticed.
+/// A process died, which took a second and many flows, and another listens at its address, by the
+/// same link; then the flows of its paths are forgotten.
+fn taken_place(seed: u64) -> Setup {
+    let mut setup = Setup::plain(seed, 3, 1);
+    (setup.ops, setup.pause_ns) = (400, 5_000_000);
+    setup.node.peer_timeout_ns = 1_000 * MS;
+    let dies = Fault {
+        from_ns: MS,
+        to_ns: 8 * MS,
+        what: Trouble::Death {
+            host: 0,
+            reborn: true,
+        },
+    };
+    let forget = Fault {
+        from_ns: 1_500 * MS,
+        to_ns: 1_500 * MS + 1,
+        what: Trouble::Forget { host: 2, rail: 0 },
+    };
+    (setup.faults, setup.faults_end_ns) = (vec![dies, forget], 1_501 * MS);
+    setup
+}
+
+/// Each path of a link takes flows that are new to the link, not to the path alone: these have the
+/// ports of the dead process's paths, which are forgotten.
+#[test]
+fn a_process_in_the_place_of_another_is_reached_by_new_flows() {
+    let runs = (0..20).map(|seed| clean(&taken_place(seed)).net.forgotten);
+    let forgotten: u64 = runs.sum();
+    assert!(forgotten > 100, "{forgotten} packets");
+}
+
+/// The test before has teeth.
+#[cfg(feature = "mutation")]
+#[test]
+fn flows_that_are_counted_by_paths_are_noticed() {
+    let fails = |seed| {
+        let mut setup = taken_place(seed);
+        setup.node.mutation = Some(marline_proto::Mutation::CountFlowsAlone);
+        run_setup(&setup, false).failure.is_some()
+    };
+    assert!((0..20).any(fails));
+}
+
+/// The first test has teeth: paths that leave what is silent to each other are noticed.
 #[cfg(feature = "mutation")]
 #[test]
 fn a_silent_path_that_is_left_to_others_is_noticed() {

@@ -166,12 +166,14 @@ pub enum Mutation {
     HideSilence,
     /// Traffic of a silent path is left to other paths although these are silent too.
     LeaveToSilent,
+    /// A path counts its flows by itself, whoever else is on its link.
+    CountFlowsAlone,
 }
 
 impl Mutation {
     /// All mutations that the simulator hunts. The others are noticed elsewhere: `Hasty` and
     /// `SayOnce` only cost time and break no promise (`tests/pair.rs`, `tests/partial.rs`); `Cling`
-    /// and `TrustSizes` in the simulator's `failover.rs`; `TrustImmediates`, `LeaveStuck`,
+    /// and `TrustSizes` in the simulator's `failover.rs`; `CountFlowsAlone` in its `forget.rs`; `TrustImmediates`, `LeaveStuck`,
     /// `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`, `CloseEarly` and
     /// `WaitOn`, which concern InfiniBand connections, in its `verbs.rs`; `HideSilence`, which
     /// costs a second in seeds, in `neighbours.rs`; `BelieveHiccups` in `outages.rs`.

@@ -6,6 +6,7 @@
 //! with connections send nothing before the link is up. When the link goes down, the path's packets
 //! in flight are requeued to other paths, and another link is asked for, with growing intervals.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
@@ -92,12 +93,25 @@ impl Links {
         }
     }
 
-    /// Tries another ECMP route to the peer's rail: another source port may take other switches and
-    /// NICs. A connection is opened anew, as some stop carrying packets after a loss. (Not on a
-    /// native path, which would lose its packets in flight for good.)
-    pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize) {
+    /// A path takes a flow that no path on its link had before. (Its rail sends by another source
+    /// port only when a flow is newer than all before on the link.)
+    pub(crate) fn take_new_flow(&mut self, path: &mut Path, cfg: &Config) {
+        let alone = cfg.errs(Mutation::CountFlowsAlone);
+        let Some(link) = path.link.id.filter(|_| !alone) else {
+            path.flow = path.flow.wrapping_add(1);
+            return;
+        };
+        let newest = self.flows.entry((path.local, link)).or_insert(path.flow);
+        *newest = newest.wrapping_add(1);
+        path.flow = *newest;
+    }
+
+    /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
+    /// another source port. A connection is made anew: some that lose packets take nothing any more
+    /// after a loss. (On a native path that would lose what is under way, for good.)
+    pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize, cfg: &Config) {
         let (peer, path) = (conn.peer, &mut conn.paths[at]);
-        path.flow = path.flow.wrapping_add(1);
+        self.take_new_flow(path, cfg);
         let policy = &path.policy;
         if !policy.lossy || !policy.unordered && !policy.native {
             path.link.reroute = true;

@@ -29,9 +29,8 @@ const ANSWER_NS: u64 = 30_000_000;
 const ALL_CORRUPT_NS: u64 = 1_000_000_000;
 
 impl Path {
-    /// Sends the next probe of an isolated path, unless the last may still be answered. Returns
-    /// true if the last was lost: the count restarts, with a longer interval and another source
-    /// port.
+    /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
+    /// it was not; so from the start, and later.
     pub(crate) fn next_quarantine_probe(&mut self, now: u64) -> bool {
         let shortest = QUARANTINE_PROBE_NS.max(4 * self.srtt_ns);
         let waits = self.ring.waiting() > 0;
@@ -41,7 +40,6 @@ impl Path {
         }
         if waits {
             self.quarantine.clean = 0;
-            self.flow = self.flow.wrapping_add(1);
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
             self.probe_every = (2 * self.probe_every)
                 .min(QUARANTINE_PROBE_CAP_NS)

@@ -43,6 +43,7 @@ impl Node {
         let path = &mut conn.paths[at];
         if path.quarantine.active && !lost {
             if path.next_quarantine_probe(now) {
+                self.links.take_new_flow(path, &self.cfg);
                 self.evacuate(conn, at);
             }
             self.agenda.mark_ready(conn);
@@ -65,7 +66,7 @@ impl Node {
         };
         path.probe_every = (path.probe_every * 2).min(cap);
         self.links.tell_silent(conn, at);
-        self.links.try_another_way(conn, at);
+        self.links.try_another_way(conn, at, &self.cfg);
         let path = &mut conn.paths[at];
         if path.rail_down {
             return;

@@ -186,7 +186,7 @@ impl Node {
         if !self.wants_another_way(conn, at) {
             return;
         }
-        self.links.try_another_way(conn, at);
+        self.links.try_another_way(conn, at, &self.cfg);
         // A connection reports by itself that it is opened anew.
         if conn.paths[at].policy.unordered {
             self.tell_rerouted(conn, at);

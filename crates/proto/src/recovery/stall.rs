@@ -163,7 +163,7 @@ impl Node {
         let trusts = self.cfg.errs(Mutation::LeaveToSilent);
         let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
         if again && nowhere {
-            self.links.try_another_way(conn, at);
+            self.links.try_another_way(conn, at, &self.cfg);
         }
         if conn.paths[at].backoff >= 2 {
             self.links.tell_silent(conn, at);

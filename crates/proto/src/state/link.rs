@@ -1,6 +1,7 @@
 //! State of a path's link.
 
 use crate::base::types::PeerId;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Delay before the link is asked for again after it went down: first and longest, doubling in
@@ -22,6 +23,9 @@ pub struct Links {
     pub wanted: Vec<PeerId>,
     /// Links of local rails to be closed.
     pub unused: Vec<(usize, u32)>,
+    /// By local rail and number of a link: the newest flow that a path on it took. Several peers
+    /// may be behind one link, a dead process and the one that listens in its place among them.
+    pub flows: BTreeMap<(u8, u32), u8>,
 }
 
 /// A path's link.

@@ -44,24 +44,20 @@ pub(super) struct Link {
     newest: Newest,
 }
 
-/// By lane: the newest flow that left by it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Newest([u8; LANES]);
+/// By lane: the newest flow that left by it, beside the one that has the lane's number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Newest([Option<u8>; LANES]);
 
 impl Newest {
-    /// Those that lanes begin with.
-    pub(super) fn first() -> Newest {
-        Newest(std::array::from_fn(|lane| lane as u8))
-    }
-
     /// A flow leaves now; whether it is newer than all that left by its lane. (Numbers go in a
-    /// circle; flows of which some are in use at a time are less than half of it apart.)
+    /// circle; flows of which some are in use at a time are less than half of it apart. A link may
+    /// begin with any.)
     #[inline]
     pub(super) fn note(&mut self, flow: u8) -> bool {
         let newest = &mut self.0[lane_of(flow) as usize];
-        let newer = (flow.wrapping_sub(*newest) as i8) > 0;
+        let newer = newest.is_none_or(|newest| (flow.wrapping_sub(newest) as i8) > 0);
         if newer {
-            *newest = flow;
+            *newest = Some(flow);
         }
         newer
     }
@@ -118,7 +114,7 @@ impl UdpLinks {
             name,
             sockets: [NO_SOCKET; LANES],
             sends: [0; LANES],
-            newest: Newest::first(),
+            newest: Newest::default(),
         })
     }
 

@@ -83,3 +83,14 @@ fn many_destinations_share_a_bounded_number_of_sockets() {
     assert!(late.iter().all(|&to| links.socket_of(to, 0).is_some()));
     assert!(links.open <= SOCKETS_MAX);
 }
+
+/// Numbers of flows are counted for a link's number, which may have been another link's before.
+#[test]
+fn a_link_may_begin_with_any_flow() {
+    let mut newest = Newest::default();
+    let flows = [200, 205, 200, 203, 205, 250];
+    assert_eq!(
+        flows.map(|flow| newest.note(flow)),
+        [true, true, false, true, false, true]
+    );
+}

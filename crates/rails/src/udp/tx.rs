@@ -182,7 +182,7 @@ impl UdpTx {
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
-            newest: Newest::first(),
+            newest: Newest::default(),
             events: VecDeque::new(),
             drops_told: 0,
             polls: 0,

@@ -6,6 +6,7 @@ use crate::machine::buffers::SimBuffers;
 use crate::machine::host::Machine;
 use crate::machine::out::{News, Out, OutWrite};
 use crate::machine::port::{TRUESIZE, UC_MTU, WIRE_BYTES};
+use crate::machine::source_ports::SourcePorts;
 use marline_rails::{
     Armed, BufId, Caps, Connected, DirectWrite, DownReason, InterfaceChoice, LinkId, LinkTable,
     Links, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
@@ -30,6 +31,7 @@ pub struct SimTx {
     /// Connections replaced; after two, packets leave in one part only.
     remade: u32,
     silence: Silence,
+    source_ports: SourcePorts,
     buffers: SimBuffers,
 }
 
@@ -45,6 +47,7 @@ impl SimTx {
             calls: 0,
             remade: 0,
             silence: Silence::default(),
+            source_ports: SourcePorts::default(),
             buffers: SimBuffers::new(&caps),
         }
     }
@@ -92,7 +95,9 @@ impl Links for SimTx {
     }
 
     fn close(&mut self, link: LinkId) {
-        self.links.close(link);
+        if self.links.close(link).is_some() {
+            self.source_ports.close(link);
+        }
     }
 }
 
@@ -226,7 +231,7 @@ impl RailTx for SimTx {
             to,
             segment: segment.max(1),
             bytes: spare::copy(bytes),
-            flow,
+            source_port: self.source_ports.of(link, flow),
             at,
             write: None,
             direct: false,

@@ -9,6 +9,7 @@ pub(crate) mod out;
 pub(crate) mod place;
 pub(crate) mod port;
 pub(crate) mod reading;
+pub(crate) mod source_ports;
 pub(crate) mod sources;
 pub(crate) mod stages;
 pub(crate) mod system;

@@ -14,8 +14,8 @@ pub struct Out {
     pub segment: usize,
     /// The packets.
     pub bytes: Vec<u8>,
-    /// The ECMP flow.
-    pub flow: u8,
+    /// The port that they leave by; 0: the rail's own.
+    pub source_port: u32,
     /// Local time.
     pub at: u64,
     /// The write that the packet reports.

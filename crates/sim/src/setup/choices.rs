@@ -377,10 +377,15 @@ impl Setup {
         });
     }
 
-    /// Returns whether a fault outlasts connections: if nothing passes in one direction, a
-    /// connection carries nothing at all.
+    /// Returns whether a fault lasts so long that there are no connections: where nothing passes
+    /// one way, a connection carries nothing at all. (Outages come one at a time, and leave more of
+    /// the time that peers wait.)
     pub(crate) fn outlasts_connections(&self, fault: &Fault) -> bool {
-        fault.to_ns - fault.from_ns > self.node.peer_timeout_ns / 4
+        let part = match self.profile {
+            Profile::Outages => self.node.peer_timeout_ns / 10 * 9,
+            _ => self.node.peer_timeout_ns / 4,
+        };
+        fault.to_ns - fault.from_ns > part
     }
 
     /// Returns whether two hosts may lose each other permanently: if the only rails of both moved

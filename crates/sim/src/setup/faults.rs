@@ -39,6 +39,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if rails {
         draw_partial(setup);
         draw_moves(setup);
+        draw_forgotten(setup);
     }
     if verbs {
         draw_verbs(setup);
@@ -46,6 +47,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if profile == Profile::Outages {
         draw_outages(setup);
+        draw_forgotten(setup);
     }
     if profile != Profile::Calm {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
@@ -336,6 +338,22 @@ fn draw_moves(setup: &mut Setup) {
             if later {
                 setup.awaited.push((host, rail));
             }
+        }
+    }
+}
+
+/// Flows and connections are forgotten: of one rail, or of all of a host at once.
+fn draw_forgotten(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 48);
+    if !rng.one_in(6) {
+        return;
+    }
+    for _ in 0..rng.pick(&[1, 1, 2, 4]) {
+        let (host, rail) = a_rail(setup, rng);
+        let at = rng.below(setup.faults_end_ns);
+        let all = rng.one_in(2);
+        for rail in (0..setup.rails).filter(|&r| all || r == rail) {
+            setup.add((at, at + 1), Trouble::Forget { host, rail });
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::machine::connections::{End, Way};
 use crate::machine::out::Out;
-use crate::machine::place::target_of;
+use crate::machine::place::{port_of, target_of};
 use crate::setup::choices::Setup;
 use crate::world::state::World;
 
@@ -15,8 +15,12 @@ impl Setup {
 }
 
 impl World {
-    /// Makes the network forget flows and connections of a rail.
+    /// The network forgets what passes a rail of a host. Nothing of queue pairs: they pass no
+    /// firewall that keeps state, and their datagrams have no other flow to take.
     pub(crate) fn forget(&mut self, at: (usize, usize)) {
+        if self.setup.verbs[at.1].is_some() {
+            return;
+        }
         self.flows.forget(at);
         if !self.setup.renews(at.1) {
             return;
@@ -41,7 +45,8 @@ impl World {
         if streams || self.setup.connects(start.1) {
             return false;
         }
-        self.flows.leave(e, (start, target), out.flow)
+        let ports = (out.source_port, port_of(&out.to));
+        self.flows.leave((e, (start, target), ports))
     }
 
     /// An end replaces a connection that carries nothing, transparently for its users.

@@ -1,0 +1,41 @@
+//! Source ports of a rail's datagrams, as the UDP rail chooses them: each link has lanes, a flow
+//! leaves by one of them, and a flow that is newer than all before in its lane gets another port.
+
+use marline_rails::LinkId;
+use std::collections::BTreeMap;
+
+/// Lanes of a link. The first is the rail's own port.
+const LANES: usize = 5;
+
+/// By lane: the newest flow beside the one of the lane's number, and its port, if one was needed.
+type Lanes = [(Option<u8>, u32); LANES];
+
+/// The source ports of a rail.
+#[derive(Debug, Default)]
+pub(crate) struct SourcePorts {
+    links: BTreeMap<u32, Lanes>,
+    last: u32,
+}
+
+impl SourcePorts {
+    /// The port by which a link's flow leaves; 0 is the rail's own.
+    pub(crate) fn of(&mut self, link: LinkId, flow: u8) -> u32 {
+        let lane = flow as usize % LANES;
+        let (newest, port) = &mut self.links.entry(link.0).or_default()[lane];
+        let later = |newest: u8| (flow.wrapping_sub(newest) as i8) > 0;
+        let newer = flow as usize >= LANES && newest.is_none_or(later);
+        if newer {
+            *newest = Some(flow);
+        }
+        if lane > 0 && (newer || *port == 0) {
+            self.last += 1;
+            *port = self.last;
+        }
+        *port
+    }
+
+    /// A link is gone, and its number may be given to another.
+    pub(crate) fn close(&mut self, link: LinkId) {
+        self.links.remove(&link.0);
+    }
+}
