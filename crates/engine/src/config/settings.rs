@@ -434,7 +434,7 @@ settings! {
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
     /// Milliseconds of silence until a peer is dead for it (and 10 s more: links flap, connections
     /// crawl). Time in which no rail of this host is up does not count. Evidence that a process is
-    /// gone ends it sooner, and refusals of its host that last for 10 s, or for this time where it
+    /// gone ends it sooner, and refusals of its host that last for 4 s, or for this time where it
     /// is shorter. `marline run` sets 5000 for jobs that go on without ranks that they lost.
     peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
     /// Say on standard error, too, for which hosts one waits that are silent for 10 s, again each

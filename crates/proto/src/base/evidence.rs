@@ -10,6 +10,8 @@ pub enum Evidence {
     Ended,
     /// Packets and connections are refused at once.
     Both,
+    /// It is refused, while packets to other processes at the same address arrive.
+    OneProcess,
     /// Packets were refused for so long.
     Packets,
     /// Connections were refused for so long.

@@ -122,6 +122,8 @@ pub enum Mutation {
     BelieveResets,
     /// Refusals of one kind count as soon as any.
     BelieveHiccups,
+    /// Another process of a host that refuses counts as reached by what arrived there before.
+    TrustSiblings,
     /// Nobody asks what stands behind a rail that refuses.
     AskNoneBehind,
     /// Large packets that vanish are chance.
@@ -175,8 +177,8 @@ impl Mutation {
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
     /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
-    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of
-    /// which `outages.rs` complains.
+    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
+    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -39,7 +39,7 @@ pub fn node_of(config: Config, host: u8, specs: Vec<RailSpec>) -> Node {
 }
 
 /// Rails of one network reach each other. It is the first byte of their addresses; the second is
-/// their host, the third tells its rails apart.
+/// their host, the third tells its rails apart, a fourth, where there is one, its processes.
 pub struct InOneNetwork;
 
 impl Pairing for InOneNetwork {
@@ -59,7 +59,7 @@ impl Pairing for InOneNetwork {
         a.bytes()[0] == b.bytes()[0]
     }
     fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool {
-        a.bytes() == b.bytes()
+        a.bytes().get(..3) == b.bytes().get(..3)
     }
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
         a.bytes() == b.bytes()

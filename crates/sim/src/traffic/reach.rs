@@ -12,7 +12,7 @@ const STEADY_NS: u64 = 3_000_000_000;
 /// Refusals of packets and connections at once prove the end of a process after so long, those of
 /// one kind after so long (`rail_events.rs` of proto).
 const BOTH_NS: u64 = 400_000_000;
-const ONE_KIND_NS: u64 = 10_000_000_000;
+const ONE_KIND_NS: u64 = 4_000_000_000;
 
 impl World {
     /// How long a host is to wait for a peer that is silent since then: the timeout, a fifth of it
@@ -52,7 +52,8 @@ impl World {
     /// has to last. (Who knows only these cannot know better.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32, evidence: Evidence) -> bool {
         let least_ns = match evidence {
-            Evidence::NoSuchName | Evidence::Ended => return false, // no firewall does that
+            // No firewall of the simulator's does that.
+            Evidence::NoSuchName | Evidence::Ended | Evidence::OneProcess => return false,
             Evidence::Both => BOTH_NS,
             Evidence::Packets | Evidence::Connections => {
                 ONE_KIND_NS.min(self.setup.node.peer_timeout_ns)
