@@ -73,13 +73,16 @@ def test_a_host_without_power_is_told_when_the_setting_says_so(lab, stress, mpic
 
 
 @contextlib.contextmanager
-def refused(lab, kind):
+def refused(lab, kind, seconds=3600):
     """Firewalls refuse what comes by rails, and count that: resets of host 1 end both directions of
-    a connection, and of datagrams each host refuses its own."""
-    rule = {"tcp": "tcp counter reject with tcp reset", "udp": "udp counter reject"}[kind]
+    a connection, and of datagrams each host refuses its own. The kernel ends that in time, however
+    late a busy machine is."""
+    how = {"tcp": "reject with tcp reset", "udp": "reject"}[kind]
     hosts = {"tcp": ["h1"], "udp": ["h0", "h1"]}[kind]
-    table = f'table inet wall {{ chain c {{ type filter hook input priority 0; iifname "rail*" ' \
-            f"meta l4proto {rule}; }}; }}"
+    table = f"table inet wall {{ set on {{ type inet_proto; flags timeout; " \
+            f"elements = {{ {kind} timeout {seconds}s }}; }}; " \
+            f'chain c {{ type filter hook input priority 0; iifname "rail*" ' \
+            f"meta l4proto {kind} meta l4proto @on counter {how}; }}; }}"
     for host in hosts:
         made = lab.exec(host, "nft", table)
         assert made.returncode == 0, made.stderr
@@ -101,14 +104,27 @@ def test_a_firewall_refuses_everything_for_three_seconds(lab, stress, mpich, pro
         pytest.skip("it is about Marline's rails")
     env = {"FI_LOG_LEVEL": "warn", **of_rails(rails)}
     with under_way(lab, stress, mpich, provider, 6, env=env, timeout=LIMIT_S) as job:
-        with refused(lab, kind):
+        with refused(lab, kind, 3):
+            lasts(job, 3)
+    assert_right(job.result)
+    assert not job.result.find("is dead"), job.result.tail()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_a_firewall_refuses_all_ranks_of_a_host_for_three_seconds(lab, stress, mpich, provider, kind):
+    """Where a host has several ranks, one that is refused alone is dead sooner."""
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+    env = {"FI_LOG_LEVEL": "warn", **of_rails(f"{kind}:rail0,{kind}:rail1")}
+    with under_way(lab, stress, mpich, provider, 6, n=4, env=env, timeout=LIMIT_S) as job:
+        with refused(lab, kind, 3):
             lasts(job, 3)
     assert_right(job.result)
     assert not job.result.find("is dead"), job.result.tail()
 
 
 def test_a_firewall_that_refuses_for_long_is_told_as_what_it_is(lab, stress, mpich, provider):
-    """Ten seconds of refused packets are a death, and no more is said than is known."""
+    """Seconds of refused packets are a death, and no more is said than is known."""
     if provider != "marline":
         pytest.skip("it is about Marline's rails")
     env = {"FI_MARLINE_RAILS": "udp:rail0,udp:rail1", "FI_LOG_LEVEL": "warn"}
@@ -119,4 +135,4 @@ def test_a_firewall_that_refuses_for_long_is_told_as_what_it_is(lab, stress, mpi
         result = job.wait(LIMIT_S)
     assert not result.timed_out and result.code != 0, result.tail()
     told = result.find(r"is dead: its host refuses packets, and nothing was heard for (\d+) ms")
-    assert told and int(told[1]) >= 10_000, result.tail()
+    assert told and int(told[1]) >= 4_000, result.tail()
