@@ -24,9 +24,9 @@ def of_rails(rails):
 
 
 @pytest.mark.parametrize("seconds", [7, 20])
-def test_both_links_are_down_for_long_and_come_back(lab, stress, mpich, provider, seconds):
+def test_both_links_are_down_for_long_and_come_back(lab, stress, mpi, provider, seconds):
     """A switch that reboots. The MPI's own TCP goes on as well."""
-    with under_way(lab, stress, mpich, provider, seconds + 4, timeout=LIMIT_S) as job:
+    with under_way(lab, stress, mpi, provider, seconds + 4, timeout=LIMIT_S) as job:
         cut(lab, "down")
         lasts(job, seconds)
         cut(lab, "up")
