@@ -294,10 +294,10 @@ settings! {
     /// Milliseconds without a progress call after which the progress thread takes over (1 for an
     /// application that is often descheduled).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
-    /// Milliseconds of silence after which a peer is declared dead (plus 10 s, since links flap and
-    /// connections are slow). Time without any rail up on this host does not count. Evidence that
-    /// the process is gone declares it dead sooner, and so do refusals by its host that last for
-    /// 10 s, or this time if shorter. `marline run` sets 5000 for jobs that survive lost ranks.
+    /// Milliseconds of silence until a peer is dead for it (and 10 s more: links flap, connections
+    /// crawl). Time in which no rail of this host is up does not count. Evidence that a process is
+    /// gone ends it sooner, and refusals of its host that last for 4 s, or for this time where it
+    /// is shorter. `marline run` sets 5000 for jobs that go on without ranks that they lost.
     peer_timeout_ms: u64 = "120000", Kind::Number { min: 50, max: 3_600_000 };
     /// Also report hosts on standard error that operations wait for and that have been silent for
     /// 10 s, every 10 s. `marline run` and `marline env` switch this on.

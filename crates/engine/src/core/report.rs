@@ -156,6 +156,7 @@ fn why_gone(evidence: Evidence, silent_ms: u64) -> String {
             "its process is gone (its host ended its connections and refuses new ones"
         }
         Evidence::Both => "its host refuses packets and connections",
+        Evidence::OneProcess => "its host refuses what is sent to this process alone",
         Evidence::Packets => "its host refuses packets",
         Evidence::Connections => "its host refuses connections",
     };

@@ -10,7 +10,9 @@ pub enum Evidence {
     Ended,
     /// Packets and connections are refused; believed at once.
     Both,
-    /// Packets were refused for the required time.
+    /// It is refused, while packets to other processes at the same address arrive.
+    OneProcess,
+    /// Packets were refused for so long.
     Packets,
     /// Connections were refused for the required time.
     Connections,

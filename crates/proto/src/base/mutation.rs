@@ -122,7 +122,9 @@ pub enum Mutation {
     BelieveResets,
     /// A single kind of refusal is believed at once.
     BelieveHiccups,
-    /// Standby rails behind a refusing rail are not probed.
+    /// Another process of a host that refuses counts as reached by what arrived there before.
+    TrustSiblings,
+    /// Nobody asks what stands behind a rail that refuses.
     AskNoneBehind,
     /// PMTU black holes are taken for chance loss.
     TrustSizes,
@@ -171,12 +173,14 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All mutations that the simulator hunts. The others are noticed elsewhere: `Hasty` and
-    /// `SayOnce` only cost time and break no promise (`tests/pair.rs`, `tests/partial.rs`); `Cling`
-    /// and `TrustSizes` in the simulator's `failover.rs`; `CountFlowsAlone` in its `forget.rs`; `TrustImmediates`, `LeaveStuck`,
-    /// `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`, `CloseEarly` and
-    /// `WaitOn`, which concern InfiniBand connections, in its `verbs.rs`; `HideSilence`, which
-    /// costs a second in seeds, in `neighbours.rs`; `BelieveHiccups` in `outages.rs`.
+    /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
+    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
+    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
+    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
+    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
+    /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
+    /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
+    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

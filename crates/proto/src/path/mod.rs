@@ -8,5 +8,6 @@ pub(crate) mod mtu_probe;
 mod outage;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;
+mod siblings;
 mod stand_in;
 pub(crate) mod validation;

@@ -20,10 +20,11 @@ const CERTAIN_NS: u64 = 100_000_000;
 /// The time where packets and connections are refused at once. A filter that refuses one kind lets
 /// the other pass; one that refuses both is rarer than killed processes, and reloads faster.
 const BOTH_NS: u64 = 400_000_000;
-/// The time where refusals are of one kind, as a filter's: a filter that is reloaded or removed
-/// refuses for some seconds. (Refusals and resets are soft errors, RFC 5461: only lasting ones
-/// count.)
-const ONE_KIND_NS: u64 = 10_000_000_000;
+/// Where refusals are of one kind, as of a filter, and no other process of the host is reached:
+/// a firewall that is reloaded refuses for up to three seconds; one second more is for questions
+/// that a kernel repeats once a second. (Refusals and resets are soft errors, RFC 5461: what lasts
+/// is what counts.)
+const ONE_KIND_NS: u64 = 4_000_000_000;
 
 impl Node {
     /// Notes that a local rail went down or came back (link state, socket error).
@@ -207,8 +208,11 @@ impl Node {
         if everywhere && !parts && heeds_behind {
             self.stand_in(&mut conn);
         }
+        if everywhere {
+            self.ask_siblings(now, &mut conn);
+        }
         let everywhere = everywhere && (!heeds_behind || conn.is_refused_everywhere());
-        let (evidence, least_ns) = self.evidence(&conn);
+        let (evidence, least_ns) = self.evidence(now, &conn);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
         // Packets that the peer sent while this process did not run may not be read yet.
         let gone = everywhere && enough && !self.absences.is_behind(now);
@@ -224,7 +228,7 @@ impl Node {
 impl Node {
     /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
     /// that the peer is dead.
-    fn evidence(&self, conn: &Conn) -> (Evidence, u64) {
+    fn evidence(&self, now: u64, conn: &Conn) -> (Evidence, u64) {
         let mut refused = conn.paths.iter().filter(|p| p.refused);
         // (The other two mutations are not about time, so their time is the shortest.)
         let hasty = self.cfg.errs(Mutation::BelieveHiccups)
@@ -239,6 +243,7 @@ impl Node {
             _ if refused.clone().any(|p| p.to.kind.is_near()) => (Evidence::NoSuchName, CERTAIN_NS),
             _ if refused.any(|p| p.link.ended) => (Evidence::Ended, CERTAIN_NS),
             (true, true) => (Evidence::Both, BOTH_NS),
+            _ if conn.refusals.are_of_one_process(now) => (Evidence::OneProcess, 0),
             (true, false) => (Evidence::Connections, one_kind_ns),
             (false, _) => (Evidence::Packets, one_kind_ns),
         }

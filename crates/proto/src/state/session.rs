@@ -228,12 +228,19 @@ pub struct Refusals {
     /// Packets were refused; connections were refused.
     pub packets: bool,
     pub connections: bool,
+    /// When packets left that reached other processes at an address that refuses this one: the
+    /// first of them since the refusals began, and the last; 0: none did.
+    reached_ns: (u64, u64),
 }
 
-/// Longest time between refusals that count as lasting: two short outages of a firewall with
-/// silence in between are not a refusal of ten seconds. (Linux sends one ICMP error per second to a
-/// host, which may have many processes.)
-const APART_NS: u64 = 5_000_000_000;
+/// Refusals that come so far apart do not last: two hiccups of a firewall with a silent network in
+/// between are no long one. (Linux lets one ICMP message a second go to a host, which may have many
+/// processes.)
+const APART_NS: u64 = 3_000_000_000;
+/// Refusals of one process go on for so long after another at its address was reached, and that one
+/// is reached again in the second half of it: a firewall that is switched on or off meanwhile
+/// refuses, or passes, what is sent to both.
+const ONE_PROCESS_NS: u64 = 400_000_000;
 
 impl Refusals {
     /// Resets the count, as the peer was heard.
@@ -248,12 +255,37 @@ impl Refusals {
         if first {
             (self.count, self.since_ns) = (0, now);
             (self.packets, self.connections) = (false, false);
+            self.reached_ns = (0, 0);
         }
         (self.count, self.last_ns) = (self.count + 1, now);
         first
     }
 
-    /// For how long refusals have come.
+    /// Returns whether one of these came after the first of others.
+    pub fn came_since(&self, others: &Refusals) -> bool {
+        others.count > 0 && self.last_ns >= others.since_ns
+    }
+
+    /// A packet that left then has reached another process at an address that refuses this one.
+    pub fn note_reached(&mut self, sent_ns: u64) {
+        if self.count == 0 || sent_ns <= self.since_ns {
+            return; // the host did not refuse yet
+        }
+        let (first, last) = self.reached_ns;
+        self.reached_ns = match first {
+            0 => (sent_ns, sent_ns),
+            _ => (first, last.max(sent_ns)),
+        };
+    }
+
+    /// Returns whether the host refuses this process and no other, as far as others were asked.
+    pub fn are_of_one_process(&self, now: u64) -> bool {
+        let (first, last) = self.reached_ns;
+        let lasts = first > 0 && now.saturating_sub(first) >= ONE_PROCESS_NS;
+        lasts && last - first >= ONE_PROCESS_NS / 2
+    }
+
+    /// For how long they have come.
     pub fn lasted_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.since_ns)
     }

@@ -38,8 +38,8 @@ pub fn node_of(config: Config, host: u8, specs: Vec<RailSpec>) -> Node {
     Node::new(config, (100 + host as u64, 7, 1), specs, &InOneNetwork)
 }
 
-/// Rails of one network reach each other. The first byte of an address is the network, the second
-/// the host, the third the rail.
+/// Rails of one network reach each other. It is the first byte of their addresses; the second is
+/// their host, the third tells its rails apart, a fourth, where there is one, its processes.
 pub struct InOneNetwork;
 
 impl Pairing for InOneNetwork {
@@ -59,7 +59,7 @@ impl Pairing for InOneNetwork {
         a.bytes()[0] == b.bytes()[0]
     }
     fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool {
-        a.bytes() == b.bytes()
+        a.bytes().get(..3) == b.bytes().get(..3)
     }
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
         a.bytes() == b.bytes()

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 /// Parts of the address of a rail.
 pub(crate) struct Place {
     pub host: usize,
+    /// The host has the addresses of the one before it or after it, and ports of its own.
+    pub paired: bool,
     pub rail: usize,
     pub port: u16,
     /// Bits of the subnet.
@@ -33,13 +35,17 @@ impl Place {
             };
             return before.addr().behind().unwrap_or(RailAddr::NONE);
         }
-        let [rail, high, low] = [self.rail, self.host >> 8, self.host].map(|n| n as u8);
+        let (host, first) = match self.paired {
+            true => (self.host & !1, PAIRED),
+            false => (self.host, ALONE),
+        };
+        let [rail, high, low] = [self.rail, host >> 8, host].map(|n| n as u8);
         let mut addr = if self.near {
             let port = self.port.to_be_bytes();
             RailAddr::new(RailKind::Shm, &[rail, high, low, port[0], port[1]])
         } else {
             let (port, prefix_len) = (self.port, self.prefix_len);
-            let ip = [10, rail, high, low].into();
+            let ip = [first, rail, high, low].into();
             UdpAddr {
                 ip,
                 port,
@@ -67,7 +73,9 @@ fn parts(to: &RailAddr) -> Option<([u8; 3], u16)> {
     let addr = UdpAddr::read(to)?;
     match addr.ip {
         IpAddr::V4(ip) => {
-            let [_, rail, high, low] = ip.octets();
+            let [first, rail, high, low] = ip.octets();
+            let second = first == PAIRED && is_second(addr.port);
+            let low = low | u8::from(second);
             let behind = u8::from(to.kind == RailKind::Tcp4);
             Some(([rail.saturating_add(behind), high, low], addr.port))
         }
@@ -86,7 +94,26 @@ pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
 }
 
-/// Addresses that a rail may have in succession, each represented by a port.
+/// The first byte of addresses that are one host's, and of those that are two processes'.
+const ALONE: u8 = 10;
+const PAIRED: u8 = 11;
+/// Between the ports of two processes at one address.
+const SECOND: u16 = APART / 2;
+
+/// The first port of a process, where ports begin at this one.
+pub(crate) fn first_port(base: u16, host: usize, paired: bool) -> u16 {
+    match paired && host % 2 == 1 {
+        true => base + SECOND,
+        false => base,
+    }
+}
+
+/// A port is that of the second process at its address. (They begin at [`SECOND`].)
+fn is_second(port: u16) -> bool {
+    (port - SECOND.min(port)) % APART >= SECOND
+}
+
+/// Addresses that a rail may have. A port stands for each.
 pub(crate) const SITES: u16 = 6;
 /// Distance of the ports for two addresses of a rail.
 const APART: u16 = 10_000;

@@ -247,6 +247,8 @@ pub struct Setup {
     pub calm_rounds: u64,
     /// Hosts.
     pub hosts: usize,
+    /// Hosts 2n and 2n + 1 are two processes of one machine, at the same addresses.
+    pub paired: bool,
     /// Rails per host.
     pub rails: usize,
     /// Reachability between rails.

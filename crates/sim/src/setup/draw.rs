@@ -24,6 +24,7 @@ impl Setup {
             packets_min: 0,
             calm_rounds: 0,
             hosts,
+            paired: false,
             rails,
             topology: Topology::draw(rng),
             node,
@@ -77,12 +78,12 @@ impl Setup {
             by_place: profile != Profile::Calm && Rng::new(seed, 43).one_in(4),
         };
         setup.fit_packets();
-        draw_faults(&mut setup, profile, rng);
-        setup.draw_rest();
+        setup.draw_rest(rng);
         setup
     }
 
-    fn draw_rest(&mut self) {
+    fn draw_rest(&mut self, rng: &mut Rng) {
+        draw_faults(self, self.profile, rng);
         draw_near(self);
         draw_neighbours(self);
         draw_behind(self);

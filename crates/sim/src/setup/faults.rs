@@ -437,7 +437,7 @@ fn draw_partial(setup: &mut Setup) {
 const OUTAGE_OPS: u32 = 60;
 
 /// All rails of a host carry nothing for 1 to 100 s, told or not, or refuse what comes for up to
-/// 9 s; peers may be silent for two minutes. In a third of the seeds a host dies as well.
+/// 3.5 s; peers may be silent for two minutes. In a third of the seeds a host dies as well.
 fn draw_outages(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 50);
     setup.node.peer_timeout_ns = 120_000_000_000;
@@ -448,7 +448,7 @@ fn draw_outages(setup: &mut Setup) {
     let mut to = from + rng.range(1, 10) * rng.pick(&[1_000_000_000, 10_000_000_000]);
     let (kind, told) = (rng.below(5), rng.one_in(2));
     if kind == 4 {
-        to = from + rng.range(500, 9_000) * 1_000_000;
+        to = from + rng.range(500, 3_500) * 1_000_000;
     }
     for rail in 0..setup.rails {
         // Cables are pulled, and ports come back, one after the other.

@@ -12,7 +12,7 @@ const STEADY_NS: u64 = 3_000_000_000;
 /// Durations after which refusals prove the end of a process: of packets and connections together,
 /// and of one kind alone (`rail_events.rs` of proto).
 const BOTH_NS: u64 = 400_000_000;
-const ONE_KIND_NS: u64 = 10_000_000_000;
+const ONE_KIND_NS: u64 = 4_000_000_000;
 
 impl World {
     /// Longest time until a host declares a peer dead that is silent since `since`: the timeout, a
@@ -52,7 +52,8 @@ impl World {
     /// paths are unknown to `e`.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32, evidence: Evidence) -> bool {
         let least_ns = match evidence {
-            Evidence::NoSuchName | Evidence::Ended => return false, // no firewall does that
+            // No firewall of the simulator's does that.
+            Evidence::NoSuchName | Evidence::Ended | Evidence::OneProcess => return false,
             Evidence::Both => BOTH_NS,
             Evidence::Packets | Evidence::Connections => {
                 ONE_KIND_NS.min(self.setup.node.peer_timeout_ns)

@@ -74,6 +74,7 @@ impl Setup {
     pub(crate) fn place(&self, host: usize, rail: usize, port: u16) -> Place {
         Place {
             host,
+            paired: self.paired,
             rail,
             port,
             prefix_len: match self.topology {

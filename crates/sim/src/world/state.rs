@@ -6,6 +6,7 @@ use crate::base::spare;
 use crate::machine::connections::{Connections, Way};
 use crate::machine::log::Log;
 use crate::machine::out::Out;
+use crate::machine::place::first_port;
 use crate::machine::port::PortSpec;
 use crate::network::asking::{Asks, Neighbour};
 use crate::network::flows::Flows;
@@ -197,7 +198,8 @@ impl World {
         // Separate random numbers for each process.
         let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
         let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
-        let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
+        let first = first_port(PORT, host, self.setup.paired);
+        let port = first + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
                 addr: self.setup.first_addr(host, r, port),
