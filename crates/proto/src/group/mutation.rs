@@ -55,6 +55,10 @@ pub enum GroupMutation {
     AskOnce,
     /// A chunk that was multicast again in vain is not sent to one alone.
     RepairAllOnly,
+    /// Chunks are never sent in pieces.
+    WholeOnly,
+    /// A chunk counts when one of its pieces is here.
+    PieceIsWhole,
     /// Nobody is asked how far it is.
     NeverRemind,
     /// A member that has closed the group does not answer who asks how far it is.
@@ -63,7 +67,7 @@ pub enum GroupMutation {
 
 impl GroupMutation {
     /// All of them.
-    pub const ALL: [GroupMutation; 27] = [
+    pub const ALL: [GroupMutation; 29] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
@@ -89,6 +93,8 @@ impl GroupMutation {
         GroupMutation::TrustParity,
         GroupMutation::AskOnce,
         GroupMutation::RepairAllOnly,
+        GroupMutation::WholeOnly,
+        GroupMutation::PieceIsWhole,
         GroupMutation::NeverRemind,
         GroupMutation::RetireDumb,
     ];

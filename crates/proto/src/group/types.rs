@@ -204,6 +204,8 @@ pub struct GroupStats {
     pub chunks: u64,
     /// Chunks sent to one member, again or instead of to all.
     pub repairs: u64,
+    /// Pieces of chunks sent to one member, as its path takes no whole ones.
+    pub pieces: u64,
     /// Chunks sent again to all.
     pub repairs_to_all: u64,
     /// Parities multicast.
