@@ -7,7 +7,7 @@ use marline_proto::group::{
     AckFlags, Asked, Chunk, End, Gaps, Group, GroupConfig, GroupEvent, GroupHeld, Heard, Identity,
     Scheme, Word,
 };
-use marline_wire::{GroupPacket, GroupWriter, GROUP_HEAD_LEN, PACKET_MAX, VERSION};
+use marline_wire::{GroupPacket, GroupWriter, GROUP_HEAD_LEN, PACKET_MAX, PIECE_LEN, VERSION};
 use std::collections::BTreeSet;
 
 /// Most steps of one input.
@@ -237,7 +237,7 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
     let offset = input.below(8) * CHUNK as u64;
     let len = (CHUNK as u64).min(total.saturating_sub(offset)) as u32;
     let before = offset / CHUNK as u64;
-    Chunk {
+    let chunk = Chunk {
         root: input.below(6) as u16,
         number: number(input).saturating_add(before),
         broadcast: number(input) / 4,
@@ -247,5 +247,22 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
         parity: input.pick(&[0, 0, 0, 2, 5, 33]),
         asks: input.any(),
         leaves: input.below(16) == 1,
+        piece: 0,
+    };
+    piece_of(chunk, input.pick(&[0, 0, 0, 1, 2, 3, 4, 255]))
+}
+
+/// A piece of a chunk, or what claims to be one; 0: the chunk.
+fn piece_of(chunk: Chunk, piece: u8) -> Chunk {
+    let piece = Chunk { piece, ..chunk };
+    let within = piece.within();
+    let len = chunk.len.saturating_sub(within);
+    match piece.piece {
+        0 => chunk,
+        _ => Chunk {
+            offset: chunk.offset + within as u64,
+            len: len.min(PIECE_LEN),
+            ..piece
+        },
     }
 }

@@ -460,6 +460,86 @@ def wait_until_multicast(filtered, job, more=300):
         time.sleep(0.05)
 
 
+class PathMtu:
+    """The switch takes shorter packets to and from a host, by both of its rails."""
+
+    def __init__(self, lab, host, size):
+        self.lab, self.size, self.ports = lab, size, [f"{host}r{rail}" for rail in (0, 1)]
+
+    def set(self, size):
+        for port in self.ports:
+            done = self.lab.exec("ctl", "ip", "link", "set", "dev", port, "mtu", size)
+            assert not done.returncode, done.stderr
+
+    def dropped(self):
+        files = [f"/sys/class/net/{port}/statistics/{way}_dropped" for port in self.ports for way in ("rx", "tx")]
+        return sum(map(int, self.lab.exec("ctl", "cat", *files).stdout.split()))
+
+    def __enter__(self):
+        self.before = self.dropped()
+        self.set(self.size)
+        return self
+
+    def __exit__(self, *_):
+        self.set(1500)
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+@pytest.mark.parametrize("name", ["bcast", "alike"])
+def test_calls_go_another_way_where_the_path_mtu_of_a_host_shrinks(four, mpi, name, tmp_path):
+    """What has begun arrives in pieces, and the group is left; short multicasts still arrive."""
+    program = [mpi.program(name), "--seconds", 1, "--max-size", 50_000, "--until", tmp_path / "enough"]
+    with Filter(four) as filtered:
+        job = four.start(mpi, program, n=HOSTS, options=["--multicast"])
+        wait_until_multicast(filtered, job)
+        with PathMtu(four, "h1", 1000) as path:
+            said = job.wait_for("does not carry multicast .* any more", 60)
+            dropped = path.dropped() - path.before
+            (tmp_path / "enough").touch()
+            result = job.wait(120)
+    assert result.ok and result.find(f"^{name} ok "), result.tail()
+    assert said and dropped > 0, (dropped, result.tail())
+
+
+class Datagrams:
+    """A host drops UDP on both of its rails, what comes or what leaves, and no TCP."""
+
+    def __init__(self, lab, host, hooks):
+        self.lab, self.host = lab, host
+        chains = {"to": "chain in { type filter hook prerouting priority 0; iifname",
+                  "from": "chain out { type filter hook output priority 0; oifname"}
+        self.rules = "".join(f'{chains[hook]} "rail*" meta l4proto udp counter drop; }}; ' for hook in hooks)
+
+    def dropped(self):
+        table = self.lab.exec(self.host, "nft", "list", "table", "inet", "datagrams").stdout
+        return sum(map(int, re.findall(r"counter packets (\d+)", table)))
+
+    def __enter__(self):
+        made = self.lab.exec(self.host, "nft", f"table inet datagrams {{ {self.rules}}}")
+        assert made.returncode == 0, made.stderr
+        return self
+
+    def __exit__(self, *_):
+        self.lab.exec(self.host, "nft", "delete", "table", "inet", "datagrams")
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+@pytest.mark.parametrize("hooks", [["to"], ["from"], ["to", "from"]], ids="-".join)
+def test_calls_go_another_way_where_the_datagrams_of_a_host_are_filtered(four, mpi, hooks, tmp_path):
+    """What has begun arrives by connections, and the group is left."""
+    program = [mpi.program("alike"), "--seconds", 1, "--max-size", 20_000, "--until", tmp_path / "enough"]
+    with Filter(four) as filtered:
+        job = four.start(mpi, program, n=HOSTS, options=["--multicast"])
+        wait_until_multicast(filtered, job)
+        with Datagrams(four, "h1", hooks) as datagrams:
+            said = job.wait_for("does not carry multicast .* any more", 60)
+            dropped = datagrams.dropped()
+            (tmp_path / "enough").touch()
+            result = job.wait(120)
+    assert result.ok and result.find("^alike ok "), result.tail()
+    assert said and dropped > 0, (dropped, result.tail())
+
+
 @pytest.mark.parametrize("kind", ["bcast", "ibcast"])
 def test_broadcasts_go_another_way_from_the_middle_on(four, mpich, kind, tmp_path):
     """What has begun arrives, and later ones leave the group, at all ranks alike."""

@@ -154,9 +154,19 @@ impl Node {
             .is_some_and(|conn| conn.session.closed && !conn.session.dead)
     }
 
-    /// Number of the payload checksum used with the peer: as agreed by HELLO, or the algorithm of
-    /// the first packets before. Single rails may use another. `None` for loopback, which has no
-    /// checksums.
+    /// Local rails and links of the paths to a peer, each with whether it is known to carry what is
+    /// sent on it: for what is sent beside messages, and may be lost.
+    pub fn paths_of(&self, peer: PeerId) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
+        let paths = self.conn(peer).into_iter().flat_map(|conn| &conn.paths);
+        paths.filter_map(|path| {
+            let works = path.link.up && path.usable() && !path.doubtful();
+            Some((path.local as usize, path.link.id?, works))
+        })
+    }
+
+    /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
+    /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
+    /// which nothing is summed.
     pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
         self.conn(peer)
             .filter(|c| !c.session.own)

@@ -3,6 +3,7 @@
 use marline_proto::group::Scheme;
 use marline_sim::group::{
     group_scale, run_group, GroupFault, GroupSetup, GroupTrouble, GroupWeather, BROADCASTS,
+    PIECE_PACKET_MAX,
 };
 use marline_sim::{run_seeds, Hunt, Profile};
 
@@ -180,8 +181,53 @@ fn multicast_stops_in_mid_run() {
     }
 }
 
-/// A member that enters two seconds late delays no other, whether it was connected before or not,
-/// as far as the others find room.
+/// Broadcasts of one chunk and of many, of four roots.
+fn mixed(count: u16) -> Vec<(u16, u64)> {
+    let lens = [40_000, 8, 5_000, 1_344, 700, 100_000];
+    let len = |n: u16| lens[n as usize % lens.len()];
+    (0..count).map(|n| (n / 3 % 4, len(n))).collect()
+}
+
+/// The path MTU of one member shrinks in mid-run, for multicast and unicast: what is too long goes
+/// to it in pieces, and the group is left, by all at the same broadcast.
+#[test]
+fn the_path_mtu_of_one_member_shrinks() {
+    for scheme in ["nack", "window", "co-root2", "nack+parity8"] {
+        for most in [PIECE_PACKET_MAX, 972] {
+            let scheme = Scheme::parse(scheme).unwrap();
+            let mut setup = GroupSetup::calm(4, scheme, mixed(600));
+            setup.lanes = 2;
+            setup.groups[0].pause_ns = MS;
+            let what = GroupTrouble::Mtu { who: 2, most };
+            setup.faults = vec![fault(50 * MS, u64::MAX, what)];
+            let outcome = plays(&setup);
+            assert!(outcome.net.too_big > 0);
+            assert_eq!(outcome.troubles.get("groups left"), Some(&1), "{most}");
+            assert!(outcome.worked_ns < 2_000 * MS, "{}", outcome.worked_ns);
+        }
+    }
+}
+
+/// All datagrams to a member, or from it, are filtered from some time on, while connections carry
+/// what the sender knows to have no other way: the group is left.
+#[test]
+fn the_datagrams_of_one_member_are_filtered() {
+    for (to, from) in [(true, false), (false, true), (true, true)] {
+        let mut setup = GroupSetup::calm(4, Scheme::NACK, mixed(600));
+        setup.lanes = 2;
+        setup.groups[0].pause_ns = MS;
+        let what = GroupTrouble::Filtered { who: 2, to, from };
+        setup.faults = vec![fault(50 * MS, u64::MAX, what)];
+        let outcome = plays(&setup);
+        assert!(outcome.net.cut > 0);
+        let left = outcome.troubles.get("groups left");
+        assert_eq!(left, Some(&1), "to it: {to}, from it: {from}");
+        assert!(outcome.worked_ns < 3_000 * MS, "{}", outcome.worked_ns);
+    }
+}
+
+/// A member that enters two seconds late keeps nobody, whether it was there before or not: what
+/// the others do takes no longer than without it, as far as it finds room.
 #[test]
 fn a_late_member_delays_no_other() {
     for born in [false, true] {

@@ -21,7 +21,11 @@
 //! PROBE  4  0      0     0
 //! CHUNK  8  flags  root  len            number, broadcast, offset, total, sum: u64 each
 //! PARITY 9  count  root  len            the same
+//! PIECE  10 flags  root  len u16, piece u16  the same
 //! ```
+//!
+//! A PIECE is a part of a chunk, with its own offset, length and sum. Pieces of a chunk count from
+//! 1, and all but the last have [`PIECE_LEN`] bytes.
 
 use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
 use crate::packet::ParseError;
@@ -36,6 +40,10 @@ pub const ASKED_MAX: usize = 8;
 const GAP_MASKS: usize = 2;
 /// Most chunks covered by one parity.
 pub const PARITY_MAX: u8 = 32;
+/// Bytes of a piece. With all heads it fits into 576 bytes, which every IPv4 host takes (RFC 1122).
+pub const PIECE_LEN: u32 = 384;
+/// Pieces of a chunk, at most: a longer chunk than any datagram.
+pub const PIECES_MAX: u16 = 255;
 
 const KIND: u8 = 1;
 const ACK: u8 = 1;
@@ -44,6 +52,7 @@ const TAIL: u8 = 3;
 const PROBE: u8 = 4;
 const CHUNK: u8 = 8;
 const PARITY: u8 = 9;
+const PIECE: u8 = 10;
 const ASKS: u8 = 1;
 const LEAVES: u8 = 2;
 
@@ -103,7 +112,7 @@ impl GroupHead {
     }
 }
 
-/// A chunk of a broadcast, or the parity of several.
+/// A chunk of a broadcast, a piece of one, or the parity of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The member that sends the broadcast.
@@ -122,6 +131,9 @@ pub struct Chunk {
     /// 0: a chunk. Otherwise the payload is the exclusive or of this many chunks, beginning with
     /// this one.
     pub parity: u8,
+    /// 0: a whole chunk. Else the piece of this number, from 1 on: `offset` and `len` are the
+    /// piece's own.
+    pub piece: u8,
     /// The root's memory waits for the acknowledgement of this chunk and all before.
     pub asks: bool,
     /// The network does not deliver this group's packets to all members: the group is abandoned
@@ -130,23 +142,29 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Where a piece begins in its chunk, in bytes; 0 of a whole chunk.
+    pub fn within(&self) -> u32 {
+        (self.piece.max(1) as u32 - 1) * PIECE_LEN
+    }
+
     /// Seed of the sum of its payload: a payload counts in its own place only.
     pub fn seed(&self, group: u64) -> u64 {
         let mut z = group ^ (self.root as u64) << 8 ^ self.parity as u64;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z ^= self.broadcast.rotate_left(32) ^ self.offset.rotate_left(17);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= self.number ^ (self.len as u64).rotate_left(48);
+        z ^= self.number ^ (self.len as u64 | (self.piece as u64) << 32).rotate_left(48);
         z ^ z >> 31
     }
 
     fn write(&self, sum: u64, out: &mut [u8]) {
         let flags = (self.asks as u8 * ASKS) | (self.leaves as u8 * LEAVES);
-        let (kind, flags) = match self.parity {
-            0 => (CHUNK, flags),
-            count => (PARITY, count),
+        let (kind, flags, len) = match (self.parity, self.piece) {
+            (0, 0) => (CHUNK, flags, self.len),
+            (0, piece) => (PIECE, flags, self.len | (piece as u32) << 16),
+            (count, _) => (PARITY, count, self.len),
         };
-        begin(out, (kind, flags), self.root, self.len);
+        begin(out, (kind, flags), self.root, len);
         let fields = [self.number, self.broadcast, self.offset, self.total, sum];
         put_all(&mut out[8..], fields);
     }
@@ -154,21 +172,29 @@ impl Chunk {
     /// Reads a chunk's head and its payload's sum; `None` if a value is impossible.
     fn read(b: &[u8]) -> Option<(Chunk, u64)> {
         let parity = if b[0] == PARITY { b[1] } else { 0 };
-        let flags = if b[0] == CHUNK { b[1] } else { 0 };
+        let flags = if b[0] == PARITY { 0 } else { b[1] };
+        let (piece, len) = match b[0] {
+            PIECE => (u16_at(b, 6), u16_at(b, 4) as u32),
+            _ => (0, u32_at(b, 4)),
+        };
         let chunk = Chunk {
             root: u16_at(b, 2),
             number: u64_at(b, 8),
             broadcast: u64_at(b, 16),
             offset: u64_at(b, 24),
-            len: u32_at(b, 4),
+            len,
             total: u64_at(b, 32),
             parity,
+            piece: piece as u8,
             asks: flags & ASKS != 0,
             leaves: flags & LEAVES != 0,
         };
         let end = chunk.offset.checked_add(chunk.len as u64)?;
         let counts = match b[0] {
             CHUNK => flags <= ASKS | LEAVES,
+            PIECE => {
+                flags <= ASKS | LEAVES && (1..=PIECES_MAX).contains(&piece) && len <= PIECE_LEN
+            }
             _ => (2..=PARITY_MAX).contains(&parity),
         };
         let sane = chunk.len > 0 && end <= chunk.total && counts;
@@ -449,7 +475,7 @@ impl<'a> GroupPacket<'a> {
                 self.words_end += len;
                 continue;
             }
-            let whole = rest.len() == CHUNK_HEAD_LEN && rest[0] <= PARITY;
+            let whole = rest.len() == CHUNK_HEAD_LEN && rest[0] <= PIECE;
             let read = whole.then(|| Chunk::read(rest)).flatten();
             let (chunk, sum) = read.ok_or(ParseError::Malformed)?;
             if self.bytes.len() - self.head_len < chunk.len as usize {

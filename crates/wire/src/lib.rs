@@ -46,7 +46,7 @@ pub use frame::{
 };
 pub use group::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
-    CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX,
+    CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX, PIECES_MAX, PIECE_LEN,
 };
 pub use header::{path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

@@ -2,7 +2,7 @@
 
 use marline_wire::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, Packet,
-    ParseError, GROUP_HEAD_LEN, PARITY_MAX, VERSION,
+    ParseError, GROUP_HEAD_LEN, PARITY_MAX, PIECE_LEN, VERSION,
 };
 use proptest::prelude::*;
 
@@ -83,6 +83,7 @@ fn chunk() -> impl Strategy<Value = (Chunk, u64)> {
     let parity = prop_oneof![Just(0u8), 2..=PARITY_MAX];
     (place, any::<(u16, u64, u64, u64)>(), parity, 0u8..4).prop_map(
         |((len, offset, more), (root, number, broadcast, sum), parity, flags)| {
+            let pieces = parity == 0 && len <= PIECE_LEN;
             let chunk = Chunk {
                 root,
                 number,
@@ -91,6 +92,7 @@ fn chunk() -> impl Strategy<Value = (Chunk, u64)> {
                 len,
                 total: offset + len as u64 + more,
                 parity,
+                piece: if pieces { number as u8 } else { 0 },
                 asks: flags & 1 != 0 && parity == 0,
                 leaves: flags & 2 != 0 && parity == 0,
             };
@@ -177,6 +179,7 @@ fn impossible_fields_are_malformed() {
         len: 8,
         total: 8,
         parity: 0,
+        piece: 0,
         asks: false,
         leaves: false,
     };
@@ -190,6 +193,12 @@ fn impossible_fields_are_malformed() {
         Chunk { parity: 1, ..chunk },
         Chunk {
             parity: PARITY_MAX + 1,
+            ..chunk
+        },
+        Chunk {
+            piece: 1,
+            len: PIECE_LEN + 1,
+            total: 1_000,
             ..chunk
         },
     ];

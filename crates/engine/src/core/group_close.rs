@@ -91,9 +91,11 @@ impl<S: System> Core<S> {
         self.leave_lanes(&mut open);
         let ways = open.members.iter().flat_map(|member| &member.links);
         let ways: Vec<(usize, LinkId)> = ways.copied().collect();
+        let connections = open.members.iter().flat_map(|member| &member.connections);
+        let all: Vec<(usize, LinkId)> = connections.chain(&ways).copied().collect();
         self.groups.batches.forget(|rail, dest| match dest {
             Dest::Group(_) => false,
-            Dest::Link { link, .. } => ways.contains(&(rail, LinkId(link))),
+            Dest::Link { link, .. } => all.contains(&(rail, LinkId(link))),
         });
         for (rail, link) in ways {
             self.close_link(rail, link);

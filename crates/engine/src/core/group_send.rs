@@ -49,6 +49,11 @@ impl<S: System> Core<S> {
         let Some(lens) = open.measure(packet) else {
             return;
         };
+        // A connection that takes nothing holds up no other rail.
+        let lane = open.lanes.iter().any(|(of, _)| *of == rail);
+        if !lane && self.rails.full_mask >> rail & 1 == 1 {
+            return;
+        }
         if matches!(dest, Dest::Group(_)) {
             self.send_other_lanes(now, open, rail);
         }
@@ -133,23 +138,15 @@ impl<S: System> Core<S> {
         };
         open.turn = open.turn.wrapping_add(1);
         let up = |(rail, _): &&(usize, LinkId)| self.rails[*rail].up;
-        let others = || {
-            member
-                .links
-                .iter()
-                .filter(|(rail, _)| *rail != member.heard_by)
-        };
+        let all = || member.links.iter().chain(&member.connections).filter(up);
+        let works = |way: &&(usize, LinkId)| member.unacked >> (way.0 & 31) & 1 == 0;
+        let others = || all().filter(|(rail, _)| *rail != member.heard_by);
         let another = || {
-            let count = others().filter(up).count().max(1);
-            others()
-                .filter(up)
-                .nth(open.turn / OTHER_RAIL_EVERY % count)
+            let count = others().count().max(1);
+            others().nth(open.turn / OTHER_RAIL_EVERY % count)
         };
-        let heard = member
-            .links
-            .iter()
-            .filter(up)
-            .find(|(rail, _)| *rail == member.heard_by);
+        let heard = all().filter(works).find(|way| way.0 == member.heard_by);
+        let heard = heard.or_else(|| all().find(works));
         let heard = heard.filter(|_| open.turn % OTHER_RAIL_EVERY != 0);
         let way = heard.or_else(another).or(member.links.first());
         way.map(|&(rail, link)| {

@@ -215,6 +215,10 @@ impl<S: System> Core<S> {
                 peer: peer.unwrap_or(PeerId(u32::MAX)),
                 heard_by: links.first().map_or(0, |(rail, _)| *rail),
                 links,
+                connections: Vec::new(),
+                doubted_until: 0,
+                heard: true,
+                unacked: 0,
                 lanes: 0,
                 watched: false,
             });
@@ -332,6 +336,15 @@ impl<S: System> Core<S> {
         };
         for (peer, wanted) in watch {
             endpoint.node.watch_peer(now, peer, wanted);
+        }
+        for &(at, peer) in &awaited {
+            let Some(member) = open.members.get_mut(at as usize) else {
+                continue;
+            };
+            member.note_paths(now, endpoint.node.paths_of(peer), |rail| {
+                let kind = self.rails.list.get(rail).map(|r| r.tx.local_addr().kind);
+                matches!(kind, Some(RailKind::Tcp4 | RailKind::Tcp6))
+            });
         }
         let gone = |(_, peer): &&(u16, PeerId)| endpoint.node.peer_gone(*peer);
         awaited

@@ -17,17 +17,57 @@ use std::collections::BTreeMap;
 /// the root sends this much in that time at 4 Gbit/s.
 pub(crate) const DOZE_WINDOW: u64 = 512 << 10;
 
-/// A group member as unicast destination.
+/// A member's datagrams are in doubt for so long after a look at its paths that gave reason to.
+const DOUBT_NS: u64 = 1_000_000_000;
+
+/// The ways to one member alone.
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
     /// Rails and links to it.
     pub(crate) links: Vec<(usize, LinkId)>,
-    /// The rail on which it was heard last.
+    /// Connections to it, of the endpoint's node, while its datagrams are in doubt: they may be
+    /// filtered where connections pass.
+    pub(crate) connections: Vec<(usize, LinkId)>,
+    /// Until when they are.
+    pub(crate) doubted_until: u64,
+    /// A datagram of it was heard since the last look at its paths.
+    pub(crate) heard: bool,
+    /// Rails on which the node's packets to it are not acknowledged, as bits.
+    pub(crate) unacked: u32,
+    /// The rail by which it was heard last.
     pub(crate) heard_by: usize,
     /// Networks on which its multicast was heard, as bits.
     pub(crate) lanes: u8,
     /// True if the endpoint's node watches whether it is alive.
     pub(crate) watched: bool,
+}
+
+impl Member {
+    /// Notes which rails the node's packets pass, and its connections.
+    pub(crate) fn note_paths(
+        &mut self,
+        now: u64,
+        paths: impl Iterator<Item = (usize, u32, bool)>,
+        is_connection: impl Fn(usize) -> bool,
+    ) {
+        self.connections.clear();
+        let heard = std::mem::take(&mut self.heard);
+        let (mut works_on, mut all) = (0u32, 0u32);
+        for (rail, link, works) in paths {
+            all |= 1 << (rail & 31);
+            works_on |= (works as u32) << (rail & 31);
+            if works && is_connection(rail) {
+                self.connections.push((rail, LinkId(link)));
+            }
+        }
+        self.unacked = all & !works_on;
+        if !heard || self.unacked != 0 {
+            self.doubted_until = now + DOUBT_NS;
+        }
+        if now >= self.doubted_until {
+            self.connections.clear();
+        }
+    }
 }
 
 /// An open group.
@@ -158,6 +198,7 @@ impl OpenGroup {
     fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
         if let Some(member) = self.members.get_mut(member as usize) {
             member.heard_by = rail;
+            member.heard |= !member.connections.iter().any(|(of, _)| *of == rail);
             member.lanes |= lane.map_or(0, |lane| 1 << (lane & 7));
         }
     }
@@ -315,7 +356,11 @@ impl GroupMemory {
                 Some(sum)
             }
             Content::Kept(chunk) => {
-                let kept = self.kept.get((chunk.root, chunk.number), to.len())?;
+                let at = chunk.within() as usize;
+                let kept = self
+                    .kept
+                    .get((chunk.root, chunk.number), at + to.len())?
+                    .get(at..)?;
                 to.copy_from_slice(kept);
                 Some(sum(algorithm, chunk.seed(head.group), to))
             }

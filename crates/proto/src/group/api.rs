@@ -134,6 +134,7 @@ impl Group {
             Word::Tail { root, next, asked } => {
                 self.on_tail(now_ns, heard.from, (root, next), asked.members());
             }
+            Word::Probe if heard.lane.is_some() => self.hear_probe(heard.from),
             Word::Probe => {}
         }
         self.begin(now_ns);

@@ -1,6 +1,6 @@
 //! Words of a receiver: acknowledgements and NACKs (requests for missing chunks).
 
-use super::carried::ANSWER_NS;
+use super::carried::{ANSWER_NS, STALL_NS};
 use super::incoming::FromRoot;
 use super::mutation::GroupMutation;
 use super::state::Group;
@@ -121,7 +121,10 @@ impl Group {
 
     /// The flags of an acknowledgement.
     fn ack_flags(&mut self, now: u64, root: u16) -> AckFlags {
-        let deaf = self.carried.is_deaf(now) && !self.cfg.errs(GroupMutation::HideDeaf);
+        let from = self.receiving.roots.get(&root);
+        let deaf = from.is_some_and(|from| from.alone.is_deaf(now));
+        let deaf =
+            (deaf || self.carried.alone.is_deaf(now)) && !self.cfg.errs(GroupMutation::HideDeaf);
         let kept = self.sending.get_mut(&root);
         let (deaf_part, lossy) = kept.map_or((false, false), |kept| kept.take_news());
         AckFlags {
@@ -166,7 +169,8 @@ impl Group {
         }
         if alone {
             self.carried.asked(now);
-            let deaf = self.carried.was_told() || deaf_part;
+            let told = self.carried.alone.was_told() || from.alone.was_told();
+            let deaf = told || deaf_part;
             from.ack_at = if deaf { now + ANSWER_NS } else { now };
             from.ack_to = Some(by);
             from.orphaned |= by == root;
@@ -223,6 +227,14 @@ impl Group {
         };
         if from.nack_at > now {
             return;
+        }
+        if from.tries == 0 {
+            from.stalls_at = now + STALL_NS;
+        } else if now >= from.stalls_at {
+            from.alone.stalls();
+            if from.alone.turns_deaf(now) {
+                from.ack_at = now;
+            }
         }
         let gaps = from.gaps();
         let to = match from.tries % TRIES_PER_ROOT {

@@ -7,9 +7,13 @@ const DEAF_CHUNKS: u32 = 8;
 /// See [`DEAF_CHUNKS`].
 const DEAF_NS: u64 = 50_000_000;
 
-/// Questions, each after a probe on every rail, to a member that reports receiving no multicast,
-/// before the group is abandoned for it. The lost chunks may have left by one rail of several, from
-/// roots that did not know yet that the rail loses everything; and a few lost probes do not count.
+/// A member that asks for a chunk for so long and does not get it says the same: a group that makes
+/// no progress is left within a second.
+pub(super) const STALL_NS: u64 = 500_000_000;
+
+/// How often a member that says that it hears no multicast is asked again, after a probe on every
+/// rail each time, before a group is left for it: what it missed may have left by one rail of
+/// several, from roots that did not know yet that it loses all. A few lost probes do not count.
 pub(super) const ROUNDS: u8 = 3;
 /// Pause between these questions.
 pub(super) const ROUND_NS: u64 = 5_000_000;
@@ -45,64 +49,101 @@ impl Doubt {
     }
 }
 
-/// Multicast reception of this member.
+/// Chunks that came to this member alone since one came by multicast that was as long: those of
+/// all roots, or of one.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
-    /// Bit mask of rails that delivered multicast.
-    lanes: u8,
-    alone: u32,
+pub(super) struct Alone {
+    count: u32,
+    /// When the first of them came.
     since: u64,
-    /// The lack of multicast was reported.
+    /// Bytes of the longest.
+    longest: u32,
+    /// It was told that none comes by multicast.
     told: bool,
-    /// Reports in answer to questions, and time of the last.
-    answers: (u8, u64),
+    /// A chunk was asked for in vain for [`STALL_NS`].
+    stalled: bool,
 }
 
-impl Carried {
-    /// Records a multicast packet.
-    pub fn hear(&mut self, lane: u8) {
-        self.lanes |= 1 << (lane & 7);
-        self.alone = 0;
-        self.told = false;
-        self.answers = (0, 0);
+impl Alone {
+    /// A chunk of so many bytes came by multicast, or a probe, which is as long as any: whether that
+    /// shows that multicast is carried. A chunk that is shorter than those that came alone does not
+    /// show that they could have come.
+    pub fn reaches(&mut self, chunk: Option<u32>) -> bool {
+        let shows = chunk.is_none_or(|len| len >= self.longest && !self.stalled);
+        if shows {
+            *self = Alone::default();
+        }
+        shows
     }
 
-    /// Records a new chunk that came by unicast.
-    pub fn alone(&mut self, now: u64) {
-        if self.alone == 0 {
+    /// A chunk of so many bytes that was new came to this member alone.
+    pub fn came(&mut self, now: u64, len: u32) {
+        if self.count == 0 {
             self.since = now;
         }
-        self.alone = self.alone.saturating_add(1);
+        self.longest = self.longest.max(len);
+        self.count = self.count.saturating_add(1);
     }
 
     /// Returns whether no multicast reaches this member.
     pub fn is_deaf(&self, now: u64) -> bool {
-        self.alone >= DEAF_CHUNKS && now >= self.since + DEAF_NS
+        self.stalled || self.count >= DEAF_CHUNKS && now >= self.since + DEAF_NS
     }
 
-    /// Records a collector's question, which this member answers with its report.
-    pub fn asked(&mut self, now: u64) {
-        let (answers, last) = self.answers;
-        if self.told && now >= last + ANSWER_NS {
-            self.answers = (answers.saturating_add(1), now);
-        }
+    /// Whatever the reason is, a group that does not bring what is asked for is of no use. A root
+    /// that was away for so long shows by its probes that it was that.
+    pub fn stalls(&mut self) {
+        self.stalled = true;
+    }
+
+    /// No multicast reaches this member, and that is news.
+    pub fn turns_deaf(&mut self, now: u64) -> bool {
+        let news = self.is_deaf(now) && !self.told;
+        self.told |= news;
+        news
     }
 
     /// Returns whether the lack of multicast was reported.
     pub fn was_told(&self) -> bool {
         self.told
     }
+}
 
-    /// Returns whether no multicast reaches this member, confirmed by repeated questions.
-    pub fn is_surely_deaf(&self, now: u64) -> bool {
-        self.is_deaf(now) && self.answers.0 > ROUNDS
+/// The multicast that a member hears.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Rails on which a multicast was heard, as bits.
+    lanes: u8,
+    /// Chunks of all roots.
+    pub(super) alone: Alone,
+    /// It was told so in answer to questions, and when to the last.
+    answers: (u8, u64),
+}
+
+impl Carried {
+    /// A multicast came.
+    pub fn hear(&mut self, lane: u8) {
+        self.lanes |= 1 << (lane & 7);
     }
 
-    /// Returns whether no multicast reaches this member and this was not reported yet.
-    pub fn turns_deaf(&mut self, now: u64) -> bool {
-        let news = self.is_deaf(now) && !self.told;
-        self.told |= news;
-        news
+    /// A chunk of so many bytes came by multicast, or a probe.
+    pub fn reaches(&mut self, chunk: Option<u32>) {
+        if self.alone.reaches(chunk) {
+            self.answers = (0, 0);
+        }
+    }
+
+    /// A collector asks this member, which says that it hears no multicast.
+    pub fn asked(&mut self, now: u64) {
+        let (answers, last) = self.answers;
+        if self.alone.was_told() && now >= last + ANSWER_NS {
+            self.answers = (answers.saturating_add(1), now);
+        }
+    }
+
+    /// No multicast reaches this member, though it was asked again and again.
+    pub fn is_surely_deaf(&self, now: u64) -> bool {
+        self.alone.is_deaf(now) && self.answers.0 > ROUNDS
     }
 
     /// Bit mask of rails that delivered multicast.
@@ -162,17 +203,32 @@ mod tests {
     #[test]
     fn missing_multicast_takes_chunks_and_time_and_ends_with_one_packet() {
         let mut carried = Carried::default();
-        (0..100).for_each(|n| carried.alone(n));
-        assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));
-        assert!(carried.turns_deaf(DEAF_NS) && !carried.turns_deaf(DEAF_NS));
+        (0..100).for_each(|n| carried.alone.came(n, 900));
+        assert!(!carried.alone.is_deaf(DEAF_NS - 1) && carried.alone.is_deaf(DEAF_NS));
+        assert!(carried.alone.turns_deaf(DEAF_NS) && !carried.alone.turns_deaf(DEAF_NS));
         (0..9).for_each(|_| carried.asked(DEAF_NS + ANSWER_NS));
         assert!(!carried.is_surely_deaf(2 * DEAF_NS), "asked once");
         (2..9).for_each(|n| carried.asked(DEAF_NS + n * ANSWER_NS));
         assert!(carried.is_surely_deaf(2 * DEAF_NS));
         carried.hear(3);
-        assert!(!carried.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
-        carried.alone(7);
-        assert!(!carried.is_deaf(u64::MAX / 2));
+        carried.reaches(Some(899));
+        assert!(carried.alone.is_deaf(u64::MAX / 2), "what came was shorter");
+        carried.reaches(Some(900));
+        assert!(!carried.alone.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
+        carried.alone.came(7, 900);
+        carried.reaches(None);
+        carried.alone.came(7, 10);
+        assert!(!carried.alone.is_deaf(u64::MAX / 2));
+    }
+
+    #[test]
+    fn what_is_asked_for_in_vain_is_no_multicast_until_a_probe_comes() {
+        let mut alone = Alone::default();
+        alone.stalls();
+        alone.reaches(Some(u32::MAX));
+        assert!(alone.turns_deaf(1) && alone.was_told());
+        alone.reaches(None);
+        assert!(!alone.is_deaf(1));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Group {
         };
         let told = sending.acked.remove(member);
         sending.deaf.remove(&member);
+        sending.in_pieces.remove(&member);
         if own {
             let lacked = if closed {
                 None

@@ -1,6 +1,8 @@
 //! State of other members' chunks and broadcasts.
 
+use super::carried::Alone;
 use super::lanes::LANES_MAX;
+use super::pieces::Pieces;
 use crate::base::granules::GranuleSet;
 use alloc::collections::BTreeMap;
 use marline_wire::Gaps;
@@ -19,7 +21,9 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 pub(super) struct FromRoot {
     pub(super) got: GranuleSet,
-    /// All chunks below are received.
+    /// Of those that are not here, the pieces that are.
+    pub(super) pieces: Pieces,
+    /// All chunks below are here.
     pub(super) next: u64,
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
@@ -39,7 +43,11 @@ pub(super) struct FromRoot {
     pub(super) orphaned: bool,
     pub(super) nack_at: u64,
     pub(super) tries: u32,
-    /// The first missing chunk of the last NACK, if it was requested once, and the time.
+    /// When what is asked for has been asked for too long.
+    pub(super) stalls_at: u64,
+    /// Those that came to this member alone.
+    pub(super) alone: Alone,
+    /// The first chunk that was asked for once, and when.
     pub(super) asked: Option<(u64, u64)>,
 }
 
@@ -47,6 +55,7 @@ impl Default for FromRoot {
     fn default() -> FromRoot {
         FromRoot {
             got: GranuleSet::default(),
+            pieces: Pieces::default(),
             next: 0,
             high: 0,
             lane_high: [0; LANES_MAX],
@@ -59,6 +68,8 @@ impl Default for FromRoot {
             orphaned: false,
             nack_at: u64::MAX,
             tries: 0,
+            stalls_at: u64::MAX,
+            alone: Alone::default(),
             asked: None,
         }
     }
@@ -68,6 +79,7 @@ impl FromRoot {
     /// Records received chunks. Returns whether any was new.
     pub(super) fn take(&mut self, number: u64, count: u64) -> bool {
         let fresh = self.got.insert(number, count) > 0;
+        self.pieces.remove(number, count);
         let before = self.next;
         while self.got.contains(self.next) {
             self.next += 1;
@@ -125,7 +137,8 @@ impl Receiving {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let sets: usize = self.roots.values().map(|from| from.got.heap_bytes()).sum();
+        let set = |from: &FromRoot| from.got.heap_bytes() + from.pieces.heap_bytes();
+        let sets: usize = self.roots.values().map(set).sum();
         let roots = self.roots.len() * size_of::<(u16, FromRoot)>();
         sets + roots + self.broadcasts.len() * size_of::<(u64, Incoming)>()
     }

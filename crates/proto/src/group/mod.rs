@@ -17,13 +17,14 @@
 //! packet that reads its memory last. A group does not detect dead members: [`Group::awaited`]
 //! lists the members whose death matters, and [`Group::on_dead`] handles it.
 //!
-//! `state` has the fields, `api` the API, `take` the processing of packets, `run` that of
-//! consecutive chunks. `recv` is the receiving side: destinations of chunks; `ask` sends its
-//! acknowledgements and NACKs. `send` is the root's side: chunks, windows, copies; `repair` is a
-//! collector's work for its part; `death` removes members. `parts` assigns collectors to members,
-//! `acked` tracks their progress, `backlog` delays timers while packets are unread, `order` tracks
-//! begun broadcasts and the abandoning of the group, `carried` whether multicast arrives, `lanes`
-//! the rails that carry it, `pace` the spacing of chunks, `delay` draws random delays.
+//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that
+//! follow one another. `recv` is the receiving side: chunks to their places; `ask` is what it
+//! says, acknowledgements and requests. `send` is the root's side: chunks, windows, copies;
+//! `repair` is what a collector does for its part; `death` takes members out. `pieces` are what a shorter path MTU leaves of chunks. `parts` says who
+//! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
+//! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
+//! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
+//! delays.
 
 mod acked;
 mod api;
@@ -41,6 +42,7 @@ mod outgoing;
 mod owner;
 mod pace;
 mod parts;
+mod pieces;
 mod recv;
 mod repair;
 mod run;

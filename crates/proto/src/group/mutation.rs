@@ -54,7 +54,11 @@ pub enum GroupMutation {
     AskOnce,
     /// A chunk multicast again in vain is never sent by unicast.
     RepairAllOnly,
-    /// TAILs are never sent.
+    /// Chunks are never sent in pieces.
+    WholeOnly,
+    /// A chunk counts when one of its pieces is here.
+    PieceIsWhole,
+    /// Nobody is asked how far it is.
     NeverRemind,
     /// A member that has closed the group does not answer TAILs.
     RetireDumb,
@@ -62,7 +66,7 @@ pub enum GroupMutation {
 
 impl GroupMutation {
     /// All mutations.
-    pub const ALL: [GroupMutation; 27] = [
+    pub const ALL: [GroupMutation; 29] = [
         GroupMutation::ForgetAck,
         GroupMutation::FreeEarly,
         GroupMutation::BoundlessWindow,
@@ -88,6 +92,8 @@ impl GroupMutation {
         GroupMutation::TrustParity,
         GroupMutation::AskOnce,
         GroupMutation::RepairAllOnly,
+        GroupMutation::WholeOnly,
+        GroupMutation::PieceIsWhole,
         GroupMutation::NeverRemind,
         GroupMutation::RetireDumb,
     ];

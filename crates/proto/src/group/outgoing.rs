@@ -2,6 +2,7 @@
 
 use super::acked::Acked;
 use super::carried::Doubt;
+use super::pieces;
 use super::types::{Chunk, End};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,6 +17,8 @@ pub(super) struct Repair {
     to_all: bool,
     /// The chunk was multicast again, and is requested nevertheless.
     in_vain: bool,
+    /// Repairs that reached those who ask again in vain.
+    vain: u8,
     askers: [u16; ASKERS_MAX],
     count: u8,
 }
@@ -27,6 +30,7 @@ impl Repair {
             at,
             to_all: false,
             in_vain: false,
+            vain: 0,
             askers: [0; ASKERS_MAX],
             count: 0,
         };
@@ -49,22 +53,30 @@ impl Repair {
     }
 }
 
+/// How a chunk is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// To all.
+    All,
+    /// To the member that asked.
+    Alone,
+    /// To that member, in pieces: it was sent whole in vain.
+    Pieces,
+}
+
 impl Held {
-    /// Handles a member's request for this chunk. `None`: the chunk is in flight to it already.
-    /// `Some(None)`: multicast it; `Some(member)`: send it to that member.
-    pub(super) fn ask(
-        &mut self,
-        now: u64,
-        from: u16,
-        hold_ns: u64,
-        all_from: u8,
-    ) -> Option<Option<u16>> {
+    /// A member asks for this chunk. `None`: it is under way to it.
+    pub(super) fn ask(&mut self, now: u64, from: u16, hold_ns: u64, all_from: u8) -> Option<Again> {
         let all_from = all_from.clamp(1, ASKERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
         // If multicasting it again failed, only unicast may reach the requesting members.
         let in_vain = self
             .repair
             .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
+        let sent = |r: &Repair| recent.is_none() && (r.to_all || r.has(from));
+        let vain = self.repair.map_or(0, |r| r.vain + sent(&r) as u8);
+        let vain = vain.min(pieces::IN_VAIN);
+        let in_pieces = vain == pieces::IN_VAIN && self.repair.is_some_and(|r| sent(&r));
         let mut repair = match recent {
             Some(repair) if repair.to_all || repair.has(from) => return None,
             Some(repair) => repair,
@@ -78,9 +90,14 @@ impl Held {
             at: now,
             to_all,
             in_vain,
+            vain,
             ..repair
         });
-        Some((!to_all).then_some(from))
+        Some(match to_all {
+            true => Again::All,
+            false if in_pieces => Again::Pieces,
+            false => Again::Alone,
+        })
     }
 }
 
@@ -123,6 +140,8 @@ pub(super) struct Held {
     pub(super) lane: Option<u8>,
     /// Members that were sent it again.
     pub(super) repair: Option<Repair>,
+    /// Pieces that were sent so far, round and round.
+    pub(super) turn: u16,
 }
 
 /// An own broadcast completely sent from borrowed memory.
@@ -163,8 +182,11 @@ pub(super) struct Sending {
     pub(super) question_at: u64,
     /// A member among these lost much recently.
     pub(super) lossy: bool,
-    /// Chunks to retransmit, lowest first, to all (`None`) or one member, each once.
-    pub(super) repairs: BTreeSet<(u64, Option<u16>)>,
+    /// Members that are sent chunks in pieces, and until when.
+    pub(super) in_pieces: BTreeMap<u16, u64>,
+    /// Chunks to send again to all (none), or to one member alone, each once, the first of them
+    /// first; and which piece of it, or 0.
+    pub(super) repairs: BTreeSet<(u64, Option<u16>, u16)>,
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
     pub(super) pause_ns: u64,
@@ -188,6 +210,7 @@ impl Sending {
             deaf: BTreeMap::new(),
             question_at: u64::MAX,
             lossy: false,
+            in_pieces: BTreeMap::new(),
             repairs: BTreeSet::new(),
             parity: None,
             remind_at: u64::MAX,
@@ -253,7 +276,7 @@ impl Sending {
 
     pub(super) fn heap_bytes(&self) -> usize {
         let chunks = self.chunks.len() * size_of::<(u64, Held)>();
-        let repairs = self.repairs.len() * size_of::<(u64, Option<u16>)>();
+        let repairs = self.repairs.len() * size_of::<(u64, Option<u16>, u16)>();
         let posts = self.posts.capacity() * size_of::<Post>();
         let left = self.left.capacity() * size_of::<Left>();
         size_of::<Sending>() + self.acked.heap_bytes() + chunks + repairs + posts + left
@@ -286,6 +309,7 @@ impl Sending {
             len: len as u32,
             total: post.len,
             parity: 0,
+            piece: 0,
             asks: last && !post.copies,
             leaves: post.leaves,
         };
@@ -300,6 +324,7 @@ impl Sending {
             bytes,
             lane: None,
             repair: None,
+            turn: 0,
         };
         Some((post.handle, held))
     }
@@ -347,7 +372,31 @@ impl Sending {
         }
     }
 
-    /// Drops a waiting parity whose chunks all members have. Returns the operation that waits for
+    /// A chunk is sent to one member, whole or, where it is known to need that, in pieces.
+    pub(super) fn send_to(&mut self, now: u64, number: u64, member: u16) {
+        let pieces = self
+            .in_pieces
+            .get(&member)
+            .is_some_and(|&until| now < until);
+        let held = self.chunks.get_mut(&number).filter(|_| pieces);
+        let held = held.map(|held| (pieces::count(held.chunk.len), held));
+        let Some((count, held)) = held.filter(|(count, _)| *count > 0) else {
+            self.repairs.insert((number, Some(member), 0));
+            return;
+        };
+        for _ in 0..count.min(pieces::AT_ONCE) {
+            let piece = held.turn % count + 1;
+            held.turn = piece;
+            self.repairs.insert((number, Some(member), piece));
+        }
+    }
+
+    /// A member needs pieces, or did of late.
+    pub(super) fn needs_pieces(&mut self, now: u64, member: u16) {
+        self.in_pieces.insert(member, now + pieces::LAST_NS);
+    }
+
+    /// All have what a parity that waits is made of: it is not sent; the operation that waits for
     /// it.
     pub(super) fn drop_parity(&mut self) -> Option<(u32, End)> {
         let base = self.base;

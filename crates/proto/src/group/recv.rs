@@ -89,7 +89,10 @@ impl Group {
     pub fn place(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk) -> Place {
         let place = self.place_of(now_ns, heard, chunk);
         match place {
-            Place::Duplicate => self.stats.duplicates += 1,
+            Place::Duplicate => {
+                self.stats.duplicates += 1;
+                self.hear_chunk(now_ns, heard, chunk, false);
+            }
             Place::NoRoom => self.stats.no_room += 1,
             Place::Nonsense => self.stats.nonsense += 1,
             Place::Posted { .. } | Place::Early { .. } => return place,
@@ -116,14 +119,16 @@ impl Group {
 
     fn place_of(&mut self, now: u64, heard: Heard, chunk: &Chunk) -> Place {
         let window = self.cfg.scheme.window as u64;
-        if chunk.parity != 0 || !self.is_sane(heard, chunk) {
+        let whole = self.whole_of(chunk).filter(|_| chunk.parity == 0);
+        if !whole.is_some_and(|whole| self.is_sane(heard, &whole)) {
             return Place::Nonsense;
         }
         let from = self.receiving.roots.entry(chunk.root).or_default();
         if chunk.number >= from.next + window {
             return Place::Nonsense;
         }
-        if from.got.contains(chunk.number) && !self.cfg.errs(GroupMutation::DeliverTwice) {
+        let here = from.got.contains(chunk.number) || from.pieces.has(chunk);
+        if here && !self.cfg.errs(GroupMutation::DeliverTwice) {
             return Place::Duplicate;
         }
         from.high = from.high.max(chunk.number + 1);
@@ -145,7 +150,8 @@ impl Group {
 
     fn place_in(&mut self, now: u64, chunk: &Chunk) -> Place {
         let begun = chunk.broadcast < self.order.next();
-        let keep = self.keeps(chunk);
+        // A co-root's part asks the root for what came in pieces.
+        let keep = chunk.piece == 0 && self.keeps(chunk);
         let first = chunk.number - chunk.offset / self.cfg.chunk as u64;
         let broadcast = self.broadcast_of(chunk);
         let Some(incoming) = self.receiving.broadcasts.get_mut(&broadcast) else {
@@ -223,12 +229,15 @@ impl Group {
     /// are correct (`ok`) or damaged.
     pub fn commit(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk, ok: bool) {
         let ok = ok || self.cfg.errs(GroupMutation::IgnoreSum);
-        if ok && heard.lane.is_none() && !self.cfg.scheme.alone {
-            self.carried.alone(now_ns);
+        match ok {
+            true => self.hear_chunk(now_ns, heard, chunk, true),
+            false => self.forget_pieces(chunk),
         }
-        if self.carried.turns_deaf(now_ns) {
-            let from = self.receiving.roots.get_mut(&chunk.root);
-            from.into_iter().for_each(|from| from.ack_at = now_ns);
+        let turns_deaf = self.carried.alone.turns_deaf(now_ns);
+        if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
+            if from.alone.turns_deaf(now_ns) || turns_deaf {
+                from.ack_at = now_ns;
+            }
         }
         if !ok || !self.took(now_ns, chunk) {
             self.watch_gaps(now_ns, chunk.root, false);
@@ -236,12 +245,96 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// Records a stored chunk. Returns whether it is new.
+    /// A chunk came, or a piece of one: notes if multicast carries it. Where it is not `fresh`, that
+    /// it came alone says nothing.
+    fn hear_chunk(&mut self, now: u64, heard: Heard, chunk: &Chunk, fresh: bool) {
+        // One piece counts for the chunk.
+        let counts = fresh && chunk.piece <= 1 && !self.cfg.scheme.alone;
+        let len = self.whole_of(chunk).map_or(0, |whole| whole.len);
+        let from = self.receiving.roots.get_mut(&chunk.root);
+        let of_root = from.map(|from| &mut from.alone);
+        if heard.lane.is_some() {
+            self.carried.reaches(Some(len));
+            of_root.into_iter().for_each(|alone| {
+                alone.reaches(Some(len));
+            });
+        } else if counts {
+            self.carried.alone.came(now, len);
+            of_root.into_iter().for_each(|alone| alone.came(now, len));
+        }
+    }
+
+    /// A probe came by multicast, of a root, or of a collector that asks for one.
+    pub(super) fn hear_probe(&mut self, by: u16) {
+        self.carried.reaches(None);
+        let (parts, me) = (&self.parts, self.cfg.me);
+        for (&root, from) in &mut self.receiving.roots {
+            if root == by || parts.collector(root, me) == by {
+                from.alone.reaches(None);
+            }
+        }
+    }
+
+    /// A damaged chunk has landed over those pieces of it that were here.
+    fn forget_pieces(&mut self, chunk: &Chunk) {
+        let from = self.receiving.roots.get_mut(&chunk.root);
+        let Some(from) = from.filter(|_| chunk.piece == 0) else {
+            return;
+        };
+        let bytes = from.pieces.bytes(chunk.number);
+        from.pieces.remove(chunk.number, 1);
+        if let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) {
+            incoming.here -= bytes;
+            let early = incoming.handle.is_none() as u64;
+            self.receiving.early_bytes -= early * bytes;
+        }
+    }
+
+    /// A piece is here: the chunk that it completes.
+    fn took_piece(&mut self, now: u64, piece: &Chunk) -> Option<Chunk> {
+        let whole = self.whole_of(piece)?;
+        let trip_ns = self.trip.ns();
+        let from = self.receiving.roots.get_mut(&piece.root)?;
+        if from.got.contains(piece.number) || !from.pieces.add(piece) {
+            return None;
+        }
+        let all = from.pieces.bytes(piece.number) == whole.len as u64;
+        if all || self.cfg.errs(GroupMutation::PieceIsWhole) {
+            return Some(whole);
+        }
+        // The others may be on their way.
+        from.tries = from.tries.min(1);
+        from.nack_at = now + 2 * trip_ns;
+        let bytes = piece.len as u64;
+        if let Some(incoming) = self.receiving.broadcasts.get_mut(&piece.broadcast) {
+            incoming.here += bytes;
+            if incoming.handle.is_none() {
+                self.count_early(bytes);
+            }
+        }
+        None
+    }
+
+    /// A chunk is here, or a piece of one; whether that is news of a whole chunk.
     fn took(&mut self, now: u64, chunk: &Chunk) -> bool {
+        if chunk.piece == 0 {
+            return self.took_whole(now, chunk, (chunk.len as u64, true));
+        }
+        let whole = self.took_piece(now, chunk);
+        whole.is_some_and(|whole| self.took_whole(now, &whole, (chunk.len as u64, false)))
+    }
+
+    /// A chunk is here, with so many bytes that came last; whether that is news. `keeps`: a co-root
+    /// may have a copy.
+    fn took_whole(&mut self, now: u64, chunk: &Chunk, (last, keeps): (u64, bool)) -> bool {
         let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
             return false;
         };
         let before = from.next;
+        let bytes = match keeps {
+            true => last.saturating_sub(from.pieces.bytes(chunk.number)),
+            false => last,
+        };
         let twice = self.cfg.errs(GroupMutation::DeliverTwice);
         if !from.take(chunk.number, 1) && !twice {
             return false;
@@ -253,17 +346,17 @@ impl Group {
         }
         let early = self.cfg.errs(GroupMutation::EndEarly) as u64 * chunk.len as u64;
         if let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) {
-            incoming.here += chunk.len as u64;
+            incoming.here += bytes;
             let whole = incoming.here + early >= incoming.total;
             let posted = incoming.handle.is_some();
             from.ended += whole as u32;
             match posted {
                 true if whole => self.end_receive(chunk.broadcast, End::Well),
                 true => {}
-                false => self.count_early(chunk.len as u64),
+                false => self.count_early(bytes),
             }
         }
-        self.keep(now, chunk, true);
+        self.keep(now, chunk, keeps);
         self.watch_gaps(now, chunk.root, progress);
         self.owe_ack(now, chunk.root);
         true

@@ -3,7 +3,8 @@
 
 use super::carried::ROUND_NS;
 use super::mutation::GroupMutation;
-use super::outgoing::{Bytes, Held, Sending};
+use super::outgoing::{Again, Bytes, Held, Sending};
+use super::pieces::piece_of;
 use super::send::REMIND_AFTER_TRIPS;
 use super::state::Group;
 use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
@@ -22,7 +23,7 @@ impl Group {
     /// The next chunk to retransmit or to send by unicast.
     pub(super) fn next_repair(&mut self, now: u64) -> Option<(To, Content)> {
         for sending in self.sending.values_mut() {
-            while let Some((number, to)) = sending.repairs.pop_first() {
+            while let Some((number, to, piece)) = sending.repairs.pop_first() {
                 let Some(held) = sending.chunks.get_mut(&number) else {
                     continue; // acknowledged meanwhile
                 };
@@ -35,9 +36,13 @@ impl Group {
                 };
                 match to {
                     To::All { .. } => self.stats.repairs_to_all += 1,
+                    To::Member(_) if piece > 0 => self.stats.pieces += 1,
                     To::Member(_) => self.stats.repairs += 1,
                 }
-                let chunk = held.chunk;
+                let chunk = match piece {
+                    0 => held.chunk,
+                    _ => piece_of(&held.chunk, piece),
+                };
                 let content = match held.bytes {
                     Bytes::Lent(handle) => Content::Own {
                         handle,
@@ -78,6 +83,7 @@ impl Group {
                 bytes: Bytes::Copy,
                 lane: None,
                 repair: None,
+                turn: 0,
             };
             kept.chunks.insert(chunk.number, held);
             self.kept_bytes += chunk.len as u64;
@@ -136,6 +142,7 @@ impl Group {
     pub(super) fn on_nack(&mut self, now: u64, from: u16, root: u16, gaps: &Gaps) {
         let (hold_ns, all_from) = (self.trip.ns(), self.cfg.scheme.repair_all_from);
         let all_only = self.cfg.errs(GroupMutation::RepairAllOnly);
+        let whole_only = self.cfg.errs(GroupMutation::WholeOnly);
         let all_from = if self.cfg.scheme.alone {
             u8::MAX
         } else {
@@ -155,9 +162,18 @@ impl Group {
                 self.lanes.lost(lane);
             }
             sending.vain = 0;
-            let to = held.ask(now, from, hold_ns, all_from);
-            let to = if all_only { to.map(|_| None) } else { to };
-            sending.repairs.extend(to.map(|to| (number, to)));
+            match held.ask(now, from, hold_ns, all_from) {
+                None => continue,
+                Some(Again::All) => drop(sending.repairs.insert((number, None, 0))),
+                Some(_) if all_only => drop(sending.repairs.insert((number, None, 0))),
+                Some(Again::Alone) => sending.send_to(now, number, from),
+                Some(Again::Pieces) => {
+                    if !whole_only {
+                        sending.needs_pieces(now, from);
+                    }
+                    sending.send_to(now, number, from);
+                }
+            }
         }
         // One rail that is late or lost says nothing about the others.
         let part = 2 * self.lanes.all().count().max(1) as u32;

@@ -57,7 +57,8 @@ impl Group {
             ..chunk
         };
         // The last chunk of a broadcast is shorter, or excluded from runs.
-        let plain = heard.lane.is_some() && chunk.parity == 0 && !chunk.leaves;
+        let whole = chunk.parity == 0 && chunk.piece == 0;
+        let plain = heard.lane.is_some() && whole && !chunk.leaves;
         let sane = plain && chunk.len as u64 == size && self.is_sane(heard, &next);
         if !sane || self.parts.collects(chunk.root, self.cfg.me) {
             return None;
@@ -76,12 +77,14 @@ impl Group {
         };
         let window = (from.next + self.cfg.scheme.window as u64).saturating_sub(next.number);
         let lacks = (incoming.total - incoming.here).saturating_sub(1) / size;
-        let whole = (chunk.total - next.offset) / size;
+        let rest = (chunk.total - next.offset) / size;
         let room = match incoming.handle {
             Some(_) => u64::MAX,
             None => self.early_room(next.offset) / size,
         };
-        let most = RUN_MAX.min(window).min(lacks).min(whole).min(room);
+        let pieces = from.pieces.first_from(next.number);
+        let rest = rest.min(pieces.map_or(u64::MAX, |first| first - next.number));
+        let most = RUN_MAX.min(window).min(lacks).min(rest).min(room);
         let left = match self.cfg.errs(GroupMutation::RunOn) {
             true => most,
             false => from.got.free_from(next.number, most),

@@ -111,7 +111,8 @@ impl Group {
         if !members.is_empty() {
             held.repair = Some(Repair::to(now, members.iter().copied()));
         }
-        let repairs = members.into_iter().map(|m| (chunk.number, Some(m)));
-        sending.repairs.extend(repairs);
+        for member in members {
+            sending.send_to(now, chunk.number, member);
+        }
     }
 }

@@ -204,7 +204,9 @@ pub struct GroupStats {
     pub chunks: u64,
     /// Chunks sent to one member: retransmissions, or instead of multicast.
     pub repairs: u64,
-    /// Chunks multicast again.
+    /// Pieces of chunks sent to one member, as its path takes no whole ones.
+    pub pieces: u64,
+    /// Chunks sent again to all.
     pub repairs_to_all: u64,
     /// Parities multicast.
     pub parities: u64,

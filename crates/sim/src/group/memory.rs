@@ -25,8 +25,21 @@ struct Early {
     bytes: Vec<u8>,
     /// From where to where bytes have come, as they came.
     parts: Vec<(usize, usize)>,
-    /// Bytes of them that are right.
-    here: u64,
+    /// Bytes of them that are right, from where to where.
+    here: BTreeMap<usize, usize>,
+}
+
+impl Early {
+    /// Bytes are right; some of them may have come before, as pieces.
+    fn add(&mut self, from: usize, to: usize) {
+        self.remove(from, to);
+        self.here.insert(from, to);
+    }
+
+    /// Bytes are not right (any more).
+    fn remove(&mut self, from: usize, to: usize) {
+        self.here.retain(|at, _| !(from..to).contains(at));
+    }
 }
 
 /// The bytes that belong to one member, and its operations.
@@ -157,7 +170,9 @@ impl Memory {
             Content::Kept(chunk) => {
                 let kept = self.kept.get(&(chunk.root, chunk.number));
                 let kept = kept.ok_or_else(|| format!("{chunk:?} was not kept"))?;
-                Ok((chunk, kept.clone()))
+                let at = chunk.within() as usize;
+                let piece = kept.get(at..at + chunk.len as usize);
+                Ok((chunk, piece.ok_or("a piece beyond its chunk")?.to_vec()))
             }
             Content::Parity { handle, chunk } => {
                 let mut parity = vec![0; chunk.len as usize];
@@ -192,7 +207,7 @@ impl Memory {
                 let early = early.or_insert_with(|| Early {
                     bytes: vec![POISON; chunk.total as usize],
                     parts: Vec::new(),
-                    here: 0,
+                    here: BTreeMap::new(),
                 });
                 early.parts.push((from, to));
                 &mut early.bytes
@@ -207,7 +222,11 @@ impl Memory {
     fn keep(&mut self, place: Place, chunk: &Chunk, bytes: &[u8]) {
         if let Place::Early { .. } = place {
             let early = self.early.get_mut(&chunk.broadcast);
-            early.into_iter().for_each(|e| e.here += chunk.len as u64);
+            let (from, to) = (
+                chunk.offset as usize,
+                chunk.offset as usize + chunk.len as usize,
+            );
+            early.into_iter().for_each(|early| early.add(from, to));
         }
         let keeps = matches!(
             place,
@@ -267,7 +286,8 @@ impl Memory {
 
     /// Bytes that wait in early buffers, that are kept of others' chunks, and of own ones.
     pub(super) fn buffered(&self) -> (u64, u64, u64) {
-        let early = self.early.values().map(|e| e.here).sum();
+        let right = self.early.values().flat_map(|early| &early.here);
+        let early = right.map(|(from, to)| (to - from) as u64).sum();
         let of = |own: bool| {
             let kept = self
                 .kept
@@ -292,6 +312,8 @@ impl GroupOwner for Memory {
         let lands = self.noted(landed).is_some_and(|landed| landed);
         if lands && right {
             self.keep(place, chunk, bytes);
+        } else if let Some(early) = self.early.get_mut(&chunk.broadcast) {
+            early.remove(at, at + bytes.len());
         }
         lands.then_some(right)
     }

@@ -19,4 +19,4 @@ mod world;
 pub use hunt::shrink_group;
 pub use run::run_group;
 pub use scale::{group_scale, GroupScaled, BROADCASTS, SCHEMES};
-pub use setup::{GroupFault, GroupSetup, GroupTrouble, GroupWeather, Spec};
+pub use setup::{GroupFault, GroupSetup, GroupTrouble, GroupWeather, Spec, PIECE_PACKET_MAX};

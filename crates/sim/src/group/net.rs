@@ -10,6 +10,8 @@ use marline_wire::GroupPacket;
 const WIRE_BYTES: u64 = 46;
 /// A process knows that one of its rails is down after so long, and uses another for unicast.
 const KNOWN_NS: u64 = 2_000_000;
+/// A process knows that its datagrams to another are lost after so long, and uses a connection.
+const FILTER_KNOWN_NS: u64 = 300_000_000;
 /// Bytes that wait for a rail at most before a process builds no more packets: what the kernel
 /// takes.
 const ROOM_BYTES: u64 = 4 << 20;
@@ -41,7 +43,8 @@ impl GroupNet {
     pub(super) fn new(setup: &GroupSetup) -> GroupNet {
         GroupNet {
             lanes: setup.lanes,
-            free_at: vec![0; setup.procs * setup.lanes],
+            // Connections take turns with nothing else: a rail more.
+            free_at: vec![0; setup.procs * (setup.lanes + 1)],
             troubles: Vec::new(),
             rng: Rng::new(setup.seed, 41),
             stats: NetStats::default(),
@@ -78,8 +81,38 @@ impl GroupNet {
         })
     }
 
-    /// The rail that a process takes to another: one that it does not know to be down.
+    /// Since when datagrams from one process to another are filtered.
+    fn filtered_since(&self, sends: usize, receives: usize) -> Option<u64> {
+        let filtered = self.troubles.iter().filter(|(what, _)| match *what {
+            GroupTrouble::Filtered { who, to, from } => {
+                to && who == receives || from && who == sends
+            }
+            _ => false,
+        });
+        filtered.map(|&(_, since)| since).min()
+    }
+
+    /// Says if lengths of datagrams matter.
+    pub(super) fn measures(&self) -> bool {
+        let mtu = |(what, _): &(GroupTrouble, u64)| matches!(what, GroupTrouble::Mtu { .. });
+        self.troubles.iter().any(mtu)
+    }
+
+    /// A datagram is longer than some of its way takes.
+    fn is_too_long(&self, from: usize, to: usize, len: usize) -> bool {
+        self.troubles.iter().any(|(what, _)| match *what {
+            GroupTrouble::Mtu { who, most } => (who == from || who == to) && len > most,
+            _ => false,
+        })
+    }
+
+    /// The rail that a process takes to another: one that it does not know to be down, or a
+    /// connection.
     pub(super) fn route(&self, now: u64, from: usize, to: usize) -> usize {
+        let filtered = self.filtered_since(from, to);
+        if filtered.is_some_and(|at| now >= at + FILTER_KNOWN_NS) {
+            return self.lanes;
+        }
         let down = |lane: usize| {
             let since = [from, to].map(|proc| self.down_since(proc, lane));
             since.into_iter().flatten().any(|at| now >= at + KNOWN_NS)
@@ -89,7 +122,8 @@ impl GroupNet {
 
     /// When all rails of a process have room for another packet.
     pub(super) fn room_at(&self, setup: &GroupSetup, proc: usize) -> u64 {
-        let free_at = &self.free_at[proc * self.lanes..][..self.lanes];
+        let rails = self.lanes + 1;
+        let free_at = &self.free_at[proc * rails..][..rails];
         let last = free_at.iter().max().copied().unwrap_or(0);
         last.saturating_sub(ROOM_BYTES * 1_000_000_000 / setup.rate)
     }
@@ -110,7 +144,7 @@ impl GroupNet {
     ) -> u64 {
         self.stats.packets += 1;
         let takes_ns = (len as u64 + WIRE_BYTES) * 1_000_000_000 / setup.rate;
-        let free = &mut self.free_at[at.0 * self.lanes + at.1];
+        let free = &mut self.free_at[at.0 * (self.lanes + 1) + at.1];
         *free = (*free).max(now) + takes_ns;
         *free
     }
@@ -121,12 +155,21 @@ impl GroupNet {
         setup: &GroupSetup,
         (from, to, lane): (usize, usize, usize),
         (sent, multicast): (u64, bool),
+        len: usize,
     ) -> Vec<(u64, Harm)> {
         let weather = setup.weather;
+        if lane == self.lanes {
+            return vec![(sent + setup.latency_ns, Harm::None)];
+        }
+        if self.is_too_long(from, to, len) {
+            self.stats.too_big += 1;
+            return Vec::new();
+        }
         let down = [from, to]
             .iter()
             .any(|&p| self.down_since(p, lane).is_some());
-        if down || multicast && self.is_mute(to, lane) {
+        let filtered = self.filtered_since(from, to).is_some();
+        if down || filtered || multicast && self.is_mute(to, lane) {
             self.stats.cut += 1;
             return Vec::new();
         }

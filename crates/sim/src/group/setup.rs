@@ -6,6 +6,8 @@ use marline_proto::group::GroupMutation;
 use marline_proto::group::Scheme;
 
 const MS: u64 = 1_000_000;
+/// Bytes of a packet with a piece of a chunk, as all may be short: what the least path takes.
+pub const PIECE_PACKET_MAX: usize = 548;
 
 /// Faults of packets, each in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +42,23 @@ pub enum GroupTrouble {
         lane: Option<usize>,
         /// The one that hears none; none: nobody hears any.
         who: Option<usize>,
+    },
+    /// Datagrams to a process and from it that are longer vanish, multicast or not.
+    Mtu {
+        /// Whose.
+        who: usize,
+        /// The longest that passes, in bytes.
+        most: usize,
+    },
+    /// Datagrams to a process or from it vanish, on all rails; its connections carry what the
+    /// sender knows to have no other way.
+    Filtered {
+        /// Whose.
+        who: usize,
+        /// Those to it.
+        to: bool,
+        /// Those from it.
+        from: bool,
     },
     /// A process dies.
     Kill {
@@ -205,7 +224,36 @@ impl GroupSetup {
         if procs <= 8 && !lasting && batches.one_in(6) {
             setup.flood(&mut batches);
         }
+        setup.datagrams_lost(&mut Rng::new(seed, 44));
         setup
+    }
+
+    /// Draws troubles of one process's datagrams, for a while or for good.
+    fn datagrams_lost(&mut self, rng: &mut Rng) {
+        if self.procs > 24 || !rng.one_in(4) {
+            return;
+        }
+        let from_ns = rng.below(50 * MS);
+        let who = rng.below(self.procs as u64) as usize;
+        let what = match rng.below(3) {
+            0 => {
+                let (to, from) = rng.pick(&[(true, false), (false, true), (true, true)]);
+                GroupTrouble::Filtered { who, to, from }
+            }
+            _ => {
+                let most = rng.pick(&[PIECE_PACKET_MAX, 600, 972, 1_300]);
+                GroupTrouble::Mtu { who, most }
+            }
+        };
+        let to_ns = match rng.one_in(2) {
+            true => u64::MAX,
+            false => from_ns + rng.range(1, 200) * MS,
+        };
+        self.faults.push(GroupFault {
+            from_ns,
+            to_ns,
+            what,
+        });
     }
 
     /// Short broadcasts, more than may be under way, of which many packets are damaged: some begin

@@ -7,8 +7,8 @@ use super::setup::{GroupSetup, GroupTrouble, Spec};
 use super::truth;
 use crate::base::rng::Rng;
 use marline_checksum::crc32c;
-use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To};
-use marline_wire::{GroupHead, GroupPacket};
+use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To, Word, RIDERS_LEN};
+use marline_wire::{GroupHead, GroupPacket, CHUNK_HEAD_LEN};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -271,6 +271,8 @@ impl<'a> GroupWorld<'a> {
         let name = match what {
             GroupTrouble::RailDown { .. } => "rail down",
             GroupTrouble::Mute { .. } => "multicast lost",
+            GroupTrouble::Mtu { .. } => "path MTU shrunk",
+            GroupTrouble::Filtered { .. } => "datagrams filtered",
             GroupTrouble::Kill { who } => {
                 self.processes[who].alive = false;
                 "killed"
@@ -547,13 +549,27 @@ impl<'a> GroupWorld<'a> {
     }
 
     fn deliver(&mut self, way: (usize, usize, usize), how: (u64, bool), bytes: &Rc<Vec<u8>>) {
-        for (at, harm) in self.net.arrive(self.setup, way, how) {
+        let len = self.datagram_len(bytes);
+        for (at, harm) in self.net.arrive(self.setup, way, how, len) {
             let parcel = Parcel {
                 flow: (way.0, way.2, how.1),
                 bytes: bytes.clone(),
                 harm,
             };
             self.plan(at, Happening::Packet { to: way.1, parcel });
+        }
+    }
+
+    /// Bytes of a packet's datagram: a probe is as long as the longest.
+    fn datagram_len(&self, bytes: &[u8]) -> usize {
+        if !self.net.measures() {
+            return bytes.len();
+        }
+        let packet = GroupPacket::parse(bytes, crc32c);
+        let probes = packet.is_ok_and(|packet| packet.words().any(|word| word == Word::Probe));
+        match probes {
+            true => bytes.len() + self.setup.chunk as usize + CHUNK_HEAD_LEN + RIDERS_LEN,
+            false => bytes.len(),
         }
     }
 

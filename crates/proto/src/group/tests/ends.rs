@@ -350,6 +350,7 @@ const FIRST: Chunk = Chunk {
     len: 1_000,
     total: 3_000,
     parity: 0,
+    piece: 0,
     asks: false,
     leaves: false,
 };

@@ -195,7 +195,10 @@ impl World {
                 }
                 bytes
             }
-            Some(Content::Kept(chunk)) => member.kept[&(chunk.root, chunk.number)].1.clone(),
+            Some(Content::Kept(chunk)) => {
+                let kept = &member.kept[&(chunk.root, chunk.number)].1;
+                kept[chunk.within() as usize..][..chunk.len as usize].to_vec()
+            }
             Some(Content::Parity { handle, chunk }) => {
                 let mut sum = vec![0; chunk.len as usize];
                 for n in 0..chunk.parity as u64 {
