@@ -1,6 +1,7 @@
 //! Everything that an engine does under its lock. Single-threaded: every call takes the time. The
 //! state stands in `state`.
 
+mod aggregate;
 mod ask;
 pub(crate) mod atomic;
 pub(crate) mod awaited;

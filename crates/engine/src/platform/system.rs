@@ -53,6 +53,10 @@ pub trait Watch: Send {
     /// each region.
     #[inline(always)]
     fn tells_over(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
+    /// The short operation that is being posted, or its next part, goes in the call before it, or
+    /// in one that others may share.
+    #[inline(always)]
+    fn may_share(&mut self, _joins: bool) {}
     /// An entry goes into a queue.
     #[inline(always)]
     fn completed(&mut self, _entry: &Completion) {}

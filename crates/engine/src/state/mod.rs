@@ -1,5 +1,6 @@
 //! The state of an engine, in parts that what is done with them (`core`) borrows one by one.
 
+pub(crate) mod aggregate;
 mod av;
 pub(crate) mod buffers;
 pub(crate) mod calls;

@@ -136,6 +136,8 @@ pub enum Mutation {
     AnyKey,
     /// Lost calls, and lost answers to them, are not sent again.
     ForgetCalls,
+    /// Of operations that share a call only the first is done.
+    ForgetAggregated,
     /// An operation in parts is over with its first.
     EndWithPart,
     /// The last piece of a remote operation of several is forgotten.
@@ -177,7 +179,7 @@ impl Mutation {
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups`, of
     /// which `outages.rs` complains.
-    pub const ALL: [Mutation; 65] = [
+    pub const ALL: [Mutation; 66] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -235,6 +237,7 @@ impl Mutation {
         Mutation::CallClosed,
         Mutation::AnyKey,
         Mutation::ForgetCalls,
+        Mutation::ForgetAggregated,
         Mutation::EndWithPart,
         Mutation::ForgetPiece,
         Mutation::CountParts,

@@ -369,6 +369,9 @@ impl World {
         // Where no bytes are there is nothing to look at.
         let loose = len == 0 || msg.put.is_some_and(|put| put.loose);
         msg.put = Some(Put { loose, ..put });
+        if put.bad {
+            self.truth.refuse(uid);
+        }
         Ok(())
     }
 
