@@ -66,6 +66,25 @@ def test_short_operations_travel_together(lab, name, tmp_path):
     assert counted["packets_sent"] <= counted["calls"] / 4, counted
 
 
+@pytest.mark.parametrize("fault", [None, "drop=2%"])
+@pytest.mark.parametrize("name, way", [("mpich", 1), ("mpich", 2), ("intel", 0), ("intel", 1)])
+def test_very_many_short_operations_share_calls(lab, name, way, fault, tmp_path):
+    """Bytes and messages of each: a write of 4 bytes costs little more than what it writes."""
+    mpi, elements = labs.MPIS[name], 250_000
+    env = {**ON, "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": int(name == "mpich"), "FI_MARLINE_STATS_DIR": tmp_path}
+    if fault:
+        lab.fault(0, fault)
+    program = [mpi.program("strided"), "--way", way, "--elements", elements]
+    result = lab.run(mpi, program, env=env, n=2, timeout=180)
+    assert result.ok and result.find(r"^strided ok"), result.tail()
+    counted = labs.counters(tmp_path)
+    assert counted["calls"] >= 2 * elements, f"it went over messages: {counted}"
+    assert counted["aggregated"] >= counted["calls"] * 0.9, counted
+    assert counted["wire_bytes_sent"] <= 20 * counted["calls"], counted
+    if fault:
+        assert lab.hits("drop") > 0, lab.status()
+
+
 def test_threads_that_put_and_flush_in_turn(lab, mpich, provider):
     """The target waits in a barrier meanwhile, and serves all of them."""
     program = [mpich.program("strided"), "--threads", 4, "--elements", 300]

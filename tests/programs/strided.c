@@ -1,14 +1,14 @@
 /* Remote writes of 4 bytes each, and shared-memory windows, as in MPIs' own one-sided tests
  *
- *   strided [--elements N] [--shared | --threads T]
+ *   strided [--elements N] [--way W | --shared | --threads T]
  *
- * Each rank writes every other element of the next rank's window: N elements by one put with a
- * vector as target, by N puts of one element with one flush, and by N accumulates of one element
- * with one flush. --shared: the window is shared memory (MPI_Win_allocate_shared, among the ranks
- * of a host); rows are put and got with an indexed type, under a lock each. --threads: T threads of
- * rank 0 put one element each into a window of their own at rank 1 and flush it, N times, while
- * rank 1 waits in a barrier; the mean time of a put with its flush is printed. Every element is
- * checked. */
+ * Each rank writes into every other element of the next rank's window: N elements with one put whose
+ * target is a vector, N puts of one element with one flush, and N accumulates of one element with one
+ * flush. The mean time of an element is printed for each. --way: one of these alone, 0 to 2. --shared:
+ * the window is one that ranks share (MPI_Win_allocate_shared, among the ranks that can); rows are put
+ * and got with a type of indices, under a lock each. --threads: T threads of rank 0 put one element each
+ * into a window of their own at rank 1 and flush it, N times in turn, while rank 1 waits in a barrier; the
+ * mean time of a put with its flush is printed. Every element is checked. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { THREADS_MAX = 16 };
-static int rank, ranks, elements = 1000, shared, threads;
+static int rank, ranks, elements = 1000, only = -1, shared, threads;
 static MPI_Win wins[THREADS_MAX];
 
 static void check(const char *what, int at, int got, int wanted)
@@ -64,15 +64,21 @@ static void strides(void)
     MPI_Type_vector(elements, 1, 2, MPI_INT, &vector);
     MPI_Type_commit(&vector);
     for (int way = 0; way < 3; way++) {
+        if (only >= 0 && way != only)
+            continue;
         for (int i = 0; i < elements; i++)
             from[i] = value(rank, i, way);
         MPI_Win_lock_all(0, win);
         memset(memory, 0, 2 * elements * sizeof *memory);
         MPI_Win_sync(win);
         MPI_Barrier(MPI_COMM_WORLD);
+        double start = MPI_Wtime();
         write_all(way, to, from, vector, win);
         MPI_Win_flush(to, win);
         MPI_Barrier(MPI_COMM_WORLD);
+        double took = MPI_Wtime() - start;
+        if (rank == 0)
+            printf("strided way=%d element_us=%.3f\n", way, took / elements * 1e6);
         MPI_Win_sync(win);
         for (int i = 0; i < 2 * elements; i++)
             check(ways[way], i, memory[i], i % 2 ? 0 : value(by, i / 2, way));
@@ -176,8 +182,10 @@ int main(int argc, char **argv)
             threads = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--elements") && i + 1 < argc)
             elements = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--way") && i + 1 < argc)
+            only = atoi(argv[++i]);
         else
-            return fprintf(stderr, "usage: strided [--elements N] [--shared | --threads T]\n"), 2;
+            return fprintf(stderr, "usage: strided [--elements N] [--way W | --shared | --threads T]\n"), 2;
     }
     int provided;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);

@@ -69,7 +69,7 @@ impl<S: System> Core<S> {
             self.buffers.pool.has_room_for(calls)
         };
         let open = self.calls.open.get(&(ep.0, peer.0)).copied();
-        if open.unwrap_or(0) as usize + parts.len() > OPEN_MAX as usize || !room {
+        if open.map_or(0, |open| open.calls) as usize + parts.len() > OPEN_MAX as usize || !room {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }

@@ -12,8 +12,9 @@ use crate::memory::atomic::op;
 use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::pool::Buffer;
 use crate::platform::system::{System, Watch};
+use crate::state::aggregate::length;
 use crate::state::calls::{
-    head, CallOp, Part, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, MORE, OPEN_MAX,
+    head, id_of, CallOp, Joined, Part, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, MORE,
 };
 use crate::state::core::Core;
 use marline_proto::{Mutation, PeerId};
@@ -21,21 +22,21 @@ use marline_wire::MsgHead;
 
 /// The contents of an RPC.
 #[derive(Clone, Copy)]
-struct Request<'a> {
-    peer: PeerId,
-    word: Word,
+pub(crate) struct Request<'a> {
+    pub(crate) peer: PeerId,
+    pub(crate) word: Word,
     /// Key and address.
-    place: (u64, u64),
+    pub(crate) place: (u64, u64),
     data: u64,
-    operands: [&'a [IoVec]; 2],
+    pub(crate) operands: [&'a [IoVec]; 2],
     result: &'a [IoVec],
-    context: usize,
-    completion: bool,
+    pub(crate) context: usize,
+    pub(crate) completion: bool,
     flags: u64,
     /// Exempt from the limit of open RPCs: other parts of its operation have been sent.
     must: bool,
     /// The longer operation of which this is a part.
-    whole: Option<u32>,
+    pub(crate) whole: Option<u32>,
 }
 
 impl Request<'_> {
@@ -53,6 +54,18 @@ impl Request<'_> {
         must: false,
         whole: None,
     };
+
+    /// It may share its call with others like it: it brings nothing back, tells of no data, and is
+    /// an operation by itself, or one of its parts that come in their order.
+    pub(crate) fn may_share(&self) -> bool {
+        let kind = matches!(self.word.verb, Verb::Write | Verb::Atomic);
+        kind && self.word.flags & !MORE == 0
+    }
+
+    /// The length of its payload, as a call has it that others share.
+    pub(crate) fn length(&self) -> u64 {
+        length(total(self.operands[0]), self.word.flags & MORE != 0)
+    }
 }
 
 /// The requesting side.
@@ -137,9 +150,16 @@ impl<S: System> Core<S> {
             return Err(SubmitError::PeerDead);
         }
         let own = endpoint.node.is_own(req.peer);
+        if req.may_share() && !own {
+            let joins = self.join(ep, req);
+            self.watch.may_share(joins);
+            if joins {
+                return Ok(());
+            }
+        }
         let open = self.calls.open.get(&(ep.0, req.peer.0)).copied();
         let len = HEAD + req.operands.iter().map(|iov| total(iov)).sum::<usize>();
-        let many = open.unwrap_or(0) >= OPEN_MAX;
+        let many = open.is_some_and(|open| open.is_full());
         if (many || !self.logs(len)) && !req.must {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
@@ -164,18 +184,22 @@ impl<S: System> Core<S> {
             flags: req.flags,
             result: Pieces::new(req.result),
             whole: req.whole,
+            joined: Vec::new(),
         };
         let call = self.calls.ops.insert(op);
         if own {
             self.call_own(ep, req, call, (buffer, len));
             return Ok(());
         }
-        let words = ((u64::from(serial) << 32) | u64::from(call), req.word.pack());
+        let words = (id_of(serial, call), req.word.pack());
         if !self.post_logged(ep, req.peer, words, Some(buffer), len) {
             self.calls.ops.remove(call);
             return Err(SubmitError::PeerDead);
         }
-        *self.calls.open.entry((ep.0, req.peer.0)).or_default() += 1;
+        let counted = self.calls.open.entry((ep.0, req.peer.0)).or_default();
+        counted.calls += 1;
+        counted.operations += 1;
+        self.note_last(ep, req, call, serial);
         if let Some(endpoint) = self.dir.ep(ep) {
             endpoint.remote_open += 1;
             if open.is_none() {
@@ -236,7 +260,7 @@ impl<S: System> Core<S> {
     }
 
     /// Ends an RPC: the peer executed it, refused it, or is gone.
-    fn end_call(&mut self, call: u32, end: Result<(), OpError>, result: &[u8]) {
+    pub(crate) fn end_call(&mut self, call: u32, end: Result<(), OpError>, result: &[u8]) {
         let Some(op) = self.calls.ops.remove(call) else {
             return;
         };
@@ -247,18 +271,37 @@ impl<S: System> Core<S> {
             unsafe { std::ptr::copy_nonoverlapping(result[at..at + n].as_ptr(), base, n) };
             at += n;
         });
+        let first = Joined {
+            context: op.context,
+            completion: op.completion,
+            whole: op.whole,
+        };
+        self.end_operation((op.ep, op.flags), first, end);
+        for &one in &op.joined {
+            self.end_operation((op.ep, op.flags), one, end);
+        }
+    }
+
+    /// An operation is over, or a part of one.
+    pub(crate) fn end_operation(
+        &mut self,
+        (ep, flags): (EpId, u64),
+        op: Joined,
+        end: Result<(), OpError>,
+    ) {
+        let context = op.context;
         let end = match op.whole {
-            Some(whole) => self.part_over(whole, end, (op.ep, op.context, op.flags)),
+            Some(whole) => self.part_over(whole, end, (ep, context, flags)),
             None => Some(end),
         };
-        let Some(end) = end.filter(|_| op.flags != 0) else {
-            return; // other parts are in flight, or the end was reported
+        let Some(end) = end.filter(|_| flags != 0) else {
+            return; // other parts are under way, or it is told
         };
-        self.watch.sent(op.context, end);
-        let Some(endpoint) = self.dir.ep(op.ep) else {
+        self.watch.sent(context, end);
+        let Some(endpoint) = self.dir.ep(ep) else {
             return;
         };
-        let counted = match op.flags & flag::READ {
+        let counted = match flags & flag::READ {
             0 => Counted::Writes,
             _ => Counted::Reads,
         };
@@ -267,8 +310,8 @@ impl<S: System> Core<S> {
         self.answered |= last;
         if op.completion || end.is_err() {
             let entry = Completion {
-                context: op.context,
-                flags: op.flags,
+                context,
+                flags,
                 error: end.err(),
                 ..Completion::empty()
             };
@@ -276,16 +319,18 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Decrements the number of open RPCs at a peer.
-    fn close_call(&mut self, ep: EpId, peer: PeerId) {
+    /// One call, of so many operations, is open no more at a peer.
+    fn close_call(&mut self, ep: EpId, peer: PeerId, operations: usize) {
         let Some(open) = self.calls.open.get_mut(&(ep.0, peer.0)) else {
             return;
         };
-        *open -= 1;
-        let last = *open == 0;
+        open.calls -= 1;
+        open.operations -= operations as u32;
+        let last = open.calls == 0;
         let now = self.polled_ns;
         if last {
             self.calls.open.remove(&(ep.0, peer.0));
+            self.calls.last.remove(&(ep.0, peer.0));
         }
         if let Some(endpoint) = self.dir.ep(ep) {
             endpoint.remote_open -= 1;
@@ -303,7 +348,8 @@ impl<S: System> Core<S> {
             return;
         }
         for call in self.calls.ops.find(|op| op.ep == ep && op.peer == peer) {
-            self.close_call(ep, peer);
+            let joined = self.calls.ops.get(call).map_or(0, |op| op.joined.len());
+            self.close_call(ep, peer, 1 + joined);
             self.end_call(call, Err(OpError::PeerDead), &[]);
         }
     }
@@ -319,6 +365,7 @@ impl<S: System> Core<S> {
             self.calls.reads.retain(|_, of| *of != whole);
         }
         self.calls.open.retain(|&(of, _), _| of != ep.0);
+        self.calls.last.retain(|&(of, _), _| of != ep.0);
         self.calls.runs.retain(|&(of, _), _| of != ep.0);
         self.ops.forget_parts(|of, _| of == ep.0);
     }
@@ -435,12 +482,16 @@ impl<S: System> Core<S> {
         let Some(op) = self.calls.ops.get(call).filter(ours) else {
             return;
         };
-        let wanted = total(op.result.as_slice());
+        let (wanted, joined) = (total(op.result.as_slice()), op.joined.len());
+        if joined > 0 {
+            self.close_call(ep, peer, 1 + joined);
+            return self.answered_all(call, (word.count > 0).then_some(result));
+        }
         let (end, result) = match word.count {
             0 if result.len() == wanted => (Ok(()), result),
             _ => (Err(OpError::BadRemoteMemory), &[][..]),
         };
-        self.close_call(ep, peer);
+        self.close_call(ep, peer, 1);
         self.end_call(call, end, result);
     }
 

@@ -23,7 +23,21 @@ impl<S: System> Core<S> {
         bytes: &[u8],
         result: &mut Vec<u8>,
     ) -> Result<(), OpError> {
-        let (place, data, payload) = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
+        if matches!(word.verb, Verb::Writes | Verb::Atomics) {
+            return self.execute_all((ep, peer, source), word, bytes, result);
+        }
+        let contents = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
+        self.execute_at((ep, peer, source), word, contents, result)
+    }
+
+    /// Does what one operation asks for, of this place, data and payload.
+    pub(crate) fn execute_at(
+        &mut self,
+        (ep, peer, source): (EpId, PeerId, FiAddr),
+        word: Word,
+        (place, data, payload): ((u64, u64), u64, &[u8]),
+        result: &mut Vec<u8>,
+    ) -> Result<(), OpError> {
         let done = match word.verb {
             Verb::Write => self.write_here((ep, peer), place, payload),
             Verb::Over => Some(()),

@@ -1,6 +1,7 @@
 //! The engine's work under its lock. Single-threaded: every call takes the time as argument. The
 //! state is in `state`.
 
+mod aggregate;
 mod ask;
 pub(crate) mod atomic;
 pub(crate) mod awaited;

@@ -113,7 +113,8 @@ impl<S: System> Core<S> {
         let short = lengths.clone().filter(|len| self.is_short(*len));
         let logged = lengths.filter(|len| req.flags.inject && !self.is_short(*len));
         let logged = short.clone().map(|len| HEAD + len).chain(logged);
-        let open = self.calls.open.get(&(ep.0, peer.0)).copied().unwrap_or(0);
+        let open = self.calls.open.get(&(ep.0, peer.0)).copied();
+        let open = open.map_or(0, |open| open.calls);
         let many = short.clone().count() > (OPEN_MAX - open.min(OPEN_MAX)) as usize;
         if full || many || !self.buffers.pool.has_room_for(logged) {
             self.counters.process.again += 1;

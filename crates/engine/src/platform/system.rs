@@ -52,7 +52,11 @@ pub trait Watch: Send {
     /// peer.
     #[inline(always)]
     fn tells_over(&mut self, _node: &Node, _peer: PeerId, _key: u64) {}
-    /// A completion enters a queue.
+    /// The short operation that is being posted, or its next part, goes in the call before it, or
+    /// in one that others may share.
+    #[inline(always)]
+    fn may_share(&mut self, _joins: bool) {}
+    /// An entry goes into a queue.
     #[inline(always)]
     fn completed(&mut self, _entry: &Completion) {}
 }

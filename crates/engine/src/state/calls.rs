@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 
 /// Most open RPCs of an endpoint to one peer: the peer retains each response until it is acked.
 pub(crate) const OPEN_MAX: u32 = 1_024;
+/// Operations among them, those that share a call counted each: the caller's contexts are kept
+/// until the answer.
+pub(crate) const OPERATIONS_MAX: u32 = 16 * OPEN_MAX;
 
 /// An RPC that waits for its response.
 #[derive(Debug)]
@@ -26,6 +29,63 @@ pub(crate) struct CallOp {
     pub result: Pieces,
     /// The longer operation of which it is a part.
     pub whole: Option<u32>,
+    /// Operations behind the first that share the call.
+    pub joined: Vec<Joined>,
+}
+
+/// An operation in the call of one before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    /// Caller's context.
+    pub context: usize,
+    /// An entry tells of its success.
+    pub completion: bool,
+    /// The longer operation that it is a part of.
+    pub whole: Option<u32>,
+}
+
+/// Calls and operations of an endpoint on one peer that are open.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Open {
+    pub calls: u32,
+    /// Those that share a call counted each.
+    pub operations: u32,
+}
+
+impl Open {
+    /// No more may be open.
+    pub(crate) fn is_full(self) -> bool {
+        self.calls >= OPEN_MAX || self.operations >= OPERATIONS_MAX
+    }
+}
+
+/// The call of an endpoint to a peer that was posted last, if others may share it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastCall {
+    pub call: u32,
+    /// Its first word.
+    pub id: u64,
+    pub word: Word,
+    pub key: u64,
+    /// The address behind its last operation.
+    pub end: u64,
+    /// The length of its first operation, as it travels.
+    pub first: u64,
+    /// Its bytes.
+    pub len: usize,
+}
+
+impl LastCall {
+    /// An operation of this kind on the memory of this key may share it.
+    pub(crate) fn takes(&self, word: Word, key: u64) -> bool {
+        let kind = |word: Word| (word.verb, word.datatype, word.op, word.flags & !MORE);
+        self.key == key && kind(self.word) == kind(word)
+    }
+}
+
+/// The first word of a call.
+pub(crate) fn id_of(serial: u32, call: u32) -> u64 {
+    (u64::from(serial) << 32) | u64::from(call)
 }
 
 /// A part of an operation.
@@ -105,7 +165,9 @@ pub(crate) struct Calls {
     pub ops: OpTable<CallOp>,
     pub wholes: OpTable<Whole>,
     /// Number of open RPCs by endpoint index and peer.
-    pub open: BTreeMap<(u32, u32), u32>,
+    pub open: BTreeMap<(u32, u32), Open>,
+    /// Those that others may share, by the same.
+    pub last: BTreeMap<(u32, u32), LastCall>,
     pub serial: u32,
     /// Long writes that are parts: operation in `wholes` by handle.
     pub puts: BTreeMap<u32, u32>,
@@ -125,6 +187,10 @@ pub(crate) enum Verb {
     Atomic,
     /// All parts of an operation have ended.
     Over,
+    /// Several writes into one region.
+    Writes,
+    /// Several atomic operations of one kind on one region, which bring nothing back.
+    Atomics,
 }
 
 /// Atomic: the response carries the old values. End of an operation: it read.
@@ -166,13 +232,46 @@ impl Word {
         }
     }
 
-    /// Encodes the word.
+    /// Of the call that operations of this kind share.
+    pub(crate) fn shared(self) -> Word {
+        let verb = match self.verb {
+            Verb::Write => Verb::Writes,
+            Verb::Atomic => Verb::Atomics,
+            other => other,
+        };
+        Word {
+            verb,
+            flags: 0,
+            count: 0,
+            ..self
+        }
+    }
+
+    /// Of one of the operations that share a call, of so many elements; `more`: the next is a part
+    /// of the same operation.
+    pub(crate) fn alone(self, elements: usize, more: bool) -> Word {
+        let (verb, count) = match self.verb {
+            Verb::Writes => (Verb::Write, 0),
+            Verb::Atomics => (Verb::Atomic, elements as u32),
+            other => (other, self.count),
+        };
+        Word {
+            verb,
+            flags: MORE * more as u8,
+            count,
+            ..self
+        }
+    }
+
+    /// As it travels.
     pub(crate) fn pack(self) -> u64 {
         let verb = match self.verb {
             Verb::Answer => 0,
             Verb::Write => 1,
             Verb::Atomic => 2,
             Verb::Over => 3,
+            Verb::Writes => 4,
+            Verb::Atomics => 5,
         };
         u64::from_le_bytes({
             let [a, b, c, d] = self.count.to_le_bytes();
@@ -188,6 +287,8 @@ impl Word {
             1 => Verb::Write,
             2 => Verb::Atomic,
             3 => Verb::Over,
+            4 => Verb::Writes,
+            5 => Verb::Atomics,
             _ => return None,
         };
         Some(Word {
@@ -239,7 +340,10 @@ mod tests {
             count: 77_000,
         };
         assert_eq!(Word::unpack(word.pack()), Some(word));
-        assert_eq!(Word::unpack(4), None);
+        assert_eq!(Word::unpack(6), None);
+        assert_eq!(Word::unpack(word.shared().pack()), Some(word.shared()));
+        let flags = MORE;
+        assert_eq!(word.shared().alone(77_000, true), Word { flags, ..word });
         let mut bytes = head((1, u64::MAX), 9).to_vec();
         bytes.push(5);
         assert_eq!(parse(&bytes), Some(((1, u64::MAX), 9, &[5][..])));

@@ -114,6 +114,7 @@ counters! {
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         calls: Sum, "operations", "Short remote writes and atomic operations of this process.";
+        aggregated: Sum, "operations", "Those of them that travelled in the call of one before.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
         unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";

@@ -138,7 +138,9 @@ pub enum Mutation {
     AnyKey,
     /// Lost RPCs and lost replies are not retransmitted.
     ForgetCalls,
-    /// An operation in parts completes with its first part.
+    /// Of operations that share a call only the first is done.
+    ForgetAggregated,
+    /// An operation in parts is over with its first.
     EndWithPart,
     /// The last piece of a remote operation of several pieces is forgotten.
     ForgetPiece,
@@ -181,7 +183,7 @@ impl Mutation {
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
-    pub const ALL: [Mutation; 65] = [
+    pub const ALL: [Mutation; 66] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -239,6 +241,7 @@ impl Mutation {
         Mutation::CallClosed,
         Mutation::AnyKey,
         Mutation::ForgetCalls,
+        Mutation::ForgetAggregated,
         Mutation::EndWithPart,
         Mutation::ForgetPiece,
         Mutation::CountParts,

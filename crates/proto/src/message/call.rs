@@ -7,8 +7,8 @@ use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{Inbound, SendXfer};
-use marline_wire::{MsgHead, FLAG_CALL};
+use crate::state::transfer::{Inbound, SendKind, SendXfer};
+use marline_wire::{MsgHead, FLAG_CALL, FLAG_UNSUMMED};
 
 /// Bytes of the longest RPC. With its credit cost it fits the credit reserved for requests: an RPC
 /// gets through however many messages the peer has not received yet.
@@ -30,7 +30,27 @@ impl Node {
         !self.is_own(peer) && self.post_message(handle, peer, head, false)
     }
 
-    /// Returns whether the frame is part of an RPC.
+    /// Lengthens the call whose first word is `words.0` to `len` bytes (at most [`CALL_MAX`]) and
+    /// changes its second word, if it is the message posted last to a peer and nothing of it has
+    /// left; its handle.
+    pub fn extend_call(&mut self, peer: PeerId, words: (u64, u64), len: u64) -> Option<u32> {
+        debug_assert!(len <= CALL_MAX as u64);
+        let flag = self.cfg.sum_flag(len);
+        let last = *self.conn(peer)?.tx.queue.back()?;
+        let send = self.ops.sends.get_mut(last)?;
+        let unsent = send.kind == SendKind::Queued && send.next == 0;
+        if !unsent || !send.is_call() || send.head.tag != words.0 {
+            return None;
+        }
+        let more = len - send.head.total;
+        send.head.flags = send.head.flags & !FLAG_UNSUMMED | flag;
+        (send.head.data, send.head.total, send.wanted) = (words.1, len, len);
+        let handle = send.handle;
+        self.conn_mut(peer)?.stats.bytes_sent += more;
+        Some(handle)
+    }
+
+    /// The frame is part of a call.
     pub(crate) fn is_of_call(&self, frame: &FrameRef) -> bool {
         match frame {
             FrameRef::Data { xfer, .. } => self.ops.sends.get(*xfer).is_some_and(|s| s.is_call()),

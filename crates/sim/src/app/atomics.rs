@@ -133,14 +133,22 @@ impl World {
             let bytes = self
                 .atomic_mut(e, handle)
                 .map(|op| op.parts[at].what.bytes());
-            let call = Call::new(Ask::Atomic(handle, at), bytes.unwrap_or_default());
+            let mut call = Call::new(Ask::Atomic(handle, at), bytes.unwrap_or_default());
+            call.more = at + 1 < parts;
             let uid = self.add_call(e, dst, 0, call);
+            self.join_calls(e, uid);
             if let Some(op) = self.atomic_mut(e, handle) {
                 op.parts[at].uid = uid;
                 let fetches = op.what.fetches;
                 self.eps[dst as usize].windows.cells.fetching += fetches as u32;
             }
         }
+    }
+
+    /// A part of an atomic operation was refused.
+    pub(crate) fn is_refused(&mut self, e: u32, (handle, part): (u32, usize)) -> bool {
+        let op = self.atomic_mut(e, handle);
+        op.is_some_and(|op| op.parts[part].old == Some(None))
     }
 
     fn atomic_mut(&mut self, e: u32, handle: u32) -> Option<&mut AtomicOp> {

@@ -26,20 +26,65 @@ impl World {
         if !msg.whole() {
             return Err(format!("call {uid} before it is whole"));
         }
+        let call = msg.call.as_ref().ok_or("a message is taken for a call")?;
+        let joined = call.joined.clone();
+        if let Ask::Answer(of) = call.ask {
+            self.done_once(uid)?;
+            return self.answered(of);
+        }
+        let answer = self.add_call(e, src, 0, Call::new(Ask::Answer(uid), Vec::new()));
+        if let Some(call) = self.truth.msgs[uid as usize].call.as_mut() {
+            call.answer = Some(answer);
+        }
+        let old = self.do_call(e, src, uid)?;
+        if let Some(call) = self.truth.msgs[answer as usize].call.as_mut() {
+            call.bytes.extend_from_slice(&old);
+        }
+        for uid in joined {
+            let msg = &mut self.truth.msgs[uid as usize];
+            (msg.head_seen, msg.arrived) = (true, true);
+            msg.land(0, msg.size());
+            self.do_call(e, src, uid)?;
+        }
+        Ok(())
+    }
+
+    fn done_once(&mut self, uid: u32) -> Result<Ask, String> {
+        let msg = &mut self.truth.msgs[uid as usize];
         msg.delivered = true;
         let call = msg.call.as_mut().ok_or("a message is taken for a call")?;
-        if std::mem::replace(&mut call.done, true) {
-            return Err(format!("call {uid} is done twice"));
+        match std::mem::replace(&mut call.done, true) {
+            true => Err(format!("call {uid} is done twice")),
+            false => Ok(call.ask),
         }
-        let old = match call.ask {
-            Ask::Answer(of) => return self.answered(of),
-            Ask::Atomic(handle, part) => self.operate(e, src, (handle, part))?,
-            Ask::Read(handle) => self.read_nothing(e, src, handle)?,
-            Ask::Put | Ask::Over => Vec::new(),
-        };
-        let answer = Call::new(Ask::Answer(uid), old);
-        self.add_call(e, src, 0, answer);
-        Ok(())
+    }
+
+    /// Does what a call asks for, or an operation that shares one; what it brings back.
+    fn do_call(&mut self, e: u32, src: u32, uid: u32) -> Result<Vec<u8>, String> {
+        match self.done_once(uid)? {
+            Ask::Atomic(handle, part) => {
+                let old = self.operate(e, src, (handle, part))?;
+                if self.is_refused(src, (handle, part)) {
+                    self.truth.refuse(uid);
+                }
+                Ok(old)
+            }
+            Ask::Read(handle) => self.read_nothing(e, src, handle),
+            Ask::Put | Ask::Over | Ask::Answer(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The call that was posted last goes in the one before it, if the engine said so; whether the
+    /// next is a part of the same operation is said before.
+    pub(crate) fn join_calls(&mut self, e: u32, uid: u32) {
+        let joins = self.eps[e as usize].machine.log().joins.pop_front();
+        if joins != Some(true) {
+            return;
+        }
+        *self.troubles.entry("operations in one call").or_default() += 1;
+        if self.truth.join(uid).is_none() {
+            self.broken(e, format!("{uid} goes in what is no call"));
+        }
     }
 
     fn answered(&mut self, of: u32) -> Result<(), String> {
@@ -47,6 +92,9 @@ impl World {
         let asked = asked.filter(|call| call.done).ok_or("answered, not done")?;
         if std::mem::replace(&mut asked.answered, true) {
             return Err(format!("call {of} is answered twice"));
+        }
+        for uid in asked.joined.clone() {
+            self.answered(uid)?;
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl World {
         let (dst, own) = (put.dst, put.dst == e);
         let base = self.truth.base_of(self.truth.msgs.len() as u32);
         let mut at_once = Vec::new();
-        for &Piece { spot, from, len } in pieces {
+        for (i, &Piece { spot, from, len }) in pieces.iter().enumerate() {
             let is_call = self.is_call(len);
             let data = put.data.filter(|_| is_call && pieces.len() == 1);
             let alone = pieces.len() == 1 && put.data == data;
@@ -104,7 +104,12 @@ impl World {
                 let mut bytes = head_of(spot.key, spot.addr, data);
                 let (from, to) = (from as usize, (from + len) as usize);
                 bytes.extend_from_slice(buffer.get(from, to).unwrap_or_default());
-                msg.call = Some(Call::new(Ask::Put, bytes));
+                let mut call = Call::new(Ask::Put, bytes);
+                call.more = i + 1 < pieces.len();
+                msg.call = Some(call);
+            }
+            if is_call && !own {
+                self.join_calls(e, uid);
             }
             self.used_by(dst, spot.window, User::Put(uid));
             match is_call && own {

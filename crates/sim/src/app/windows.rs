@@ -369,6 +369,9 @@ impl World {
         // Zero bytes need no check.
         let loose = len == 0 || msg.put.is_some_and(|put| put.loose);
         msg.put = Some(Put { loose, ..put });
+        if put.bad {
+            self.truth.refuse(uid);
+        }
         Ok(())
     }
 

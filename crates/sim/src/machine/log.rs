@@ -3,6 +3,7 @@
 use crate::base::spare;
 use marline_engine::{Completion, OpError};
 use marline_proto::{DropReason, Event};
+use std::collections::VecDeque;
 
 /// An action of the engine.
 #[derive(Debug)]
@@ -38,6 +39,9 @@ pub struct Log {
     pub entries: Vec<Entry>,
     /// Buffers delivered by rails, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
+    /// Which parts of the operation that was just posted went in the call before them, of those
+    /// that may.
+    pub joins: VecDeque<bool>,
 }
 
 impl Log {
@@ -52,6 +56,7 @@ impl Log {
     /// Clears the log.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.joins.clear();
         self.received.drain(..).for_each(spare::give);
     }
 }

@@ -102,6 +102,10 @@ impl Watch for SimWatch {
         self.0.log().entries.push(Entry::TellsOver(who, key));
     }
 
+    fn may_share(&mut self, joins: bool) {
+        self.0.log().joins.push_back(joins);
+    }
+
     fn completed(&mut self, entry: &Completion) {
         self.0.stir();
         self.0.log().entries.push(Entry::Completed(*entry));

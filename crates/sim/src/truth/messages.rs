@@ -232,7 +232,42 @@ impl Truth {
         uid
     }
 
-    /// The message needs no further receive.
+    /// The message posted last from one endpoint to another, a call, goes in the one before it;
+    /// `None`: that is no call.
+    pub(crate) fn join(&mut self, uid: u32) -> Option<()> {
+        let (src, dst) = (self.msgs[uid as usize].src, self.msgs[uid as usize].dst);
+        let list = self.pairs.get_mut(&(src, dst))?;
+        list.retain(|&of| of != uid);
+        let &first = list.last()?;
+        let other = self.msgs[uid as usize].call.as_ref()?;
+        let (other, more) = (other.bytes.clone(), other.more);
+        let number = self.msgs[first as usize].number;
+        let at = self.msgs[first as usize]
+            .call
+            .as_mut()?
+            .join(uid, (&other, more));
+        let msg = &mut self.msgs[uid as usize];
+        msg.number = number;
+        msg.call.as_mut()?.within = Some((first, at));
+        Some(())
+    }
+
+    /// The operation of a message is refused: the answer names it, if its call is shared.
+    pub(crate) fn refuse(&mut self, uid: u32) {
+        let call = self.msgs[uid as usize].call.as_ref();
+        let within = call.and_then(|call| call.within);
+        let (first, at) = within.unwrap_or((uid, 0));
+        let first = self.msgs[first as usize].call.as_ref();
+        let shared = first.filter(|call| !call.joined.is_empty());
+        let Some(answer) = shared.and_then(|call| call.answer) else {
+            return;
+        };
+        if let Some(call) = self.msgs[answer as usize].call.as_mut() {
+            call.bytes.extend_from_slice(&at.to_le_bytes());
+        }
+    }
+
+    /// The message needs no (further) receive.
     pub fn settle(&mut self, uid: u32) {
         let msg = &mut self.msgs[uid as usize];
         if !msg.settled {

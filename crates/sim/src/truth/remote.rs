@@ -19,6 +19,16 @@ pub struct Call {
     pub done: bool,
     /// True if its answer was received.
     pub answered: bool,
+    /// Messages of the operations that share it, behind its own; their place is their number in it.
+    pub joined: Vec<u32>,
+    /// It travels in the call of this message, in this place.
+    pub within: Option<(u32, u16)>,
+    /// The message of its answer.
+    pub answer: Option<u32>,
+    /// The next call is a part of the same operation.
+    pub more: bool,
+    /// The address behind its last operation.
+    end: u64,
 }
 
 /// The purpose of an RPC.
@@ -44,13 +54,57 @@ impl Call {
             ask,
             done: false,
             answered: false,
+            joined: Vec::new(),
+            within: None,
+            answer: None,
+            more: false,
+            end: 0,
         })
     }
 
-    /// True if `payload` equals its bytes at `offset`.
+    /// Takes the operation of another call, of message `uid`, behind its own; its place there.
+    pub(crate) fn join(&mut self, uid: u32, (other, more): (&[u8], bool)) -> u16 {
+        let (addr, payload) = place_of(other);
+        let length = |payload: &[u8], more| 2 * payload.len() as u64 + u64::from(more);
+        if self.joined.is_empty() {
+            let (addr, payload) = place_of(&self.bytes);
+            let first = length(payload, self.more);
+            self.end = addr.wrapping_add(payload.len() as u64);
+            self.bytes[16..HEAD].copy_from_slice(&first.to_le_bytes());
+        }
+        let gap = addr.wrapping_sub(self.end) as i64;
+        let sign = if gap < 0 { u64::MAX } else { 0 };
+        push_number(&mut self.bytes, (gap as u64).wrapping_mul(2) ^ sign);
+        push_number(&mut self.bytes, length(payload, more));
+        self.bytes.extend_from_slice(payload);
+        self.end = addr.wrapping_add(payload.len() as u64);
+        self.joined.push(uid);
+        self.joined.len() as u16
+    }
+
+    /// True if `payload` is what it has at `offset`.
     pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
         let from = offset as usize;
         self.bytes.get(from..from + payload.len()) == Some(payload)
+    }
+}
+
+/// Bytes before the payload of a call: key, address, data.
+const HEAD: usize = 24;
+
+/// The address that a call names, and its payload.
+fn place_of(bytes: &[u8]) -> (u64, &[u8]) {
+    let addr = bytes[8..16].iter().rev();
+    let addr = addr.fold(0, |addr, &byte| addr << 8 | u64::from(byte));
+    (addr, &bytes[HEAD..])
+}
+
+/// Adds a number in groups of seven bits, the lowest first, each but the last with its top bit set.
+fn push_number(bytes: &mut Vec<u8>, number: u64) {
+    let rest = number >> 7;
+    bytes.push(number as u8 & 127 | if rest > 0 { 128 } else { 0 });
+    if rest > 0 {
+        push_number(bytes, rest);
     }
 }
 
