@@ -2,6 +2,8 @@
 (`mpiexec --with-ft ulfm`), where a rank is killed and the others shrink the communicator and
 continue."""
 
+import re
+
 import pytest
 
 import lab as labs
@@ -85,7 +87,7 @@ def test_windows_beside_messages_that_open_mpi_matches(lab, openmpi, provider, t
         assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
 
 
-@pytest.mark.parametrize("mode", ["returns", "handler", "any", "freed"])
+@pytest.mark.parametrize("mode", ["returns", "handler", "any", "freed", "left", "ileft", "ikept", "revoked"])
 @pytest.mark.parametrize("options", [(), ("--multicast",)], ids=["default", "multicast"])
 def test_ranks_end_in_order_after_one_was_killed(lab, openmpi, provider, mode, options):
     """No preloaded library calls a collective in which a lost rank would cause the program an
@@ -95,3 +97,77 @@ def test_ranks_end_in_order_after_one_was_killed(lab, openmpi, provider, mode, o
     program = ["--with-ft", "ulfm", openmpi.program("ulfm_ends"), mode]
     result = lab.run(openmpi, program, n=RANKS, provider=provider, options=list(options), timeout=90)
     assert result.ok and result.find(f"^ulfm_ends ok {mode}$"), result.tail()
+
+
+# MPI jobs that outlive a killed rank: words before the program, and variables.
+OUTLIVES = {"openmpi": ["--with-ft", "ulfm"], "mpich": ["-disable-auto-cleanup"]}
+MIDWAY = r"^midway: rank (\d+) errors (\d+) called (\d+) own (\d+)(.*)$"
+
+
+def midway(lab, name, *args, options=()):
+    """Of each rank that is left: the calls that failed, calls of the handler, the library's own."""
+    mpi = labs.MPIS[name]
+    program = [*OUTLIVES[name], mpi.program("midway"), *args]
+    env = {"FI_MARLINE_PEER_TIMEOUT_MS": 2000}
+    result = lab.run(mpi, program, n=RANKS, options=list(options), env=env, timeout=90)
+    assert not result.timed_out, result.tail()
+    left = re.findall(MIDWAY, result.out, re.MULTILINE)
+    assert {int(rank) for rank, *_ in left} == {0, 2, 3}, result.tail()
+    assert not any(bad for *_, bad in left), result.tail()
+    assert any(int(failed) for _, failed, *_ in left), f"no call failed\n{result.tail()}"
+    return {int(rank): tuple(map(int, numbers)) for rank, *numbers, _ in left}
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def lasting(request, provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's groups")
+    return request.param
+
+
+def ended_together(lab, name, *args, options=("--multicast",)):
+    """MPICH ends the job with the first call that meets the dead rank, whatever handles errors."""
+    if name == "openmpi":
+        left = midway(lab, name, *args, options=options)
+        assert all(own for _, _, own in left.values()), f"nothing was agreed: {left}"
+        return
+    mpi = labs.MPIS[name]
+    env = {"FI_MARLINE_PEER_TIMEOUT_MS": 2000}
+    program = [*OUTLIVES[name], mpi.program("midway"), *args]
+    result = lab.run(mpi, program, n=RANKS, options=list(options), env=env, timeout=90)
+    assert not result.timed_out and not result.find("WRONG DATA|CALLED FOR OTHERS"), result.tail()
+
+
+@pytest.mark.parametrize("handler, comm", [("returns", "world"), ("handler", "dup"), ("mixed", "split")])
+def test_a_rank_dies_before_a_group_is_agreed_on_unasked(lab, lasting, handler, comm):
+    ended_together(lab, lasting, "bcast", 0, handler, comm, options=())
+
+
+@pytest.mark.parametrize(
+    "nth, handler, comm",
+    [(1, "returns", "world"), (2, "handler", "dup"), (3, "mixed", "split"), (4, "handler", "world")],
+)
+def test_a_rank_dies_while_a_group_is_agreed_on(lab, lasting, nth, handler, comm):
+    """Before each of the calls by which ranks agree."""
+    ended_together(lab, lasting, "bcast", nth, handler, comm)
+
+
+@pytest.mark.parametrize("nth", [5, 6, 7, 8, 11])
+def test_a_rank_dies_while_a_persistent_broadcast_gets_its_group(lab, lasting, nth):
+    """Before the calls that find or make one, and those by which it is agreed on."""
+    ended_together(lab, lasting, "init", nth, "handler", "dup")
+
+
+@pytest.mark.parametrize("comm", ["dup", "split"])
+def test_a_communicator_with_a_dead_rank_is_freed_without_a_call_of_the_handler(lab, lasting, comm):
+    """Groups of persistent broadcasts end with it, by no collective call."""
+    ended_together(lab, lasting, "freed", 0, "handler", comm)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-multicast",)], ids=["default", "none"])
+def test_a_program_that_handles_errors_has_no_group_unasked(lab, provider, options):
+    """One call of the library's says so to all ranks; none is made with --no-multicast."""
+    if provider != "marline":
+        pytest.skip("it is about Marline's groups")
+    left = midway(lab, "openmpi", "bcast", 0, "mixed", "dup", options=options)
+    assert {own for _, _, own in left.values()} == {0 if options else 1}, left

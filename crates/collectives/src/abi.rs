@@ -17,6 +17,10 @@ type VersionFn = unsafe extern "C" fn(*mut u8, *mut c_int) -> c_int;
 /// Bytes that hold the text of any MPI's `MPI_Get_library_version`: MPICH's has 8,192.
 const VERSION_ROOM: usize = 16_384;
 
+/// `MPI_ERR_OTHER` and `MPIX_ERR_PROC_FAILED` of Open MPI.
+const OPEN_MPI_OTHER: c_int = 16;
+const OPEN_MPI_PROC_FAILED: c_int = 75;
+
 /// Values that the MPI's header defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
@@ -29,12 +33,23 @@ pub struct Constants {
     pub byte: Handle,
     pub int: Handle,
     pub and: Handle,
-    pub least: Handle,
     /// `MPI_IN_PLACE`.
     pub in_place: usize,
     /// `MPI_ERR_TRUNCATE`, `MPI_ERR_OTHER`.
     pub truncate: c_int,
     pub other: c_int,
+    /// The error that says that a rank is dead, or `other` where programs are not told apart.
+    pub dead: c_int,
+    pub handlers: Handlers,
+}
+
+/// The MPI's own error handlers: `MPI_ERRORS_ARE_FATAL`, `MPI_ERRORS_ABORT` (zero where the MPI has
+/// none), `MPI_ERRORS_RETURN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handlers {
+    pub fatal: Handle,
+    pub abort: Handle,
+    pub returns: Handle,
 }
 
 /// MPICH 3.1 and later.
@@ -46,10 +61,15 @@ const MPICH: Constants = Constants {
     byte: 0x4c00_010d,
     int: 0x4c00_0405,
     and: 0x5800_0006,
-    least: 0x5800_0002,
     in_place: usize::MAX,
     truncate: 14,
     other: 15,
+    dead: 15,
+    handlers: Handlers {
+        fatal: 0x5400_0000,
+        abort: 0x5400_0003,
+        returns: 0x5400_0001,
+    },
 };
 
 /// Intel MPI, whose binary interface is MPICH's.
@@ -67,10 +87,15 @@ pub const MPI_5: Constants = Constants {
     byte: 0x247,
     int: 0x209,
     and: 0x28,
-    least: 0x22,
     in_place: 1,
     truncate: 15,
     other: 16,
+    dead: 16,
+    handlers: Handlers {
+        fatal: 0x141,
+        abort: 0x142,
+        returns: 0x143,
+    },
 };
 
 /// The constants of the MPI, selected by its version text.
@@ -123,10 +148,18 @@ fn open_mpi() -> Option<Constants> {
         byte: object(c"ompi_mpi_byte")?,
         int: object(c"ompi_mpi_int")?,
         and: object(c"ompi_mpi_op_band")?,
-        least: object(c"ompi_mpi_op_min")?,
         in_place: 1,
         truncate: 15,
-        other: 16,
+        other: OPEN_MPI_OTHER,
+        dead: match function(c"PMPIX_Comm_is_revoked") {
+            Some(_) => OPEN_MPI_PROC_FAILED,
+            None => OPEN_MPI_OTHER,
+        },
+        handlers: Handlers {
+            fatal: object(c"ompi_mpi_errors_are_fatal")?,
+            abort: object(c"ompi_mpi_errors_abort").unwrap_or(0),
+            returns: object(c"ompi_mpi_errors_return")?,
+        },
     })
 }
 

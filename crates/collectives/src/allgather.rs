@@ -90,7 +90,7 @@ pub unsafe fn gather(
         std::ptr::copy_nonoverlapping(own.as_ptr(), place, len.min(own.len()));
         end
     };
-    if end != Some(ENDED_WELL) {
+    if end != Ok(ENDED_WELL) {
         return conclude(mpi, agreed, comm, end);
     }
     // SAFETY: the caller's promise.

@@ -68,7 +68,7 @@ pub unsafe fn reduce(mpi: &Mpi, asked: &Allreduce) -> Option<c_int> {
         std::ptr::copy_nonoverlapping(own.as_ptr(), part(agreed.rank), len);
         exchange(mpi, (group, agreed), &mut own, (base, len, stride))
     };
-    if end != Some(ENDED_WELL) {
+    if end != Ok(ENDED_WELL) {
         return conclude(mpi, agreed, comm, end);
     }
     let last = part(agreed.ranks - 1);

@@ -26,7 +26,7 @@ pub fn wait(mpi: &Mpi, comm: Handle) -> Option<c_int> {
     // SAFETY: a byte for each rank.
     let end = unsafe { exchange(mpi, (group, agreed), own, (bytes.as_mut_ptr(), 1, 1)) };
     match end {
-        Some(ENDED_WELL) => Some(SUCCESS),
+        Ok(ENDED_WELL) => Some(SUCCESS),
         end => conclude(mpi, agreed, comm, end),
     }
 }

@@ -4,7 +4,7 @@ use crate::calls::Call;
 use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::{self, ENDED_DEAD, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
-use crate::wait::Wait;
+use crate::wait::{Stop, Wait};
 use std::ffi::{c_int, c_void};
 
 /// The arguments of `MPI_Bcast`, or of `MPI_Bcast_c`.
@@ -56,7 +56,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
     let group = agreed.group_for(Call::Bcast)?;
     if is_plain {
         // SAFETY: the caller's buffer has this many bytes, and stays valid until this returns.
-        let end = unsafe { run(mpi, group, root, asked.buffer, len) };
+        let end = unsafe { run(mpi, (group, agreed), root, asked.buffer, len) };
         return conclude(mpi, agreed, comm, end);
     }
     let mut packed = vec![0; len];
@@ -69,8 +69,8 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
         }
     }
     // SAFETY: `packed` lives until this returns.
-    let end = unsafe { run(mpi, group, root, packed.as_mut_ptr().cast(), len) };
-    if end == Some(ENDED_WELL) && root != agreed.rank {
+    let end = unsafe { run(mpi, (group, agreed), root, packed.as_mut_ptr().cast(), len) };
+    if end == Ok(ENDED_WELL) && root != agreed.rank {
         // SAFETY: the caller's promise.
         if !unsafe { mpi.unpack(&packed, elements, comm) } {
             return Some(mpi.fail(comm, true));
@@ -85,21 +85,17 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
 /// There are `len` bytes at `base` until this returns.
 unsafe fn run(
     mpi: &Mpi,
-    group: isize,
+    (group, agreed): (isize, &group::Agreed),
     root: usize,
     base: *mut c_void,
     len: usize,
-) -> Option<isize> {
-    let provider = provider::find()?;
+) -> Result<isize, Stop> {
+    let dead = Stop::Code(mpi.dead());
+    let provider = provider::find().ok_or(dead)?;
     // SAFETY: the caller's promise; the broadcast has ended before this returns.
-    let op = unsafe { provider.post(group, root, base, len) }?;
-    let mut wait = Wait::new((mpi, provider), len);
-    loop {
-        match (provider.test)(group, op) {
-            0 => wait.look(),
-            end => return Some(end),
-        }
-    }
+    let op = unsafe { provider.post(group, root, base, len) }.ok_or(dead)?;
+    let mut wait = Wait::new((mpi, provider, Some(agreed.comm())), len);
+    agreed.wait_for(provider, &mut wait, (group, op))
 }
 
 /// Ends a call, given the worst result of its broadcasts. Returns the call's result; `None`: all
@@ -108,11 +104,11 @@ pub fn conclude(
     mpi: &Mpi,
     agreed: &group::Agreed,
     comm: Handle,
-    end: Option<isize>,
+    end: Result<isize, Stop>,
 ) -> Option<c_int> {
     match end {
-        Some(ENDED_WELL) => Some(SUCCESS),
-        Some(ENDED_NOT_CARRIED) => {
+        Ok(ENDED_WELL) => Some(SUCCESS),
+        Ok(ENDED_NOT_CARRIED) => {
             if agreed.rank == 0 && agreed.group().is_some() {
                 crate::guard::say(&format!(
                     "the network does not carry multicast between {} ranks any more: all of \
@@ -123,11 +119,18 @@ pub fn conclude(
             agreed.leave();
             None
         }
-        Some(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
-        other => {
-            tell_of_death(other.unwrap_or(0), (agreed.rank, agreed.ranks));
-            Some(mpi.fail(comm, false))
+        Ok(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
+        Ok(end) => {
+            tell_of_death(end, (agreed.rank, agreed.ranks));
+            let code = if end >= ENDED_DEAD {
+                mpi.dead()
+            } else {
+                mpi.code(false)
+            };
+            Some(mpi.fail_with(comm, code))
         }
+        Err(Stop::Code(code)) => Some(mpi.fail_with(comm, code)),
+        Err(Stop::Theirs) => None,
     }
 }
 

@@ -3,15 +3,15 @@
 use crate::group::Agreed;
 use crate::mpi::Mpi;
 use crate::provider::{self, ENDED_WELL};
-use crate::wait::Wait;
+use crate::wait::{Stop, Wait};
 use std::ops::RangeInclusive;
 
 /// Numbers of ranks for which an exchange pays: with more ranks, receiving all packets costs more
 /// than the saved round trips.
 pub const RANKS: RangeInclusive<usize> = crate::group::RANKS_MIN..=8;
 
-/// Broadcasts the bytes of each rank to all. Those of rank r, `len` bytes, go to `base + r *
-/// stride`. Returns the worst result of all broadcasts; `None`: one could not be begun.
+/// Brings the bytes of each rank to all: those of the others to `base`, `len` bytes of each,
+/// `stride` bytes after those of the rank before. The worst end of all their broadcasts.
 ///
 /// # Safety
 /// There is room for all parts at `base` until this returns; this rank's part is not written.
@@ -20,8 +20,8 @@ pub unsafe fn exchange(
     (group, agreed): (isize, &Agreed),
     own: &mut [u8],
     (base, len, stride): (*mut u8, usize, usize),
-) -> Option<isize> {
-    let provider = provider::find()?;
+) -> Result<isize, Stop> {
+    let provider = provider::find().ok_or(Stop::Code(mpi.dead()))?;
     let post = |root| {
         // SAFETY: the caller's promise; every begun broadcast has ended before this returns.
         unsafe {
@@ -33,16 +33,17 @@ pub unsafe fn exchange(
         }
     };
     let begun: Vec<Option<isize>> = (0..agreed.ranks).map(post).collect();
-    let mut wait = Wait::new((mpi, provider), len * agreed.ranks);
-    let mut worst = Some(ENDED_WELL);
+    let mut wait = Wait::new((mpi, provider, Some(agreed.comm())), len * agreed.ranks);
+    let mut worst = Ok(ENDED_WELL);
     for op in begun {
-        let end = op.map(|op| loop {
-            match (provider.test)(group, op) {
-                0 => wait.look(),
-                end => break end,
+        let end = match op {
+            Some(op) => agreed.wait_for(provider, &mut wait, (group, op))?,
+            None => {
+                worst = Err(Stop::Code(mpi.dead()));
+                continue;
             }
-        });
-        worst = worst.zip(end).map(|(worst, end)| worst.max(end));
+        };
+        worst = worst.map(|worst: isize| worst.max(end));
     }
     worst
 }

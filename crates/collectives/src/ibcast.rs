@@ -10,9 +10,9 @@ use crate::group::{self, Agreed};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use crate::provider::{self, Provider, ENDED_NOT_CARRIED, ENDED_WELL};
 use crate::requests::{self, Calls, Requests};
-use crate::wait::Wait;
+use crate::wait::{Stop, Wait};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The state shared by a request and its broadcast.
@@ -89,7 +89,9 @@ unsafe impl Send for Pending {}
 
 /// All unfinished broadcasts, in starting order.
 static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
-/// Set while `PENDING` is not empty.
+/// Looks before the MPI is asked if the communicators of what is pending still succeed.
+const LOOKS_BROKEN: u32 = 1_024;
+/// There are some.
 static SOME: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Vec<Pending>> {
@@ -115,8 +117,10 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
     let bcast = asked.of(mpi);
     let (count, len, is_plain) = bcast.size(mpi)?;
     let agreed = group::known(mpi, bcast.comm).filter(|_| group::pays(len))?;
-    agreed.ahead?;
-    if !agreed.does(Call::Bcast) {
+    agreed.ahead()?;
+    // The MPI tells the errors of such requests to the error handler of all ranks' communicator,
+    // and not to this one's.
+    if !agreed.does(Call::Bcast) || agreed.handled {
         return None;
     }
     // An invalid root is reported by the MPI.
@@ -188,7 +192,7 @@ pub unsafe fn post(
     mut packed: Option<Packed>,
     (whom, told): (Whom, Arc<Told>),
 ) {
-    let (group, spare) = agreed.ahead.unwrap_or((-1, 0));
+    let (group, spare) = agreed.ahead().unwrap_or((-1, 0));
     let base = match &mut packed {
         Some((bytes, _)) => bytes.as_mut_ptr().cast(),
         None => asked.bcast.buffer,
@@ -199,6 +203,7 @@ pub unsafe fn post(
         // SAFETY: the caller's promise, or `packed`, which lives as long as the broadcast.
         unsafe { provider.post(group, asked.root, base, asked.len) }
     });
+    group::when_given_up(settle_if_free);
     pending.push(Pending {
         told,
         whom,
@@ -288,7 +293,10 @@ impl Pending {
             }
             (end, _) => {
                 crate::bcast::tell_of_death(end, self.who);
-                Some(mpi.code(end == provider::ENDED_MISMATCH))
+                Some(match end {
+                    provider::ENDED_MISMATCH => mpi.code(true),
+                    _ => mpi.dead(),
+                })
             }
         }
     }
@@ -304,6 +312,14 @@ pub fn look() -> c_int {
     else {
         return 0;
     };
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    if LOOKS.fetch_add(1, Ordering::Relaxed) % LOOKS_BROKEN == 0 {
+        group::give_up_broken(mpi);
+    }
+    look_if_free(mpi, requests, provider)
+}
+
+fn look_if_free(mpi: &Mpi, requests: &Requests, provider: &Provider) -> c_int {
     let mut pending = match PENDING.try_lock() {
         Ok(pending) => pending,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -314,8 +330,17 @@ pub fn look() -> c_int {
     (before - pending.len()) as c_int
 }
 
-/// Collects the results of a communicator's group before it is closed; nothing must be in flight in
-/// it.
+/// A group was given up.
+fn settle_if_free() {
+    if let (Some(mpi), Some(requests), Some(provider)) =
+        (mpi::find(), requests::find(), provider::find())
+    {
+        look_if_free(mpi, requests, provider);
+    }
+}
+
+/// The group of a communicator is about to be closed, and nothing is under way in it: what has
+/// ended is known from now on.
 pub fn settle() {
     if let (Some(mpi), Some(requests), Some(provider)) =
         (mpi::find(), requests::find(), provider::find())
@@ -361,13 +386,15 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: `count` states, which `begin` gave.
         let told = unsafe { told(*states.add(at)) };
-        let mut wait = Wait::new((mpi, provider), told.len);
+        let mut wait = Wait::new((mpi, provider, None), told.len);
         loop {
             look();
             if told.ended.load(Ordering::Acquire) {
                 break;
             }
-            wait.look();
+            if let Err(Stop::Code(code)) = wait.look() {
+                return code;
+            }
         }
     }
     SUCCESS

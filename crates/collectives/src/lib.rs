@@ -8,14 +8,18 @@
 //! All ranks of a communicator decide alike, because the decision uses only what all ranks know:
 //! the number of bytes, and the agreement made at the communicator's first use.
 //!
-//! `mpi` has the functions of the MPI, found by `marline_symbols`, `abi` its constants, `provider`
-//! the functions of Marline's provider, `calls` the selection of calls, `group` the agreement of a
-//! communicator. `bcast` is the blocking broadcast, `ibcast` the nonblocking one, `persistent` the
-//! persistent one; `allreduce`, `allgather` and `barrier` are built on `exchange`, in which every
-//! rank broadcasts. `requests` has the MPI's requests, `wait` the waiting loop, `fortran` the
-//! Fortran functions, `fortran_names` their names, `guard` the handling of faults of this library.
+//! `mpi` has the functions of the MPI, which `marline_symbols` finds, `abi` its constants,
+//! `provider` the functions of Marline's provider, `calls` the calls that are wanted, `group` what
+//! is agreed for a communicator, `agreement` how, `offer` what each rank says of itself, `quiet`
+//! the program's error handler, `survival` dead ranks. `bcast` is the broadcast, `ibcast` that
+//! which the program does not wait for at once, `persistent` that which is started again and
+//! again, `allreduce`, `allgather` and `barrier` are what their names say, `exchange` the
+//! broadcasts of all ranks that they are made of, `requests` the MPI's requests, `wait` how a rank
+//! waits, `fortran` the Fortran functions, `fortran_names` their names, `guard` what is done about
+//! faults of this library.
 
 mod abi;
+mod agreement;
 mod allgather;
 mod allreduce;
 mod barrier;
@@ -28,9 +32,12 @@ mod group;
 mod guard;
 mod ibcast;
 mod mpi;
+mod offer;
 mod persistent;
 mod provider;
+mod quiet;
 mod requests;
+mod survival;
 mod wait;
 
 use allgather::Side;

@@ -1,8 +1,9 @@
 //! The MPI of the process: its functions, found by name. `abi` has its constants, which depend on
 //! the binary interface. No MPI header is needed to compile this.
 
-use crate::abi::{self, Constants, MPI_5};
+use crate::abi::{self, Constants, Handlers, MPI_5};
 pub use crate::abi::{Handle, SUCCESS};
+use crate::survival::{Agreement, Survival};
 pub use marline_symbols::{function, is_own, next};
 use marline_symbols::{EnvelopeFn, ErrorFn, ExtentFn, PackFn, UnpackFn};
 use std::ffi::{c_int, c_void};
@@ -34,6 +35,13 @@ type KeyvalFn = unsafe extern "C" fn(CopyFn, DeleteFn, *mut c_int, *mut c_void) 
 type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
 type GetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_int) -> c_int;
 type AbortFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
+type GetHandlerFn = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+type SetHandlerFn = unsafe extern "C" fn(Handle, Handle) -> c_int;
+type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
+type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+
+/// See [`Mpi::own_comm`].
+static OWN_COMM: OnceLock<Option<Handle>> = OnceLock::new();
 
 /// Bytes that hold an `MPI_Status` of any MPI.
 const STATUS_ROOM: usize = 256;
@@ -58,6 +66,12 @@ pub struct Mpi {
     set_attr: SetAttrFn,
     get_attr: GetAttrFn,
     error: ErrorFn<Handle>,
+    get_handler: GetHandlerFn,
+    set_handler: SetHandlerFn,
+    free_handler: OfHandleFn,
+    split: SplitFn,
+    free_comm: OfHandleFn,
+    survival: Option<Survival>,
     abort: AbortFn,
     initialized: unsafe extern "C" fn(*mut c_int) -> c_int,
     finalized: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -101,6 +115,16 @@ fn look() -> Option<Mpi> {
             error: transmute::<*mut c_void, ErrorFn<Handle>>(function(
                 c"PMPI_Comm_call_errhandler",
             )?),
+            get_handler: transmute::<*mut c_void, GetHandlerFn>(function(
+                c"PMPI_Comm_get_errhandler",
+            )?),
+            set_handler: transmute::<*mut c_void, SetHandlerFn>(function(
+                c"PMPI_Comm_set_errhandler",
+            )?),
+            free_handler: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Errhandler_free")?),
+            split: transmute::<*mut c_void, SplitFn>(function(c"PMPI_Comm_split")?),
+            free_comm: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Comm_free")?),
+            survival: Survival::find(),
             abort: transmute::<*mut c_void, AbortFn>(function(c"PMPI_Abort")?),
             initialized: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(
                 function(c"PMPI_Initialized")?,
@@ -224,15 +248,7 @@ impl Mpi {
 
     /// The bitwise and of all ranks' values.
     pub fn agree(&self, comm: Handle, own: c_int) -> Option<c_int> {
-        self.reduce(comm, own, self.constants.and)
-    }
-
-    /// The minimum of all ranks' values.
-    pub fn agree_least(&self, comm: Handle, own: c_int) -> Option<c_int> {
-        self.reduce(comm, own, self.constants.least)
-    }
-
-    fn reduce(&self, comm: Handle, own: c_int, how: Handle) -> Option<c_int> {
+        let how = self.constants.and;
         let mut all = 0;
         let int = self.constants.int;
         // SAFETY: one int each.
@@ -241,6 +257,23 @@ impl Mpi {
             (self.allreduce)(from, to, 1, int, how, comm)
         };
         (result == SUCCESS).then_some(all)
+    }
+
+    /// The same, with one outcome at all survivors where a rank dies meanwhile, if the MPI can do
+    /// that.
+    pub fn agree_for_all(&self, comm: Handle, own: c_int) -> Agreement {
+        let Some(survival) = &self.survival else {
+            return match self.agree(comm, own) {
+                Some(all) => Agreement::Reached(all),
+                None => Agreement::Unknown,
+            };
+        };
+        let mut all = own;
+        // SAFETY: it reads and writes one int.
+        match unsafe { (survival.agree)(comm, &mut all) } {
+            SUCCESS => Agreement::Reached(all),
+            _ => Agreement::Failed,
+        }
     }
 
     /// Returns whether an operation is predefined.
@@ -283,15 +316,51 @@ impl Mpi {
         (told && begun != 0 && over == 0).then_some(self.constants.world)
     }
 
-    /// Lets the MPI make progress with the program's other operations.
-    pub fn progress(&self) {
+    /// Lets the MPI make progress with what else the program has begun; the error of it. It is
+    /// asked for by a probe of this library's own communicator: an error of one of the program's
+    /// would call its error handler.
+    pub fn progress(&self) -> Result<(), c_int> {
         let mut flag = 0;
         let mut status = [0u64; STATUS_ROOM / 8];
-        // SAFETY: a probe of the process's own communicator; there is room for the status.
-        let _ = unsafe {
+        let own = self.own_comm().unwrap_or(self.constants.own);
+        // SAFETY: a probe of a communicator of this process alone; there is room for the status.
+        let code = unsafe {
             let status = status.as_mut_ptr().cast();
-            (self.iprobe)(0, 0, self.constants.own, &mut flag, status)
+            (self.iprobe)(0, 0, own, &mut flag, status)
         };
+        match code {
+            SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    /// The process's own communicator of this library.
+    fn own_comm(&self) -> Option<Handle> {
+        *OWN_COMM.get_or_init(|| self.same_ranks(self.constants.own, 0))
+    }
+
+    /// MPI is about to be finalised: no communicator of this library is left.
+    pub fn end(&self) {
+        if let Some(Some(own)) = OWN_COMM.get() {
+            self.free_comm(*own);
+        }
+    }
+
+    /// A communicator of the same ranks, of which the program knows nothing, and whose errors are
+    /// returned. All ranks call it.
+    pub fn same_ranks(&self, comm: Handle, rank: usize) -> Option<Handle> {
+        let mut made: Handle = 0;
+        // SAFETY: there is room for a handle.
+        let result = unsafe { (self.split)(comm, 0, rank as c_int, &mut made) };
+        let made = (result == SUCCESS).then(|| self.handle(made))?;
+        self.set_handler(made, self.constants.handlers.returns);
+        Some(made)
+    }
+
+    /// Frees it, at this rank.
+    pub fn free_comm(&self, mut comm: Handle) {
+        // SAFETY: of `same_ranks`, freed once.
+        let _ = unsafe { (self.free_comm)(&mut comm) };
     }
 
     /// Packs elements contiguously; `false`: the MPI refused.
@@ -332,7 +401,44 @@ impl Mpi {
         result == SUCCESS
     }
 
-    /// Creates a key for attributes of communicators.
+    /// The MPI's own error handlers.
+    pub fn handlers(&self) -> Handlers {
+        self.constants.handlers
+    }
+
+    /// The error handler of a communicator, which [`Mpi::release_handler`] takes back.
+    pub fn handler(&self, comm: Handle) -> Option<Handle> {
+        let mut handler: Handle = 0;
+        // SAFETY: there is room for a handle.
+        let result = unsafe { (self.get_handler)(comm, &mut handler) };
+        (result == SUCCESS).then(|| self.handle(handler))
+    }
+
+    /// Sets the error handler of a communicator, at this rank.
+    pub fn set_handler(&self, comm: Handle, handler: Handle) {
+        // SAFETY: a communicator and a handler that are there.
+        let _ = unsafe { (self.set_handler)(comm, handler) };
+    }
+
+    /// Says if an error handler ends the job.
+    pub fn ends_job(&self, handler: Handle) -> bool {
+        [self.handlers().fatal, self.handlers().abort].contains(&handler)
+    }
+
+    /// A handler that [`Mpi::handler`] gave is not needed any more. Those of the MPI's own stay.
+    pub fn release_handler(&self, mut handler: Handle) {
+        if !self.ends_job(handler) && handler != self.handlers().returns {
+            // SAFETY: a handler with a reference of this library's, given back once.
+            let _ = unsafe { (self.free_handler)(&mut handler) };
+        }
+    }
+
+    /// Says if the MPI's own collective calls of a communicator fail from now on.
+    pub fn is_broken(&self, comm: Handle) -> bool {
+        self.survival.as_ref().is_some_and(|s| s.is_broken(comm))
+    }
+
+    /// A key for attributes of communicators.
     pub fn create_keyval(&self, copy: CopyFn, delete: DeleteFn) -> Option<c_int> {
         let mut key = 0;
         // SAFETY: two functions with static lifetime.
@@ -357,7 +463,16 @@ impl Mpi {
     /// Calls the communicator's error handler and returns the error code. `wrong`: the ranks
     /// disagree about a length or a root.
     pub fn fail(&self, comm: Handle, wrong: bool) -> c_int {
-        let code = self.code(wrong);
+        self.fail_with(comm, self.code(wrong))
+    }
+
+    /// The number that says that a rank is dead.
+    pub fn dead(&self) -> c_int {
+        self.constants.dead
+    }
+
+    /// The same for an error of the MPI's.
+    pub fn fail_with(&self, comm: Handle, code: c_int) -> c_int {
         // SAFETY: the caller's communicator.
         unsafe { (self.error)(comm, code) };
         code

@@ -14,7 +14,9 @@ use crate::group::{self, Agreed, RANKS_MIN};
 use crate::ibcast::{self, Asked, Told, Whom};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use crate::provider;
+use crate::quiet::Quiet;
 use crate::requests;
+use crate::survival::Agreement;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -130,7 +132,11 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
     if ranks < RANKS_MIN || mpi.is_inter(asked.comm)? {
         return None;
     }
-    let at = place(mpi, asked.comm, rank)?;
+    let at = match place(mpi, asked.comm, rank) {
+        Place::At(at) => at,
+        Place::None => return None,
+        Place::Dead => return Some(mpi.fail_with(asked.comm, mpi.dead())),
+    };
     // From here on all ranks use the group, so a failure here must be reported.
     let (functions, requests) = (find()?, requests::find()?);
     let mut datatype = asked.datatype;
@@ -166,36 +172,97 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
     Some(SUCCESS)
 }
 
-/// The communicator of a group that is free on all ranks, or of a new one.
-fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
+/// The place of a request.
+enum Place {
+    /// The communicator of a group that is free at all ranks, or of a new one.
+    At(Handle),
+    /// No rank has one.
+    None,
+    /// A rank is dead: the call fails, also where all survivors know. The MPI's own call may
+    /// succeed at some of them, which then wait for the others.
+    Dead,
+}
+
+/// Finds one, or makes one. All ranks call this.
+fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
     if !calls::are_asked_for() {
-        return None;
+        return Place::None;
     }
-    let is_carried = group::agreed(mpi, comm)?.group_for(Call::Bcast).is_some();
+    let agreed = match group::agreed(mpi, comm) {
+        Some(agreed) if agreed.is_dead() => return Place::Dead,
+        Some(agreed) => agreed,
+        None => return Place::None,
+    };
+    let is_carried = agreed.group_for(Call::Bcast).is_some();
     let able = is_carried && find().is_some() && provider::find().is_some();
-    let free = mpi.agree(comm, if able { offer(comm) } else { 0 })?;
+    let handler = mpi.handler(comm);
+    let place = {
+        let _quiet = Quiet::of(mpi, comm);
+        free_or_new(mpi, (comm, rank), able)
+    };
+    if let Some(handler) = handler {
+        if let Place::At(at) = place {
+            // A request of the program's: so are its errors.
+            mpi.set_handler(at, handler);
+        }
+        mpi.release_handler(handler);
+    }
+    place
+}
+
+fn free_or_new(mpi: &Mpi, (comm, rank): (Handle, usize), able: bool) -> Place {
+    let free = match mpi.agree_for_all(comm, if able { offer(comm) } else { 0 }) {
+        Agreement::Reached(free) => free,
+        Agreement::Failed => return Place::Dead,
+        Agreement::Unknown if able => return Place::Dead,
+        Agreement::Unknown => return Place::None,
+    };
     if let Some(nth) = (0..PER_COMM_MAX).find(|nth| free & 1 << nth != 0) {
         let of_comm = |slot: &&Slot| slot.parent == Some(comm);
-        return lock().iter().filter(of_comm).nth(nth).map(|s| s.comm);
+        let slot = lock().iter().filter(of_comm).nth(nth).map(|s| s.comm);
+        return slot.map_or(Place::None, Place::At);
     }
-    if free & MAY_MAKE == 0 {
-        return None;
+    match free & MAY_MAKE {
+        0 => Place::None,
+        _ => new(mpi, comm, rank),
     }
-    let requests = requests::find()?;
-    let own = requests.same_ranks(mpi, comm, rank)?;
-    let agreed = group::agreed(mpi, own)?;
-    if agreed.ahead.is_none() {
-        group::end(mpi, own, ibcast::settle);
-        requests.free_comm(own);
-        return None;
+}
+
+/// Makes a group for requests of a communicator.
+fn new(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
+    let own = mpi.same_ranks(comm, rank);
+    let made = mpi.agree_for_all(comm, -(own.is_some() as c_int));
+    let own = match (own, made) {
+        (Some(own), Agreement::Reached(-1)) => own,
+        (own, made) => {
+            let may_be_elsewhere = own.is_some() && made == Agreement::Unknown;
+            own.into_iter().for_each(|own| mpi.free_comm(own));
+            return match may_be_elsewhere || made == Agreement::Failed {
+                true => Place::Dead,
+                false => Place::None,
+            };
+        }
+    };
+    match group::agreed(mpi, own) {
+        Some(agreed) if agreed.ahead().is_some() => {
+            lock().push(Slot {
+                parent: Some(comm),
+                comm: own,
+                agreed,
+                used: None,
+            });
+            Place::At(own)
+        }
+        agreed => {
+            let dead = agreed.is_some_and(Agreed::is_dead);
+            group::end(mpi, own, ibcast::settle);
+            mpi.free_comm(own);
+            match dead {
+                true => Place::Dead,
+                false => Place::None,
+            }
+        }
     }
-    lock().push(Slot {
-        parent: Some(comm),
-        comm: own,
-        agreed,
-        used: None,
-    });
-    Some(own)
 }
 
 /// The offer of this rank: a mask of free groups of a communicator, and whether it can make
@@ -346,27 +413,22 @@ pub fn before_free(request: Handle) -> Option<()> {
     Some(())
 }
 
-/// Closes, before a communicator is freed, the groups whose requests all ranks have freed.
-pub fn end(mpi: &Mpi, comm: Handle) -> Option<()> {
-    if !lock().iter().any(|slot| slot.parent == Some(comm)) {
-        return None; // alike on all ranks, as all ranks made them
-    }
-    let free = mpi.agree(comm, offer(comm) & !MAY_MAKE)?;
-    let mut nth = 0;
+/// A communicator is about to be freed: the groups go whose requests this rank has freed. No rank
+/// waits for another, which may be dead: what others have not received yet of such a group they get
+/// from its closed member, and no rank starts what another one has freed.
+pub fn end(mpi: &Mpi, comm: Handle) {
     let mut going = Vec::new();
     lock().retain_mut(|slot| {
         if slot.parent != Some(comm) {
             return true;
         }
         slot.parent = None;
-        let goes = free & 1 << nth != 0;
-        nth += 1;
+        let goes = slot.used.is_none();
         going.extend(goes.then_some(slot.comm));
         !goes
     });
     for own in going {
         group::end(mpi, own, ibcast::settle);
-        requests::find()?.free_comm(own);
+        mpi.free_comm(own);
     }
-    Some(())
 }

@@ -27,7 +27,6 @@ type RegisterFn = unsafe extern "C" fn(HookFn) -> c_int;
 type CompleteFn = unsafe extern "C" fn(Handle) -> c_int;
 type ElementsFn = unsafe extern "C" fn(*mut c_void, Handle, c_int) -> c_int;
 type CancelledFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
-type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
 type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 type DupFn = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
 type TestFn = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_void) -> c_int;
@@ -66,8 +65,6 @@ pub struct Requests {
     complete: CompleteFn,
     elements: ElementsFn,
     cancelled: CancelledFn,
-    split: SplitFn,
-    free_comm: OfHandleFn,
     dup_type: DupFn,
     free_type: OfHandleFn,
     test: TestFn,
@@ -104,8 +101,6 @@ fn look() -> Option<Requests> {
             cancelled: transmute::<*mut c_void, CancelledFn>(function(
                 c"PMPI_Status_set_cancelled",
             )?),
-            split: transmute::<*mut c_void, SplitFn>(function(c"PMPI_Comm_split")?),
-            free_comm: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Comm_free")?),
             dup_type: transmute::<*mut c_void, DupFn>(function(c"PMPI_Type_dup")?),
             free_type: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Type_free")?),
             test: transmute::<*mut c_void, TestFn>(function(c"PMPI_Test")?),
@@ -196,21 +191,7 @@ impl Requests {
         }
     }
 
-    /// Makes a communicator of the same ranks, unknown to the program. All ranks call it.
-    pub fn same_ranks(&self, mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
-        let mut made: Handle = 0;
-        // SAFETY: there is room for a handle.
-        let result = unsafe { (self.split)(comm, 0, rank as c_int, &mut made) };
-        (result == SUCCESS).then(|| mpi.handle(made))
-    }
-
-    /// Frees a communicator of `same_ranks`. All ranks call it.
-    pub fn free_comm(&self, mut comm: Handle) {
-        // SAFETY: from `same_ranks`, freed once.
-        let _ = unsafe { (self.free_comm)(&mut comm) };
-    }
-
-    /// Duplicates a datatype, so that the program may free its own.
+    /// A datatype that stays when the program frees this one.
     pub fn keep_type(&self, mpi: &Mpi, datatype: Handle) -> Option<Handle> {
         let mut kept: Handle = 0;
         // SAFETY: the caller's datatype, and room for a handle.

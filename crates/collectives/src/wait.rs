@@ -2,15 +2,18 @@
 //! after each poll, or sleeps for a millisecond if the broadcast is long
 //! (docs/design/multicast.md).
 
-use crate::mpi::Mpi;
+use crate::mpi::{Handle, Mpi};
 use crate::provider::Provider;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Polls between calls that let the MPI make progress with the program's other operations.
 const LOOKS: u32 = 32;
-/// Longest time between yields: bounds the wait of another process for this processor. A yield
-/// takes a hundredth of it.
+/// After so many the MPI is asked if the communicator's calls still succeed: a millisecond or so.
+const LOOKS_BROKEN: u32 = 1_024;
+/// Time after which the processor is offered to others, at the latest: the wait that one of them
+/// has on account of this one. The offer takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
 /// After a yield that let another process run, this many polls each begin with a yield: waiting
 /// ranks would otherwise delay the ranks that have work.
@@ -28,12 +31,23 @@ const LOOKS_BETWEEN: u32 = 8;
 /// Yields due in this process.
 static OFFERS_DUE: AtomicU32 = AtomicU32::new(0);
 
-/// Actions of the waiting loop.
+/// The reason why a rank stops waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The MPI's own call fails as well, and says why.
+    Theirs,
+    /// The call ends with this error.
+    Code(c_int),
+}
+
+/// The doings of a rank that waits.
 pub trait Around {
     /// Polls the engine's rails.
     fn look(&self);
     /// Lets the MPI make progress.
-    fn progress_of_mpi(&self);
+    fn progress_of_mpi(&self) -> Result<(), c_int>;
+    /// Says if the MPI's own collective calls fail: whoever has to answer may have left.
+    fn is_broken(&self) -> bool;
     /// Sleeps for at most a millisecond; `false`: refused, because other ranks would wait for this
     /// one.
     fn doze(&self) -> bool;
@@ -41,13 +55,18 @@ pub trait Around {
     fn offer(&self) -> bool;
 }
 
-impl Around for (&Mpi, &Provider) {
+/// Around a call of a communicator; none: around several.
+impl Around for (&Mpi, &Provider, Option<Handle>) {
     fn look(&self) {
         (self.1.look)();
     }
 
-    fn progress_of_mpi(&self) {
-        self.0.progress();
+    fn progress_of_mpi(&self) -> Result<(), c_int> {
+        self.0.progress()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.2.is_some_and(|comm| self.0.is_broken(comm))
     }
 
     fn doze(&self) -> bool {
@@ -80,29 +99,34 @@ impl<A: Around> Wait<A> {
 
     /// Yields the processor if others may want it, and then makes progress. In this order a rank
     /// that has just found its data keeps the processor; only a further poll yields it.
-    pub fn look(&mut self) {
+    pub fn look(&mut self) -> Result<(), Stop> {
         if self.looks > 0 {
-            self.give_way();
+            self.give_way().map_err(Stop::Code)?;
         }
         self.around.look();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS == 0 {
-            self.around.progress_of_mpi();
+            self.around.progress_of_mpi().map_err(Stop::Code)?;
+        }
+        match self.looks % LOOKS_BROKEN == 0 && self.around.is_broken() {
+            true => Err(Stop::Theirs),
+            false => Ok(()),
         }
     }
 
-    fn give_way(&mut self) {
+    fn give_way(&mut self) -> Result<(), c_int> {
         let due = OFFERS_DUE.load(Ordering::Relaxed);
         if due > 0 && self.long && self.looks % LOOKS_BETWEEN == 0 {
             OFFERS_DUE.store(due.saturating_sub(DOZE_COUNTS), Ordering::Relaxed);
             self.long = self.around.doze();
-            self.around.progress_of_mpi();
+            return self.around.progress_of_mpi();
         } else if due > 0 && !self.long {
             OFFERS_DUE.store(due - 1, Ordering::Relaxed);
             self.offer();
         } else if self.looks % LOOKS_BETWEEN == 0 && self.since.elapsed() >= SPIN {
             self.offer();
         }
+        Ok(())
     }
 
     fn offer(&mut self) {
@@ -123,6 +147,8 @@ mod tests {
     struct Notes {
         done: RefCell<String>,
         dozes: bool,
+        progress: Result<(), c_int>,
+        broken: bool,
     }
 
     impl Around for &Notes {
@@ -130,7 +156,13 @@ mod tests {
             self.done.borrow_mut().push('l');
         }
 
-        fn progress_of_mpi(&self) {}
+        fn progress_of_mpi(&self) -> Result<(), c_int> {
+            self.progress
+        }
+
+        fn is_broken(&self) -> bool {
+            self.broken
+        }
 
         fn doze(&self) -> bool {
             self.done.borrow_mut().push('d');
@@ -147,13 +179,40 @@ mod tests {
     fn looks(len: usize, dozes: bool, count: u32) -> (String, u32) {
         OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         let done = RefCell::default();
-        let notes = Notes { done, dozes };
+        let notes = Notes {
+            done,
+            dozes,
+            progress: Ok(()),
+            broken: false,
+        };
         let mut wait = Wait::new(&notes, len);
-        (0..count).for_each(|_| wait.look());
+        (0..count).for_each(|_| wait.look().unwrap());
         (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
     }
 
-    /// A single test, because the number of due yields is per process.
+    /// The end of a wait for what never comes.
+    fn stops(progress: Result<(), c_int>, broken: bool) -> Stop {
+        let notes = Notes {
+            done: RefCell::default(),
+            dozes: false,
+            progress,
+            broken,
+        };
+        let mut wait = Wait::new(&notes, 4);
+        loop {
+            if let Err(stop) = wait.look() {
+                return stop;
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_where_the_mpi_fails() {
+        assert_eq!(stops(Ok(()), true), Stop::Theirs);
+        assert_eq!(stops(Err(7), false), Stop::Code(7));
+    }
+
+    /// One test, as what is due is due in a process.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));

@@ -1,0 +1,295 @@
+//! How the ranks of a communicator agree on a group: by collective calls of the MPI's, on the
+//! communicator itself, within a call of the program's (docs/design/collectives.md).
+//!
+//! A rank whose error handler ends the job ends with the first of these calls that fails, as it
+//! would with its own. At any other rank their errors are returned, and the program does not see
+//! them ([`Quiet`]). Such a rank makes all calls that the others may make, whichever of them
+//! failed: a rank that left would be waited for. So where one rank handles errors, all make all
+//! calls.
+
+use crate::calls;
+use crate::mpi::{Handle, Mpi};
+use crate::offer::{self, Offer, Offers};
+use crate::provider::{self, Provider};
+use crate::quiet::Quiet;
+use crate::requests;
+use crate::survival::Agreement;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A network that carries multicast is heard within this time. With what else is agreed the answer
+/// is there within 100 ms.
+const PROBE_TIME: Duration = Duration::from_millis(80);
+/// A look takes microseconds. Of one that took longer, as somebody else had the processor, so much
+/// counts: the other ranks may be as crowded, and not have been heard for that alone.
+const LOOK_TIME: Duration = Duration::from_millis(1);
+/// Longest all the same: processors that are so crowded, or stand still for so long, are no place
+/// to measure a network (docs/design/collectives.md).
+const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Each rank lets itself be heard so often at least, as any packet may be lost.
+const PROBES_MIN: u32 = 4;
+/// Pause between two probes.
+const PROBE_PAUSE: Duration = Duration::from_millis(2);
+
+/// The outcome of an agreement.
+pub enum Outcome {
+    /// No rank uses a group.
+    None,
+    /// This group does these calls. With a communicator for what it does not do, it does broadcasts
+    /// that nobody waits for.
+    Group {
+        group: isize,
+        calls: c_int,
+        spare: Option<Handle>,
+        /// Some rank's error handler does not end the job.
+        handled: bool,
+    },
+    /// A rank is dead, and calls of this rank fail. All survivors know, or it died so late that
+    /// others may use the group, whose broadcasts end as a member is dead.
+    Dead,
+}
+
+/// Networks, of which there are at most so many, are agreed together with what else there is to
+/// say: each bit says that all ranks can.
+const NETWORKS: c_int = 0xff;
+/// See [`NETWORKS`]: the communicator for what a group does not do is there.
+const SPARE: c_int = 1 << 8;
+
+/// Agrees for a communicator. All ranks call this at the same place in their calls.
+pub fn reach(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Outcome {
+    let quiet = Quiet::of(mpi, comm);
+    let flags = offer::flags(quiet.is_some(), requests::find().is_some());
+    let provider = provider::find();
+    let own = Offer::own(provider, flags);
+    let offers = mpi
+        .gather(comm, own.bytes(), ranks)
+        .map(|all| Offers::new(all, ranks));
+    let handled = quiet.is_some() || offers.as_ref().is_some_and(Offers::some_handles_errors);
+    if handled && !calls::are_asked_for() {
+        // The program wants to survive, and did not ask for a group.
+        return Outcome::None;
+    }
+    let usable = offers.as_ref().filter(|offers| {
+        let beside = !calls::are_asked_for() && offers.share_hosts();
+        offers.are_complete() && !beside
+    });
+    let agreeing = Agreeing {
+        mpi,
+        comm,
+        rank,
+        ranks,
+        handled,
+    };
+    agreeing.rest(provider, usable).unwrap_or(Outcome::None)
+}
+
+/// An agreement after its first call.
+struct Agreeing<'a> {
+    mpi: &'a Mpi,
+    comm: Handle,
+    rank: usize,
+    ranks: usize,
+    /// Some rank handles errors, or may do so: no call is left out.
+    handled: bool,
+}
+
+impl Agreeing<'_> {
+    /// Joins the group, finds out which networks carry it, and agrees. `None`: there is no group.
+    fn rest(&self, provider: Option<&Provider>, usable: Option<&Offers>) -> Option<Outcome> {
+        let &Agreeing { mpi, comm, .. } = self;
+        if usable.is_none() && !self.handled {
+            return None; // at all ranks alike
+        }
+        let open = |(provider, offers): (&Provider, &Offers)| {
+            provider.open(offers.identity(), self.rank, &offers.cards())
+        };
+        let group = provider.zip(usable).and_then(open);
+        let opened = Opened { provider, group };
+        let joined = mpi.agree(comm, -(group.is_some() as c_int));
+        if joined == Some(0) && usable.is_some() {
+            self.say_not_carried();
+        }
+        let joined = joined.is_some_and(|all| all != 0);
+        if !joined && !self.handled {
+            return None; // at all ranks alike; `opened` is closed
+        }
+        // From here on all have joined.
+        let networks = match joined {
+            true => probe(provider?, group?),
+            false => 0,
+        };
+        let spare = self.spare(usable);
+        let ours = networks | if spare.is_some() { SPARE } else { 0 };
+        let agreement = match self.handled {
+            true => mpi.agree_for_all(comm, if networks > 0 { ours } else { 0 }),
+            false => mpi
+                .agree(comm, ours)
+                .map_or(Agreement::Failed, Agreement::Reached),
+        };
+        if joined && matches!(agreement, Agreement::Reached(all) if all & NETWORKS == 0) {
+            self.say_not_carried();
+        }
+        let kept = match agreement {
+            Agreement::Reached(all) if all & NETWORKS != 0 => opened.start(mpi, all & NETWORKS),
+            _ => None,
+        };
+        let is_spare = matches!(agreement, Agreement::Reached(all) if all & SPARE != 0);
+        let spare = spare.and_then(|spare| {
+            let stays = kept.is_some() && is_spare;
+            if !stays {
+                mpi.free_comm(spare);
+            }
+            stays.then_some(spare)
+        });
+        match (kept, agreement) {
+            (Some(group), _) => Some(Outcome::Group {
+                group,
+                calls: usable?.calls(),
+                spare,
+                handled: self.handled,
+            }),
+            (None, Agreement::Unknown) if networks > 0 => Some(Outcome::Dead),
+            (None, Agreement::Failed) => Some(Outcome::Dead),
+            (None, _) => None,
+        }
+    }
+
+    fn say_not_carried(&self) {
+        if self.rank == 0 && calls::are_asked_for() {
+            crate::guard::say(&format!(
+                "the network does not carry multicast between {} ranks: all of theirs goes point \
+                 to point",
+                self.ranks
+            ));
+        }
+    }
+
+    /// The communicator for broadcasts that nobody waits for, where all ranks can do those.
+    fn spare(&self, usable: Option<&Offers>) -> Option<Handle> {
+        let all_can = usable.is_some_and(Offers::all_have_requests);
+        if !all_can && !self.handled {
+            return None; // at all ranks alike
+        }
+        let made = self.mpi.same_ranks(self.comm, self.rank);
+        made.filter(|&made| {
+            if !all_can {
+                self.mpi.free_comm(made);
+            }
+            all_can
+        })
+    }
+}
+
+/// A group that is closed unless it is started.
+struct Opened<'a> {
+    provider: Option<&'a Provider>,
+    group: Option<isize>,
+}
+
+impl Opened<'_> {
+    /// All ranks use these networks: the group.
+    fn start(mut self, mpi: &Mpi, networks: c_int) -> Option<isize> {
+        let (provider, group) = (self.provider?, self.group?);
+        (provider.start)(group, networks as u8);
+        let narrow = (provider.narrow)(group);
+        if narrow > 0 && !calls::are_asked_for() {
+            return None; // All ranks know all receive buffers, and decide alike.
+        }
+        warn_of_window(mpi, narrow);
+        self.group.take()
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let (Some(provider), Some(group)) = (self.provider, self.group) {
+            (provider.close)(group);
+        }
+    }
+}
+
+/// Rank 0 of all tells the user, once, that long broadcasts are slow as roots may have only so many
+/// bytes under way. 0: they are not.
+fn warn_of_window(mpi: &Mpi, bytes: isize) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let first = || mpi.world().and_then(|world| mpi.rank_and_size(world));
+    let tells = bytes > 0 && first().is_some_and(|(rank, _)| rank == 0);
+    if tells && !WARNED.swap(true, Ordering::Relaxed) {
+        let kib = bytes >> 10;
+        crate::guard::say(&format!(
+            "long broadcasts by multicast are slow: {kib} KiB may be under way instead of 2 MiB, \
+             as the receive buffer of some rank is small. On each host, as root: sysctl -w \
+             net.core.rmem_max=8388608"
+        ));
+    }
+}
+
+/// The time that is left for a probe.
+struct Patience {
+    left: Duration,
+    end: Instant,
+    last: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Patience {
+        Patience {
+            left: PROBE_TIME,
+            end: now + PROBE_TIME_MAX,
+            last: now,
+        }
+    }
+
+    /// It is so late now: whether there is time left.
+    fn lasts(&mut self, now: Instant) -> bool {
+        let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
+        (self.left, self.last) = (self.left.saturating_sub(took), now);
+        !self.left.is_zero() && now < self.end
+    }
+}
+
+/// Lets itself be heard and listens: the networks on which all hosts were heard, as bits.
+fn probe(provider: &Provider, group: isize) -> c_int {
+    let begun = Instant::now();
+    let (mut probes, mut next) = (0, begun);
+    let mut heard = 0;
+    let mut patience = Patience::new(begun);
+    while patience.lasts(Instant::now()) {
+        if Instant::now() >= next {
+            (provider.probe)(group);
+            (probes, next) = (probes + 1, Instant::now() + PROBE_PAUSE);
+        }
+        (provider.progress)();
+        let before = heard;
+        heard = (provider.heard)(group).max(0) as c_int;
+        // Other networks may be a little later than the first.
+        if heard != 0 && heard == before && probes >= PROBES_MIN {
+            break;
+        }
+    }
+    heard
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks of 16 hosts on two processors were taken for hosts that multicast does not reach.
+    #[test]
+    fn a_probe_waits_longer_where_processors_are_crowded_and_not_for_ever() {
+        let lasts_ms = |look: Duration| {
+            let begun = Instant::now();
+            let mut patience = Patience::new(begun);
+            let mut looks = 1;
+            while patience.lasts(begun + look * looks) {
+                looks += 1;
+            }
+            (look * looks).as_millis()
+        };
+        assert_eq!(lasts_ms(Duration::from_micros(10)), 80);
+        assert_eq!(lasts_ms(Duration::from_millis(5)), 400);
+        assert_eq!(lasts_ms(Duration::from_millis(50)), 4_000);
+        assert_eq!(lasts_ms(Duration::from_secs(1)), 5_000);
+    }
+}
