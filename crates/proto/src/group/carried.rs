@@ -65,9 +65,9 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    /// A chunk of so many bytes came by multicast, or a probe, which is as long as any: whether that
-    /// shows that multicast is carried. A chunk that is shorter than those that came alone does not
-    /// show that they could have come.
+    /// A chunk of so many bytes came by multicast, or a probe, which is as long as any packet:
+    /// whether that shows that multicast is carried. A chunk that is shorter than those that came
+    /// alone does not show that they could have come.
     pub fn reaches(&mut self, chunk: Option<u32>) -> bool {
         let shows = chunk.is_none_or(|len| len >= self.longest && !self.stalled);
         if shows {

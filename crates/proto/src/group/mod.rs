@@ -20,7 +20,8 @@
 //! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that
 //! follow one another. `recv` is the receiving side: chunks to their places; `ask` is what it
 //! says, acknowledgements and requests. `send` is the root's side: chunks, windows, copies;
-//! `repair` is what a collector does for its part; `death` takes members out. `pieces` are what a shorter path MTU leaves of chunks. `parts` says who
+//! `repair` is what a collector does for its part; `death` takes members out. `pieces` cuts chunks
+//! for paths whose MTU shrank, and counts what came of them. `parts` says who
 //! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
 //! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
 //! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the

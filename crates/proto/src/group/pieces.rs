@@ -1,6 +1,5 @@
 //! Pieces of chunks: what a path whose MTU shrank after the group was made still carries.
 
-use super::state::Group;
 use super::types::Chunk;
 use alloc::collections::BTreeMap;
 use marline_wire::{PIECES_MAX, PIECE_LEN};
@@ -92,24 +91,23 @@ impl Pieces {
     }
 }
 
-impl Group {
-    /// The chunk that a piece is of, or the chunk itself. `None`: it has no such piece.
-    pub(super) fn whole_of(&self, chunk: &Chunk) -> Option<Chunk> {
-        if chunk.piece == 0 {
-            return Some(*chunk);
-        }
-        let offset = chunk.offset.checked_sub(chunk.within() as u64)?;
-        let rest = chunk.total.checked_sub(offset)?;
-        let whole = Chunk {
-            offset,
-            len: rest.min(self.cfg.chunk as u64) as u32,
-            piece: 0,
-            ..*chunk
-        };
-        let known = chunk.piece as u16 <= count(whole.len);
-        let same = || piece_of(&whole, chunk.piece as u16) == *chunk;
-        (known && same()).then_some(whole)
+/// The chunk that a piece is of, or the chunk itself; chunks have `size` bytes, but for the last of
+/// a broadcast. `None`: it has no such piece.
+pub(super) fn whole_of(chunk: &Chunk, size: u32) -> Option<Chunk> {
+    if chunk.piece == 0 {
+        return Some(*chunk);
     }
+    let offset = chunk.offset.checked_sub(chunk.within() as u64)?;
+    let rest = chunk.total.checked_sub(offset)?;
+    let whole = Chunk {
+        offset,
+        len: rest.min(size as u64) as u32,
+        piece: 0,
+        ..*chunk
+    };
+    let known = chunk.piece as u16 <= count(whole.len);
+    let same = || piece_of(&whole, chunk.piece as u16) == *chunk;
+    (known && same()).then_some(whole)
 }
 
 #[cfg(test)]

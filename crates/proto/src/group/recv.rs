@@ -2,6 +2,7 @@
 
 use super::incoming::Incoming;
 use super::mutation::GroupMutation;
+use super::pieces::whole_of;
 use super::state::Group;
 use super::types::{Chunk, End, GroupEvent, Heard, Place, Rebuild};
 use alloc::collections::btree_map::Entry;
@@ -115,6 +116,11 @@ impl Group {
             && offset % size == 0
             && chunk.len as u64 == size.min(chunk.total - offset)
             && chunk.number >= offset / size
+    }
+
+    /// The chunk that a piece is of, or the chunk itself.
+    fn whole_of(&self, chunk: &Chunk) -> Option<Chunk> {
+        whole_of(chunk, self.cfg.chunk)
     }
 
     fn place_of(&mut self, now: u64, heard: Heard, chunk: &Chunk) -> Place {
@@ -245,8 +251,8 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// A chunk came, or a piece of one: notes if multicast carries it. Where it is not `fresh`, that
-    /// it came alone says nothing.
+    /// A chunk came, or a piece of one: notes if multicast carries it. That it came alone says
+    /// nothing where it is not `fresh`.
     fn hear_chunk(&mut self, now: u64, heard: Heard, chunk: &Chunk, fresh: bool) {
         // One piece counts for the chunk.
         let counts = fresh && chunk.piece <= 1 && !self.cfg.scheme.alone;
