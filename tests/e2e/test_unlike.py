@@ -1,6 +1,8 @@
 """Hosts whose settings differ where both must have the same, and hosts with no common kind of rail:
 each side gets an error at first contact, which names both values, and the job ends."""
 
+import re
+
 import pytest
 
 # What hangs would go on; a busy machine takes its time to start and to end a job.
@@ -48,3 +50,17 @@ def test_no_common_kind_of_rail_is_told_at_once(lab, stress, mpi, tmp_path):
     assert result.find(r"Marline: PEER REFUSED: "), result.tail()
     assert result.find(r"no\s+common\s+kind\s+of\s+rail:\s+(UDP|TCP)\s+over"), result.tail()
     assert not result.find(r"NOT USED|silent"), result.tail()
+
+
+def test_multicast_schemes_that_differ_are_refused_on_all_sides(lab, mpi, tmp_path, provider):
+    """The job goes on from rank to rank; each rank's log names both values."""
+    if provider != "marline":
+        pytest.skip("it is about Marline's groups")
+    script = unlike(tmp_path, "FI_MARLINE_MULTICAST_SCHEME", "basic", "window")
+    # Of one datatype: Open MPI cuts those of others elsewhere, over TCP as well.
+    program = [script, mpi.program("bcast"), "--plain", "--count", 20]
+    result = lab.run(mpi, program, n=4, options=["--multicast"], env={"FI_LOG_LEVEL": "warn"}, timeout=LIMIT_S)
+    assert result.ok and result.find("^bcast ok "), result.tail()
+    told = re.findall(r"libfabric:(\d+):.*no multicast: FI_MARLINE_MULTICAST_SCHEME=basic at member 0 .*, "
+                      r"but window at member ", result.out)
+    assert len(set(told)) == 4, f"{told}\n{result.tail()}"
