@@ -1,11 +1,10 @@
 //! Rendezvous by RDMA reads of the sender's memory (see `marline_proto`'s `pull`): the lifetime of
 //! access to memory.
 //!
-//! - Memory of a send is open to its peer from the request until the send ends, in whatever way: it
-//! is
-//! closed first. Only contiguous memory that stays with the send is opened.
+//! - Memory of a send is open to its peer from the request until the send ends, in whatever way:
+//!   it is closed first. Only contiguous memory that stays with the send is opened.
 //! - Memory of a receive is registered before a read into it starts, and the read has ended or was
-//! aborted before the receive ends. A read that does not end has its rail drained.
+//!   aborted before the receive ends. A read that does not end has its rail drained.
 
 use crate::api::EpId;
 use crate::core::remote_write::lands_unseen;

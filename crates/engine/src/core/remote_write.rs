@@ -2,14 +2,13 @@
 //! lifetime of access to memory.
 //!
 //! - Memory of a receive is registered when the node asks, and deregistered before the operation
-//! ends.
+//!   ends.
 //! - Memory of a send is in use until its rails have completed every write, even if all bytes were
-//! acked (or the peer died) earlier: the operation ends only then. A rail copies unsent bytes if it
-//! can. A rail that does not complete a write is drained and given up for a while: the
-//! local-completion watchdog of paper 3.
+//!   acked (or the peer died) earlier: the operation ends only then. A rail copies unsent bytes if
+//!   it can. A rail that does not complete a write is drained and given up for a while: the
+//!   local-completion watchdog of paper 3.
 //! - A rail whose device needs registered source memory registers all memory of a send from the
-//! first
-//! write until the send ends or releases its memory, when no write reads it any more.
+//!   first write until the send ends or releases its memory, when no write reads it any more.
 
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;
