@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Have, MsgHead, Offer, Read, Rkey, Rts,
-    Written, ACK_MASKS_MAX, GRANULE, RAILS_MAX,
+    blocks, Ack, AckMasks, Data, Eager, Frame, Grant, Have, MsgHead, Offer, Read, Rkey, Rts,
+    Written, ACK_MASKS_MAX, BLOCK_BYTES, RAILS_MAX,
 };
 
 /// Usually a small number, sometimes any.
@@ -38,7 +38,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
     match input.below(12) {
         0..=2 => {
             let head = head(input);
-            let whole = (1 + input.below(4)) * GRANULE;
+            let whole = (1 + input.below(4)) * BLOCK_BYTES;
             let len = whole.min(head.total) as u16;
             Frame::Eager(Eager { head, len, sum: 0 })
         }
@@ -101,12 +101,12 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
 
 fn data(input: &mut Input<'_>) -> Frame {
     let total = total(input);
-    let granule = match input.below(4) {
-        0 => input.any::<u64>() % granules(total),
-        _ => input.below(8).min(granules(total) - 1),
+    let block = match input.below(4) {
+        0 => input.any::<u64>() % blocks(total),
+        _ => input.below(8).min(blocks(total) - 1),
     };
-    let offset = granule * GRANULE;
-    let len = ((1 + input.below(4)) * GRANULE).min(total - offset) as u16;
+    let offset = block * BLOCK_BYTES;
+    let len = ((1 + input.below(4)) * BLOCK_BYTES).min(total - offset) as u16;
     Frame::Data(Data {
         number: small(input) as u32,
         flags: input.pick(&[0, 32, 8, 12, 255]),
@@ -119,8 +119,8 @@ fn data(input: &mut Input<'_>) -> Frame {
 
 fn written(input: &mut Input<'_>) -> Frame {
     let total = total(input).max(1);
-    let offset = input.below(8).min(granules(total) - 1) * GRANULE;
-    let len = ((1 + input.below(200)) * GRANULE).min(total - offset) as u32;
+    let offset = input.below(8).min(blocks(total) - 1) * BLOCK_BYTES;
+    let len = ((1 + input.below(200)) * BLOCK_BYTES).min(total - offset) as u32;
     Frame::Written(Written {
         number: small(input) as u32,
         flags: input.pick(&[0, 0, 8, 16]),

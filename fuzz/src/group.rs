@@ -88,7 +88,7 @@ impl Member {
             copy_max: input.pick(&[0, 2_500]),
             early_max: EARLY_MAX,
             keep_max: KEEP_MAX,
-            lanes: 2,
+            networks: 2,
             chunk_ns: input.pick(&[0, 1_000]),
             scheme,
             ..GroupConfig::default()
@@ -108,8 +108,8 @@ impl Member {
 
     fn step(&mut self, input: &mut Input<'_>) {
         let from = 1 + input.below(MEMBERS as u64 - 1) as u16;
-        let lane = input.pick(&[None, Some(0), Some(1)]);
-        let heard = Heard { from, lane };
+        let network = input.pick(&[None, Some(0), Some(1)]);
+        let heard = Heard { from, network };
         let (now, group) = (self.now, &mut self.group);
         match input.below(9) {
             0 | 1 => {

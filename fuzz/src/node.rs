@@ -392,11 +392,11 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
-                Event::Called { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
+                Event::RpcArrived { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
                 #[rustfmt::skip]
                 Event::Copy { .. } | Event::PullWanted { .. } | Event::Pulled { .. }
                 | Event::PeerOver { .. } | Event::PeerDead { .. } | Event::PathChanged { .. }
-                | Event::PathDoubted { .. } | Event::Resumed { .. }
+                | Event::PathSuspect { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. }

@@ -125,7 +125,7 @@ impl End {
     }
 
     /// Copies bytes of a loopback send to its receive or read.
-    fn copy_own(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
+    fn copy_loopback(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
         let from = self.sends.get(&send).expect("copies what was posted");
         assert!(len as u64 <= from.len, "copies more than there is");
         let landing = Landing::Posted {
@@ -253,7 +253,7 @@ impl World {
         };
         let end = &self.ends[e];
         let (peer, to) = if own { (end.own, e) } else { (end.peer, 1 - e) };
-        if end.node.own_full(peer) {
+        if end.node.loopback_full(peer) {
             return;
         }
         let number = self.ends[to].model.send(message, own);
@@ -470,14 +470,14 @@ impl World {
                     recv,
                     offset,
                     len,
-                } => end.copy_own(send, (recv, offset), len as usize),
+                } => end.copy_loopback(send, (recv, offset), len as usize),
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
                 #[rustfmt::skip]
-                Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
+                Event::PathChanged { .. } | Event::PathSuspect { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. } => {}
                 #[rustfmt::skip]
-                Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Called { .. }
+                Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::RpcArrived { .. }
                 | Event::PullWanted { .. } | Event::Pulled { .. } | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),

@@ -85,7 +85,7 @@ class Result:
         return parse_rails(self.out)
 
 
-_COLUMNS = ("packets_out", "lost", "resent", "needless", "corrupt", "failovers")
+_COLUMNS = ("packets_out", "lost", "resent", "resent_spurious", "corrupt", "failovers")
 _BYTES = r"[\d.]+ [kMGTPE]?B"
 _COUNT = r"[\d.]+[KMGTPE]?"
 _RAIL = re.compile(rf"^(\S+) +{_BYTES} +{_BYTES}" + rf" +({_COUNT})" * len(_COLUMNS), re.MULTILINE)

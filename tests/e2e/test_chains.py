@@ -77,7 +77,7 @@ def test_a_standby_rail_shares_the_dead_switch(lab, stress, mpi, tmp_path):
     found = job.result.rails()
     assert all(found[rail]["failovers"] for rail in ("rail0", "rail1")), job.result.tail()
     assert found["tcp:rail0"]["packets_out"] > 100, job.result.tail()
-    assert {("stood-in", "tcp:rail0"), ("path-up", "rail1")} <= told(tmp_path), told(tmp_path)
+    assert {("standby-carries", "tcp:rail0"), ("path-up", "rail1")} <= told(tmp_path), told(tmp_path)
 
 
 def test_one_switch_of_both_rails_goes_and_comes_back(stress, mpi, tmp_path):

@@ -32,12 +32,12 @@ def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
         run(lab, mpi, provider, "--seed", seed, env=env, n=4)
         if provider == "marline":
             counted = labs.counters(tmp_path)
-            assert counted["calls"] > 0 and counted["reads"] > 0, "it went over messages"
+            assert counted["rpcs"] > 0 and counted["reads"] > 0, "it went over messages"
     else:
         result = run(lab, mpi, provider, "--seed", seed, env={"FI_MARLINE_STATS_DIR": tmp_path}, n=4)
         if provider == "marline":
             counted = labs.counters(tmp_path)
-            assert counted["calls"] > 0 and counted["reads"] > 0, "it went by btl/tcp"
+            assert counted["rpcs"] > 0 and counted["reads"] > 0, "it went by btl/tcp"
             assert "left no statistics" not in result.out, result.tail()
             assert "mtl_ofi_component.c" not in result.out, f"an object stays open\n{result.tail()}"
 
@@ -49,7 +49,7 @@ def test_one_sided_operations_are_used_by_default(lab, name, tmp_path):
     run(lab, mpi, "marline", "--gets", 64, env=env, n=2)
     run(lab, mpi, "marline", "--seed", 5, env=env, n=2)
     counted = labs.counters(tmp_path)
-    assert counted["calls"] > 0 and counted["reads"] >= 40 * 64, "it went over messages"
+    assert counted["rpcs"] > 0 and counted["reads"] >= 40 * 64, "it went over messages"
 
 
 @pytest.mark.parametrize("name", MPICHS)
@@ -62,8 +62,8 @@ def test_short_operations_travel_together(lab, name, tmp_path):
     result = lab.run(mpi, program, env=env, n=2, timeout=90)
     assert result.ok and result.find(r"^strided ok"), result.tail()
     counted = labs.counters(tmp_path)
-    assert counted["calls"] >= 2 * 2 * elements, f"it went over messages: {counted}"
-    assert counted["packets_sent"] <= counted["calls"] / 4, counted
+    assert counted["rpcs"] >= 2 * 2 * elements, f"it went over messages: {counted}"
+    assert counted["packets_sent"] <= counted["rpcs"] / 4, counted
 
 
 @pytest.mark.parametrize("fault", [None, "drop=2%"])
@@ -78,9 +78,9 @@ def test_very_many_short_operations_share_calls(lab, name, way, fault, tmp_path)
     result = lab.run(mpi, program, env=env, n=2, timeout=180)
     assert result.ok and result.find(r"^strided ok"), result.tail()
     counted = labs.counters(tmp_path)
-    assert counted["calls"] >= 2 * elements, f"it went over messages: {counted}"
-    assert counted["aggregated"] >= counted["calls"] * 0.9, counted
-    assert counted["wire_bytes_sent"] <= 20 * counted["calls"], counted
+    assert counted["rpcs"] >= 2 * elements, f"it went over messages: {counted}"
+    assert counted["aggregated"] >= counted["rpcs"] * 0.9, counted
+    assert counted["wire_bytes_sent"] <= 20 * counted["rpcs"], counted
     if fault:
         assert lab.hits("drop") > 0, lab.status()
 
@@ -119,16 +119,16 @@ def test_windows_of_every_kind(lab, mpi, provider, tmp_path):
     assert lab.hits("drop") > 0 and lab.hits("corrupt") > 0, lab.status()
     if provider == "marline":
         counted = labs.counters(tmp_path)
-        assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
+        assert counted["rpcs"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
 
 
 # Transport of accumulates on long doubles: MPICH 5 always uses messages; Open MPI's osc/rdma uses
 # get and put under locks by atomics; Intel MPI uses the network if its atomics are enabled.
 WIDE = {
     "mpich": ({}, []),
-    "openmpi": ({}, ["calls", "reads"]),
+    "openmpi": ({}, ["rpcs", "reads"]),
     "intel": ({}, []),
-    "intel-atomics": ({"MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1}, ["calls"]),
+    "intel-atomics": ({"MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1}, ["rpcs"]),
 }
 
 
@@ -147,7 +147,7 @@ def test_long_doubles_real_and_complex(lab, name, provider, tmp_path, fault):
     assert not fault or lab.hits("drop") > 0, lab.status()
     if provider == "marline":
         counted = labs.counters(tmp_path)
-        used = [counter for counter in ("calls", "reads") if counted[counter]]
+        used = [counter for counter in ("rpcs", "reads") if counted[counter]]
         assert used == counted_by, f"{used}\n{result.tail()}"
 
 
@@ -181,7 +181,7 @@ def test_a_counter_is_exact_after_failovers(lab, name, provider, tmp_path):
     if provider == "marline":
         counted = labs.counters(tmp_path)
         assert counted["downs"] > 0, result.tail()
-        assert (counted["calls"] >= 4 * 500) == (name != "intel"), counted
+        assert (counted["rpcs"] >= 4 * 500) == (name != "intel"), counted
 
 
 def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path):
@@ -189,7 +189,7 @@ def test_a_job_begins_beside_a_rail_that_is_down(lab, mpich, provider, tmp_path)
     lab.fault(0, "down")
     if provider == "marline":
         run(lab, mpich, provider, "--seed", 4, "--rounds", 3, env={**ON, "FI_MARLINE_STATS_DIR": tmp_path})
-        assert labs.counters(tmp_path)["calls"] > 0
+        assert labs.counters(tmp_path)["rpcs"] > 0
 
 
 def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):

@@ -84,7 +84,7 @@ def test_windows_beside_messages_that_open_mpi_matches(lab, openmpi, provider, t
     assert result.ok and result.find("^rma ok"), result.tail()
     if provider == "marline":
         counted = labs.counters(tmp_path)
-        assert counted["calls"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
+        assert counted["rpcs"] > 0 and counted["reads"] > 0, f"it went another way: {counted}"
 
 
 @pytest.mark.parametrize("mode", ["returns", "handler", "any", "freed", "left", "ileft", "ikept", "revoked"])

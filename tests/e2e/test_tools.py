@@ -86,7 +86,7 @@ def test_fi_pingpong_on_rails_that_lose_or_damage(wire_lab, provider, tmp_path, 
         wire_lab.fault(rail, fault)
     counted = pingpong(wire_lab, provider, tmp_path, "-m", kind, "-I", 50)
     assert wire_lab.hits(fault.partition("=")[0]) > 0, wire_lab.status()
-    assert not counted or counted["resent_repair"] > 0, counted
+    assert not counted or counted["resent_pto"] > 0, counted
 
 
 def test_fi_pingpong_with_a_rail_down(lab, provider, tmp_path):

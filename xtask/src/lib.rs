@@ -14,6 +14,7 @@ mod limits;
 mod map;
 mod modules;
 mod paths;
+mod retired;
 mod rules;
 mod scan;
 mod sources;
@@ -40,6 +41,7 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
     documents::check(&sources, &mut report);
     for source in &sources {
         rules::check(source, &mut report);
+        retired::check(source, &mut report);
     }
     limits::check(&sources, &mut report);
     circles::check(&sources, &mut report);

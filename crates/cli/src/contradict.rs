@@ -1,8 +1,8 @@
 //! Refuses user settings that would keep a job from using Marline, and reports those that are
 //! overridden.
 
-use crate::asked::assignments;
 use crate::mpi::{Kind, BTL, PML};
+use crate::mpiexec_args::assignments;
 
 /// Variables of Marline's that decide the transport.
 const DECIDE: [&str; 11] = [
@@ -105,8 +105,8 @@ fn check_undoing(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asked::matching;
     use crate::mpi::{variables, Fabric};
+    use crate::mpiexec_args::matching;
 
     fn checked(
         kind: Kind,

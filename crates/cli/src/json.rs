@@ -132,7 +132,7 @@ fn rail(rail: &RailSummary) -> String {
         .set("up", rail.up)
         .set("lost", rail.lost())
         .set("resent", rail.resent())
-        .set("needless", rail.needless())
+        .set("resent_spurious", rail.resent_spurious())
         .set("corrupt", rail.corrupt())
         .set("failovers", rail.paths.downs)
         .set("rail", counters(&rail.counters))

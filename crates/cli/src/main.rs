@@ -5,7 +5,6 @@
 //! and network, starts programs, and reports their counters.
 #![forbid(unsafe_code)]
 
-mod asked;
 mod child;
 mod contradict;
 mod doctor;
@@ -19,6 +18,7 @@ mod linked;
 mod mca;
 mod model;
 mod mpi;
+mod mpiexec_args;
 mod outcome;
 mod plot;
 mod preload;

@@ -3,7 +3,7 @@
 use crate::mpi::{self, Fabric, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::summary::{finish, Ran, SummaryArgs};
-use crate::{asked, child, contradict, mca, preload, provider, settings, tool};
+use crate::{child, contradict, mca, mpiexec_args, preload, provider, settings, tool};
 use marline_engine::stats::page;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -131,14 +131,14 @@ pub fn variables(
 ) -> Prepared {
     let kind = mpi.kind;
     let known = [mca::of_files(mpi, environment), environment.to_vec()].concat();
-    let matching = asked::matching(kind, &mca::spelled_out(mpi, args), &known);
+    let matching = mpiexec_args::matching(kind, &mca::spelled_out(mpi, args), &known);
     let vars = mpi::variables(kind, fabric, common.no_shm, matching);
     let mut prepared = Prepared {
         set: effective(&vars, environment),
         said: mpi::hazards(kind, environment).into_iter().collect(),
     };
     if let Fabric::Marline(dir) = fabric {
-        if asked::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
+        if mpiexec_args::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
             prepared
                 .set
                 .extend(effective(&[mpi::told_soon()], environment));
@@ -213,13 +213,10 @@ fn multicast(common: &Common, dir: &Path, prepared: &mut Prepared) -> Option<Pat
         prepared.said.extend(asked.map(|_| said.to_owned()));
         return None;
     };
-    let calls = asked.map_or_else(
-        || preload::UNASKED_CALLS.to_owned(),
-        |calls| calls.join(","),
-    );
+    let rpcs = asked.map_or_else(|| preload::UNASKED_CALLS.to_owned(), |rpcs| rpcs.join(","));
     let mut set = vec![
         (preload::MULTICAST, provider.to_string_lossy().into_owned()),
-        (preload::MULTICAST_CALLS, calls),
+        (preload::MULTICAST_CALLS, rpcs),
     ];
     if asked.is_none() {
         set.push((preload::MULTICAST_UNASKED, "1".to_owned()));

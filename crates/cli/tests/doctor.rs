@@ -7,9 +7,9 @@ use std::process::Command;
 use support::{fail, marline, succeed, Dir};
 
 /// Compiles the mock under the library's name.
-fn stand_in(tag: &str) -> Dir {
+fn fake_verbs(tag: &str) -> Dir {
     let dir = Dir::new(tag);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rails/tests/stand_in/verbs.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rails/tests/fake_verbs/verbs.c");
     let library = dir.0.join("libibverbs.so.1");
     let mut compile = Command::new("cc");
     compile
@@ -46,7 +46,7 @@ fn run_with(dir: &Dir, rails: &str, paths: &str) -> String {
 
 #[test]
 fn reasons_against_each_port_are_reported() {
-    let dir = stand_in("doctor-ports");
+    let dir = fake_verbs("doctor-ports");
     let said = doctor(
         &dir,
         &[
@@ -82,7 +82,7 @@ fn reasons_against_each_port_are_reported() {
 
 #[test]
 fn reasons_for_a_missing_device_are_reported() {
-    let dir = stand_in("doctor-none");
+    let dir = fake_verbs("doctor-none");
     let said = run(&dir, "rc");
     assert!(
         said.contains("\n  none: the kernel has no verbs (module ib_uverbs)\n"),

@@ -65,7 +65,7 @@ fn leave_page_of(dir: &Path, run: Option<u64>, endpoint: u64, peer: u64) -> Path
         let path = PathRow {
             state: PathState::Up,
             counters: PathCounters {
-                resent_repair: 5,
+                resent_pto: 5,
                 ..PathCounters::default()
             },
             ..PathRow::default()
@@ -206,7 +206,7 @@ fn a_summary_as_json_goes_to_its_file_or_to_the_last_line() {
         r#"{"verdict":"clean","processes":1,"#,
         r#""program_status":3"#,
         r#""endpoints_absent":1"#,
-        r#""needless":5"#,
+        r#""resent_spurious":5"#,
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

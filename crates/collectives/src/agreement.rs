@@ -102,7 +102,7 @@ impl Agreeing<'_> {
             return None; // at all ranks alike
         }
         let open = |(provider, offers): (&Provider, &Offers)| {
-            provider.open(offers.identity(), self.rank, &offers.cards())
+            provider.open(offers.identity(), self.rank, &offers.descriptors())
         };
         let group = provider.zip(usable).and_then(open);
         let opened = Opened { provider, group };
@@ -226,15 +226,15 @@ fn warn_of_window(mpi: &Mpi, bytes: isize) {
 }
 
 /// The time that is left for a probe.
-struct Patience {
+struct MembershipRetry {
     left: Duration,
     end: Instant,
     last: Instant,
 }
 
-impl Patience {
-    fn new(now: Instant) -> Patience {
-        Patience {
+impl MembershipRetry {
+    fn new(now: Instant) -> MembershipRetry {
+        MembershipRetry {
             left: PROBE_TIME,
             end: now + PROBE_TIME_MAX,
             last: now,
@@ -254,8 +254,8 @@ fn probe(provider: &Provider, group: isize) -> c_int {
     let begun = Instant::now();
     let (mut probes, mut next) = (0, begun);
     let mut heard = 0;
-    let mut patience = Patience::new(begun);
-    while patience.lasts(Instant::now()) {
+    let mut retry = MembershipRetry::new(begun);
+    while retry.lasts(Instant::now()) {
         if Instant::now() >= next {
             (provider.probe)(group);
             (probes, next) = (probes + 1, Instant::now() + PROBE_PAUSE);
@@ -277,12 +277,12 @@ mod tests {
 
     /// Ranks of 16 hosts on two processors were taken for hosts that multicast does not reach.
     #[test]
-    fn a_probe_waits_longer_where_processors_are_crowded_and_not_for_ever() {
+    fn a_probe_waits_longer_on_oversubscribed_hosts_and_not_for_ever() {
         let lasts_ms = |look: Duration| {
             let begun = Instant::now();
-            let mut patience = Patience::new(begun);
+            let mut retry = MembershipRetry::new(begun);
             let mut looks = 1;
-            while patience.lasts(begun + look * looks) {
+            while retry.lasts(begun + look * looks) {
                 looks += 1;
             }
             (look * looks).as_millis()

@@ -39,10 +39,10 @@ impl Offer {
         bytes[HOST_AT..FLAGS_AT].copy_from_slice(&host().to_le_bytes());
         bytes[FLAGS_AT] = flags;
         bytes[CALLS_AT] = calls::wanted() as u8;
-        let card = provider.filter(|_| random).and_then(Provider::card);
-        if let Some(card) = card.filter(|card| card.len() <= CARD_MAX) {
-            bytes[CARD_LEN_AT..CARD_AT].copy_from_slice(&(card.len() as u16).to_le_bytes());
-            bytes[CARD_AT..CARD_AT + card.len()].copy_from_slice(&card);
+        let descriptor = provider.filter(|_| random).and_then(Provider::descriptor);
+        if let Some(descriptor) = descriptor.filter(|descriptor| descriptor.len() <= CARD_MAX) {
+            bytes[CARD_LEN_AT..CARD_AT].copy_from_slice(&(descriptor.len() as u16).to_le_bytes());
+            bytes[CARD_AT..CARD_AT + descriptor.len()].copy_from_slice(&descriptor);
         }
         Offer(bytes)
     }
@@ -82,15 +82,15 @@ impl Offers {
 
     /// Says if all ranks have a card of one length.
     pub fn are_complete(&self) -> bool {
-        let mut lens = self.each().map(card_len);
+        let mut lens = self.each().map(descriptor_len);
         let first = lens.next().unwrap_or(0);
         first > 0 && lens.all(|len| len == first)
     }
 
     /// All cards, one after another.
-    pub fn cards(&self) -> Vec<u8> {
+    pub fn descriptors(&self) -> Vec<u8> {
         self.each()
-            .flat_map(|offer| &offer[CARD_AT..][..card_len(offer)])
+            .flat_map(|offer| &offer[CARD_AT..][..descriptor_len(offer)])
             .copied()
             .collect()
     }
@@ -123,7 +123,7 @@ impl Offers {
 }
 
 /// Bytes of the card of an offer.
-fn card_len(offer: &[u8]) -> usize {
+fn descriptor_len(offer: &[u8]) -> usize {
     let len = u16::from_le_bytes([offer[CARD_LEN_AT], offer[CARD_LEN_AT + 1]]);
     usize::from(len).min(CARD_MAX)
 }
@@ -153,11 +153,11 @@ mod tests {
 
     /// Offers of ranks with these hosts, flags and cards.
     fn offers(ranks: &[(u64, u8, &[u8])]) -> Offers {
-        let of = |&(host, flags, card): &(u64, u8, &[u8])| {
+        let of = |&(host, flags, descriptor): &(u64, u8, &[u8])| {
             let mut offer = Offer::own(None, flags).0;
             offer[HOST_AT..FLAGS_AT].copy_from_slice(&host.to_le_bytes());
-            offer[CARD_LEN_AT] = card.len() as u8;
-            offer[CARD_AT..CARD_AT + card.len()].copy_from_slice(card);
+            offer[CARD_LEN_AT] = descriptor.len() as u8;
+            offer[CARD_AT..CARD_AT + descriptor.len()].copy_from_slice(descriptor);
             offer
         };
         Offers::new(ranks.iter().flat_map(of).collect(), ranks.len())
@@ -167,7 +167,7 @@ mod tests {
     fn cards_of_all_ranks_or_none_make_a_group() {
         let all = offers(&[(1, 0, b"one"), (2, 0, b"two"), (3, 0, b"six")]);
         assert!(all.are_complete() && !all.share_hosts());
-        assert_eq!(all.cards(), b"onetwosix");
+        assert_eq!(all.descriptors(), b"onetwosix");
         assert!(!offers(&[(1, 0, b"one"), (2, 0, b"")]).are_complete());
         assert!(!offers(&[(1, 0, b"one"), (2, 0, b"three")]).are_complete());
         assert!(!offers(&[(1, 0, b""), (2, 0, b"")]).are_complete());

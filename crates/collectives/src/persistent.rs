@@ -211,7 +211,7 @@ fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
 }
 
 fn free_or_new(mpi: &Mpi, (comm, rank): (Handle, usize), able: bool) -> Place {
-    let free = match mpi.agree_for_all(comm, if able { offer(comm) } else { 0 }) {
+    let free = match mpi.agree_for_all(comm, if able { yield_cpu(comm) } else { 0 }) {
         Agreement::Reached(free) => free,
         Agreement::Failed => return Place::Dead,
         Agreement::Unknown if able => return Place::Dead,
@@ -267,7 +267,7 @@ fn new(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
 
 /// The offer of this rank: a mask of free groups of a communicator, and whether it can make
 /// another.
-fn offer(comm: Handle) -> c_int {
+fn yield_cpu(comm: Handle) -> c_int {
     let slots = lock();
     let of_comm = slots.iter().filter(|slot| slot.parent == Some(comm));
     let (mut bits, mut count) = (0, 0);

@@ -19,7 +19,7 @@ pub struct GroupV1 {
     pub me: u32,
     pub members: u32,
     pub reserved: u32,
-    pub cards: *const u8,
+    pub descriptors: *const u8,
 }
 
 #[repr(C)]
@@ -33,8 +33,8 @@ pub(crate) struct ApiV1 {
 #[repr(C)]
 pub struct Provider {
     pub(crate) size: u32,
-    pub card_len: u32,
-    pub(crate) card: unsafe extern "C" fn(*mut u8) -> isize,
+    pub descriptor_len: u32,
+    pub(crate) descriptor: unsafe extern "C" fn(*mut u8) -> isize,
     pub(crate) open: unsafe extern "C" fn(*const GroupV1) -> isize,
     pub probe: extern "C" fn(isize) -> isize,
     pub heard: extern "C" fn(isize) -> isize,
@@ -44,9 +44,9 @@ pub struct Provider {
     pub is_idle: extern "C" fn(isize) -> isize,
     pub progress: extern "C" fn() -> isize,
     pub close: extern "C" fn(isize) -> isize,
-    pub doze: extern "C" fn() -> isize,
+    pub sleep_briefly: extern "C" fn() -> isize,
     pub look: extern "C" fn() -> isize,
-    pub offer: extern "C" fn() -> isize,
+    pub yield_cpu: extern "C" fn() -> isize,
     pub narrow: extern "C" fn(isize) -> isize,
 }
 
@@ -93,24 +93,24 @@ fn look() -> Option<*mut Provider> {
 
 impl Provider {
     /// The member descriptor of this process's endpoint.
-    pub fn card(&self) -> Option<Vec<u8>> {
-        let mut card = vec![0; self.card_len as usize];
+    pub fn descriptor(&self) -> Option<Vec<u8>> {
+        let mut descriptor = vec![0; self.descriptor_len as usize];
         // SAFETY: there is room for a descriptor.
-        let result = unsafe { (self.card)(card.as_mut_ptr()) };
-        (result == 0).then_some(card)
+        let result = unsafe { (self.descriptor)(descriptor.as_mut_ptr()) };
+        (result == 0).then_some(descriptor)
     }
 
     /// Opens a group and returns its number.
-    pub fn open(&self, (id, token): (u64, u32), me: usize, cards: &[u8]) -> Option<isize> {
+    pub fn open(&self, (id, token): (u64, u32), me: usize, descriptors: &[u8]) -> Option<isize> {
         let group = GroupV1 {
             id,
             token,
             me: me as u32,
-            members: (cards.len() / self.card_len as usize) as u32,
+            members: (descriptors.len() / self.descriptor_len as usize) as u32,
             reserved: 0,
-            cards: cards.as_ptr(),
+            descriptors: descriptors.as_ptr(),
         };
-        // SAFETY: `cards` has `members` descriptors.
+        // SAFETY: `descriptors` has `members` descriptors.
         let number = unsafe { (self.open)(&group) };
         (number >= 0).then_some(number)
     }

@@ -20,10 +20,10 @@ const SPIN: Duration = Duration::from_micros(50);
 const OFFERS: u32 = 1_024;
 /// Least length in bytes of broadcasts that are awaited by sleeping: ranks yielding in a loop
 /// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
-const DOZE_FROM: usize = 512 << 10;
+const SLEEP_FROM_BYTES: usize = 512 << 10;
 /// Number of due yields that a sleep replaces. After some sleeps a yield checks again if another
 /// process wants the processor, which may have been so only once.
-const DOZE_COUNTS: u32 = 64;
+const SLEEP_COST: u32 = 64;
 /// Polls between two clock readings, or before a sleep: data that arrives soon is found without a
 /// context switch.
 const LOOKS_BETWEEN: u32 = 8;
@@ -50,9 +50,9 @@ pub trait Around {
     fn is_broken(&self) -> bool;
     /// Sleeps for at most a millisecond; `false`: refused, because other ranks would wait for this
     /// one.
-    fn doze(&self) -> bool;
+    fn sleep_briefly(&self) -> bool;
     /// Yields the processor. Returns whether another process ran.
-    fn offer(&self) -> bool;
+    fn yield_cpu(&self) -> bool;
 }
 
 /// Around a call of a communicator; none: around several.
@@ -69,12 +69,12 @@ impl Around for (&Mpi, &Provider, Option<Handle>) {
         self.2.is_some_and(|comm| self.0.is_broken(comm))
     }
 
-    fn doze(&self) -> bool {
-        (self.1.doze)() > 0
+    fn sleep_briefly(&self) -> bool {
+        (self.1.sleep_briefly)() > 0
     }
 
-    fn offer(&self) -> bool {
-        (self.1.offer)() > 0
+    fn yield_cpu(&self) -> bool {
+        (self.1.yield_cpu)() > 0
     }
 }
 
@@ -91,7 +91,7 @@ impl<A: Around> Wait<A> {
     pub fn new(around: A, len: usize) -> Wait<A> {
         Wait {
             around,
-            long: len >= DOZE_FROM,
+            long: len >= SLEEP_FROM_BYTES,
             looks: 0,
             since: Instant::now(),
         }
@@ -117,20 +117,20 @@ impl<A: Around> Wait<A> {
     fn give_way(&mut self) -> Result<(), c_int> {
         let due = OFFERS_DUE.load(Ordering::Relaxed);
         if due > 0 && self.long && self.looks % LOOKS_BETWEEN == 0 {
-            OFFERS_DUE.store(due.saturating_sub(DOZE_COUNTS), Ordering::Relaxed);
-            self.long = self.around.doze();
+            OFFERS_DUE.store(due.saturating_sub(SLEEP_COST), Ordering::Relaxed);
+            self.long = self.around.sleep_briefly();
             return self.around.progress_of_mpi();
         } else if due > 0 && !self.long {
             OFFERS_DUE.store(due - 1, Ordering::Relaxed);
-            self.offer();
+            self.yield_cpu();
         } else if self.looks % LOOKS_BETWEEN == 0 && self.since.elapsed() >= SPIN {
-            self.offer();
+            self.yield_cpu();
         }
         Ok(())
     }
 
-    fn offer(&mut self) {
-        let taken = self.around.offer();
+    fn yield_cpu(&mut self) {
+        let taken = self.around.yield_cpu();
         self.since = Instant::now();
         if taken {
             OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
@@ -146,7 +146,7 @@ mod tests {
     /// Records the actions; sleeps are configurable.
     struct Notes {
         done: RefCell<String>,
-        dozes: bool,
+        sleeps: bool,
         progress: Result<(), c_int>,
         broken: bool,
     }
@@ -164,24 +164,24 @@ mod tests {
             self.broken
         }
 
-        fn doze(&self) -> bool {
+        fn sleep_briefly(&self) -> bool {
             self.done.borrow_mut().push('d');
-            self.dozes
+            self.sleeps
         }
 
-        fn offer(&self) -> bool {
+        fn yield_cpu(&self) -> bool {
             self.done.borrow_mut().push('o');
             false
         }
     }
 
     /// The recorded actions of `count` polls while yields are due, and the number due afterwards.
-    fn looks(len: usize, dozes: bool, count: u32) -> (String, u32) {
+    fn looks(len: usize, sleeps: bool, count: u32) -> (String, u32) {
         OFFERS_DUE.store(OFFERS, Ordering::Relaxed);
         let done = RefCell::default();
         let notes = Notes {
             done,
-            dozes,
+            sleeps,
             progress: Ok(()),
             broken: false,
         };
@@ -194,7 +194,7 @@ mod tests {
     fn stops(progress: Result<(), c_int>, broken: bool) -> Stop {
         let notes = Notes {
             done: RefCell::default(),
-            dozes: false,
+            sleeps: false,
             progress,
             broken,
         };
@@ -216,13 +216,17 @@ mod tests {
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));
-        let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN + 1);
-        assert_eq!((&*done, due), ("lllllllldl", OFFERS - DOZE_COUNTS));
+        let (done, due) = looks(SLEEP_FROM_BYTES, true, LOOKS_BETWEEN + 1);
+        assert_eq!((&*done, due), ("lllllllldl", OFFERS - SLEEP_COST));
         // If sleeps are refused the loop goes on yielding.
-        let (done, _) = looks(DOZE_FROM, false, LOOKS_BETWEEN + 3);
+        let (done, _) = looks(SLEEP_FROM_BYTES, false, LOOKS_BETWEEN + 3);
         assert_eq!(done, "lllllllldlolol");
         // The sleeps end, and the next yield checks if another process still wants the processor.
-        let (done, due) = looks(DOZE_FROM, true, LOOKS_BETWEEN * (OFFERS / DOZE_COUNTS) + 1);
+        let (done, due) = looks(
+            SLEEP_FROM_BYTES,
+            true,
+            LOOKS_BETWEEN * (OFFERS / SLEEP_COST) + 1,
+        );
         assert_eq!((done.matches('d').count(), due), (16, 0));
     }
 }

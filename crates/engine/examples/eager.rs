@@ -72,7 +72,7 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
         log_bytes: 4 << 20,
         borrow: true,
         aggregate_after: 2,
-        calls: true,
+        rpcs: true,
         mtu,
     };
     let mut random = id;

@@ -386,8 +386,8 @@ pub struct GroupSpec<'a> {
     pub token: u32,
     /// Index of this member, from 0.
     pub me: u16,
-    /// Member descriptors of [`GROUP_CARD_LEN`](crate::GROUP_CARD_LEN) bytes each.
-    pub cards: &'a [&'a [u8]],
+    /// Member descriptors of [`MEMBER_DESCRIPTOR_LEN`](crate::GROUP_CARD_LEN) bytes each.
+    pub descriptors: &'a [&'a [u8]],
 }
 
 /// The reason why a call on a group was refused.

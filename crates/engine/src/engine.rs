@@ -32,7 +32,7 @@ impl<S: System> Clone for Engine<S> {
 const SPIN_NS: u64 = 50_000;
 /// Longest single sleep in nanoseconds, since another thread may take the packets that would end
 /// it.
-const NAP_MAX_NS: u64 = 1_000_000;
+const SLEEP_MAX_NS: u64 = 1_000_000;
 
 impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
@@ -153,7 +153,7 @@ impl<S: System> Engine<S> {
         if some {
             landed.store(false, Ordering::Relaxed);
         }
-        some || self.shared.serving.take()
+        some || self.shared.serve_poll_budget.take()
     }
 
     /// Takes the error entry at the queue's front.
@@ -204,8 +204,8 @@ impl<S: System> Engine<S> {
                     return;
                 }
             }
-            let nap_ns = (end - now).min(NAP_MAX_NS);
-            self.shared.clock.nap(&self.shared.fds, nap_ns);
+            let sleep_ns = (end - now).min(SLEEP_MAX_NS);
+            self.shared.clock.sleep(&self.shared.fds, sleep_ns);
         }
     }
 
@@ -327,7 +327,7 @@ impl<S: System> Engine<S> {
     pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         let (now_please, now) = core.send(ep, req, || self.shared.clock.now_ns())?;
-        let glance = core.glance_due();
+        let short_poll = core.short_poll_due();
         if now_please || !self.shared.threaded {
             core.flush(now.unwrap_or_else(|| self.shared.clock.now_ns()));
             core.log_posted();
@@ -335,8 +335,8 @@ impl<S: System> Engine<S> {
         } else {
             self.shared.collect(core);
         }
-        if glance {
-            self.shared.glance();
+        if short_poll {
+            self.shared.short_poll();
         }
         Ok(())
     }

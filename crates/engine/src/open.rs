@@ -17,11 +17,11 @@ use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
-    choose_rails, open_rail, with_paths, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript,
+    choose_rails, open_rail, with_paths, with_tcp_standby, AnyRail, AnyRx, AnyTx, FaultScript,
     InterfaceWatch, Ports, Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig,
     UdpAddr, UdpConfig, VerbsConfig,
 };
-use marline_wire::{RailKind, GRANULE};
+use marline_wire::{RailKind, BLOCK_BYTES};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl Shared<Process> {
             sums: true,
         });
         shared.fds = fds;
-        shared.nap_event = Some(Event::new()?);
+        shared.sleep_event = Some(Event::new()?);
         Ok(shared)
     }
 }
@@ -164,7 +164,7 @@ impl Settings {
             choices.append(&mut choose_rails(&["shm".to_owned()])?);
         }
         let equal = self.policy.prefers(RailKind::Tcp4);
-        Ok(with_tcp_behind(choices, equal))
+        Ok(with_tcp_standby(choices, equal))
     }
 }
 
@@ -248,7 +248,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         connections_max: settings.verbs_connections,
         datagrams_first: settings.verbs_datagrams,
         staged: settings.verbs_staged,
-        patience_ms: match settings.native.has(RailKinds::RELIABLE_CONNECTIONS) {
+        retry_ms: match settings.native.has(RailKinds::RELIABLE_CONNECTIONS) {
             true => u32::try_from(settings.rail_timeout_ms()).unwrap_or(u32::MAX),
             false => 0,
         },
@@ -263,7 +263,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
 }
 
 /// Builds the configuration from settings and profile; `rails` are the rails' names in settings.
-#[allow(clippy::needless_update)] // see `Config::default` below
+#[allow(clippy::resent_spurious_update)] // see `Config::default` below
 fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
@@ -276,8 +276,8 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         any_source_fails: s.any_source_fails,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
         rail_timeout_ns: s.rail_timeout_ms() * 1_000_000,
-        repair_floor_ns: s.pto_floor_us * 1_000,
-        repair_cap_ns: s.pto_cap_ms * 1_000_000,
+        pto_floor_ns: s.pto_floor_us * 1_000,
+        pto_cap_ns: s.pto_cap_ms * 1_000_000,
         ack_delay_ns: s.ack_delay_us * 1_000,
         ack_every: s.ack_every_packets,
         policy: s.policy.of_node(),
@@ -294,7 +294,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
                 most => most,
             },
         ),
-        fragment_max: match s.fragment_max_bytes / GRANULE as u32 * GRANULE as u32 {
+        fragment_max: match s.fragment_max_bytes / BLOCK_BYTES as u32 * BLOCK_BYTES as u32 {
             0 => FRAGMENT_MAX,
             most => most,
         },
@@ -309,7 +309,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         log_bytes,
         borrow: s.borrow,
         aggregate_after: s.aggregate_after,
-        calls: true,
+        rpcs: true,
         mtu,
     }
 }

@@ -1,6 +1,6 @@
 //! The time at which sends of a burst leave.
 
-#[path = "stand_in/counted.rs"]
+#[path = "support/counted.rs"]
 mod counted;
 
 use counted::{side, Side};

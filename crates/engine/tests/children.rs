@@ -1,9 +1,9 @@
 //! Forked children that open engines of their own, whatever their parent's threads are doing at the
 //! fork. (`forked.rs` tests children that use their parent's engine.)
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
-#[path = "stand_in/side.rs"]
+#[path = "support/side.rs"]
 mod side;
 
 use limit::Limit;

@@ -1,7 +1,7 @@
 //! Programs with a handler for page faults in memory that they protect: the progress thread causes
 //! such faults, too, when it stores a message.
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
 
 use limit::Limit;

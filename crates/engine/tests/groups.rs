@@ -1,7 +1,7 @@
 //! Groups of engines in one process, with real multicast on the loopback interface: broadcasts
 //! arrive at all members under all kinds of packet faults.
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
 
 use limit::Limit;
@@ -50,18 +50,21 @@ fn members(
     settings: impl Fn(usize) -> Vec<(&'static str, &'static str)>,
 ) -> Vec<Member> {
     let engines: Vec<_> = (0..count).map(|n| engine(&settings(n))).collect();
-    let cards: Vec<_> = engines
+    let descriptors: Vec<_> = engines
         .iter()
-        .map(|(e, ep, _)| e.group_card(*ep).unwrap())
+        .map(|(e, ep, _)| e.member_descriptor(*ep).unwrap())
         .collect();
-    let cards: Vec<&[u8]> = cards.iter().map(|card| &card[..]).collect();
-    let id = u64::from_le_bytes(cards[0][8..16].try_into().unwrap());
+    let descriptors: Vec<&[u8]> = descriptors
+        .iter()
+        .map(|descriptor| &descriptor[..])
+        .collect();
+    let id = u64::from_le_bytes(descriptors[0][8..16].try_into().unwrap());
     let open = |(me, (engine, ep, av)): (usize, (Engine, EpId, AvId))| {
         let spec = GroupSpec {
             id,
             token: 7,
             me: me as u16,
-            cards: &cards,
+            descriptors: &descriptors,
         };
         let group = engine.group_open(ep, &spec).unwrap();
         Member {
@@ -175,12 +178,12 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
 /// Where windows are small, a root waits for members that sleep instead of reading.
 #[test]
 fn no_member_sleeps_with_a_small_window() {
-    for (scheme, dozes) in [("basic", false), ("window", true)] {
+    for (scheme, sleeps) in [("basic", false), ("window", true)] {
         let settings = vec![("rails", "lo"), ("multicast_scheme", scheme)];
         let members = members(2, |_| settings.clone());
         let mut memory = vec![0; 1 << 20];
         post(&members[1], 0, &mut memory);
-        assert_eq!(members[1].engine.doze(), dozes, "{scheme}");
+        assert_eq!(members[1].engine.sleep_briefly(), sleeps, "{scheme}");
         close(members);
     }
 }
@@ -287,20 +290,20 @@ fn a_killed_member_ends_operations_that_wait_for_it() {
 #[test]
 fn groups_of_other_endpoints_are_refused() {
     let (engine, ep, _) = engine(&[("rails", "lo")]);
-    let card = engine.group_card(ep).unwrap();
-    let refused = |me: u16, cards: &[&[u8]]| {
+    let descriptor = engine.member_descriptor(ep).unwrap();
+    let refused = |me: u16, descriptors: &[&[u8]]| {
         let spec = GroupSpec {
             id: 1,
             token: 2,
             me,
-            cards,
+            descriptors,
         };
         engine.group_open(ep, &spec).err()
     };
     assert_eq!(refused(0, &[]), Some(GroupError::Invalid));
-    assert_eq!(refused(1, &[&card]), Some(GroupError::Invalid));
-    assert_eq!(refused(0, &[&card[1..]]), Some(GroupError::Invalid));
-    assert_eq!(refused(0, &[&card]), None);
+    assert_eq!(refused(1, &[&descriptor]), Some(GroupError::Invalid));
+    assert_eq!(refused(0, &[&descriptor[1..]]), Some(GroupError::Invalid));
+    assert_eq!(refused(0, &[&descriptor]), None);
     let gone = GroupId(9);
     assert_eq!(engine.group_probe(gone), Err(GroupError::Invalid));
     assert_eq!(

@@ -4,9 +4,9 @@
 //!
 //! `MARLINE_KILLS=1000 cargo test -p marline-engine --test killed -- --nocapture` prints the times.
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
-#[path = "stand_in/side.rs"]
+#[path = "support/side.rs"]
 mod side;
 
 use limit::Limit;

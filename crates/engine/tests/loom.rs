@@ -1,7 +1,7 @@
 //! Checks every interleaving of the engine's cross-thread parts, and every value that weak memory
 //! may show them, with loom. Files of `src` are compiled here again with loom's atomics.
 
-#[path = "stand_in"]
+#[path = "support"]
 mod platform {
     #[allow(unused_imports)]
     pub mod sync {

@@ -1,7 +1,7 @@
 //! After a panic an engine sends no packets, since their memory may be gone, and callers that wait
 //! for a completion get an error.
 
-#[path = "stand_in/counted.rs"]
+#[path = "support/counted.rs"]
 mod counted;
 
 use counted::{side, Side};

@@ -1,7 +1,7 @@
 //! Start and end of the progress thread in many random interleavings, with shuttle. Files of `src`
 //! are compiled here again with shuttle's threads and locks.
 
-#[path = "stand_in"]
+#[path = "support"]
 mod platform {
     #[allow(unused_imports)]
     pub mod sync {

@@ -2,9 +2,9 @@
 //! workers did sum, and their threads exist exactly while they are needed. One test, as it counts
 //! the threads of its process.
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
-#[path = "stand_in/side.rs"]
+#[path = "support/side.rs"]
 mod side;
 
 use limit::Limit;

@@ -1,9 +1,9 @@
 //! Two engines in one process over real loopback sockets, with faults below the protocol: messages
 //! arrive unchanged, and the counters show that the faults were real.
 
-#[path = "stand_in/limit.rs"]
+#[path = "support/limit.rs"]
 mod limit;
-#[path = "stand_in/side.rs"]
+#[path = "support/side.rs"]
 mod side;
 
 use limit::Limit;
@@ -201,9 +201,9 @@ fn peers_that_ask_for_different_checksums_agree_and_say_so() {
     let (a, b) = (Lines::default(), Lines::default());
     let with = |checksum, lines| side_that_logs(&[("rails", "lo"), ("checksum", checksum)], lines);
     exchange_between(with("none", &a), with("xxh3", &b), 120);
-    for (lines, wish, ours) in [(a, "xxh3", "none"), (b, "none", "xxh3")] {
+    for (lines, preference, ours) in [(a, "xxh3", "none"), (b, "none", "xxh3")] {
         let lines = lines.lock().unwrap();
-        let said = format!("asks for checksum {wish}, this process for {ours}: xxh3 is used");
+        let said = format!("asks for checksum {preference}, this process for {ours}: xxh3 is used");
         assert!(lines.iter().any(|line| line.contains(&said)), "{lines:#?}");
     }
 }

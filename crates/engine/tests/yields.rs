@@ -1,6 +1,6 @@
 //! Tests of an application whose thread yielded its core and does not get it back.
 
-#[path = "stand_in/caps.rs"]
+#[path = "support/caps.rs"]
 mod caps;
 
 use marline_engine::{
@@ -22,17 +22,17 @@ struct Silent {
     polls: Arc<AtomicU64>,
     /// Number of coming polls that report packets without passing any on.
     finds: Arc<AtomicU64>,
-    rests: Arc<AtomicU64>,
+    evictions: Arc<AtomicU64>,
     links: AddrLinks,
     buffers: PlainBuffers,
 }
 
 impl Silent {
-    fn new(polls: &Arc<AtomicU64>, rests: &Arc<AtomicU64>, finds: &Arc<AtomicU64>) -> Silent {
+    fn new(polls: &Arc<AtomicU64>, evictions: &Arc<AtomicU64>, finds: &Arc<AtomicU64>) -> Silent {
         Silent {
             polls: polls.clone(),
             finds: finds.clone(),
-            rests: rests.clone(),
+            evictions: evictions.clone(),
             links: AddrLinks::default(),
             buffers: PlainBuffers::new(BUFFER_LEN, 1),
         }
@@ -77,7 +77,7 @@ impl RailRx for Silent {
         usize::from(self.finds.fetch_update(Relaxed, Relaxed, less).is_ok())
     }
     fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.rests.fetch_add(1, Relaxed);
+        self.evictions.fetch_add(1, Relaxed);
         0
     }
     fn fd(&self) -> Option<i32> {
@@ -97,9 +97,9 @@ struct Slow {
     now_ns: Arc<AtomicU64>,
     on_yield: Arc<Mutex<Option<OnYield>>>,
     yields: Arc<AtomicU64>,
-    naps: Arc<AtomicU64>,
+    sleep_budget: Arc<AtomicU64>,
     /// The longest sleep.
-    nap_max_ns: Arc<AtomicU64>,
+    sleep_max_ns: Arc<AtomicU64>,
     alarms: Arc<AtomicU64>,
     finds: Arc<AtomicU64>,
 }
@@ -123,10 +123,10 @@ impl System for Slow {
             action();
         }
     }
-    fn nap(&self, _: &[i32], timeout_ns: u64) {
+    fn sleep(&self, _: &[i32], timeout_ns: u64) {
         self.now_ns.fetch_add(timeout_ns, Relaxed);
-        self.naps.fetch_add(1, Relaxed);
-        self.nap_max_ns.fetch_max(timeout_ns, Relaxed);
+        self.sleep_budget.fetch_add(1, Relaxed);
+        self.sleep_max_ns.fetch_max(timeout_ns, Relaxed);
     }
 }
 
@@ -138,25 +138,25 @@ fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
 /// An engine that also counts polls of sockets on which no packets are expected.
 fn engine_with(
     rails: usize,
-    rests: &Arc<AtomicU64>,
+    evictions: &Arc<AtomicU64>,
 ) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     let polls: Vec<_> = (0..rails).map(|_| Arc::new(AtomicU64::new(0))).collect();
     let system = Slow {
         now_ns: Arc::new(AtomicU64::new(1_000_000)),
         on_yield: Arc::default(),
         yields: Arc::default(),
-        naps: Arc::default(),
-        nap_max_ns: Arc::default(),
+        sleep_budget: Arc::default(),
+        sleep_max_ns: Arc::default(),
         alarms: Arc::default(),
         finds: Arc::default(),
     };
-    let silent = |polls: &Arc<_>| Silent::new(polls, rests, &system.finds);
+    let silent = |polls: &Arc<_>| Silent::new(polls, evictions, &system.finds);
     let cfg = CoreConfig {
         proto: Config::default(),
         log_bytes: 1 << 20,
         borrow: false,
         aggregate_after: 2,
-        calls: true,
+        rpcs: true,
         mtu: 0,
     };
     let parts = Parts {
@@ -231,21 +231,32 @@ fn an_engine_on_a_shared_core_sleeps_instead_of_yielding() {
     poll();
     let alone = system.yields.load(Relaxed);
     assert!(alone > 0, "empty polls never offered the processor");
-    assert_eq!(system.naps.load(Relaxed), 0, "slept though it was alone");
+    assert_eq!(
+        system.sleep_budget.load(Relaxed),
+        0,
+        "slept though it was alone"
+    );
 
     let others = Arc::new(AtomicU64::new(20));
     share(&system, &others, 3_000_000);
     poll();
     let met = 20 - others.load(Relaxed);
-    let naps = system.naps.load(Relaxed);
+    let sleep_budget = system.sleep_budget.load(Relaxed);
     assert!(met > 10, "asked {met} times whether others are there");
-    assert!(naps > 10 * met, "{naps} naps for {met} yields");
+    assert!(
+        sleep_budget > 10 * met,
+        "{sleep_budget} naps for {met} yields"
+    );
 
     others.store(0, Relaxed);
     poll();
-    let naps = system.naps.load(Relaxed);
+    let sleep_budget = system.sleep_budget.load(Relaxed);
     poll();
-    assert_eq!(system.naps.load(Relaxed), naps, "others have gone");
+    assert_eq!(
+        system.sleep_budget.load(Relaxed),
+        sleep_budget,
+        "others have gone"
+    );
 }
 
 /// The longest sleep of an engine that polls after `act`, beside other processes that hold the core
@@ -260,7 +271,7 @@ fn longest_sleep(act: &Act, took_ns: u64) -> u64 {
     }
     *system.on_yield.lock().unwrap() = None; // breaks a cycle of references
     assert!(system.yields.load(Relaxed) > 0, "nothing was offered");
-    system.nap_max_ns.load(Relaxed)
+    system.sleep_max_ns.load(Relaxed)
 }
 
 /// MPICH makes a barrier within a host in shared memory of its own: on oversubscribed cores ranks
@@ -319,14 +330,17 @@ fn a_look_is_one_poll_and_its_callers_yields_are_learnt_from() {
     engine.look(); // the first poll covers all rails, twice
     let before = polls[0].load(Relaxed);
     (0..1_000).for_each(|_| engine.look());
-    let offers = (system.yields.load(Relaxed), system.naps.load(Relaxed));
+    let offers = (
+        system.yields.load(Relaxed),
+        system.sleep_budget.load(Relaxed),
+    );
     assert_eq!((polls[0].load(Relaxed) - before, offers), (1_000, (0, 0)));
-    assert!(!engine.offer(), "alone");
+    assert!(!engine.yield_cpu(), "alone");
     share(&system, &Arc::new(AtomicU64::new(1)), 3_000_000);
-    assert!(engine.offer());
+    assert!(engine.yield_cpu());
     assert_eq!(system.yields.load(Relaxed), 2);
     (0..100).for_each(|_| engine.progress());
-    assert!(system.naps.load(Relaxed) > 0);
+    assert!(system.sleep_budget.load(Relaxed) > 0);
     *system.on_yield.lock().unwrap() = None; // breaks a cycle of references
 }
 
@@ -361,12 +375,12 @@ fn the_first_poll_after_a_gap_reads_every_rail() {
 /// Packets may arrive even on sockets on which none are expected.
 #[test]
 fn sockets_without_expected_packets_are_polled_occasionally() {
-    let rests = Arc::default();
-    let (engine, system, polls) = engine_with(1, &rests);
+    let evictions = Arc::default();
+    let (engine, system, polls) = engine_with(1, &evictions);
     let since = |work: &dyn Fn()| {
-        let (all, rest) = (polls[0].load(Relaxed), rests.load(Relaxed));
+        let (all, rest) = (polls[0].load(Relaxed), evictions.load(Relaxed));
         work();
-        (polls[0].load(Relaxed) - all, rests.load(Relaxed) - rest)
+        (polls[0].load(Relaxed) - all, evictions.load(Relaxed) - rest)
     };
     let (all, rest) = since(&|| (0..1_000).for_each(|_| engine.progress()));
     assert!(

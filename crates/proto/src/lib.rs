@@ -27,28 +27,28 @@ mod state;
 mod testing;
 mod tx;
 
-pub use base::beside::{OfferOut, WriteOut};
+pub use base::blocks::{BlockSet, Covered};
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD, PATHS_MAX,
 };
 pub use base::evidence::Evidence;
-pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::pipeline::{Chunk, Chunks, Pipeline};
+pub use base::side_work::{OfferOut, WriteOut};
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
     Payload, PeerId, PutEnd, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck,
     WrittenSum,
 };
-pub use message::call::CALL_MAX;
 pub use message::post::Peeked;
+pub use message::rpc::RPC_MAX;
 pub use node::{Held, Node};
 pub use path::link::{LinkAsk, LinkEnd};
 pub use peer::waiting::Silence;
 pub use rma::remote_write::DIRECT_PACKET_MAX;
 pub use state::pending::UNKEPT_MAX;
 pub use state::recv_window::RecvWindow;
-pub use testing::kept::Kept;
+pub use testing::kept::Retained;
 pub use tx::bulk::Run;

@@ -5,9 +5,8 @@ use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
-use crate::state::absences::Absences;
-use crate::state::agenda::Agenda;
 use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
 use crate::state::grants::Grants;
 use crate::state::link::Links;
@@ -15,6 +14,7 @@ use crate::state::local::Local;
 use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::pending::Pending;
+use crate::state::run_queue::RunQueue;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -43,9 +43,9 @@ pub struct Node {
     pub(crate) directory: Directory,
     pub(crate) ops: Operations,
     pub(crate) grants: Grants,
-    pub(crate) agenda: Agenda,
+    pub(crate) run_queue: RunQueue,
     /// Poll gaps of this node, and silences of descheduled peers.
-    pub(crate) absences: Absences,
+    pub(crate) descheduled: Descheduled,
     pub(crate) pending: Pending,
     pub(crate) links: Links,
     pub(crate) events: VecDeque<Event>,
@@ -69,8 +69,8 @@ impl Node {
             local,
             directory: Directory::new(),
             ops: Operations::new(),
-            agenda: Agenda::default(),
-            absences: Absences::default(),
+            run_queue: RunQueue::default(),
+            descheduled: Descheduled::default(),
             pending: Pending::default(),
             links: Links::default(),
             events: VecDeque::new(),
@@ -251,7 +251,7 @@ impl Node {
 
     /// True if anything is queued to be sent to any peer.
     pub fn wants_transmit(&self) -> bool {
-        !self.agenda.ready.is_empty() || self.asks_links()
+        !self.run_queue.ready.is_empty() || self.asks_links()
     }
 
     /// Messages to the peer that were posted and have not begun to leave.
@@ -287,7 +287,7 @@ impl Node {
 
     /// True if no operation or queue of the node waits for time to pass or packets to arrive.
     pub fn is_idle(&self) -> bool {
-        let waits = !self.agenda.ready.is_empty() || !self.agenda.stalled.is_empty();
+        let waits = !self.run_queue.ready.is_empty() || !self.run_queue.stalled.is_empty();
         self.ops.sends.len() == 0 && !waits && self.next_deadline().is_none()
     }
 

@@ -140,7 +140,9 @@ fn speaking(packet: &[u8], algorithm: u8) -> Vec<u8> {
 
 fn agreed(events: &[Event]) -> Vec<(u8, u8)> {
     let told = events.iter().filter_map(|event| match event {
-        Event::AlgorithmAgreed { wish, agreed, .. } => Some((*wish, *agreed)),
+        Event::AlgorithmAgreed {
+            preference, agreed, ..
+        } => Some((*preference, *agreed)),
         _ => None,
     });
     told.collect()

@@ -97,10 +97,10 @@ fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
 /// comparisons for lost probes although later ones were answered, they ended only by chance.
 #[test]
 fn comparisons_of_many_paths_end() {
-    (1..9).for_each(duels_die_out);
+    (1..9).for_each(comparisons_die_out);
 }
 
-fn duels_die_out(seed: u32) {
+fn comparisons_die_out(seed: u32) {
     let (mut pair, mut state, mut idle_packets) = (in_one_network(4), seed, 0);
     for step in 0..80_000 {
         if step < 4_000 && step % 400 == 0 {

@@ -12,7 +12,7 @@ fn told(pair: &mut Pair) -> Vec<Event> {
     let about = |event: &Event| {
         matches!(
             event,
-            Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
+            Event::PathChanged { .. } | Event::PathSuspect { .. } | Event::Resumed { .. }
         )
     };
     events.filter(about).collect()
@@ -83,7 +83,7 @@ fn a_silent_path_is_suspect_first() {
         events.extend(told(&mut pair));
     }
     assert!(
-        matches!(events[0], Event::PathDoubted { suspect: true, .. }),
+        matches!(events[0], Event::PathSuspect { suspect: true, .. }),
         "{events:?}"
     );
     let down = |event: &&Event| {

@@ -8,10 +8,10 @@ use marline_proto::{
     Config, Event, Landing, Memory, Node, OfferOut, Payload, PeerId, RecvSpec, SendSpec, Source,
     WriteCheck, WriteOut, WrittenSum,
 };
-use marline_wire::{Frame, Packet, RailWrites, GRANULE};
+use marline_wire::{Frame, Packet, RailWrites, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 
-const SEGMENT: u64 = 40 * GRANULE;
+const SEGMENT: u64 = 40 * BLOCK_BYTES;
 const SEGMENTS: u64 = 10;
 /// The last segment is shorter.
 const LEN: u64 = SEGMENTS * SEGMENT - 1_000;

@@ -243,7 +243,7 @@ fn messages_after_a_refused_put_are_known_to_have_arrived() {
 /// First word, second word and length of the calls that a node took.
 fn calls(node: &mut Node) -> Vec<(u64, u64, u64)> {
     let call = |event| match event {
-        Event::Called { head, .. } => Some((head.tag, head.data, head.total)),
+        Event::RpcArrived { head, .. } => Some((head.tag, head.data, head.total)),
         _ => None,
     };
     events(node).into_iter().filter_map(call).collect()
@@ -253,10 +253,10 @@ fn calls(node: &mut Node) -> Vec<(u64, u64, u64)> {
 fn a_call_grows_as_long_as_it_is_the_last_and_has_not_left() {
     let mut pair = Pair::new(2, false);
     let to_b = pair.to_b;
-    assert!(pair.a.post_call(3, to_b, (9, 1), 100));
+    assert!(pair.a.post_rpc(3, to_b, (9, 1), 100));
     assert_eq!(pair.a.extend_call(to_b, (8, 4), 200), None, "another call");
     assert_eq!(pair.a.extend_call(to_b, (9, 4), 200), Some(3));
-    assert!(pair.a.post_call(4, to_b, (10, 1), 50));
+    assert!(pair.a.post_rpc(4, to_b, (10, 1), 50));
     assert_eq!(pair.a.extend_call(to_b, (9, 4), 300), None, "not the last");
     pair.settle();
     assert_eq!(calls(&mut pair.b), [(9, 4, 200), (10, 1, 50)]);

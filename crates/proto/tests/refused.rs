@@ -189,9 +189,9 @@ fn refusals_on_one_rail_do_not_end_bye() {
     let sent = pair.alone();
     assert!(sent.iter().any(|p| p.0 == 0) && sent.iter().any(|p| p.0 == 1));
     refuse(&mut pair.a, pair.now, &sent, &[0]);
-    assert!(!pair.a.parted(), "a rail is left");
+    assert!(!pair.a.all_acked_bye(), "a rail is left");
     refuse(&mut pair.a, pair.now, &sent, &[1]);
-    assert!(pair.a.parted(), "nobody is there");
+    assert!(pair.a.all_acked_bye(), "nobody is there");
 }
 
 /// The receiver is silent for `ns` after its connections ended: new connections are refused on
@@ -357,12 +357,12 @@ fn backed_pair() -> Pair {
     let mut pair = Pair::of(nodes, false);
     pair.message(1, 2_000);
     pair.settle();
-    assert!(!has_path_behind(&pair.a), "nothing has stood in");
+    assert!(!has_standby_path(&pair.a), "nothing has stood in");
     pair.send(2, 100);
     pair
 }
 
-fn has_path_behind(node: &Node) -> bool {
+fn has_standby_path(node: &Node) -> bool {
     let mut found = false;
     node.for_each_peer(|_, _, _, paths| paths.for_each(|path| found |= path.0 == 1));
     found
@@ -405,7 +405,7 @@ fn with_a_silent_standby_rail_the_silence_timeout_decides() {
     assert_eq!(silence(&mut pair, 8_000 * MS, &[0]), [None]);
     let took = pair.now - before;
     assert!(took >= 5_000 * MS, "{took} ns");
-    assert!(has_path_behind(&pair.a), "it was asked");
+    assert!(has_standby_path(&pair.a), "it was asked");
 }
 
 /// This process was stopped. Packets that its peer sent meanwhile wait beside the refusals of a

@@ -503,7 +503,7 @@ fn write_notifications_without_keys_are_rejected() {
     let mut short = Pair::new(Config::default(), LEN - 1);
     short.step();
     short.memory[1].lies = WriteCheck::Right;
-    assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
+    assert_eq!(short.deliver(1, &packet), Err(DropReason::Invalid));
     assert!(short.memory[1].written.is_empty());
 }
 

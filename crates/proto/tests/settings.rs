@@ -137,7 +137,7 @@ fn a_peer_with_other_settings_is_named_once() {
         for (_, bytes) in &packets {
             let packet = Packet::parse(bytes, |_| 0).unwrap();
             let result = b.handle_packet(1_000_000, &packet, bytes.len(), &mut Anywhere);
-            let reasons = [DropReason::Nonsense, DropReason::Gone];
+            let reasons = [DropReason::Invalid, DropReason::Gone];
             assert_eq!(result, Err(reasons[(count > 0) as usize]));
         }
     }

@@ -33,9 +33,7 @@ fn of_paths(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> Vec<u64> {
 }
 
 fn resent(pair: &Pair) -> u64 {
-    sum(pair, |s| {
-        s.resent_loss + s.resent_repair + s.resent_failover
-    })
+    sum(pair, |s| s.resent_loss + s.resent_pto + s.resent_failover)
 }
 
 fn states(pair: &Pair) -> Vec<PathState> {
@@ -134,7 +132,7 @@ fn a_rejected_packet_is_retransmitted_without_a_timer() {
     arrive(&mut pair, &waited);
     assert!(done(&mut pair.a, 2));
     assert_eq!(resent(&pair), 1);
-    assert_eq!(sum(&pair, |s| s.repairs), 0);
+    assert_eq!(sum(&pair, |s| s.ptos), 0);
 }
 
 #[test]

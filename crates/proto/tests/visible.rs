@@ -6,7 +6,7 @@ use face::{done, node_of, output, specs, take, Flying, Pair};
 use marline_proto::{
     Claim, Config, Delivery, DropReason, Event, Held, Landing, Memory, Node, Payload,
 };
-use marline_wire::{Packet, RailWrites, GRANULE};
+use marline_wire::{Packet, RailWrites, BLOCK_BYTES};
 
 const LEN: u64 = 30_000;
 const HANDLE: u32 = 77;
@@ -116,7 +116,7 @@ fn the_last_byte_of_a_put_is_stored_last_in_any_packet_order() {
         let events = deliver(&mut pair, &data, &mut memory);
         assert!(is_done(&events) && !memory.early, "{rotated}");
         assert!(memory.stored.iter().all(|&n| n == 1), "{rotated}");
-        let tail = (LEN % GRANULE) as usize;
+        let tail = (LEN % BLOCK_BYTES) as usize;
         assert_eq!(memory.held, if rotated > 0 { tail } else { 0 });
         over(&mut pair);
     }

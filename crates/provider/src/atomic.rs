@@ -2,9 +2,9 @@
 
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, Ep, Outgoing};
+use crate::hints::{IOV_TAKEN, RMA_IOV_LIMIT};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::{IOV_TAKEN, RMA_IOV_LIMIT};
 use marline_engine::atomic::{is_valid, size_of_type};
 use marline_engine::{atomic_max, AtomicKind, AtomicReq, IoVec};
 use std::ffi::{c_int, c_void};

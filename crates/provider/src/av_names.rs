@@ -4,7 +4,7 @@
 use crate::addresses::{self, ADDRESS_LEN};
 use crate::av::Av;
 use crate::boundary::{guard, Errno};
-use crate::ends;
+use crate::info_addrs;
 use crate::log;
 use crate::object;
 use crate::resolve;
@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn insertsym(
     // SAFETY: ours, and null or C strings.
     let (av, node, service) = unsafe {
         let av = object::of::<Av>(av);
-        (av, ends::text(node), ends::text(service))
+        (av, info_addrs::text(node), info_addrs::text(service))
     };
     guard(&av.shared.health, || {
         let (node, service) = node.zip(service).ok_or(Errno::INVAL)?;

@@ -102,7 +102,7 @@ impl Cntr {
     }
 
     /// True if the counter changed since the application's last read. Otherwise arms the bell.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());
             self.shared.engine.progress();

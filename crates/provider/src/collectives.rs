@@ -5,7 +5,9 @@
 
 use crate::boundary::{guard_free, Errno};
 use crate::domain::{lock_open, DomainShared};
-use marline_engine::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, GROUP_CARD_LEN};
+use marline_engine::{
+    EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, MEMBER_DESCRIPTOR_LEN,
+};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -18,12 +20,12 @@ pub struct GroupV1 {
     pub token: u32,
     /// The local member's index.
     pub me: u32,
-    /// Number of member descriptors at `cards`.
+    /// Number of member descriptors at `descriptors`.
     pub members: u32,
     /// Zero.
     pub reserved: u32,
     /// The member descriptors, adjacent.
-    pub cards: *const u8,
+    pub descriptors: *const u8,
 }
 
 /// The function table. Only additions at its end are compatible; other changes get a new table.
@@ -32,9 +34,9 @@ pub struct CollectivesV1 {
     /// Bytes of this table.
     pub size: u32,
     /// Bytes of a member descriptor.
-    pub card_len: u32,
+    pub descriptor_len: u32,
     /// Writes the member descriptor of the process's endpoint.
-    pub card: unsafe extern "C" fn(card: *mut u8) -> isize,
+    pub descriptor: unsafe extern "C" fn(descriptor: *mut u8) -> isize,
     /// Opens a group and returns its number.
     pub open: unsafe extern "C" fn(group: *const GroupV1) -> isize,
     /// Sends probes to the other members.
@@ -56,11 +58,11 @@ pub struct CollectivesV1 {
     pub close: extern "C" fn(group: isize) -> isize,
     /// Sleeps up to a millisecond so that packets are batched: 1. Returns 0 without sleep if other
     /// processes would wait for this one.
-    pub doze: extern "C" fn() -> isize,
+    pub sleep_briefly: extern "C" fn() -> isize,
     /// Makes progress with one poll, without yielding the processor.
     pub look: extern "C" fn() -> isize,
     /// Yields the processor: 1 if another process ran.
-    pub offer: extern "C" fn() -> isize,
+    pub yield_cpu: extern "C" fn() -> isize,
     /// Bytes that roots may have in flight if receive buffers are small; otherwise 0.
     pub narrow: extern "C" fn(group: isize) -> isize,
 }
@@ -79,8 +81,8 @@ pub const ENDED_DEAD: isize = 16;
 /// See [`CollectivesV1`].
 pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     size: size_of::<CollectivesV1>() as u32,
-    card_len: GROUP_CARD_LEN as u32,
-    card,
+    descriptor_len: MEMBER_DESCRIPTOR_LEN as u32,
+    descriptor,
     open,
     probe,
     heard,
@@ -90,9 +92,9 @@ pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     is_idle,
     progress,
     close,
-    doze,
+    sleep_briefly,
     look,
-    offer,
+    yield_cpu,
     narrow,
 };
 
@@ -135,12 +137,12 @@ impl From<GroupError> for Errno {
     }
 }
 
-unsafe extern "C" fn card(card: *mut u8) -> isize {
+unsafe extern "C" fn descriptor(descriptor: *mut u8) -> isize {
     guard_free(|| {
         let (shared, ep) = find()?;
-        let bytes = shared.engine.group_card(ep).ok_or(Errno::NODEV)?;
+        let bytes = shared.engine.member_descriptor(ep).ok_or(Errno::NODEV)?;
         // SAFETY: the caller has room for a card there.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), card, bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), descriptor, bytes.len()) };
         Ok(0)
     })
 }
@@ -149,17 +151,17 @@ unsafe extern "C" fn open(group: *const GroupV1) -> isize {
     guard_free(|| {
         let (shared, ep) = find()?;
         // SAFETY: the caller's struct, with `members` descriptors.
-        let (group, cards) = unsafe {
+        let (group, descriptors) = unsafe {
             let group = group.as_ref().ok_or(Errno::INVAL)?;
-            let len = group.members as usize * GROUP_CARD_LEN;
-            (group, std::slice::from_raw_parts(group.cards, len))
+            let len = group.members as usize * MEMBER_DESCRIPTOR_LEN;
+            (group, std::slice::from_raw_parts(group.descriptors, len))
         };
-        let cards: Vec<&[u8]> = cards.chunks(GROUP_CARD_LEN).collect();
+        let descriptors: Vec<&[u8]> = descriptors.chunks(MEMBER_DESCRIPTOR_LEN).collect();
         let spec = GroupSpec {
             id: group.id,
             token: group.token,
             me: u16::try_from(group.me).map_err(|_| Errno::INVAL)?,
-            cards: &cards,
+            descriptors: &descriptors,
         };
         Ok(shared.engine.group_open(ep, &spec)?.0 as isize)
     })
@@ -220,8 +222,8 @@ extern "C" fn progress() -> isize {
     })
 }
 
-extern "C" fn doze() -> isize {
-    guard_free(|| Ok(used()?.engine.doze() as isize))
+extern "C" fn sleep_briefly() -> isize {
+    guard_free(|| Ok(used()?.engine.sleep_briefly() as isize))
 }
 
 extern "C" fn look() -> isize {
@@ -231,8 +233,8 @@ extern "C" fn look() -> isize {
     })
 }
 
-extern "C" fn offer() -> isize {
-    guard_free(|| Ok(used()?.engine.offer() as isize))
+extern "C" fn yield_cpu() -> isize {
+    guard_free(|| Ok(used()?.engine.yield_cpu() as isize))
 }
 
 extern "C" fn narrow(group: isize) -> isize {
@@ -281,14 +283,14 @@ mod tests {
             me,
             members,
             reserved,
-            cards
+            descriptors
         );
         assert_alike!(
             CollectivesV1,
             other_side::Provider,
             size,
-            card_len,
-            card,
+            descriptor_len,
+            descriptor,
             open,
             probe,
             heard,
@@ -298,9 +300,9 @@ mod tests {
             is_idle,
             progress,
             close,
-            doze,
+            sleep_briefly,
             look,
-            offer,
+            yield_cpu,
             narrow
         );
         type Api = other_side::ApiV1;

@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn open(
 
 impl Cq {
     /// True if an entry or an error can be read. Otherwise arms the bell for the next one.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let news = guard(&self.shared.health, || {
             self.bell.iter().for_each(|bell| bell.arm());
             Ok(c_int::from(!self.shared.engine.cq_is_empty(self.id)))

@@ -7,7 +7,7 @@ use crate::fabric;
 use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{av_open, cntr, cq, ends, ep_open, mr, poll, settings};
+use crate::{av_open, cntr, cq, ep_open, info_addrs, mr, poll, settings};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn open(
 unsafe fn open_engine(info: *const fi_info) -> Result<Engine, Errno> {
     settings::warn_once();
     // SAFETY: the caller's promise.
-    let settings = unsafe { ends::settings_for(info) }.map_err(|why| {
+    let settings = unsafe { info_addrs::settings_for(info) }.map_err(|why| {
         log::warn(&format!("settings: {why}"));
         Errno::INVAL
     })?;

@@ -8,11 +8,11 @@
 use crate::boundary::{guard, Errno};
 use crate::domain::DomainShared;
 use crate::flags::{Binding, INJECT};
+use crate::hints::IOV_TAKEN;
 use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::IOV_TAKEN;
 use crate::{av, cntr, cq};
 use marline_engine::{Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};

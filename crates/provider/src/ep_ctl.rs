@@ -2,11 +2,11 @@
 
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, ep_of_mut};
+use crate::hints::MESSAGE_LEN_MAX;
 use crate::log::trace;
 use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::MESSAGE_LEN_MAX;
 use marline_engine::{atomic_max, AtomicKind};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;

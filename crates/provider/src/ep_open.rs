@@ -4,11 +4,11 @@ use crate::addresses::Form;
 use crate::boundary::Errno;
 use crate::domain::{self, DomainShared};
 use crate::ep::{self, Ep};
+use crate::hints::{caps_of, decide};
 use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::{caps_of, decide};
 use crate::{atomic, ep_ctl, info_build, msg, rma, tagged};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -40,12 +40,12 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null.
-        let wish = unsafe { info_build::read_hints(shared.api_version, info) };
-        decide(&wish).map_err(|why| {
+        let wanted = unsafe { info_build::read_hints(shared.api_version, info) };
+        decide(&wanted).map_err(|why| {
             log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
             Errno::INVAL
         })?;
-        if Form::of(wish.addr_format) == Some(Form::Text) && shared.form != Form::Text {
+        if Form::of(wanted.addr_format) == Some(Form::Text) && shared.form != Form::Text {
             log::warn("fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not");
             return Err(Errno::INVAL);
         }
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn open(
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
             let caps = if (*info).caps == 0 {
-                caps_of(wish.remote)
+                caps_of(wanted.remote)
             } else {
                 (*info).caps
             };

@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn open(
 
 impl Eq {
     /// True if an event is there. Otherwise arms the bell for the next event.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.bell.iter().for_each(|bell| bell.arm());
         let look = |events: &mut VecDeque<(u32, Vec<u8>)>| (!events.is_empty()).then_some(());
         self.events.wait(Duration::ZERO, look).is_some()

@@ -1,14 +1,14 @@
-//! `fi_getinfo`: `info_build.rs` reads the hints and writes the reply, `wish.rs` decides.
+//! `fi_getinfo`: `info_build.rs` reads the hints and writes the reply, `wanted.rs` decides.
 
 use crate::boundary::{guard_free, Errno};
 use crate::domain;
 use crate::domain_open;
-use crate::ends::{self, Asked, Ends};
+use crate::hints::{decide, Wanted};
+use crate::info_addrs::{self, Asked, Ends};
 use crate::info_build;
 use crate::log::{self, trace};
 use crate::settings;
 use crate::sys::*;
-use crate::wish::{decide, Wish};
 use std::ffi::{c_char, c_int};
 
 /// The entry point of libfabric.
@@ -35,21 +35,21 @@ pub(crate) unsafe extern "C" fn getinfo(
         unsafe {
             let domain = info_build::own_domain(hints, domain_open::ops());
             let opened = (!domain.is_null()).then(|| domain::of(domain));
-            let wish = Wish {
+            let wanted = Wanted {
                 opened_mr_mode: opened.map(|shared| shared.mr_mode),
                 ..info_build::read_hints(version, hints)
             };
-            let grant = match decide(&wish) {
+            let grant = match decide(&wanted) {
                 Ok(grant) => grant,
                 Err(why) => return refuse(&format!("the hints ask for {why}")),
             };
-            let Some(of_hints) = ends::of_hints(hints) else {
+            let Some(of_hints) = info_addrs::of_hints(hints) else {
                 return refuse("the hints have an address that is not Marline's");
             };
             let ends = match flags & FI_PROV_ATTR_ONLY {
-                0 => ends::find(&Asked {
-                    node: ends::text(node),
-                    service: ends::text(service),
+                0 => info_addrs::find(&Asked {
+                    node: info_addrs::text(node),
+                    service: info_addrs::text(service),
                     source: flags & FI_SOURCE != 0,
                     numeric: flags & FI_NUMERICHOST != 0,
                     ..of_hints

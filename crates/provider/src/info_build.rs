@@ -3,15 +3,15 @@
 use crate::about;
 use crate::addresses::{Form, ADDRESS_LEN};
 use crate::boundary::Errno;
-use crate::ends::Ends;
+use crate::hints::{
+    err_data_max, Grant, Side, Wanted, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT,
+    OBJECTS, PROTOCOL, PROTOCOL_VERSION,
+};
+use crate::info_addrs::Ends;
 use crate::mpich;
 use crate::nic;
 use crate::settings;
 use crate::sys::*;
-use crate::wish::{
-    err_data_max, Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT,
-    OBJECTS, PROTOCOL, PROTOCOL_VERSION,
-};
 use std::ffi::{c_char, c_void, CStr, CString};
 
 /// Reads hints. Only fields present in every libfabric version are read: the running library
@@ -19,23 +19,23 @@ use std::ffi::{c_char, c_void, CStr, CString};
 ///
 /// # Safety
 /// `hints` is null or valid.
-pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
-    let mut wish = Wish {
+pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wanted {
+    let mut wanted = Wanted {
         version,
         inject_max: mpich::inject_max(),
         remote: settings::offers_remote(),
-        ..Wish::default()
+        ..Wanted::default()
     };
     // SAFETY: null or valid, here and for the attribute structs below.
     let Some(hints) = (unsafe { hints.as_ref() }) else {
-        return wish;
+        return wanted;
     };
-    wish.caps = hints.caps;
-    wish.addr_format = hints.addr_format;
+    wanted.caps = hints.caps;
+    wanted.addr_format = hints.addr_format;
     // SAFETY: as above.
     unsafe {
         if let Some(tx) = hints.tx_attr.as_ref() {
-            wish.tx = Side {
+            wanted.tx = Side {
                 caps: tx.caps,
                 op_flags: tx.op_flags,
                 msg_order: tx.msg_order,
@@ -48,7 +48,7 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
             };
         }
         if let Some(rx) = hints.rx_attr.as_ref() {
-            wish.rx = Side {
+            wanted.rx = Side {
                 caps: rx.caps,
                 op_flags: rx.op_flags,
                 msg_order: rx.msg_order,
@@ -60,57 +60,57 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
                 buffered: rx.total_buffered_recv,
             };
         }
-        read_ep(&mut wish, hints.ep_attr);
-        read_domain(&mut wish, hints.domain_attr);
+        read_ep(&mut wanted, hints.ep_attr);
+        read_domain(&mut wanted, hints.domain_attr);
         if let Some(fabric) = hints.fabric_attr.as_ref() {
-            wish.foreign_name |= foreign(fabric.name);
+            wanted.foreign_name |= foreign(fabric.name);
         }
     }
-    wish
+    wanted
 }
 
 /// # Safety
 /// `attr` is null or valid up to the fields of libfabric 1.17.
-unsafe fn read_ep(wish: &mut Wish, attr: *const fi_ep_attr) {
+unsafe fn read_ep(wanted: &mut Wanted, attr: *const fi_ep_attr) {
     if attr.is_null() {
         return;
     }
     // SAFETY: field by field, as the struct may be shorter than ours.
     unsafe {
-        wish.ep_type = (*attr).type_;
-        wish.protocol = (*attr).protocol;
-        wish.protocol_version = (*attr).protocol_version;
-        wish.max_msg_size = (*attr).max_msg_size;
-        wish.ctx_cnt = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
-        wish.auth_key = (*attr).auth_key_size != 0;
+        wanted.ep_type = (*attr).type_;
+        wanted.protocol = (*attr).protocol;
+        wanted.protocol_version = (*attr).protocol_version;
+        wanted.max_msg_size = (*attr).max_msg_size;
+        wanted.ctx_cnt = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
+        wanted.auth_key = (*attr).auth_key_size != 0;
     }
 }
 
 /// # Safety
 /// `attr` is null or valid up to the fields of libfabric 1.17.
-unsafe fn read_domain(wish: &mut Wish, attr: *const fi_domain_attr) {
+unsafe fn read_domain(wanted: &mut Wanted, attr: *const fi_domain_attr) {
     if attr.is_null() {
         return;
     }
     // SAFETY: as in `read_ep`.
     unsafe {
-        wish.domain_caps = (*attr).caps;
-        wish.threading = (*attr).threading;
-        wish.control_progress = (*attr).control_progress;
-        wish.data_progress = (*attr).data_progress;
-        wish.av_type = (*attr).av_type;
-        wish.mr_mode = (*attr).mr_mode;
-        wish.mr_key_size = (*attr).mr_key_size;
-        wish.cq_data_size = (*attr).cq_data_size;
-        wish.max_ctx_cnt = (*attr).max_ep_tx_ctx.max((*attr).max_ep_rx_ctx);
-        wish.max_shared_cnt = (*attr).max_ep_stx_ctx.max((*attr).max_ep_srx_ctx);
+        wanted.domain_caps = (*attr).caps;
+        wanted.threading = (*attr).threading;
+        wanted.control_progress = (*attr).control_progress;
+        wanted.data_progress = (*attr).data_progress;
+        wanted.av_type = (*attr).av_type;
+        wanted.mr_mode = (*attr).mr_mode;
+        wanted.mr_key_size = (*attr).mr_key_size;
+        wanted.cq_data_size = (*attr).cq_data_size;
+        wanted.max_ctx_cnt = (*attr).max_ep_tx_ctx.max((*attr).max_ep_rx_ctx);
+        wanted.max_shared_cnt = (*attr).max_ep_stx_ctx.max((*attr).max_ep_srx_ctx);
         let contexts = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
         let queues = (*attr).cq_cnt.max((*attr).cntr_cnt);
         let others = (*attr).ep_cnt.max((*attr).mr_cnt);
-        wish.objects = contexts.max(queues).max(others);
-        wish.mr_iov_limit = (*attr).mr_iov_limit;
-        wish.max_err_data = (*attr).max_err_data;
-        wish.auth_key |= (*attr).auth_key_size != 0;
+        wanted.objects = contexts.max(queues).max(others);
+        wanted.mr_iov_limit = (*attr).mr_iov_limit;
+        wanted.max_err_data = (*attr).max_err_data;
+        wanted.auth_key |= (*attr).auth_key_size != 0;
     }
 }
 

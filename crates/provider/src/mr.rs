@@ -4,10 +4,10 @@
 use crate::boundary::{guard, Errno};
 use crate::cntr;
 use crate::domain::{self, DomainShared};
+use crate::hints::MR_IOV_LIMIT;
 use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
-use crate::wish::MR_IOV_LIMIT;
 use marline_engine::{IoVec, SubmitError};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;

@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// # Safety
 /// The handle is open, and ours.
-unsafe fn has_news(fid: *mut fid) -> Result<bool, Errno> {
+unsafe fn is_ready(fid: *mut fid) -> Result<bool, Errno> {
     // SAFETY: the class says what it is.
     unsafe {
         match (*fid).fclass {
-            FI_CLASS_CQ => Ok(object::of::<Cq>(fid.cast()).has_news()),
-            FI_CLASS_CNTR => Ok(object::of::<Cntr>(fid.cast()).has_news()),
-            FI_CLASS_EQ => Ok(object::of::<Eq>(fid.cast()).has_news()),
+            FI_CLASS_CQ => Ok(object::of::<Cq>(fid.cast()).is_ready()),
+            FI_CLASS_CNTR => Ok(object::of::<Cntr>(fid.cast()).is_ready()),
+            FI_CLASS_EQ => Ok(object::of::<Eq>(fid.cast()).is_ready()),
             _ => Err(Errno::INVAL),
         }
     }
@@ -31,7 +31,7 @@ unsafe fn has_news(fid: *mut fid) -> Result<bool, Errno> {
 /// Hands progress to the progress thread before the application sleeps on this object.
 ///
 /// # Safety
-/// As for [`has_news`].
+/// As for [`is_ready`].
 unsafe fn leave(fid: *mut fid) {
     // SAFETY: the class says what it is.
     unsafe {
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn trywait(
         }
         for i in 0..count {
             // SAFETY: the application passes `count` handles.
-            if unsafe { has_news(*fids.add(i))? } {
+            if unsafe { is_ready(*fids.add(i))? } {
                 return Err(Errno::AGAIN);
             }
         }
@@ -87,7 +87,7 @@ struct Member {
 /// The use count of a queue or counter; `None` for objects that a poll set cannot contain.
 ///
 /// # Safety
-/// As for [`has_news`].
+/// As for [`is_ready`].
 unsafe fn users(fid: *mut fid) -> Option<Arc<()>> {
     // SAFETY: the class says what it is.
     unsafe {
@@ -147,7 +147,7 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
             // SAFETY: members are open until they are taken out, and the application has room for
             // `count` contexts.
             unsafe {
-                if found < count && has_news(fid)? {
+                if found < count && is_ready(fid)? {
                     *contexts.add(found as usize) = (*fid).context;
                     found += 1;
                 }

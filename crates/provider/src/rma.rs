@@ -4,9 +4,9 @@
 
 use crate::boundary::Errno;
 use crate::ep::{ep_of, Access, Ep, Outgoing};
+use crate::hints::RMA_IOV_LIMIT;
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::RMA_IOV_LIMIT;
 use std::ffi::c_void;
 use std::mem::size_of;
 

@@ -242,7 +242,7 @@ const SHM: usize = 2;
 /// Adds a TCP rail behind each UDP rail that was named without a kind, unless a TCP rail was named
 /// there. The TCP rail is a standby rail, or with `equal` a full rail. Nothing is added beyond the
 /// maximum number of rails.
-pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice> {
+pub fn with_tcp_standby(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice> {
     let named = |interface: &InterfaceChoice| {
         let same = |c: &RailChoice| {
             let (a, b) = (&c.interface, interface);
@@ -363,7 +363,7 @@ mod tests {
     fn unqualified_names_get_a_standby_tcp_rail() {
         let of = |names: &[&str], equal| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            let all = with_tcp_behind(choose_rails(&names).unwrap(), equal);
+            let all = with_tcp_standby(choose_rails(&names).unwrap(), equal);
             let shown = all.iter().map(|c| (c.name(), c.standby));
             shown.collect::<Vec<_>>()
         };

@@ -6,14 +6,14 @@
 
 mod addr;
 mod any;
-mod ask;
 mod caps;
 mod discover;
 mod fault;
 mod frame_word;
-mod groups;
 mod interfaces;
 mod link;
+mod locate;
+mod multicast;
 mod outcome;
 pub mod pairing;
 mod plain_buffers;
@@ -33,16 +33,18 @@ mod verbs;
 
 pub use addr::UdpAddr;
 pub use any::{group_addr, AnyRail, AnyRx, AnyTx};
-pub use ask::{answer_to, ask, pauses, Unanswered};
 pub use caps::{Caps, GroupBounds};
-pub use discover::{choose_rails, open_rail, with_paths, with_tcp_behind, RailChoice, RailsConfig};
+pub use discover::{
+    choose_rails, open_rail, with_paths, with_tcp_standby, RailChoice, RailsConfig,
+};
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
-pub use groups::{GroupError, GroupLink, Groups};
 pub use interfaces::{
     card_of, choose_interfaces, unused_interfaces, Card, InterfaceChange, InterfaceChoice,
     InterfaceWatch, Silence,
 };
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
+pub use locate::{answer_to, ask, pauses, Unanswered};
+pub use multicast::{GroupError, GroupLink, Groups};
 pub use outcome::{RailFault, SendOutcome};
 pub use pairing::show_addr;
 pub use plain_buffers::{BufState, PlainBuffers};

@@ -5,9 +5,9 @@
 //! for a new kind.
 
 use crate::caps::Caps;
-use crate::groups::Groups;
 use crate::interfaces::InterfaceChoice;
 use crate::link::{DownReason, LinkId, Links};
+use crate::multicast::Groups;
 use crate::outcome::{RailFault, SendOutcome};
 use crate::remote_read::RemoteRead;
 use crate::remote_write::DirectWrite;
@@ -50,9 +50,9 @@ pub enum RailEvent {
     /// another way.
     Unregistered(i32),
     /// Idle eviction closed the connection of a link; the next send on the link reconnects.
-    Rested,
+    Evicted,
     /// An evicted link has a connection again.
-    Woken,
+    Reconnected,
     /// Multicast datagrams that one process of this host read on behalf of all: counts of this rail
     /// since the previous such event.
     HostReads {

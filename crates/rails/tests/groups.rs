@@ -148,7 +148,7 @@ fn members_receive_the_same_word() {
         member: 2,
         src_id: 7,
         src_epoch: 8,
-        lane: 0,
+        network: 0,
         flags: GroupHead::FLAG_MULTICAST,
     };
     let mut bytes = [0; 200];

@@ -185,8 +185,8 @@ fn whoever_sleeps_is_woken_by_who_writes() {
             }
         });
         while take(&model, &mut place) != Some(9) {
-            host_ring::fall_asleep(&*model, 2);
-            if place.is_dry(&*model, |_| true) {
+            host_ring::register_sleeper(&*model, 2);
+            if place.is_drained(&*model, |_| true) {
                 let mut called = model.called.lock().unwrap();
                 while !*called {
                     called = model.call.wait(called).unwrap();

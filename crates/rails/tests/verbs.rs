@@ -462,8 +462,8 @@ fn connections_are_evicted_while_links_stay_up() {
         );
         assert_eq!(count(&ends, RailEvent::FailedCompletion), 0, "{kind}");
         let (rested, woken) = (
-            count(&ends, RailEvent::Rested),
-            count(&ends, RailEvent::Woken),
+            count(&ends, RailEvent::Evicted),
+            count(&ends, RailEvent::Reconnected),
         );
         println!("{kind}: {rested} rested, {woken} woken");
         assert!(rested > 20 && woken > 20, "{kind}: {rested} {woken}");
@@ -489,7 +489,7 @@ fn a_link_begins_with_datagrams() {
             let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
             assert_eq!(packet, [at; 600], "{kind}");
         }
-        let woken = |end: &End| end.events.contains(&RailEvent::Woken);
+        let woken = |end: &End| end.events.contains(&RailEvent::Reconnected);
         assert!(!woken(&a) && !woken(&b), "{kind}: still by datagrams");
         for at in 0..50u8 {
             send(&mut a, to_b, &[at; 600]);

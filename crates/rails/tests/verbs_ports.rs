@@ -1,13 +1,13 @@
 //! Devices with several ports, and asynchronous events: on a stand-in for libibverbs, since
 //! emulated devices have only one port and do not report all events.
 
-mod stand_in;
+mod fake_verbs;
 
+use fake_verbs::FakeVerbs;
 use marline_rails::{
     choose_rails, open_rail, show_addr, AnyRx, AnyTx, DownReason, LinkId, Links, Rail, RailChoice,
     RailEvent, RailFault, RailRx, RailTx, RailsConfig, SendOutcome,
 };
-use stand_in::StandIn;
 use std::sync::Arc;
 
 /// Event numbers in verbs.
@@ -169,7 +169,7 @@ fn carries_by(flow: u8, a: &mut End, link: LinkId, b: &mut End) {
 #[test]
 fn ports_are_rails_by_their_names() {
     let all = [IB_1, IB_2, SHUT, ROCE];
-    let Some(stand_in) = StandIn::enter("ports_are_rails_by_their_names", &all) else {
+    let Some(fake_verbs) = FakeVerbs::enter("ports_are_rails_by_their_names", &all) else {
         return;
     };
     assert_eq!(names("rc"), ["rc:mlx5_0:1", "rc:mlx5_0:2", "rc:mlx5_2"]);
@@ -186,7 +186,7 @@ fn ports_are_rails_by_their_names() {
 
     // Without a port's name: the active ports with an address; with it, that port.
     for down in [IB_2_DOWN, IB_2_NEW] {
-        stand_in.has(&[IB_1, down, ROCE_NO_GID]);
+        fake_verbs.has(&[IB_1, down, ROCE_NO_GID]);
         assert_eq!(names("rc"), ["rc:mlx5_0:1"]);
         assert_eq!(names("rc:mlx5_0"), ["rc:mlx5_0:1"]);
         let named = chosen("rc:mlx5_0:2").unwrap();
@@ -196,7 +196,7 @@ fn ports_are_rails_by_their_names() {
     assert_eq!(complaint("rc:mlx5_0:1"), None);
     assert!(complaint("rc:mlx5_0:2").unwrap().contains("no LID yet"));
     assert!(complaint("rc:mlx5_2").unwrap().contains("no GID"));
-    stand_in.has(&[IB_2_DOWN, ROCE_NO_GID]);
+    fake_verbs.has(&[IB_2_DOWN, ROCE_NO_GID]);
     assert_eq!(complaint("rc:mlx5_0:2").unwrap(), "its port is down");
     for name in ["rc", "rc:mlx5_0"] {
         let said = error(name);
@@ -207,15 +207,15 @@ fn ports_are_rails_by_their_names() {
 
 #[test]
 fn a_port_falls_and_comes_alone() {
-    let Some(stand_in) = StandIn::enter("a_port_falls_and_comes_alone", &[IB_1, IB_2]) else {
+    let Some(fake_verbs) = FakeVerbs::enter("a_port_falls_and_comes_alone", &[IB_1, IB_2]) else {
         return;
     };
     for kind in ["ud", "uc", "rc"] {
         let mut ends = ["1", "1", "2", "2"].map(|at| End::open(&format!("{kind}:mlx5_0:{at}")));
         let [a, b, c, d] = &mut ends;
         let (first, second) = (link(a, b), link(c, d));
-        stand_in.has(&[IB_1, IB_2_DOWN]);
-        stand_in.tells(PORT_ERR, 2);
+        fake_verbs.has(&[IB_1, IB_2_DOWN]);
+        fake_verbs.tells(PORT_ERR, 2);
         assert_eq!(c.fault(), Some(RailFault::Down(libc::ENETDOWN)), "{kind}");
         assert_eq!(a.fault(), None, "{kind}");
         carries(a, first, b);
@@ -226,8 +226,8 @@ fn a_port_falls_and_comes_alone() {
             Some(RailFault::Down(libc::ENETDOWN)),
             "{kind}"
         );
-        stand_in.has(&[IB_1, IB_2]);
-        stand_in.tells(PORT_ACTIVE, 2);
+        fake_verbs.has(&[IB_1, IB_2]);
+        fake_verbs.tells(PORT_ACTIVE, 2);
         assert_eq!(late.fault(), Some(RailFault::Up), "{kind}");
         assert_eq!(c.fault(), Some(RailFault::Up), "{kind}");
         assert_eq!(a.fault(), None, "{kind}");
@@ -240,7 +240,8 @@ fn a_port_falls_and_comes_alone() {
 #[test]
 fn a_port_is_the_one_that_its_address_names() {
     let all = [IB_1, IB_2];
-    let Some(stand_in) = StandIn::enter("a_port_is_the_one_that_its_address_names", &all) else {
+    let Some(fake_verbs) = FakeVerbs::enter("a_port_is_the_one_that_its_address_names", &all)
+    else {
         return;
     };
     let (mut a, mut b) = (End::open("rc:mlx5_0:1"), End::open("rc:mlx5_0:2"));
@@ -259,11 +260,11 @@ fn a_port_is_the_one_that_its_address_names() {
             "mlx5_0 2 4 1 18 ffff 0 fec00000000000000002c90300000002",
         ),
     ] {
-        stand_in.has(&[IB_1, other]);
-        stand_in.tells(event, 2);
+        fake_verbs.has(&[IB_1, other]);
+        fake_verbs.tells(event, 2);
         assert_eq!(b.fault(), gone, "{other}");
-        stand_in.has(&[IB_1, IB_2]);
-        stand_in.tells(event, 2);
+        fake_verbs.has(&[IB_1, IB_2]);
+        fake_verbs.tells(event, 2);
         assert_eq!(b.fault(), Some(RailFault::Up), "{other}");
         assert_eq!(a.fault(), None, "{other}");
     }
@@ -272,17 +273,17 @@ fn a_port_is_the_one_that_its_address_names() {
 #[test]
 fn a_gid_goes_and_comes_elsewhere_in_its_table() {
     let name = "a_gid_goes_and_comes_elsewhere_in_its_table";
-    let Some(stand_in) = StandIn::enter(name, &[ROCE]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[ROCE]) else {
         return;
     };
     for kind in ["ud", "uc", "rc"] {
-        stand_in.has(&[ROCE]);
+        fake_verbs.has(&[ROCE]);
         let mut ends = [(); 2].map(|()| End::open(&format!("{kind}:mlx5_2")));
         let [a, b] = &mut ends;
         let to_b = link(a, b);
         carries(a, to_b, b);
-        stand_in.has(&[ROCE_NO_GID]);
-        stand_in.tells(GID_CHANGE, 1);
+        fake_verbs.has(&[ROCE_NO_GID]);
+        fake_verbs.tells(GID_CHANGE, 1);
         // A handle that names the table entry keeps the kernel from reusing the entry.
         let down =
             |event: &RailEvent| matches!(event, RailEvent::LinkDown(link, _) if *link == to_b);
@@ -299,22 +300,22 @@ fn a_gid_goes_and_comes_elsewhere_in_its_table() {
             "{kind}"
         );
         // Another GID is not ours.
-        stand_in.has(&["mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0009"]);
-        stand_in.tells(GID_CHANGE, 1);
+        fake_verbs.has(&["mlx5_2 1 4 2 0 ffff 1 00000000000000000000ffff0a4d0009"]);
+        fake_verbs.tells(GID_CHANGE, 1);
         assert_eq!(
             a.fault(),
             Some(RailFault::Down(libc::EADDRNOTAVAIL)),
             "{kind}"
         );
-        stand_in.has(&[ROCE_ELSEWHERE]);
-        stand_in.tells(GID_CHANGE, 1);
+        fake_verbs.has(&[ROCE_ELSEWHERE]);
+        fake_verbs.tells(GID_CHANGE, 1);
         assert_eq!(a.fault(), Some(RailFault::Up), "{kind}");
         b.news();
         let to_b = link(a, b);
         carries(a, to_b, b);
         // The GID was away too briefly to be noticed.
-        stand_in.has(&[ROCE]);
-        stand_in.tells(GID_CHANGE, 1);
+        fake_verbs.has(&[ROCE]);
+        fake_verbs.tells(GID_CHANGE, 1);
         assert!(a.news().iter().any(down), "{kind}");
         assert_eq!(a.fault(), None, "{kind}");
         a.tx.close(to_b);
@@ -327,7 +328,7 @@ fn a_gid_goes_and_comes_elsewhere_in_its_table() {
 #[test]
 fn a_pair_in_error_ends_its_link_alone() {
     let name = "a_pair_in_error_ends_its_link_alone";
-    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1]) else {
         return;
     };
     for kind in ["uc", "rc"] {
@@ -336,7 +337,7 @@ fn a_pair_in_error_ends_its_link_alone() {
             let [a, b, c] = &mut ends;
             let (to_b, to_c) = (link(a, b), link(a, c));
             // Queue pairs are numbered in the order of creation: first those for datagrams.
-            stand_in.tells(event, a.number() + 3);
+            fake_verbs.tells(event, a.number() + 3);
             let down = RailEvent::LinkDown(to_b, DownReason::Broken(libc::EIO));
             assert_eq!(a.news(), [down], "{kind} {word}");
             assert_eq!(a.told(), [word], "{kind}");
@@ -352,7 +353,7 @@ fn a_pair_in_error_ends_its_link_alone() {
 #[test]
 fn a_pair_of_datagrams_in_error_begins_anew() {
     let name = "a_pair_of_datagrams_in_error_begins_anew";
-    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1]) else {
         return;
     };
     for kind in ["ud", "rc"] {
@@ -360,7 +361,7 @@ fn a_pair_of_datagrams_in_error_begins_anew() {
             let mut ends = [(); 2].map(|()| End::open(&format!("{kind}:mlx5_0")));
             let [a, b] = &mut ends;
             let number = a.number();
-            stand_in.tells(event, number);
+            fake_verbs.tells(event, number);
             assert_eq!(
                 (a.news(), a.told(), a.number()),
                 (vec![], vec![word], number)
@@ -374,7 +375,7 @@ fn a_pair_of_datagrams_in_error_begins_anew() {
 #[test]
 fn a_pair_of_another_flow_in_error_is_replaced() {
     let name = "a_pair_of_another_flow_in_error_is_replaced";
-    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1]) else {
         return;
     };
     for (event, word) in PAIR_ERRORS {
@@ -383,7 +384,7 @@ fn a_pair_of_another_flow_in_error_is_replaced() {
         let to_b = link(a, b);
         carries_by(1, a, to_b, b);
         // Queue pairs are numbered in the order of creation: first those of the rails.
-        stand_in.tells(event, b.number() + 1);
+        fake_verbs.tells(event, b.number() + 1);
         assert_eq!((a.news(), a.told()), (vec![], vec![word]));
         carries_by(1, a, to_b, b);
         carries(a, to_b, b);
@@ -393,7 +394,7 @@ fn a_pair_of_another_flow_in_error_is_replaced() {
 #[test]
 fn a_queue_or_device_in_error_ends_the_rail() {
     let name = "a_queue_or_device_in_error_ends_the_rail";
-    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1]) else {
         return;
     };
     for kind in ["ud", "uc", "rc"] {
@@ -402,10 +403,10 @@ fn a_queue_or_device_in_error_ends_the_rail() {
                 continue; // it has no such queue
             }
             let mut a = End::open(&format!("{kind}:mlx5_0"));
-            stand_in.tells(event, 1);
+            fake_verbs.tells(event, 1);
             let lost = Some(RailFault::Down(libc::EIO));
             assert_eq!(a.fault(), lost, "{kind} {event}");
-            stand_in.tells(PORT_ACTIVE, 1);
+            fake_verbs.tells(PORT_ACTIVE, 1);
             for _ in 0..3 {
                 assert_eq!(a.fault(), None, "{kind} {event}: for good, and told once");
             }
@@ -416,7 +417,7 @@ fn a_queue_or_device_in_error_ends_the_rail() {
 #[test]
 fn other_events_are_told_and_change_nothing() {
     let name = "other_events_are_told_and_change_nothing";
-    let Some(stand_in) = StandIn::enter(name, &[IB_1]) else {
+    let Some(fake_verbs) = FakeVerbs::enter(name, &[IB_1]) else {
         return;
     };
     for kind in ["ud", "uc", "rc"] {
@@ -426,7 +427,7 @@ fn other_events_are_told_and_change_nothing() {
         for (event, word) in IDLE {
             // For the datagram queue pair, a connection, or a port.
             for which in [a.number(), a.number() + 2, 1] {
-                stand_in.tells(event, which);
+                fake_verbs.tells(event, which);
             }
             assert_eq!(a.news(), [], "{kind} {word}");
             let told = a.told();

@@ -6,7 +6,7 @@ use marline_sim::{run_setup, Outcome, Setup, Work};
 /// Runs two hosts with a rail and its standby rail and these faults.
 fn run(seed: u64, faults: &str) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 2);
-    setup.set_behind(1);
+    setup.set_standby(1);
     (setup.work, setup.ops, setup.size_max) = (Work::PingPong, 400, 1 << 16);
     setup.faults_end_ns = 600_000_000;
     setup.follow(&parse(faults, 2, 2).expect("faults"));

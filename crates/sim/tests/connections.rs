@@ -1,7 +1,7 @@
 //! Rails whose links are connections, lossless until they break: a break loses all data in flight,
 //! and the ends dial again.
 
-use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather};
+use marline_sim::{run_setup, Fault, Outcome, PacketFaults, Setup, Topology, Trouble};
 
 const MS: u64 = 1_000_000;
 
@@ -13,9 +13,9 @@ fn setup(seed: u64, rails: usize, breaks: u32) -> Setup {
     setup.streams.fill(true);
     setup.connected.fill(true);
     setup.writes.fill(false);
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         breaks,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     let down = |from_ms: u64| Fault {
         from_ns: from_ms * MS,

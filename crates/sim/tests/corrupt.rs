@@ -1,6 +1,6 @@
 //! Rails that corrupt data: isolated if a better one exists, and reinstated when clean.
 
-use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Outcome, PacketFaults, Setup, Topology, Trouble, Work};
 
 const MS: u64 = 1_000_000;
 
@@ -14,7 +14,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
 fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
     let mut setup = Setup::plain(1, 2, rails);
     setup.topology = Topology::Planes;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     setup.work = Work::Halo;
     (setup.ops, setup.size_max, setup.pause_ns) = (16_000, 1 << 20, 500);
     setup.latency_ns = vec![20_000; rails];

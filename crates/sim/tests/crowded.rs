@@ -3,14 +3,14 @@
 //! running processes, retransmissions must be as fast as without oversubscription.
 
 use marline_proto::PathStats;
-use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Outcome, PacketFaults, Setup, Topology, Trouble, Work};
 
 const MS: u64 = 1_000_000;
 const PROCESSORS: usize = 2;
 const HOSTS: usize = 8;
 /// A processor switches processes after 2 to 8 ms, so that each of four is descheduled for 6 to 24.
 const SLICE_NS: (u64, u64) = (2 * MS, 8 * MS);
-const CROWDED_NS: u64 = 1_500 * MS;
+const OVERSUBSCRIBED_NS: u64 = 1_500 * MS;
 
 /// A pseudo-random number below `n`, by seed and question.
 fn pick(seed: u64, question: u64, n: u64) -> u64 {
@@ -25,7 +25,7 @@ fn slices(seed: u64, hosts: usize) -> Vec<Fault> {
         let hosts: Vec<usize> = (0..hosts).filter(|h| h % PROCESSORS == processor).collect();
         let mut since = [0; HOSTS];
         let (mut at, mut turn) = (MS, 0);
-        while at < CROWDED_NS {
+        while at < OVERSUBSCRIBED_NS {
             let host = hosts[turn % hosts.len()];
             turn += 1;
             if since[host] < at {
@@ -46,7 +46,7 @@ fn slices(seed: u64, hosts: usize) -> Vec<Fault> {
 fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
     let mut setup = Setup::plain(seed, hosts, 2);
     setup.topology = Topology::Planes;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     (setup.work, setup.size_max) = (work, size_max);
     setup.pause_ns = 500;
     setup.rate = vec![1_250_000_000; 2];
@@ -58,7 +58,7 @@ fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
 /// Packets sent, retransmitted frames, paths given up.
 fn total(outcome: &Outcome) -> (u64, u64, u64) {
     let sum = |f: &dyn Fn(&PathStats) -> u64| outcome.rails.iter().map(f).sum();
-    let resent = sum(&|r| r.resent_loss + r.resent_repair + r.resent_failover);
+    let resent = sum(&|r| r.resent_loss + r.resent_pto + r.resent_failover);
     (sum(&|r| r.packets_sent), resent, sum(&|r| r.failovers))
 }
 
@@ -80,7 +80,7 @@ fn oversubscription_by_four_causes_no_spurious_retransmission_or_failover() {
             let mut setup = setup(seed, HOSTS, work, size_max);
             setup.ops = ops;
             setup.faults = slices(seed, HOSTS);
-            setup.faults_end_ns = CROWDED_NS + 50 * MS;
+            setup.faults_end_ns = OVERSUBSCRIBED_NS + 50 * MS;
             let outcome = run_setup(&setup, false);
             assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
             assert!(outcome.troubles["stopped"] > 200, "nobody was away");
@@ -110,7 +110,7 @@ fn direct_writes_land_with_oversubscription_by_four() {
             setup.direct = true;
             setup.ops = 6_000;
             setup.faults = slices(seed, HOSTS);
-            setup.faults_end_ns = CROWDED_NS + 50 * MS;
+            setup.faults_end_ns = OVERSUBSCRIBED_NS + 50 * MS;
             let outcome = run_setup(&setup, false);
             assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
             let total = total(&outcome);
@@ -140,7 +140,7 @@ fn lossless_rails_lose_nothing_with_oversubscription_by_two() {
                 setup.streams = lossless.to_vec();
                 setup.connected = lossless.to_vec();
                 setup.faults = slices(seed, 4);
-                setup.faults_end_ns = CROWDED_NS + 50 * MS;
+                setup.faults_end_ns = OVERSUBSCRIBED_NS + 50 * MS;
                 let outcome = run_setup(&setup, false);
                 assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
                 packets += total(&outcome).0;
@@ -148,7 +148,7 @@ fn lossless_rails_lose_nothing_with_oversubscription_by_two() {
                 let rails = outcome.rails.iter().zip(lossless);
                 for (rail, _) in rails.filter(|(_, lossless)| *lossless) {
                     lost += rail.lost;
-                    resent += rail.resent_loss + rail.resent_repair + rail.resent_failover;
+                    resent += rail.resent_loss + rail.resent_pto + rail.resent_failover;
                 }
             }
             println!(

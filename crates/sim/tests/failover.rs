@@ -1,6 +1,6 @@
 //! Data leaves a faulty rail within milliseconds, whatever the fault, if another rail works.
 
-use marline_sim::{run_setup, Fault, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, PacketFaults, Setup, Topology, Trouble, Work};
 
 const MS: u64 = 1_000_000;
 /// Runs per fault.
@@ -14,8 +14,8 @@ const SLOWED: u64 = 30;
 const WINDOW_NS: u64 = 2 * 500_000;
 /// Longest packet that a shrunk rail carries, in bytes: less than the base PMTU.
 const SHRUNK: usize = 1_200;
-/// A round of a path comparison (`DUEL_NS` of `timers.rs`).
-const DUEL_NS: u64 = MS;
+/// A round of a path comparison (`COMPARISON_NS` of `timers.rs`).
+const COMPARISON_NS: u64 = MS;
 
 /// The fault of rail 0 of host 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ fn pick(seed: u64, question: u64, n: u64) -> u64 {
 fn setup(seed: u64, cut: Cut) -> Setup {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     setup.work = [Work::PingPong, Work::Halo, Work::Incast][pick(seed, 1, 3) as usize];
     setup.size_max = [2_000, 70_000, 300_000][pick(seed, 2, 3) as usize];
     (setup.ops, setup.pause_ns) = (1_600, 500);
@@ -119,9 +119,9 @@ fn bound_ns(setup: &Setup, cut: Cut) -> u64 {
     // The second expiry, after twice the interval, makes a path suspect; the second round of a path
     // comparison that another path answers ends it. Waiting frames then follow that path's data in
     // flight.
-    let repair = (4 * rtt).max(setup.node.repair_floor_ns);
-    let duel = rtt + (4 * rtt).max(DUEL_NS);
-    let left = 3 * repair + 2 * duel + WINDOW_NS + rtt;
+    let repair = (4 * rtt).max(setup.node.pto_floor_ns);
+    let comparison = rtt + (4 * rtt).max(COMPARISON_NS);
+    let left = 3 * repair + 2 * comparison + WINDOW_NS + rtt;
     match cut {
         // Nothing is lost there, and all data in flight may still arrive.
         Cut::Slow => left + SLOWED * WINDOW_NS,

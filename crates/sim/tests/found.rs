@@ -3,7 +3,7 @@
 //! show is tested in `crates/proto/tests` instead (`regressions.rs` first of all), where the test
 //! fails without the fix.
 
-use marline_sim::{run_setup, Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, PacketFaults, Profile, Setup, Topology, Trouble, Work};
 
 fn clean(seed: u64, profile: Profile) {
     let mut setup = Setup::draw(seed, profile, 0, 0);
@@ -21,7 +21,7 @@ fn clean(seed: u64, profile: Profile) {
 
 /// A duel between paths had its deadline in the past for 9 ms: timers span.
 #[test]
-fn duels_do_not_spin() {
+fn comparisons_do_not_spin() {
     clean(8, Profile::Swarm);
 }
 
@@ -59,7 +59,7 @@ fn worked_ns(cut: bool) -> u64 {
     const MS: u64 = 1_000_000;
     let mut setup = Setup::plain(1, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     setup.work = Work::PingPong;
     (setup.ops, setup.size_max, setup.latency_ns) = (52_000, 64, vec![100_000, 300_000]);
     let hole = |rail, from_ms, to_ms| {
@@ -227,7 +227,7 @@ fn deadlines_that_come_ever_sooner_are_forgotten() {
 #[test]
 fn a_connection_holds_writes_as_it_holds_packets() {
     let mut setup = Setup::draw(53_366_141_251_439, Profile::Verbs, 0, 0);
-    setup.rests = Default::default(); // drawn since later
+    setup.evictions = Default::default(); // drawn since later
     let failure = run_setup(&setup, false).failure.unwrap_or_default();
     assert!(failure.is_empty(), "{failure}");
 }

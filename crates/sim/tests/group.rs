@@ -125,22 +125,25 @@ fn losses_of_all_and_of_one() {
 #[test]
 fn one_rail_of_two_fails() {
     for what in [
-        GroupTrouble::RailDown { lane: 1, who: None },
         GroupTrouble::RailDown {
-            lane: 0,
+            network: 1,
+            who: None,
+        },
+        GroupTrouble::RailDown {
+            network: 0,
             who: Some(2),
         },
         GroupTrouble::Mute {
-            lane: Some(1),
+            network: Some(1),
             who: None,
         },
         GroupTrouble::Mute {
-            lane: Some(0),
+            network: Some(0),
             who: Some(4),
         },
     ] {
         let mut setup = GroupSetup::calm(6, Scheme::NACK, vec![(0, 400_000); 20]);
-        setup.lanes = 2;
+        setup.networks = 2;
         setup.faults = vec![fault(200_000, u64::MAX, what)];
         let outcome = plays(&setup);
         assert!(!outcome.troubles.contains_key("groups left"), "{what:?}");
@@ -156,9 +159,9 @@ fn one_rail_of_two_loses_multicast_and_broadcasts_are_slow() {
             let script = (0..300).map(|n| (n % members as u16, 500)).collect();
             let mut setup = GroupSetup::calm(members, Scheme::NACK, script);
             setup.groups[0].pause_ns = pause * MS;
-            (setup.lanes, setup.lane_run) = (2, 45);
-            let lane = Some(0);
-            let mute = GroupTrouble::Mute { lane, who };
+            (setup.networks, setup.lane_run) = (2, 45);
+            let network = Some(0);
+            let mute = GroupTrouble::Mute { network, who };
             setup.faults = vec![fault(3 * MS, u64::MAX, mute)];
             let outcome = plays(&setup);
             let left = outcome.troubles.contains_key("groups left");
@@ -174,7 +177,7 @@ fn multicast_stops_in_mid_run() {
     for who in [None, Some(3)] {
         let mut setup = GroupSetup::calm(8, Scheme::NACK, vec![(0, 2_000); 400]);
         setup.groups[0].pause_ns = 2 * MS;
-        let mute = GroupTrouble::Mute { lane: None, who };
+        let mute = GroupTrouble::Mute { network: None, who };
         setup.faults = vec![fault(50 * MS, u64::MAX, mute)];
         let outcome = plays(&setup);
         assert_eq!(outcome.troubles.get("groups left"), Some(&1), "{who:?}");
@@ -196,7 +199,7 @@ fn the_path_mtu_of_one_member_shrinks() {
         for most in [PIECE_PACKET_MAX, 972] {
             let scheme = Scheme::parse(scheme).unwrap();
             let mut setup = GroupSetup::calm(4, scheme, mixed(600));
-            setup.lanes = 2;
+            setup.networks = 2;
             setup.groups[0].pause_ns = MS;
             let what = GroupTrouble::Mtu { who: 2, most };
             setup.faults = vec![fault(50 * MS, u64::MAX, what)];
@@ -214,7 +217,7 @@ fn the_path_mtu_of_one_member_shrinks() {
 fn the_datagrams_of_one_member_are_filtered() {
     for (to, from) in [(true, false), (false, true), (true, true)] {
         let mut setup = GroupSetup::calm(4, Scheme::NACK, mixed(600));
-        setup.lanes = 2;
+        setup.networks = 2;
         setup.groups[0].pause_ns = MS;
         let what = GroupTrouble::Filtered { who: 2, to, from };
         setup.faults = vec![fault(50 * MS, u64::MAX, what)];

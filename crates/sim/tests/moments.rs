@@ -3,7 +3,7 @@
 //! rail.
 
 use marline_proto::RailPolicy;
-use marline_sim::{run_setup, Moment, Outcome, Setup, Strike, Topology, Verbs, Weather, Work};
+use marline_sim::{run_setup, Moment, Outcome, PacketFaults, Setup, Strike, Topology, Verbs, Work};
 
 const MS: u64 = 1_000_000;
 /// Duration of the failure, longer than any packet is in flight.
@@ -50,7 +50,7 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
 fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
     let mut setup = Setup::plain(7, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     (setup.work, setup.ops, setup.pause_ns) = (Work::PingPong, 60, 500);
     setup.rate = vec![1_250_000_000; 2];
     (setup.socket_bytes, setup.log_bytes, setup.queue_ns) = (4 << 20, 64 << 20, MS);
@@ -125,8 +125,8 @@ fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
     // (The last working path is not given up. Its frames leave when another works.)
     let rail = &struck.rails[FAILS];
     let left = rail.failovers + rail.resent_failover;
-    let repaired = struck.rails[FAILS].repairs;
-    assert!(left > 0 || (!told && repaired > 0), "the rail was left");
+    let ptos_sent = struck.rails[FAILS].ptos;
+    assert!(left > 0 || (!told && ptos_sent > 0), "the rail was left");
 }
 
 /// The mutation that forgets frames in flight on an abandoned path is noticed.

@@ -22,7 +22,7 @@ fn setup(seed: u64, down_ms: u64) -> Setup {
         }
     }
     setup.follow(&parse(&faults, 2, 2).expect("faults"));
-    setup.asks_ns = 60_000 * MS;
+    setup.neighbour_resolution_ns = 60_000 * MS;
     setup
 }
 

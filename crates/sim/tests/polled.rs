@@ -3,7 +3,9 @@
 //! byte of a write is visible last, and stored bytes stay.
 
 use marline_proto::Config;
-use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Topology, Trouble, Verbs, Weather, Work};
+use marline_sim::{
+    run_setup, FalseReport, Fault, Outcome, PacketFaults, Setup, Topology, Trouble, Verbs, Work,
+};
 
 const MS: u64 = 1_000_000;
 const FAULTS_NS: u64 = 100 * MS;
@@ -51,14 +53,14 @@ fn setup(seed: u64, kind: Kind) -> Setup {
         ..Config::default()
     };
     setup.registered_max = usize::MAX;
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         drop: 5_000,
         reorder: 20_000,
         reorder_ns: 300_000,
         corrupt_payload: 20_000,
         duplicate: 10_000,
         breaks: 500,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     setup.faults_end_ns = FAULTS_NS;
     let (host, rail) = (0, 0);
@@ -78,7 +80,7 @@ fn setup(seed: u64, kind: Kind) -> Setup {
         },
     );
     if kind == Kind::Unordered {
-        let (rail, how) = (1, Lie::Late(MS));
+        let (rail, how) = (1, FalseReport::Late(MS));
         fault(0, Trouble::Lies { host, rail, how });
     }
     match kind {

@@ -1,6 +1,6 @@
 //! Networks that reorder packets: an overtaken packet is not taken for a lost oversized one.
 
-use marline_sim::{run_setup, Outcome, Setup, Topology, Weather, Work};
+use marline_sim::{run_setup, Outcome, PacketFaults, Setup, Topology, Work};
 
 const MS: u64 = 1_000_000;
 
@@ -9,10 +9,10 @@ const MS: u64 = 1_000_000;
 fn play(seed: u64, reorder_ns: u64) -> Outcome {
     let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         reorder: 500_000,
         reorder_ns,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     setup.work = Work::Halo;
     (setup.ops, setup.size_max, setup.pause_ns) = (4_000, 1 << 20, 500);

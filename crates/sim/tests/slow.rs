@@ -2,7 +2,7 @@
 //! the timeout for silent peers (docs/design/peer-failure.md), and its device is not considered
 //! hung (docs/design/verbs.md).
 
-use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Trouble, Verbs, Work};
+use marline_sim::{run_setup, FalseReport, Fault, Outcome, Setup, Trouble, Verbs, Work};
 
 const MS: u64 = 1_000_000;
 const SLOW_MS: u64 = 60_000;
@@ -133,7 +133,7 @@ fn a_hung_device_is_drained() {
             setup.registered_max = usize::MAX;
             setup.socket_bytes = 4 << 20;
             setup.faults_end_ns = 2 * MS;
-            let how = Lie::NeverOver;
+            let how = FalseReport::NeverOver;
             let (host, rail) = (0, 0);
             add(&mut setup, Trouble::Lies { host, rail, how });
             drained += clean(seed, &setup).drained;

@@ -2,7 +2,9 @@
 //! land late, partially or never, and idle eviction of connections.
 
 use marline_proto::Pipeline;
-use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather, Work};
+use marline_sim::{
+    run_setup, Evictions, FalseReport, Outcome, PacketFaults, Setup, Trouble, Verbs, Work,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -16,10 +18,10 @@ fn setup(seed: u64, kinds: &[Verbs]) -> Setup {
     (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
     setup.registered_max = usize::MAX;
     setup.socket_bytes = 4 << 20;
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         breaks: 5_000,
         drop: 2_000,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     setup.faults_end_ns = 200 * MS;
     setup
@@ -63,7 +65,7 @@ fn writes_that_never_land_are_sent_again() {
         let what = Trouble::Lies {
             host,
             rail: 0,
-            how: Lie::Never,
+            how: FalseReport::Never,
         };
         setup.faults.push(marline_sim::Fault {
             from_ns: 0,
@@ -78,9 +80,9 @@ fn writes_that_never_land_are_sent_again() {
 /// Two hosts with unreliable connections that lose writes, without sums.
 fn unreliable(seed: u64, drop: u32) -> Setup {
     let mut setup = setup(seed, &[Verbs::Uc]);
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         drop,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     setup.node.summed = (1, 0);
     setup
@@ -143,7 +145,7 @@ fn nothing_is_lost_natively_where_nothing_fails() {
     ] {
         for seed in 0..8 {
             let mut setup = setup(seed, kinds);
-            setup.weather = Weather::default();
+            setup.weather = PacketFaults::default();
             setup.queue_ns = 50 * MS; // nothing is dropped for lack of room either
             setup.node.native_rails = u32::MAX;
             // A receive that fails during its write breaks the connection.
@@ -179,21 +181,21 @@ fn nothing_is_lost_silently_where_native_connections_break() {
 #[test]
 fn connections_are_evicted_and_re_established_under_traffic() {
     use Verbs::{Rc, Uc};
-    let (mut rested, mut woken, mut held) = (0, 0, 0);
+    let (mut evicted, mut woken, mut held) = (0, 0, 0);
     for kinds in [&[Rc][..], &[Uc], &[Rc, Uc]] {
         for datagrams_first in [0, 3] {
             for seed in 0..6 {
-                let mut setup = resting(seed, kinds);
-                setup.rests.datagrams_first = datagrams_first;
+                let mut setup = evicted_links(seed, kinds);
+                setup.evictions.datagrams_first = datagrams_first;
                 let net = clean(&setup).net;
-                (rested, woken) = (rested + net.rested, woken + net.woken);
+                (evicted, woken) = (evicted + net.evicted, woken + net.woken);
                 held += net.held;
             }
         }
     }
     assert!(
-        rested > 1_000 && woken > 1_000 && held > 1_000,
-        "{rested} {woken} {held}"
+        evicted > 1_000 && woken > 1_000 && held > 1_000,
+        "{evicted} {woken} {held}"
     );
 }
 
@@ -201,21 +203,21 @@ fn connections_are_evicted_and_re_established_under_traffic() {
 #[test]
 fn idle_eviction_loses_nothing_natively() {
     for kinds in [&[Verbs::Rc][..], &[Verbs::Rc, Verbs::Rc]] {
-        let mut rested = 0;
+        let mut evicted = 0;
         for seed in 0..8 {
-            let mut setup = natively_resting(seed, kinds);
+            let mut setup = natively_evicted(seed, kinds);
             // A receive that fails during its write breaks the connection.
             setup.may_die = clean(&dying(&setup)).net.writes_refused > 0;
-            rested += clean(&setup).net.rested;
+            evicted += clean(&setup).net.evicted;
         }
-        assert!(rested > 100, "{rested}");
+        assert!(evicted > 100, "{evicted}");
     }
 }
 
 /// Losses can only come from idle eviction, and end the connection to the peer.
-fn natively_resting(seed: u64, kinds: &[Verbs]) -> Setup {
-    let mut setup = resting(seed, kinds);
-    setup.weather = Weather::default();
+fn natively_evicted(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = evicted_links(seed, kinds);
+    setup.weather = PacketFaults::default();
     setup.node.native_rails = u32::MAX;
     setup
 }
@@ -226,9 +228,9 @@ fn natively_resting(seed: u64, kinds: &[Verbs]) -> Setup {
 fn eviction_with_work_in_progress_is_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     let noticed = (0..100).find(|&seed| {
-        let mut setup = natively_resting(seed, &[Verbs::Rc]);
+        let mut setup = natively_evicted(seed, &[Verbs::Rc]);
         let right = run_setup(&setup, false).failure.is_none();
-        setup.node.mutation = Some(marline_proto::Mutation::RestEarly);
+        setup.node.mutation = Some(marline_proto::Mutation::EvictEarly);
         right && run_setup(&setup, false).failure.is_some()
     });
     println!("RestEarly: {} seeds", noticed.map_or(0, |seed| seed + 1));
@@ -236,10 +238,10 @@ fn eviction_with_work_in_progress_is_noticed() {
 }
 
 /// Each process has a single connection at a time.
-fn resting(seed: u64, kinds: &[Verbs]) -> Setup {
+fn evicted_links(seed: u64, kinds: &[Verbs]) -> Setup {
     let mut setup = setup(seed, kinds);
     setup.hosts = 3;
-    setup.rests = Rests {
+    setup.evictions = Evictions {
         most: 1,
         ppm: 3_000,
         datagrams_first: 0,
@@ -349,7 +351,7 @@ fn without_faults_every_read_completes() {
     let mut reads = 0;
     for seed in 0..8 {
         let mut setup = reading(seed, &[Verbs::Rc]);
-        setup.weather = Weather::default();
+        setup.weather = PacketFaults::default();
         let net = clean(&setup).net;
         assert!(net.reads_failed == 0 || net.writes_refused > 0, "{seed}");
         reads += net.reads;
@@ -360,7 +362,11 @@ fn without_faults_every_read_completes() {
 /// Rails that report falsely on reads: sums detect it, and nothing lands after its message ended.
 #[test]
 fn false_reports_of_reads_are_noticed() {
-    for how in [Lie::Never, Lie::Late(5 * MS), Lie::NeverOver] {
+    for how in [
+        FalseReport::Never,
+        FalseReport::Late(5 * MS),
+        FalseReport::NeverOver,
+    ] {
         let mut reads = 0;
         for seed in 0..4 {
             let mut setup = reading(seed, &[Verbs::Rc, Verbs::Rc]);
@@ -395,9 +401,9 @@ fn damaged_segments_are_asked_for_again() {
 /// Reads suffer damage only.
 fn damaged_reads(seed: u64) -> Setup {
     let mut setup = reading(seed, &[Verbs::Rc]);
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         corrupt_payload: 50_000,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     setup
 }
@@ -429,7 +435,7 @@ fn rc_then_ud_then_udp_then_tcp_and_back() {
         // Rails 2 and 3 are UDP and TCP.
         setup.verbs[2..].fill(None);
         (setup.connected[2], setup.streams[3]) = (false, true);
-        (setup.weather, setup.silent_ns) = (Weather::default(), 1_900 * MS);
+        (setup.weather, setup.silent_ns) = (PacketFaults::default(), 1_900 * MS);
         (setup.work, setup.ops, setup.pause_ns) = (Work::Halo, 2_000, 200_000);
         setup.faults_end_ns = 50 * MS;
         for rail in 0..3 {

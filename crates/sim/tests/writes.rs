@@ -3,7 +3,9 @@
 
 use marline_checksum::Algorithm;
 use marline_proto::Config;
-use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{
+    run_setup, FalseReport, Fault, Outcome, PacketFaults, Setup, Topology, Trouble, Work,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -34,11 +36,11 @@ fn play(setup: &Setup) -> Outcome {
     outcome
 }
 
-fn lying(ordered: bool, how: Lie) -> Outcome {
+fn lying(ordered: bool, how: FalseReport) -> Outcome {
     play(&lie(ordered, how))
 }
 
-fn lie(ordered: bool, how: Lie) -> Setup {
+fn lie(ordered: bool, how: FalseReport) -> Setup {
     let mut setup = setup(ordered);
     setup.faults = vec![Fault {
         from_ns: 0,
@@ -92,12 +94,12 @@ fn without_sums_only_rails_in_order_write() {
 fn writes_that_are_lost_or_damaged_are_sent_again() {
     for ordered in [false, true] {
         let mut setup = setup(ordered);
-        setup.weather = Weather {
+        setup.weather = PacketFaults {
             drop: 2_000,
             reorder: 20_000,
             reorder_ns: 300_000,
             corrupt_payload: 20_000,
-            ..Weather::default()
+            ..PacketFaults::default()
         };
         let outcome = play(&setup);
         assert!(outcome.net.writes_hurt > 0, "{:?}", outcome.net);
@@ -116,7 +118,7 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     assert_eq!(calm.failure, None);
     assert!(calm.net.direct > 300, "{:?}", calm.net);
     setup.direct_again = true;
-    setup.weather = Weather {
+    setup.weather = PacketFaults {
         drop: 2_000,
         reorder: 20_000,
         reorder_ns: 300_000,
@@ -124,7 +126,7 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
         corrupt_payload: 20_000,
         truncate: 5_000,
         duplicate: 20_000,
-        ..Weather::default()
+        ..PacketFaults::default()
     };
     let outcome = run_setup(&setup, false);
     assert_eq!(outcome.failure, None);
@@ -168,7 +170,7 @@ fn reordered_datagrams_of_direct_writes_never_pass() {
 #[test]
 fn a_rail_that_never_writes_is_detected() {
     for ordered in [false, true] {
-        assert!(lying(ordered, Lie::Never).net.writes_lost > 0);
+        assert!(lying(ordered, FalseReport::Never).net.writes_lost > 0);
     }
 }
 
@@ -178,7 +180,7 @@ fn a_rail_that_never_writes_is_detected() {
 fn late_writes_over_counted_bytes_are_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
     let noticed = |us: &u64| {
-        let mut setup = lie(false, Lie::Late(us * 1_000));
+        let mut setup = lie(false, FalseReport::Late(us * 1_000));
         setup.node.mutation = Some(marline_proto::Mutation::WriteLate);
         run_setup(&setup, false).failure.is_some()
     };
@@ -190,7 +192,7 @@ fn late_writes_over_counted_bytes_are_noticed() {
 #[test]
 fn late_writes_are_refused() {
     for ordered in [false, true] {
-        let outcome = lying(ordered, Lie::Late(2 * MS));
+        let outcome = lying(ordered, FalseReport::Late(2 * MS));
         assert!(outcome.net.writes_refused > 0, "{:?}", outcome.net);
     }
 }
@@ -198,7 +200,7 @@ fn late_writes_are_refused() {
 #[test]
 fn early_completion_reports_do_no_harm() {
     for ordered in [false, true] {
-        lying(ordered, Lie::OverEarly);
+        lying(ordered, FalseReport::OverEarly);
     }
 }
 
@@ -206,7 +208,7 @@ fn early_completion_reports_do_no_harm() {
 #[test]
 fn a_rail_without_completions_is_drained() {
     for ordered in [false, true] {
-        let outcome = lying(ordered, Lie::NeverOver);
+        let outcome = lying(ordered, FalseReport::NeverOver);
         // The drain waits for a tenth of a second.
         assert!(outcome.worked_ns > 100 * MS, "{}", outcome.worked_ns);
     }

@@ -11,7 +11,7 @@ use crate::prefix::{
     KIND_READ_FAIL, KIND_RTS, KIND_WRITTEN,
 };
 use crate::rail_addr::RAILS_MAX;
-use crate::{granules, GRANULE};
+use crate::{blocks, BLOCK_BYTES};
 
 /// The message is tagged (matched by tag); otherwise untagged.
 pub const FLAG_TAGGED: u8 = 1;
@@ -37,7 +37,7 @@ pub const FLAG_REFUSED: u8 = 128;
 
 /// In a head: an RPC to the peer's engine, or its reply. The message matches no receive, is
 /// processed in the order of its sender's messages, and is always eager.
-pub const FLAG_CALL: u8 = 128;
+pub const FLAG_RPC: u8 = 128;
 
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
@@ -65,7 +65,7 @@ pub struct MsgHead {
     /// Number of the message from this peer, which determines the order of matching.
     pub number: u32,
     /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`]
-    /// | [`FLAG_CALL`]; with [`FLAG_PUT`] also [`FLAG_PART`].
+    /// | [`FLAG_RPC`]; with [`FLAG_PUT`] also [`FLAG_PART`].
     pub flags: u8,
     /// All 64 tag bits (0 for untagged messages); the key of a remote write.
     pub tag: u64,
@@ -93,7 +93,7 @@ pub struct Data {
     pub number: u32,
     /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_DEREGISTER`].
     pub flags: u8,
-    /// Offset in the message, a multiple of [`GRANULE`].
+    /// Offset in the message, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
     /// Length of the whole message in bytes.
     pub total: u64,
@@ -143,7 +143,7 @@ pub struct Written {
     pub number: u32,
     /// Only [`FLAG_READ_REPLY`] and [`FLAG_UNSUMMED`].
     pub flags: u8,
-    /// Offset in the message, a multiple of [`GRANULE`].
+    /// Offset in the message, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,
     /// Length of the whole message in bytes.
     pub total: u64,
@@ -419,7 +419,7 @@ impl<'a> FrameView<'a> {
         let frame = match kind {
             KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
             KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
-            KIND_RTS if flags & FLAG_CALL != 0 => return Err(BadFrame),
+            KIND_RTS if flags & FLAG_RPC != 0 => return Err(BadFrame),
             KIND_RTS => Frame::Rts(Rts {
                 head: read_head(b, flags, word, u64_at(b, 24)),
             }),
@@ -591,10 +591,10 @@ fn covers(offset: u64, len: u64, total: u64) -> bool {
     let Some(end) = offset.checked_add(len) else {
         return false;
     };
-    offset % GRANULE == 0
+    offset % BLOCK_BYTES == 0
         && end <= total
         && total < 1 << 56
-        && (len % GRANULE == 0 || end == total)
+        && (len % BLOCK_BYTES == 0 || end == total)
         && (len > 0 || total == 0)
-        && granules(total) > offset / GRANULE
+        && blocks(total) > offset / BLOCK_BYTES
 }

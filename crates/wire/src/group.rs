@@ -72,7 +72,7 @@ pub struct GroupHead {
     /// The sender's epoch.
     pub src_epoch: u32,
     /// The rail it was sent on, among those that the group uses.
-    pub lane: u8,
+    pub network: u8,
     /// [`GroupHead::FLAG_MULTICAST`].
     pub flags: u8,
 }
@@ -92,7 +92,7 @@ impl GroupHead {
         out[22..24].fill(0);
         out[24..32].copy_from_slice(&self.src_id.to_le_bytes());
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
-        out[36] = self.lane;
+        out[36] = self.network;
         out[37] = self.flags;
         out[38] = 0;
         out[KIND_AT] = KIND;
@@ -106,7 +106,7 @@ impl GroupHead {
             member: u16_at(b, 20),
             src_id: u64_at(b, 24),
             src_epoch: u32_at(b, 32),
-            lane: b[36],
+            network: b[36],
             flags: b[37],
         }
     }
@@ -207,7 +207,7 @@ impl Chunk {
 pub struct AckFlags {
     /// Multicast does not reach the member, or one whose acknowledgements it aggregates
     /// (unreachable member).
-    pub deaf: bool,
+    pub unreachable: bool,
     /// One of these members lost many packets recently: the root should reduce its rate.
     pub lossy: bool,
 }
@@ -215,13 +215,13 @@ pub struct AckFlags {
 impl AckFlags {
     /// Encodes as the two lowest bits.
     pub fn bits(self) -> u8 {
-        self.deaf as u8 | (self.lossy as u8) << 1
+        self.unreachable as u8 | (self.lossy as u8) << 1
     }
 
     /// Decodes from the two lowest bits.
     pub fn of(bits: u8) -> AckFlags {
         AckFlags {
-            deaf: bits & 1 != 0,
+            unreachable: bits & 1 != 0,
             lossy: bits & 2 != 0,
         }
     }

@@ -40,9 +40,9 @@ pub use direct::{DirectHead, DIRECT_HEAD_LEN};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Data, Eager, Frame, FrameView, Grant, Have, MsgHead, Offer, Read, Rkey, Rts, Written, DATA_LEN,
-    EAGER_LEN, FLAG_CALL, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_PART, FLAG_PUT,
-    FLAG_READ_REPLY, FLAG_REFUSED, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, HAVE_LEN, OFFER_LEN,
-    RTS_LEN, SEGMENTS_MAX,
+    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_PART, FLAG_PUT, FLAG_READ_REPLY,
+    FLAG_REFUSED, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, HAVE_LEN, OFFER_LEN, RTS_LEN,
+    SEGMENTS_MAX,
 };
 pub use group::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
@@ -60,7 +60,7 @@ pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BY
 /// and only the last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a
 /// 1500-byte MTU (1,344 of 1,372 usable bytes) and one fits the 576-byte minimum of IPv4, so a
 /// fragment can move to any path without negotiation, whatever its MTU.
-pub const GRANULE: u64 = 448;
+pub const BLOCK_BYTES: u64 = 448;
 
 /// Largest packet in bytes on any rail (design rule 8: the kernel silently splits 65,507).
 pub const PACKET_MAX: usize = 64_000;
@@ -74,10 +74,10 @@ pub const fn align8(len: usize) -> usize {
 /// Number of blocks that cover `len` bytes. An empty message has one (its only, empty fragment), so
 /// that "all blocks arrived" has the same meaning for every length.
 #[inline]
-pub const fn granules(len: u64) -> u64 {
+pub const fn blocks(len: u64) -> u64 {
     if len == 0 {
         1
     } else {
-        len.div_ceil(GRANULE)
+        len.div_ceil(BLOCK_BYTES)
     }
 }

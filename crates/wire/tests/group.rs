@@ -65,14 +65,14 @@ fn word() -> impl Strategy<Value = GroupWord> {
 fn head() -> impl Strategy<Value = GroupHead> {
     let ids = (any::<[u64; 2]>(), any::<[u32; 2]>());
     (ids, any::<u16>(), any::<[u8; 3]>()).prop_map(
-        |(([group, src_id], [token, src_epoch]), member, [algorithm, lane, flags])| GroupHead {
+        |(([group, src_id], [token, src_epoch]), member, [algorithm, network, flags])| GroupHead {
             algorithm,
             group,
             token,
             member,
             src_id,
             src_epoch,
-            lane,
+            network,
             flags,
         },
     )
@@ -168,7 +168,7 @@ fn impossible_fields_are_malformed() {
         member: 3,
         src_id: 4,
         src_epoch: 5,
-        lane: 0,
+        network: 0,
         flags: 0,
     };
     let chunk = Chunk {

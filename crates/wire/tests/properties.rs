@@ -1,9 +1,9 @@
 //! Parsing never panics on any input, and written packets are read back.
 
 use marline_wire::{
-    granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
+    blocks, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
     GroupPacket, Have, HeadWriter, Header, Hello, MsgHead, Offer, Packet, ParseError, RailAddr,
-    RailKind, RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    RailKind, RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, BLOCK_BYTES,
     HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
@@ -158,16 +158,16 @@ fn ack() -> impl Strategy<Value = Frame> {
 /// A first fragment: whole blocks, or the whole message.
 fn eager() -> impl Strategy<Value = Frame> {
     (head(), any::<u64>(), any::<u64>()).prop_map(|(head, cut, sum)| {
-        let n = 1 + cut % granules(head.total);
-        let len = (n * GRANULE).min(head.total) as u16;
+        let n = 1 + cut % blocks(head.total);
+        let len = (n * BLOCK_BYTES).min(head.total) as u16;
         Frame::Eager(Eager { head, len, sum })
     })
 }
 
 fn data() -> impl Strategy<Value = Frame> {
     (head(), any::<u64>(), any::<u64>()).prop_map(|(head, cut, sum)| {
-        let offset = cut % granules(head.total) * GRANULE;
-        let len = (head.total - offset).min(2 * GRANULE) as u16;
+        let offset = cut % blocks(head.total) * BLOCK_BYTES;
+        let len = (head.total - offset).min(2 * BLOCK_BYTES) as u16;
         let (number, flags, total) = (head.number, head.flags, head.total);
         Frame::Data(Data {
             number,
@@ -185,9 +185,9 @@ fn written() -> impl Strategy<Value = Frame> {
     let total = prop_oneof![1u64..3_000, 1u64..1 << 40];
     (any::<(u32, u8)>(), total, any::<(u64, u32)>(), any::<u64>()).prop_map(
         |((number, flags), total, (at, cut), sum)| {
-            let offset = at % granules(total) * GRANULE;
-            let most = (u32::MAX as u64 / GRANULE).min(granules(total - offset));
-            let len = (1 + cut as u64 % most) * GRANULE;
+            let offset = at % blocks(total) * BLOCK_BYTES;
+            let most = (u32::MAX as u64 / BLOCK_BYTES).min(blocks(total - offset));
+            let len = (1 + cut as u64 % most) * BLOCK_BYTES;
             Frame::Written(Written {
                 number,
                 flags,
@@ -333,15 +333,15 @@ proptest! {
     }
 
     #[test]
-    fn a_written_fragment_covers_granules_of_its_message(
+    fn a_written_fragment_covers_blocks_of_its_message(
         h in header(), offset in any::<u64>(), total in any::<u64>(), len in any::<u32>())
     {
         let (number, flags, sum) = (1, 0, 2);
         let frame = Frame::Written(Written { number, flags, offset, total, len, sum });
         let (bytes, _) = write(&h, &[frame]);
-        let whole = offset % GRANULE == 0 && len > 0 && total < 1 << 56;
+        let whole = offset % BLOCK_BYTES == 0 && len > 0 && total < 1 << 56;
         let inside = offset.checked_add(len as u64).is_some_and(|end| {
-            end == total || (end < total && len as u64 % GRANULE == 0)
+            end == total || (end < total && len as u64 % BLOCK_BYTES == 0)
         });
         prop_assert_eq!(parse(&bytes).is_some(), whole && inside);
     }

@@ -19,7 +19,7 @@ pub const CONTROL: &str = "ctl";
 const LAUNCHER_ADDRESS: &str = "10.99.255.254";
 
 /// Timeout for a rail's carrier, and interval of checks.
-const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
+const CARRIER_MAX: Duration = Duration::from_secs(10);
 const CARRIER_LOOK: Duration = Duration::from_millis(5);
 
 /// Builds the lab; after an error, removes all parts of it.
@@ -78,7 +78,7 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
 /// some time after both ends of a cable are up; on a busy machine a lab's first job would find its
 /// rails down.
 fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
-    let until = Instant::now() + CARRIER_PATIENCE;
+    let until = Instant::now() + CARRIER_MAX;
     let show = &["ip", "-o", "link", "show"];
     while !all_run(
         &enter::run_in(lab, Place::Host(host), show, "")?,

@@ -113,7 +113,7 @@ fn because(reason: Reason, number: u32) -> String {
         Reason::Gone => "its process is gone",
         Reason::Refused => "its host refuses what is sent to it",
         Reason::Silent => "silent on every path",
-        Reason::Deaf => "it is heard, but nothing arrives at it",
+        Reason::Unreachable => "it is heard, but nothing arrives at it",
         Reason::Moved => "the peer's rail has another address",
         Reason::Lost => "something was lost where nobody can send it again",
         Reason::Settings => "FI_MARLINE_RELIABILITY differs: set it the same on all hosts",
@@ -154,9 +154,9 @@ impl Told<'_> {
             Kind::PathDown => {
                 format!("{} is down: {why}; {} packets moved", path(), event.moved)
             }
-            Kind::PathQuarantined => {
+            Kind::PathIsolated => {
                 let moved = event.moved;
-                format!("{} is in quarantine: {why}; {moved} packets moved", path())
+                format!("{} is isolated: {why}; {moved} packets moved", path())
             }
             Kind::Resumed => format!(
                 "data arrives at {} again, by {rail}: nothing was delivered for {gap}",
@@ -191,7 +191,7 @@ impl Told<'_> {
                 self.address()
             ),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
-            Kind::StoodIn => format!("{} stands in: no other carries", path()),
+            Kind::StandbyCarries => format!("{} stands in: no other carries", path()),
         }
     }
 
@@ -209,7 +209,7 @@ impl Told<'_> {
         let name = self.peer_name();
         match self.event.reason {
             Reason::Settings | Reason::NoCommonRail => format!("{name} is refused: {why}"),
-            Reason::Deaf => format!("{name} is dead: {why}, for {gap}"),
+            Reason::Unreachable => format!("{name} is dead: {why}, for {gap}"),
             _ => format!("{name} is dead: {why}, silent for {gap}"),
         }
     }

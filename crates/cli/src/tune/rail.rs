@@ -31,7 +31,7 @@ const WINDOW: u64 = 192 << 10;
 /// Small packets per burst: few enough for any receive buffer.
 const BURST: usize = 16;
 /// Timeout after which a packet counts as lost.
-const PATIENCE: Duration = Duration::from_millis(100);
+const ANSWER_MAX: Duration = Duration::from_millis(100);
 /// Successive losses after which the measurement fails.
 const LOSSES_MAX: usize = 50;
 /// Empty polls, some 10 µs, before yielding the processor.
@@ -105,7 +105,7 @@ impl End {
         loop {
             match self.tx.send(link, &self.buffer[..len], segment, 0) {
                 SendOutcome::Sent => return Ok(()),
-                SendOutcome::Busy if start.elapsed() < PATIENCE => continue,
+                SendOutcome::Busy if start.elapsed() < ANSWER_MAX => continue,
                 other => return Err(format!("the rail does not send: {other:?}")),
             }
         }
@@ -187,11 +187,11 @@ struct Probe {
 }
 
 impl Probe {
-    /// Waits for an answer that `wanted` accepts; `None` after [`PATIENCE`].
+    /// Waits for an answer that `wanted` accepts; `None` after [`ANSWER_MAX`].
     fn wait(&mut self, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let start = Instant::now();
         let (mut found, mut empty) = (None, 0u32);
-        while found.is_none() && start.elapsed() < PATIENCE {
+        while found.is_none() && start.elapsed() < ANSWER_MAX {
             let taken = self.end.rx.recv(&mut |received| {
                 for datagram in received.bytes.chunks(received.segment.max(1)) {
                     if let Some((ANSWER, _, number)) = read_head(datagram) {

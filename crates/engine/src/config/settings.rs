@@ -12,7 +12,7 @@ use crate::config::scheme::MulticastScheme;
 use crate::config::value::Value;
 use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
-use marline_wire::{GRANULE, RAILS_MAX};
+use marline_wire::{BLOCK_BYTES, RAILS_MAX};
 
 pub use crate::config::document::document;
 pub use crate::config::unknown::{former_in, unknown_in};
@@ -268,7 +268,7 @@ settings! {
     /// without payload checksums, so that one process measures both; 0: none.
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 }, test;
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
-    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 }, test;
+    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: BLOCK_BYTES, max: 65_408 }, test;
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: that of `marline tune`; none: no profile.

@@ -107,11 +107,11 @@ fn malformed_values_are_refused_by_name() {
 #[test]
 fn the_smallest_datagram_holds_a_block_and_its_headers() {
     use marline_wire::{EAGER_LEN, HEADER_LEN};
-    assert!(MTU_MIN >= HEADER_LEN as u64 + EAGER_LEN as u64 + GRANULE);
+    assert!(MTU_MIN >= HEADER_LEN as u64 + EAGER_LEN as u64 + BLOCK_BYTES);
     assert_eq!(with("mtu", "0").unwrap().mtu, 0);
     assert_eq!(with("mtu", "548").unwrap().mtu as u64, MTU_MIN);
     let given = with("fragment_max_bytes", "448").unwrap();
-    assert_eq!(given.fragment_max_bytes as u64, GRANULE);
+    assert_eq!(given.fragment_max_bytes as u64, BLOCK_BYTES);
 }
 
 #[test]

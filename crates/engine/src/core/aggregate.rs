@@ -2,14 +2,14 @@
 //! first has not left, the others go in it. The peer does them in their order, and answers once.
 
 use crate::api::{EpId, FiAddr, IoVec, OpError};
-use crate::core::call::Request;
+use crate::core::rpc::Request;
 use crate::core::submit::{gather, total};
 use crate::memory::atomic::size_of_type;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
 use crate::state::aggregate::{is_refused, refuse, Operations, Prefix, AGGREGATE_MAX};
-use crate::state::calls::{id_of, Joined, LastCall, Verb, Word, HEAD};
 use crate::state::core::Core;
+use crate::state::rpcs::{id_of, Joined, LastCall, Verb, Word, HEAD};
 use marline_proto::{Mutation, PeerId};
 
 /// The place of a call's data, which holds the length of the first operation of several.
@@ -18,41 +18,37 @@ const FIRST_LEN: std::ops::Range<usize> = HEAD - 8..HEAD;
 /// Asking.
 impl<S: System> Core<S> {
     /// Notes a call that was posted, if others may go in it.
-    pub(crate) fn note_last(&mut self, ep: EpId, req: &Request<'_>, call: u32, serial: u32) {
+    pub(crate) fn note_last(&mut self, ep: EpId, req: &Request<'_>, rpc: u32, serial: u32) {
         let whose = (ep.0, req.peer.0);
         if !req.may_share() {
-            self.calls.last.remove(&whose);
+            self.rpcs.last.remove(&whose);
             return;
         }
         let payload = total(req.operands[0]);
         let last = LastCall {
-            call,
-            id: id_of(serial, call),
+            rpc,
+            id: id_of(serial, rpc),
             word: req.word,
             key: req.place.0,
             end: req.place.1.wrapping_add(payload as u64),
             first: req.length(),
             len: HEAD + payload,
         };
-        self.calls.last.insert(whose, last);
+        self.rpcs.last.insert(whose, last);
     }
 
     /// Posts an operation in the call before it, if that has not left and has room; `false`: it
     /// needs one of its own.
     pub(crate) fn join(&mut self, ep: EpId, req: &Request<'_>) -> bool {
         let whose = (ep.0, req.peer.0);
-        let Some(last) = self.calls.last.get(&whose).copied() else {
+        let Some(last) = self.rpcs.last.get(&whose).copied() else {
             return false;
         };
         let payload = total(req.operands[0]);
         let prefix = Prefix::new(req.place.1, req.length(), last.end);
         let len = last.len + prefix.as_slice().len() + payload;
         let alike = req.may_share() && last.takes(req.word, req.place.0);
-        let full = self
-            .calls
-            .open
-            .get(&whose)
-            .is_none_or(|open| open.is_full());
+        let full = self.rpcs.open.get(&whose).is_none_or(|open| open.is_full());
         if !alike || len > AGGREGATE_MAX || full || !self.logs(len) {
             return false;
         }
@@ -64,21 +60,21 @@ impl<S: System> Core<S> {
             return false;
         };
         self.append(handle, &last, prefix.as_slice(), (req.operands[0], len));
-        if let Some(op) = self.calls.ops.get_mut(last.call) {
+        if let Some(op) = self.rpcs.ops.get_mut(last.rpc) {
             op.joined.push(Joined {
                 context: req.context,
                 completion: req.completion,
                 whole: req.whole,
             });
         }
-        if let Some(open) = self.calls.open.get_mut(&whose) {
+        if let Some(open) = self.rpcs.open.get_mut(&whose) {
             open.operations += 1;
         }
-        if let Some(last) = self.calls.last.get_mut(&whose) {
+        if let Some(last) = self.rpcs.last.get_mut(&whose) {
             last.end = req.place.1.wrapping_add(payload as u64);
             last.len = len;
         }
-        self.counters.process.calls += 1;
+        self.counters.process.rpcs += 1;
         self.counters.process.aggregated += 1;
         self.deferred = true;
         true
@@ -119,8 +115,8 @@ impl<S: System> Core<S> {
     }
 
     /// The peer has answered a call that several operations share; `refused`: some of them, or all.
-    pub(crate) fn answered_all(&mut self, call: u32, refused: Option<&[u8]>) {
-        let Some(op) = self.calls.ops.get_mut(call) else {
+    pub(crate) fn answered_all(&mut self, rpc: u32, refused: Option<&[u8]>) {
+        let Some(op) = self.rpcs.ops.get_mut(rpc) else {
             return;
         };
         let (ep, flags) = (op.ep, op.flags);
@@ -129,7 +125,7 @@ impl<S: System> Core<S> {
             Some(refused) if is_refused(refused, at) => Err(OpError::BadRemoteMemory),
             _ => Ok(()),
         };
-        self.end_call(call, end_of(0), &[]);
+        self.end_rpc(rpc, end_of(0), &[]);
         for (at, one) in joined.into_iter().enumerate() {
             self.end_operation((ep, flags), one, end_of(at + 1));
         }

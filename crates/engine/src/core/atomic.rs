@@ -7,8 +7,8 @@ use crate::core::submit::total;
 use crate::memory::atomic::{is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
-use crate::state::calls::{Part, Whole, HEAD, MORE, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
+use crate::state::rpcs::{Part, Whole, HEAD, MORE, OPEN_MAX, PAYLOAD_MAX};
 
 /// Longest operation in bytes.
 const BYTES_MAX: usize = 64 << 10;
@@ -30,9 +30,9 @@ impl<S: System> Core<S> {
         if !fits || elements == 0 {
             return Err(SubmitError::Invalid);
         }
-        let most = call_max(kind, size);
+        let most = rpc_max(kind, size);
         match *req.remote {
-            [place] if elements <= most => self.atomic_call(now, ep, req, place, None),
+            [place] if elements <= most => self.rpc_atomic(now, ep, req, place, None),
             _ => self.atomic_parts(now, ep, req, (size, most)),
         }
     }
@@ -63,18 +63,18 @@ impl<S: System> Core<S> {
             _ => 1,
         };
         let room = operands == 0 || {
-            let calls = parts
+            let rpcs = parts
                 .iter()
                 .map(|(_, count, _)| HEAD + operands * count * size);
-            self.buffers.pool.has_room_for(calls)
+            self.buffers.pool.has_room_for(rpcs)
         };
-        let open = self.calls.open.get(&(ep.0, peer.0)).copied();
-        if open.map_or(0, |open| open.calls) as usize + parts.len() > OPEN_MAX as usize || !room {
+        let open = self.rpcs.open.get(&(ep.0, peer.0)).copied();
+        if open.map_or(0, |open| open.rpcs) as usize + parts.len() > OPEN_MAX as usize || !room {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }
         let (left, end) = (parts.len(), Ok(()));
-        let whole = self.calls.wholes.insert(Whole {
+        let whole = self.rpcs.wholes.insert(Whole {
             ep,
             left,
             end,
@@ -93,8 +93,8 @@ impl<S: System> Core<S> {
             };
             let flags = if i + 1 < parts.len() { MORE } else { 0 };
             let of = Some(Part { whole, flags });
-            if let Err(error) = self.atomic_call(now, ep, &part, place, of) {
-                self.calls.wholes.remove(whole);
+            if let Err(error) = self.rpc_atomic(now, ep, &part, place, of) {
+                self.rpcs.wholes.remove(whole);
                 debug_assert_eq!(first, 0, "what refuses a part refuses the first");
                 return Err(error);
             }
@@ -116,7 +116,7 @@ pub fn atomic_max(_: AtomicKind, size: usize) -> usize {
 }
 
 /// Most elements of `size` bytes in one RPC.
-pub(crate) fn call_max(kind: AtomicKind, size: usize) -> usize {
+pub(crate) fn rpc_max(kind: AtomicKind, size: usize) -> usize {
     let operands = match kind {
         AtomicKind::Compare => 2,
         _ => 1,

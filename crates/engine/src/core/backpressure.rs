@@ -56,7 +56,7 @@ impl<S: System> Core<S> {
             let pending = self.rails[rail].pending.take();
             let writes = pending.as_ref().is_some_and(|p| p.write().is_some());
             // A write notification leaves with the next write, or before packets built after it.
-            if !writes && !self.send_notice(now, rail) {
+            if !writes && !self.send_notification(now, rail) {
                 self.no_room(now, rail, pending);
                 continue;
             }
@@ -88,7 +88,7 @@ impl<S: System> Core<S> {
         };
         self.deferred |= full.try_ns <= now;
         let waited_ns = now.saturating_sub(full.since_ns);
-        let stuck = waited_ns >= state.patience_ns;
+        let stuck = waited_ns >= state.completion_timeout_ns;
         if !several || !stuck && (full.rerouted || waited_ns < REROUTE_NS) {
             return;
         }

@@ -35,7 +35,7 @@ impl<S: System> Core<S> {
                 recv,
                 offset,
                 len,
-            } => self.copy_own(send, recv, offset, len as usize),
+            } => self.copy_loopback(send, recv, offset, len as usize),
             Event::RecvDone {
                 handle,
                 peer,
@@ -69,7 +69,7 @@ impl<S: System> Core<S> {
                 self.record_event(ep, &event);
                 self.say_path(ep, &event);
             }
-            Event::PathDoubted { .. } | Event::PathRerouted { .. } | Event::Resumed { .. } => {
+            Event::PathSuspect { .. } | Event::PathRerouted { .. } | Event::Resumed { .. } => {
                 self.record_event(ep, &event);
             }
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
@@ -77,16 +77,20 @@ impl<S: System> Core<S> {
                 self.record_event(ep, &event);
                 self.say_shrank(ep, &event);
             }
-            Event::AlgorithmAgreed { peer, wish, agreed } => {
-                self.say_agreed(ep, peer, wish, agreed);
+            Event::AlgorithmAgreed {
+                peer,
+                preference,
+                agreed,
+            } => {
+                self.say_agreed(ep, peer, preference, agreed);
             }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
             Event::PeerMismatch { .. } | Event::PeerUnreachable { .. } => {
                 self.say_refused_peer(ep, &event);
             }
-            Event::Called { peer, head, bounce } => self.called(ep, peer, &head, bounce),
-            Event::PeerOver { peer } => self.fail_calls(ep, peer),
+            Event::RpcArrived { peer, head, bounce } => self.on_rpc(ep, peer, &head, bounce),
+            Event::PeerOver { peer } => self.fail_rpcs(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadLost { .. }
             | Event::ReadAsked { .. }
@@ -167,7 +171,7 @@ impl<S: System> Core<S> {
             endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
             self.answered |= endpoint.remote_open == 0;
         }
-        match self.calls.puts.remove(&handle) {
+        match self.rpcs.puts.remove(&handle) {
             Some(whole) => self.part_over(whole, end, (op.ep, op.context, op.flags)),
             None => Some(end),
         }
@@ -233,7 +237,7 @@ impl<S: System> Core<S> {
         }
         if wanted {
             if source == ADDR_UNSPEC {
-                self.dir.tell_stranger(ep, peer, &mut entry);
+                self.dir.report_unknown_source(ep, peer, &mut entry);
             }
             let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
             self.complete(cq, entry);
@@ -244,7 +248,7 @@ impl<S: System> Core<S> {
     }
 
     /// Copies a loopback message, or a loopback read.
-    fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
+    fn copy_loopback(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
         if let (Some(from), Some(to)) = (self.ops.sends.get(send), self.ops.recvs.get(recv)) {
             copy(&from.pieces, &to.pieces, offset, len);
         }

@@ -8,7 +8,7 @@
 
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, ToWrite, WriteNotice};
+use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, ToWrite, WriteNotification};
 use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
@@ -27,7 +27,7 @@ impl<S: System> Core<S> {
         };
         let (first, wanted) = self.sums_first(&to_write);
         let own = first && packet.len() <= DIRECT_PACKET_MAX;
-        if (own || self.leaves_apart(rail, (link, flow))) && !self.send_notice(now, rail) {
+        if (own || self.leaves_apart(rail, (link, flow))) && !self.send_notification(now, rail) {
             return SendOutcome::Busy;
         }
         let op = self.ops.sends.get(write.handle);
@@ -52,7 +52,7 @@ impl<S: System> Core<S> {
             to_write.seal(packet, sum);
         }
         let state = &mut self.rails.list[rail];
-        let before = match (own, &state.notice) {
+        let before = match (own, &state.notification) {
             (true, _) => &packet[..],
             (false, Some(told)) => &told.packet,
             (false, None) => &[],
@@ -76,8 +76,8 @@ impl<S: System> Core<S> {
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
-                let notice = WriteNotice { packet, link, flow };
-                self.keep_notice(rail, own, notice);
+                let notification = WriteNotification { packet, link, flow };
+                self.keep_notification(rail, own, notification);
             }
             _ => {} // the write and its notification are lost
         }
@@ -86,10 +86,10 @@ impl<S: System> Core<S> {
     }
 
     /// Notes that a notification left with its own bytes (`own`), or retains it for the next write.
-    fn keep_notice(&mut self, rail: usize, own: bool, notice: WriteNotice) {
+    fn keep_notification(&mut self, rail: usize, own: bool, notification: WriteNotification) {
         let told = match own {
-            true => Some(notice),
-            false => self.rails[rail].notice.replace(notice),
+            true => Some(notification),
+            false => self.rails[rail].notification.replace(notification),
         };
         if let Some(told) = told {
             self.rails.reuse(told.packet);
@@ -106,23 +106,23 @@ impl<S: System> Core<S> {
 
     /// True if the last write's notification cannot precede this write's bytes.
     fn leaves_apart(&self, rail: usize, way: (LinkId, u8)) -> bool {
-        let notice = self.rails[rail].notice.as_ref();
-        notice.is_some_and(|notice| {
-            let same_way = (notice.link, notice.flow) == way;
-            !same_way || notice.packet.len() > DIRECT_PACKET_MAX
+        let notification = self.rails[rail].notification.as_ref();
+        notification.is_some_and(|notification| {
+            let same_way = (notification.link, notification.flow) == way;
+            !same_way || notification.packet.len() > DIRECT_PACKET_MAX
         })
     }
 
     /// Sends the notification of a rail's last direct write; `false`: the queue is full.
-    pub(crate) fn send_notice(&mut self, now: u64, rail: usize) -> bool {
-        let Some(told) = self.rails[rail].notice.take() else {
+    pub(crate) fn send_notification(&mut self, now: u64, rail: usize) -> bool {
+        let Some(told) = self.rails[rail].notification.take() else {
             return true;
         };
         let state = &mut self.rails[rail];
         let len = told.packet.len();
         let outcome = state.tx.send(told.link, &told.packet, len, told.flow);
         if outcome == SendOutcome::Busy {
-            state.notice = Some(told);
+            state.notification = Some(told);
             return false;
         }
         state.counters.send_calls += 1;
@@ -146,10 +146,10 @@ impl<S: System> Core<S> {
     }
 
     /// Sends the remaining notifications.
-    pub(crate) fn send_notices(&mut self, now: u64) {
+    pub(crate) fn send_notifications(&mut self, now: u64) {
         for rail in 0..self.rails.len() {
             let waits = self.rails[rail].backpressure.is_some();
-            if !waits && !self.send_notice(now, rail) {
+            if !waits && !self.send_notification(now, rail) {
                 self.no_room(now, rail, None);
             }
         }

@@ -2,15 +2,15 @@
 //! engine's lock makes RPCs atomic with respect to each other.
 
 use crate::api::{flag, AtomicKind, Completion, Counted, EpId, FiAddr, OpError};
-use crate::core::atomic::call_max;
+use crate::core::atomic::rpc_max;
 use crate::core::submit::gather;
 use crate::memory::atomic::{apply, is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
-use crate::state::calls::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use crate::state::core::Core;
 use crate::state::operations::Range;
+use crate::state::rpcs::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use std::ptr::NonNull;
 
@@ -47,7 +47,7 @@ impl<S: System> Core<S> {
             Verb::Write => payload.len() as u64,
             _ => u64::from(word.count),
         };
-        self.count_call((ep, peer), word, place.0, done.is_some());
+        self.count_rpc((ep, peer), word, place.0, done.is_some());
         if done.is_none() {
             let range = (place.0, place.1, len);
             self.say_refused(ep, peer, "writes (or an atomic's)", range);
@@ -63,7 +63,7 @@ impl<S: System> Core<S> {
 
     /// Counts the operation of an RPC, if this is its only or its last RPC and none was refused, in
     /// those regions of its parts that still exist.
-    fn count_call(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
+    fn count_rpc(&mut self, (ep, peer): (EpId, PeerId), word: Word, key: u64, done: bool) {
         let whose = (ep.0, peer.0);
         let (part, more) = (word.flags & PART != 0, word.flags & MORE != 0);
         let told = if word.verb == Verb::Atomic {
@@ -73,20 +73,20 @@ impl<S: System> Core<S> {
         };
         let fetches = word.flags & FETCHES != 0;
         let parts_of = (ep.0, peer.0, fetches);
-        let alone = told == 0 && !part && !more && !self.calls.runs.contains_key(&whose);
+        let alone = told == 0 && !part && !more && !self.rpcs.runs.contains_key(&whose);
         if told == 0 && done && !alone {
             self.ops.part_came(key, parts_of);
         }
         if part {
             return;
         }
-        let mut run: Run = self.calls.runs.remove(&whose).unwrap_or_default();
+        let mut run: Run = self.rpcs.runs.remove(&whose).unwrap_or_default();
         run.failed |= !done;
         if told > 0 || done {
             run.keys.add(key, told.max(1));
         }
         if more {
-            self.calls.runs.insert(whose, run);
+            self.rpcs.runs.insert(whose, run);
             return;
         }
         let counted = match fetches {
@@ -145,7 +145,7 @@ impl<S: System> Core<S> {
         };
         let size = size_of_type(word.datatype)?;
         let elements = word.count as usize;
-        if !is_valid(kind, word.datatype, word.op) || elements > call_max(kind, size) {
+        if !is_valid(kind, word.datatype, word.op) || elements > rpc_max(kind, size) {
             return None;
         }
         let len = elements * size;
@@ -173,7 +173,7 @@ impl<S: System> Core<S> {
     /// The memory that an RPC names, if all of it is registered for the access (read, write).
     fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<Pieces> {
         let found = self.ops.region_at((key, addr, len), may);
-        if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
+        if found.is_none() && self.cfg.proto.errs(Mutation::RpcClosed) {
             return self.ops.region_at((!key, addr, len), may);
         }
         if found.is_none() && self.cfg.proto.errs(Mutation::AnyKey) {

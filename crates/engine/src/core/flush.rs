@@ -37,7 +37,7 @@ impl<S: System> Core<S> {
             while self.flush_batch(now, index) {}
         }
         self.flush_groups(now);
-        self.send_notices(now);
+        self.send_notifications(now);
         assert!(!self.fast_path.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {
             return;
@@ -109,7 +109,7 @@ impl<S: System> Core<S> {
         }
         let len = count * segment - short;
         // In order: the notification of a direct write before packets built after it.
-        let outcome = match self.send_notice(now, first.rail) {
+        let outcome = match self.send_notification(now, first.rail) {
             true => self.rails[first.rail].send_built(&first, len),
             false => SendOutcome::Busy,
         };

@@ -5,7 +5,7 @@
 use crate::api::{EpId, GroupId};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::groups::{GroupMemory, OpenGroup};
+use crate::state::group_table::{GroupMemory, OpenGroup};
 use marline_proto::Dest;
 use marline_rails::{GroupLink, Groups as _, LinkId};
 
@@ -47,7 +47,7 @@ impl<S: System> Core<S> {
         }
         open.group.retire();
         open.memory = GroupMemory::new(0);
-        self.leave_lanes(open);
+        self.leave_networks(open);
         for member in open.members.iter_mut().filter(|member| member.watched) {
             member.watched = false;
             if let Some(endpoint) = self.dir.ep(open.ep) {
@@ -57,12 +57,12 @@ impl<S: System> Core<S> {
     }
 
     /// Leaves the group's multicast addresses.
-    fn leave_lanes(&mut self, open: &mut OpenGroup) {
+    fn leave_networks(&mut self, open: &mut OpenGroup) {
         self.groups.batches.forget(|rail, dest| match dest {
-            Dest::Group(link) => open.lanes.contains(&(rail, GroupLink(link))),
+            Dest::Group(link) => open.networks.contains(&(rail, GroupLink(link))),
             Dest::Link { .. } => false,
         });
-        for (rail, link) in open.lanes.drain(..) {
+        for (rail, link) in open.networks.drain(..) {
             self.rails.list[rail].tx.leave(link);
         }
     }
@@ -88,7 +88,7 @@ impl<S: System> Core<S> {
         let Some(mut open) = slot.and_then(Option::take) else {
             return;
         };
-        self.leave_lanes(&mut open);
+        self.leave_networks(&mut open);
         let ways = open.members.iter().flat_map(|member| &member.links);
         let ways: Vec<(usize, LinkId)> = ways.copied().collect();
         let connections = open.members.iter().flat_map(|member| &member.connections);

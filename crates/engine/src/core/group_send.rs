@@ -2,7 +2,7 @@
 
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::groups::OpenGroup;
+use crate::state::group_table::OpenGroup;
 use marline_proto::group::{Packet, To};
 use marline_proto::Dest;
 use marline_rails::{LinkId, RailTx, SendOutcome};
@@ -36,7 +36,7 @@ impl<S: System> Core<S> {
     /// True if a rail of the group has no room: the next packet may be for it.
     fn is_blocked(&mut self, open: &OpenGroup) -> bool {
         let full = self.rails.full_mask;
-        let blocked = open.lanes.iter().any(|(rail, _)| full >> rail & 1 == 1);
+        let blocked = open.networks.iter().any(|(rail, _)| full >> rail & 1 == 1);
         self.groups.blocked |= blocked;
         blocked
     }
@@ -50,12 +50,12 @@ impl<S: System> Core<S> {
             return;
         };
         // A connection that takes nothing holds up no other rail.
-        let lane = open.lanes.iter().any(|(of, _)| *of == rail);
-        if !lane && self.rails.full_mask >> rail & 1 == 1 {
+        let network = open.networks.iter().any(|(of, _)| *of == rail);
+        if !network && self.rails.full_mask >> rail & 1 == 1 {
             return;
         }
         if matches!(dest, Dest::Group(_)) {
-            self.send_other_lanes(now, open, rail);
+            self.send_on_other_networks(now, open, rail);
         }
         let caps = self.rails.list[rail].tx.caps();
         let most = (caps.batch_segments_max, caps.batch_bytes_max);
@@ -75,8 +75,8 @@ impl<S: System> Core<S> {
 
     /// Sends the batches of other networks first: chunks leave in order, so that no member reports
     /// earlier ones as missing.
-    fn send_other_lanes(&mut self, now: u64, open: &OpenGroup, lane: usize) {
-        for &(rail, link) in open.lanes.iter().filter(|(rail, _)| *rail != lane) {
+    fn send_on_other_networks(&mut self, now: u64, open: &OpenGroup, network: usize) {
+        for &(rail, link) in open.networks.iter().filter(|(rail, _)| *rail != network) {
             if let Some(at) = self.groups.batches.find(rail, Dest::Group(link.0)) {
                 self.send_batch(now, at);
             }
@@ -130,8 +130,8 @@ impl<S: System> Core<S> {
     /// Rail and destination of a packet.
     fn way_of(&self, open: &mut OpenGroup, to: To) -> Option<(usize, Dest)> {
         let member = match to {
-            To::All { lane } => {
-                let &(rail, link) = open.lanes.get(lane as usize)?;
+            To::All { network } => {
+                let &(rail, link) = open.networks.get(network as usize)?;
                 return Some((rail, Dest::Group(link.0)));
             }
             To::Member(member) => open.members.get(member as usize)?,

@@ -13,14 +13,14 @@ const GRO_MIN: usize = 2 * HEADER_LEN - 1;
 /// Least bytes of a direct write's first datagram before its data.
 const HEAD_LINE: usize = 64;
 /// Time within which late fragments of a direct write follow its beginning.
-const STRAYS_NS: u64 = 10_000_000;
+const LATE_FRAGMENTS_NS: u64 = 10_000_000;
 
 impl<S: System> Core<S> {
     /// Processes received bytes: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let (mut rest, mut first) = (received.bytes, None);
         if received.missing > 0 {
-            self.rails[rail].strays = (received.missing, now + STRAYS_NS);
+            self.rails[rail].late_fragments = (received.missing, now + LATE_FRAGMENTS_NS);
         }
         if received.beside > 0 {
             let rail = &mut self.rails[rail];
@@ -122,7 +122,7 @@ impl<S: System> Core<S> {
         match result {
             Err(DropReason::Token) => counters.wrong_token += 1,
             Err(DropReason::Epoch) => counters.wrong_epoch += 1,
-            Err(DropReason::Stranger | DropReason::Nonsense) => counters.unknown += 1,
+            Err(DropReason::Stranger | DropReason::Invalid) => counters.unknown += 1,
             Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
             _ => {}
         }
@@ -139,12 +139,12 @@ impl<S: System> Core<S> {
         after: &[u8],
     ) -> Option<Packet<'a>> {
         let row = &mut self.rails[rail];
-        let (left, until) = &mut row.strays;
-        let stray = *left > 0 && now <= *until;
+        let (left, until) = &mut row.late_fragments;
+        let late_fragment = *left > 0 && now <= *until;
         let counters = &mut row.counters;
         match Packet::parse(datagram, crc32c) {
             Ok(packet) => return Some(packet),
-            Err(_) if stray => {
+            Err(_) if late_fragment => {
                 *left = left.saturating_sub(datagram.len());
                 counters.torn += 1;
             }
@@ -187,7 +187,7 @@ impl<S: System> Core<S> {
             false => rail.counters.unknown += 1,
         }
         if written {
-            rail.strays = (after.len(), now + STRAYS_NS);
+            rail.late_fragments = (after.len(), now + LATE_FRAGMENTS_NS);
         }
     }
 }

@@ -2,21 +2,20 @@
 //! state is in `state`.
 
 mod aggregate;
-mod ask;
 pub(crate) mod atomic;
 pub(crate) mod awaited;
 mod backpressure;
 mod borrow;
-pub(crate) mod call;
 mod complete;
 mod direct_write;
 mod execute;
 mod flush;
 mod group_close;
+mod group_io;
 mod group_send;
-mod groups;
 mod ingest;
-mod links;
+mod link_upkeep;
+mod locate;
 mod outages;
 mod parts;
 pub(crate) mod publish;
@@ -24,6 +23,7 @@ mod remote_read;
 mod remote_write;
 mod report;
 mod rma;
+pub(crate) mod rpc;
 mod submit;
 mod tick;
 mod unpack;

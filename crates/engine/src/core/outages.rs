@@ -63,7 +63,7 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             let event = Event { kind, reason, moved, detail: (number, 0), ..none };
             (peer, (rail, remote_rail), event)
         }
-        proto::Event::PathDoubted {
+        proto::Event::PathSuspect {
             peer,
             rail,
             remote_rail,
@@ -121,7 +121,7 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
 fn kind_of_change(state: PathState, why: PathReason) -> Option<Kind> {
     match (state, why) {
         (_, PathReason::Proven) => None, // the normal begin of a path
-        (PathState::Down, PathReason::Corrupt) => Some(Kind::PathQuarantined),
+        (PathState::Down, PathReason::Corrupt) => Some(Kind::PathIsolated),
         (PathState::Down, _) => Some(Kind::PathDown),
         _ => Some(Kind::PathUp),
     }
@@ -160,7 +160,7 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
         (true, ..) => Reason::Lost,
         (_, Some(evidence), _) if evidence.is_certain() => Reason::Gone,
         (_, Some(_), _) => Reason::Refused,
-        (.., true) => Reason::Deaf,
+        (.., true) => Reason::Unreachable,
         _ => Reason::Silent,
     };
     let event = Event {
@@ -198,7 +198,7 @@ impl<S: System> Core<S> {
             _ => event.detail,
         };
         let kind = match event.kind {
-            Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
+            Kind::PathUp if self.stands_by(event.rail) => Kind::StandbyCarries,
             Kind::PathUp if first => return, // the normal begin of a path
             kind => kind,
         };

@@ -7,9 +7,9 @@ use crate::api::{EpId, OpError, RemoteReq, SubmitError, INJECT_MAX};
 use crate::core::submit::total;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
-use crate::state::calls::{Keys, Part, Trailer, Whole, HEAD, MORE, OPEN_MAX, PART, PAYLOAD_MAX};
 use crate::state::core::Core;
 use crate::state::operations::Range;
+use crate::state::rpcs::{EndNotice, Keys, Part, Whole, HEAD, MORE, OPEN_MAX, PART, PAYLOAD_MAX};
 use marline_proto::{Mutation, PeerId};
 
 /// Direction of the transfer.
@@ -34,13 +34,13 @@ impl<S: System> Core<S> {
             .collect();
         self.parts_fit((ep, peer), req, &ranges, access)?;
         // RPCs execute in order: the peer counts the operation with the last one.
-        let calls = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
-        let in_order = calls && req.data.is_none();
+        let rpcs = access == Access::Write && ranges.iter().all(|r| self.is_short(r.2 as usize));
+        let in_order = rpcs && req.data.is_none();
         let place = (ranges[0].0, ranges[0].1);
         let mut keys = Keys::default();
         ranges.iter().for_each(|(key, _, _)| keys.add(*key, 1));
         let len = u32::try_from(total(req.iov)).unwrap_or(u32::MAX);
-        let trailer = (!in_order).then(|| Trailer {
+        let trailer = (!in_order).then(|| EndNotice {
             peer,
             reads: access == Access::Read,
             keys,
@@ -54,7 +54,7 @@ impl<S: System> Core<S> {
             end,
             trailer,
         };
-        let whole = self.calls.wholes.insert(whole);
+        let whole = self.rpcs.wholes.insert(whole);
         if left > 1 && self.cfg.proto.errs(Mutation::ForgetPiece) {
             ranges.pop();
             let _ = self.part_over(whole, Ok(()), (ep, 0, 0));
@@ -80,7 +80,7 @@ impl<S: System> Core<S> {
                 Access::Write => self.put_one(now, (ep, peer), &part, range, of),
             };
             if let Err(error) = posted {
-                self.calls.wholes.remove(whole);
+                self.rpcs.wholes.remove(whole);
                 debug_assert_eq!(at, 0, "what refuses a part refuses the first");
                 return Err(error);
             }
@@ -108,13 +108,13 @@ impl<S: System> Core<S> {
         if req.flags.inject && total(req.iov) > INJECT_MAX {
             return Err(SubmitError::TooLong);
         }
-        let full = endpoint.node.own_full(peer);
+        let full = endpoint.node.loopback_full(peer);
         let lengths = ranges.iter().map(|range| range.2 as usize);
         let short = lengths.clone().filter(|len| self.is_short(*len));
         let logged = lengths.filter(|len| req.flags.inject && !self.is_short(*len));
         let logged = short.clone().map(|len| HEAD + len).chain(logged);
-        let open = self.calls.open.get(&(ep.0, peer.0)).copied();
-        let open = open.map_or(0, |open| open.calls);
+        let open = self.rpcs.open.get(&(ep.0, peer.0)).copied();
+        let open = open.map_or(0, |open| open.rpcs);
         let many = short.clone().count() > (OPEN_MAX - open.min(OPEN_MAX)) as usize;
         if full || many || !self.buffers.pool.has_room_for(logged) {
             self.counters.process.again += 1;
@@ -125,7 +125,7 @@ impl<S: System> Core<S> {
 
     /// True if a write of `len` bytes travels as an RPC.
     pub(crate) fn is_short(&self, len: usize) -> bool {
-        len == 0 || self.cfg.calls && len <= PAYLOAD_MAX
+        len == 0 || self.cfg.rpcs && len <= PAYLOAD_MAX
     }
 
     /// Ends a part. Returns the operation's result if all parts have ended; `None`: others are in
@@ -137,13 +137,13 @@ impl<S: System> Core<S> {
         (ep, context, flags): (EpId, usize, u64),
     ) -> Option<Result<(), OpError>> {
         let early = self.cfg.proto.errs(Mutation::EndWithPart);
-        let parts = self.calls.wholes.get_mut(whole)?;
+        let parts = self.rpcs.wholes.get_mut(whole)?;
         parts.left -= 1;
         parts.end = parts.end.and(end);
         if parts.left > 0 && !early {
             return None;
         }
-        let Whole { end, trailer, .. } = self.calls.wholes.remove(whole)?;
+        let Whole { end, trailer, .. } = self.rpcs.wholes.remove(whole)?;
         let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
             return Some(end);
         };

@@ -7,8 +7,8 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::counters::ClosedRow;
 use crate::state::pairing::show_address;
+use crate::stats::disabled::Disabled;
 use crate::stats::events::Recorder;
-use crate::stats::lacks::Lacks;
 use crate::stats::page::{
     rank_from_env, run_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo,
     PeerState, RailInfo, DEFAULT_DIR,
@@ -62,7 +62,7 @@ impl Publisher {
             dir: if there { &settings.stats_dir } else { "" },
             rank: rank_from_env(),
             run: run_from_env(),
-            lacks: Lacks::from(settings),
+            disabled: Disabled::from(settings),
         };
         if !there {
             stale::clean_up();
@@ -244,11 +244,11 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         bytes_received: s.bytes_received,
         lost: s.lost,
         resent_loss: s.resent_loss,
-        resent_repair: s.resent_repair,
+        resent_pto: s.resent_pto,
         resent_failover: s.resent_failover,
         reroutes: s.reroutes,
         spurious: s.spurious,
-        needless: s.needless,
+        resent_spurious: s.resent_spurious,
         probes_sent: s.probes,
         window_bytes: s.window_bytes,
         bytes_per_s: s.bytes_per_s,
@@ -321,7 +321,7 @@ impl<S: System> Core<S> {
         }
         self.dir.by_id.retain(|&(_, e)| e != ep.0);
         self.stop_writes(ep);
-        self.forget_calls(ep);
+        self.forget_rpcs(ep);
         let sends: Vec<u32> = self.ops.sends.find(|op| op.ep == ep);
         for handle in sends {
             let Some(op) = self.ops.sends.remove(handle) else {

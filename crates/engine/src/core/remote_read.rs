@@ -9,7 +9,7 @@
 use crate::api::EpId;
 use crate::core::remote_write::lands_unseen;
 use crate::core::unpack::EngineMemory;
-use crate::memory::copy::{spoil, sum_of};
+use crate::memory::copy::{poison, sum_of};
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
 use crate::memory::sums::{Owner, Part, Sums, AHEAD_MIN};
 use crate::platform::system::System;
@@ -166,7 +166,7 @@ impl<S: System> Core<S> {
             part: Algorithm::from_u8(algorithm)
                 .filter(|algorithm| *algorithm != Algorithm::None)
                 .map(part_in),
-            patience_ns: READ_NS + (before + len) as u64 * BYTE_NS,
+            completion_timeout_ns: READ_NS + (before + len) as u64 * BYTE_NS,
             since_ns: None,
             ahead,
         });
@@ -189,7 +189,7 @@ impl<S: System> Core<S> {
         let op = self.ops.recvs.get(handle)?;
         let base = op.pieces.whole(offset, len)?;
         if lands_unseen(&self.rails[rail].tx.caps()) {
-            spoil(base, len, (self.random)().ok()?);
+            poison(base, len, (self.random)().ok()?);
         }
         let key = self.rails[rail].tx.register(base, len)?;
         let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();

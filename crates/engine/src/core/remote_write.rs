@@ -11,7 +11,7 @@
 //!   first write until the send ends or releases its memory, when no write reads it any more.
 
 use crate::api::{EpId, LogLevel};
-use crate::memory::copy::spoil;
+use crate::memory::copy::poison;
 use crate::memory::op_table::SendOp;
 use crate::memory::sums::Owner;
 use crate::platform::system::System;
@@ -59,7 +59,7 @@ impl<S: System> Core<S> {
             let node = self.dir.eps[ep.0 as usize].as_ref().map(|ep| &ep.node);
             let mut from = 0;
             while let Some((start, end)) = node.and_then(|node| node.unread(inbound, from)) {
-                spoil(
+                poison(
                     base.wrapping_add(start as usize),
                     (end - start) as usize,
                     word,
@@ -368,14 +368,18 @@ mod tests {
             knows_landed,
             ..Caps::datagrams(1_472)
         };
-        for (how, knows, spoilt) in [
+        for (how, knows, poisoned) in [
             (RemoteWrites::Unordered, false, true),
             (RemoteWrites::Ordered, false, true),
             (RemoteWrites::Ordered, true, false),
             (RemoteWrites::Direct, false, false),
             (RemoteWrites::None, false, false),
         ] {
-            assert_eq!(lands_unseen(&caps(how, knows)), spoilt, "{how:?}, {knows}");
+            assert_eq!(
+                lands_unseen(&caps(how, knows)),
+                poisoned,
+                "{how:?}, {knows}"
+            );
         }
     }
 }

@@ -234,19 +234,19 @@ impl<S: System> Core<S> {
 
     /// Logs a checksum agreed with `peer` that differs from both sides' wishes. Silent where both
     /// wishes are strong, since the default depends on the processor.
-    pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
+    pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, preference: u8, agreed: u8) {
         let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
-        if [wish, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {
+        if [preference, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {
             return;
         }
         let who = self.describe(ep, peer);
         let name = |n| Algorithm::from_u8(n).map(Algorithm::name);
         let agreed = name(agreed).unwrap_or("?");
-        let (level, asks) = match name(wish) {
-            Some(wish) => (LogLevel::Info, wish.to_owned()),
+        let (level, asks) = match name(preference) {
+            Some(preference) => (LogLevel::Info, preference.to_owned()),
             None => (
                 LogLevel::Warn,
-                format!("number {wish}, which this version does not know"),
+                format!("number {preference}, which this version does not know"),
             ),
         };
         let ours = name(self.cfg.proto.algorithm).unwrap_or("?");

@@ -11,9 +11,9 @@ use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
-use crate::state::calls::Part;
 use crate::state::core::Core;
 use crate::state::operations::Range;
+use crate::state::rpcs::Part;
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use marline_wire::FLAG_PART;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl<S: System> Core<S> {
         let closed = self.ops.remove_region(key);
         let used = closed.as_ref().is_some_and(|r| r.users > 0);
         let errs = |mistake| self.cfg.proto.errs(mistake);
-        let keeps = errs(Mutation::KeepLength) || errs(Mutation::CallClosed);
+        let keeps = errs(Mutation::KeepLength) || errs(Mutation::RpcClosed);
         if let Some(before) = closed.filter(|_| keeps) {
             self.ops.add_region(!key, before.region, before.pieces);
         }
@@ -179,7 +179,7 @@ impl<S: System> Core<S> {
     pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let peer = self.remote(ep, req)?;
         match only(req) {
-            Some((key, addr, 0)) => self.call_read((ep, peer), req, (key, addr)),
+            Some((key, addr, 0)) => self.rpc_read((ep, peer), req, (key, addr)),
             Some(range) => self.read_one((ep, peer), req, range, None),
             None => self.remote_parts(0, (ep, peer), req, Access::Read),
         }
@@ -212,7 +212,7 @@ impl<S: System> Core<S> {
         }
         endpoint.remote_open += 1;
         if let Some(part) = part {
-            self.calls.reads.insert(handle, part.whole);
+            self.rpcs.reads.insert(handle, part.whole);
         }
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.writes() {
@@ -244,7 +244,7 @@ impl<S: System> Core<S> {
         part: Option<Part>,
     ) -> Result<(), SubmitError> {
         if self.is_short(len as usize) {
-            return self.call_write(now, (ep, peer), req, (key, addr), part);
+            return self.rpc_write(now, (ep, peer), req, (key, addr), part);
         }
         let log = match req.flags.inject {
             true => Some(self.injected(req.iov, part.is_some())?),
@@ -278,7 +278,7 @@ impl<S: System> Core<S> {
         part: Option<Part>,
     ) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
-        if endpoint.node.own_full(peer) && part.is_none() {
+        if endpoint.node.loopback_full(peer) && part.is_none() {
             return Err(SubmitError::Again);
         }
         let tx_cq = endpoint.tx_cq;
@@ -312,7 +312,7 @@ impl<S: System> Core<S> {
         }
         endpoint.remote_open += 1;
         if let Some(part) = part {
-            self.calls.puts.insert(handle, part.whole);
+            self.rpcs.puts.insert(handle, part.whole);
         }
         self.deferred = true;
         Ok(())
@@ -328,7 +328,7 @@ impl<S: System> Core<S> {
         endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
         let last = endpoint.remote_open == 0;
         self.answered |= last;
-        if let Some(whole) = self.calls.reads.remove(&handle) {
+        if let Some(whole) = self.rpcs.reads.remove(&handle) {
             match self.part_over(whole, end, (op.ep, 0, 0)) {
                 Some(all) => end = all,
                 None => return, // other parts are in flight

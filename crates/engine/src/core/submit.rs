@@ -18,7 +18,7 @@ const RESERVE_MAX: usize = 64;
 /// Bytes copied into the log after which the rails are polled briefly: packets that wait for room
 /// would otherwise wait for the application's next poll, however much it posts
 /// (docs/design/eager.md).
-const GLANCE_BYTES: usize = 128 << 10;
+const SHORT_POLL_BYTES: usize = 128 << 10;
 
 /// Length from which messages are copied into the log only after they were sent
 /// (docs/design/eager.md). For shorter copies the extra steps cost more than the delay.
@@ -63,7 +63,7 @@ impl<S: System> Core<S> {
         if endpoint.node.peer_gone(peer) {
             return Err(SubmitError::PeerDead);
         }
-        if endpoint.node.own_full(peer) {
+        if endpoint.node.loopback_full(peer) {
             return Err(SubmitError::Again);
         }
         if req.flags.inject && len > INJECT_MAX {
@@ -226,8 +226,8 @@ impl<S: System> Core<S> {
     }
 
     /// True if enough was copied since the last brief poll of the rails.
-    pub(crate) fn glance_due(&mut self) -> bool {
-        let due = self.buffers.copied >= GLANCE_BYTES;
+    pub(crate) fn short_poll_due(&mut self) -> bool {
+        let due = self.buffers.copied >= SHORT_POLL_BYTES;
         if due {
             self.buffers.copied = 0;
         }

@@ -90,15 +90,15 @@ impl<S: System> Core<S> {
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::Pulled(token, came) => self.on_pulled(now, rail, (token, came)),
             RailEvent::Told(what) => {
-                self.rails[rail].counters.told += 1;
+                self.rails[rail].counters.async_events += 1;
                 let text = format!("rail {}: the adapter says {what}", self.rails[rail].name);
                 self.say(LogLevel::Info, &text);
             }
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::Registered => self.rails[rail].counters.registered += 1,
             RailEvent::Unregistered(errno) => self.unregistered(rail, errno),
-            RailEvent::Rested => self.rails[rail].counters.rested += 1,
-            RailEvent::Woken => self.rails[rail].counters.woken += 1,
+            RailEvent::Evicted => self.rails[rail].counters.evicted += 1,
+            RailEvent::Reconnected => self.rails[rail].counters.reconnected += 1,
             RailEvent::HostReads { read, taken } => {
                 self.rails[rail].counters.host_reads += read;
                 self.rails[rail].counters.host_takes += taken;
@@ -130,7 +130,7 @@ impl<S: System> Core<S> {
             return false;
         };
         // A rail that waited for one of several interfaces takes the name of the one that appeared.
-        state.call(&to.name);
+        state.rpc(&to.name);
         self.note_moved(rail, &from, &addr);
         let specs = self.rail_specs();
         for node in self.dir.nodes() {
@@ -145,7 +145,7 @@ impl<S: System> Core<S> {
             return;
         };
         let was = state.name.clone();
-        state.call(name);
+        state.rpc(name);
         state.tx.renamed(name);
         self.note_renamed(rail, &was);
     }
@@ -169,7 +169,7 @@ impl<S: System> Core<S> {
             }
         }
         self.drop_pending(rail);
-        self.rails[rail].notice = None;
+        self.rails[rail].notification = None;
         for node in self.dir.nodes() {
             node.on_rail(now, rail, !up);
         }

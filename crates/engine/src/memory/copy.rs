@@ -7,7 +7,7 @@ use marline_proto::Payload;
 /// Poisons memory that will be written by RDMA: a word in each cache line of `len` bytes at `base`,
 /// or every byte if shorter than a word. Old contents may equal the new ones: their checksum would
 /// be right before the write has landed, and the write could still damage the memory later.
-pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
+pub(crate) fn poison(base: *mut u8, len: usize, word: u64) {
     const WORD: usize = size_of::<u64>();
     if len < WORD {
         for at in 0..len {
@@ -110,7 +110,7 @@ pub(crate) fn copy(from: &Pieces, to: &Pieces, offset: u64, len: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{copy, spoil};
+    use super::{copy, poison};
     use crate::api::IoVec;
     use crate::memory::op_table::Pieces;
 
@@ -119,7 +119,7 @@ mod tests {
     fn every_cache_line_of_granted_memory_is_poisoned() {
         for len in [8, 9, 63, 64, 65, 72, 128, 1_000] {
             let mut bytes = vec![7u8; len + 2];
-            spoil(bytes[1..].as_mut_ptr(), len, u64::MAX);
+            poison(bytes[1..].as_mut_ptr(), len, u64::MAX);
             let (rkeys, around) = (&bytes[1..=len], [bytes[0], bytes[len + 1]]);
             assert!(rkeys.chunks(64).all(|line| line.contains(&255)), "{len}");
             assert!(rkeys.ends_with(&[255; 8]), "{len}");

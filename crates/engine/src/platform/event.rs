@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// [`Waker::wake`] was called before or during the sleep.
-    Called,
+    RpcArrived,
     /// A descriptor is readable or has an error.
     Descriptor,
     /// The deadline has passed.
@@ -110,7 +110,7 @@ impl Alarm {
 }
 
 /// Sleeps until one of `descriptors` is readable, or for `timeout_ns`.
-pub(crate) fn nap(descriptors: &[RawFd], timeout_ns: u64) {
+pub(crate) fn sleep(descriptors: &[RawFd], timeout_ns: u64) {
     wait(NO_FD, descriptors, timeout_ns);
 }
 
@@ -149,6 +149,6 @@ fn wait(event: RawFd, descriptors: &[RawFd], timeout_ns: u64) -> Woken {
         0 => Woken::Deadline,
         n if n < 0 => Woken::Interrupted,
         _ if fds[1..=count].iter().any(|fd| fd.revents != 0) => Woken::Descriptor,
-        _ => Woken::Called,
+        _ => Woken::RpcArrived,
     }
 }

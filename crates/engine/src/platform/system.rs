@@ -24,7 +24,7 @@ pub trait System: Clock + 'static {
     fn yield_now(&self);
     /// Sleeps until one of `descriptors` is readable, or for `timeout_ns`. The simulator yields
     /// instead.
-    fn nap(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
+    fn sleep(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
         self.yield_now();
     }
     /// A stopwatch in nanoseconds to compare the cost of two methods; it may stand still.

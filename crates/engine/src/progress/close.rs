@@ -39,9 +39,10 @@ impl<S: System> Shared<S> {
             endpoint.node.say_bye();
             core.flush(now);
         }
-        let parted =
-            |core: &mut Core<S>| core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.parted());
-        while !parted(&mut core) && self.clock.now_ns() < now + PART_NS {
+        let all_acked_bye = |core: &mut Core<S>| {
+            core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.all_acked_bye())
+        };
+        while !all_acked_bye(&mut core) && self.clock.now_ns() < now + PART_NS {
             drop(core);
             core = self.poll();
         }

@@ -1,9 +1,10 @@
 //! Polls of the rails by the application's calls and by the progress thread.
 
-mod absence;
 mod close;
 mod cpu_yield;
+mod host_leader;
 mod poll;
+mod poll_gap;
 pub mod process;
 mod read;
 mod receivers;
@@ -13,7 +14,6 @@ mod sharing;
 mod skips;
 pub(crate) mod sum_workers;
 pub(crate) mod thread;
-mod voice;
 pub(crate) mod waits;
 pub(crate) mod waker;
 mod work;

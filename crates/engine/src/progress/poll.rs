@@ -4,7 +4,7 @@
 
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
-use crate::progress::cpu_yield::CpuOffer;
+use crate::progress::cpu_yield::CpuYield;
 use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
@@ -24,18 +24,18 @@ const BESIDE_GROUPS_EVERY: u32 = 4;
 
 /// Polls that look only once at the sockets, since no packet is awaited, after the last open remote
 /// operation has ended: MPICH polls twice more before a flush returns.
-const SATED: u32 = 2;
+const APP_POLL_BUDGET: u32 = 2;
 
 /// Polls without a yield after one that executed peers' RPCs: the next RPC takes so many polls to
 /// arrive.
-const SERVING: u32 = 4;
+const SERVE_POLL_BUDGET: u32 = 4;
 
 /// The core and the time of locking, if a poll has locked it.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
-/// Most receives per rail in a `glance`: since the last one `GLANCE_BYTES` were sent, to which
+/// Most receives per rail in a `short_poll`: since the last one `SHORT_POLL_BYTES` were sent, to which
 /// peers that ack every 64 packets respond with two or three packets.
-const GLANCE_TAKES: usize = 4;
+const SHORT_POLL_TAKES: usize = 4;
 
 /// The part of a rail to poll.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ enum Of {
     /// Only the group sockets of `All`.
     Groups,
     /// Sockets on which none are expected.
-    Rest,
+    Eviction,
 }
 
 /// Result of a poll of the rails.
@@ -63,11 +63,11 @@ impl<S: System> Shared<S> {
         self.poll_as(true)
     }
 
-    /// Like [`Shared::poll`]. `offers`: yields the core to other processes where they may want it;
+    /// Like [`Shared::poll`]. `yields`: yields the core to other processes where they may want it;
     /// otherwise the caller does.
-    pub(crate) fn poll_as(&self, offers: bool) -> MutexGuard<'_, Core<S>> {
+    pub(crate) fn poll_as(&self, yields: bool) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
-        let Look { taken, all, now } = self.poll_rails(&mut held, offers);
+        let Look { taken, all, now } = self.poll_rails(&mut held, yields);
         let (mut core, now) = held.unwrap_or_else(|| {
             let mut core = self.lock();
             core.on_poll(now, false);
@@ -91,13 +91,13 @@ impl<S: System> Shared<S> {
             core.flush(now);
         }
         if std::mem::take(&mut core.answered) {
-            self.sated.refill(SATED);
+            self.app_poll_budget.refill(APP_POLL_BUDGET);
         }
         if std::mem::take(&mut core.served) {
-            self.serving.refill(SERVING);
+            self.serve_poll_budget.refill(SERVE_POLL_BUDGET);
         }
         if all {
-            self.serving.end(); // other processes get the core from time to time
+            self.serve_poll_budget.end(); // other processes get the core from time to time
         }
         if all && !self.threaded {
             drop(core);
@@ -144,12 +144,12 @@ impl<S: System> Shared<S> {
         }
         if all {
             for rail in 0..receivers.halves.len() {
-                taken += self.receive_from((rail, Of::Rest), receivers, core, by_thread);
+                taken += self.receive_from((rail, Of::Eviction), receivers, core, by_thread);
             }
         }
-        receivers.offers.count(taken);
+        receivers.yields.count(taken);
         if taken > 0 {
-            self.call_nappers(receivers);
+            self.wake_sleepers(receivers);
         }
         taken
     }
@@ -204,7 +204,7 @@ impl<S: System> Shared<S> {
         match of {
             Of::All => half.recv(&mut sink),
             Of::Groups => half.recv_groups(&mut sink),
-            Of::Rest => half.recv_rest(&mut sink),
+            Of::Eviction => half.recv_rest(&mut sink),
         }
     }
 
@@ -215,19 +215,19 @@ impl<S: System> Shared<S> {
     }
 
     /// The application's poll of the rails.
-    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>, offers: bool) -> Look {
+    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>, yields: bool) -> Look {
         let mut receivers = self.receivers();
-        receivers.waits = !offers;
-        let mut taken = self.receive_often(&mut receivers, held, offers);
-        let due = receivers.offers.due().filter(|_| taken == 0 && offers);
-        let mut offer = due.map(|offer| self.fit(&receivers, offer));
-        if matches!(offer, Some(CpuOffer::Nap | CpuOffer::Blink)) && receivers.arm() {
+        receivers.waits = !yields;
+        let mut taken = self.receive_often(&mut receivers, held, yields);
+        let due = receivers.yields.due().filter(|_| taken == 0 && yields);
+        let mut yielded = due.map(|yielded| self.fit(&receivers, yielded));
+        if matches!(yielded, Some(CpuYield::Sleep | CpuYield::ShortSleep)) && receivers.arm() {
             taken = self.receive(&mut receivers, held, false);
-            offer = offer.filter(|_| taken == 0);
+            yielded = yielded.filter(|_| taken == 0);
         }
-        if let Some(offer) = offer {
+        if let Some(yielded) = yielded {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
-            receivers = self.offer_processor(receivers, offer);
+            receivers = self.yield_processor(receivers, yielded);
         }
         let now = match held {
             Some((_, now)) => *now,
@@ -243,7 +243,7 @@ impl<S: System> Shared<S> {
         if all {
             receivers.all_ns = now;
         }
-        if std::mem::take(&mut receivers.landed) && receivers.offers.is_alone() {
+        if std::mem::take(&mut receivers.landed) && receivers.yields.is_alone() {
             self.landed.store(true, Ordering::Relaxed);
         }
         Look { taken, all, now }
@@ -257,14 +257,14 @@ impl<S: System> Shared<S> {
         held: &mut Held<'a, S>,
         often: bool,
     ) -> usize {
-        let often = often && !self.sated.take();
+        let often = often && !self.app_poll_budget.take();
         let mut more = if often { receivers.tries() } else { 0 };
         let taken = loop {
             let taken = self.receive_once(receivers, held, false);
             if taken > 0 || more == 0 {
                 break taken;
             }
-            receivers.offers.look_again(); // counts as one poll of the application
+            receivers.yields.look_again(); // counts as one poll of the application
             more -= 1;
         };
         receivers.learn(taken);
@@ -276,7 +276,7 @@ impl<S: System> Shared<S> {
     /// application, which is busy with a burst. When packets arrive, does the work that the
     /// progress thread would do and keeps the thread away, because both would compete for the
     /// locks.
-    pub(crate) fn glance(&self) {
+    pub(crate) fn short_poll(&self) {
         let Ok(mut receivers) = self.receivers.try_lock() else {
             return;
         };
@@ -285,10 +285,10 @@ impl<S: System> Shared<S> {
         let all = receivers.turn % OTHERS_EVERY == 0;
         for rail in 0..receivers.halves.len() {
             if all {
-                self.receive_from((rail, Of::Rest), &mut receivers, &mut held, true);
+                self.receive_from((rail, Of::Eviction), &mut receivers, &mut held, true);
             }
             let mut takes = 0;
-            while takes < GLANCE_TAKES
+            while takes < SHORT_POLL_TAKES
                 && self.receive_rail(&mut receivers, rail, &mut held, true) > 0
             {
                 takes += 1;
@@ -296,7 +296,7 @@ impl<S: System> Shared<S> {
             receivers.note(rail, takes > 0);
         }
         if held.is_some() {
-            self.call_nappers(&mut receivers);
+            self.wake_sleepers(&mut receivers);
         }
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;

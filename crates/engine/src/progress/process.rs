@@ -64,8 +64,8 @@ impl System for Process {
         std::thread::yield_now();
     }
 
-    fn nap(&self, descriptors: &[RawFd], timeout_ns: u64) {
-        event::nap(descriptors, timeout_ns);
+    fn sleep(&self, descriptors: &[RawFd], timeout_ns: u64) {
+        event::sleep(descriptors, timeout_ns);
     }
 
     fn stopwatch_ns() -> u64 {

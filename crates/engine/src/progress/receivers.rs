@@ -1,8 +1,8 @@
 //! The receiving halves of the rails, and their recent activity. They have a lock of their own, so
 //! that the system call of an empty poll runs outside the engine's lock.
 
-use crate::progress::absence::Absences;
 use crate::progress::cpu_yield::YieldPolicy;
+use crate::progress::poll_gap::PollGaps;
 use marline_rails::{Armed, RailRx};
 
 /// Additional polls per call while packets arrive often: MPICH yields after each empty call, and a
@@ -25,13 +25,13 @@ pub(crate) struct Receivers<R> {
     pub(crate) landed: bool,
     /// Time of the last poll of all rails.
     pub(crate) all_ns: u64,
-    pub(crate) offers: YieldPolicy,
+    pub(crate) yields: YieldPolicy,
     /// Recent activity: raised by polls that received packets, lowered by others.
     pub(crate) busy: u32,
-    pub(crate) absences: Absences,
+    pub(crate) gaps: PollGaps,
     /// Number of threads that sleep until a packet arrives. Packets that another thread receives do
     /// not end their sleep.
-    pub(crate) nappers: u32,
+    pub(crate) sleepers: u32,
     /// True if the event that ends their sleep was raised.
     pub(crate) called: bool,
     /// True while the polling caller waits for a broadcast.
@@ -47,10 +47,10 @@ impl<R: RailRx> Receivers<R> {
             turn: 0,
             landed: false,
             all_ns: 0,
-            offers: YieldPolicy::new(),
+            yields: YieldPolicy::new(),
             busy: 0,
-            absences: Absences::default(),
-            nappers: 0,
+            gaps: PollGaps::default(),
+            sleepers: 0,
             called: false,
             waits: false,
         }
@@ -79,7 +79,7 @@ impl<R: RailRx> Receivers<R> {
 
     /// Number of additional polls after an empty one; none where other processes wanted the core.
     pub(crate) fn tries(&self) -> u32 {
-        if self.busy >= BUSY_MIN && self.offers.is_alone() {
+        if self.busy >= BUSY_MIN && self.yields.is_alone() {
             TRIES
         } else {
             0

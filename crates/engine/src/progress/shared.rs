@@ -47,9 +47,9 @@ pub(crate) struct Shared<S: System> {
     /// Reads of a queue that may be served from its entries without a poll.
     pub(crate) skips: Skips,
     /// Remaining polls that look only once at the sockets, since no packet is awaited.
-    pub(crate) sated: Skips,
+    pub(crate) app_poll_budget: Skips,
     /// Remaining polls without a yield after peers were served, which are likely to ask again.
-    pub(crate) serving: Skips,
+    pub(crate) serve_poll_budget: Skips,
     /// See `Engine::expects_more`.
     pub(crate) landed: AtomicBool,
     /// Rails on which an awaited broadcast may arrive, as bits: every poll covers them.
@@ -61,7 +61,7 @@ pub(crate) struct Shared<S: System> {
     pub(crate) serves: AtomicBool,
     pub(crate) threaded: bool,
     /// Wakes sleeping threads whose packets another thread has taken.
-    pub(crate) nap_event: Option<Event>,
+    pub(crate) sleep_event: Option<Event>,
     pub(crate) generation: Generation,
     pub(crate) fds: Vec<i32>,
 }
@@ -119,15 +119,15 @@ impl<S: System> Shared<S> {
             clock: parts.clock,
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
-            sated: Skips::new(),
-            serving: Skips::new(),
+            app_poll_budget: Skips::new(),
+            serve_poll_budget: Skips::new(),
             landed: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
             serves: AtomicBool::new(false),
             threaded: parts.threaded,
-            nap_event: None,
+            sleep_event: None,
             generation: Generation::current(),
             fds: Vec::new(),
         }
@@ -187,7 +187,7 @@ impl<S: System> Shared<S> {
         now + tick
     }
 
-    /// The thread's current tick (see `absence`).
+    /// The thread's current tick (see `poll_gap`).
     pub(crate) fn tick(&self, now: u64) -> u64 {
         let hurries = now < self.hurried_ns.load(Ordering::Relaxed);
         match hurries || self.serves.load(Ordering::Relaxed) {

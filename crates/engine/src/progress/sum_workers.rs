@@ -130,9 +130,9 @@ impl SumWorkers {
         };
         for order in orders {
             match self.workers.iter().find(|worker| worker.core().is_none()) {
-                Some(resting) => {
-                    resting.desk.order.store(order, Ordering::Relaxed);
-                    resting.thread.thread().unpark();
+                Some(evicted_links) => {
+                    evicted_links.desk.order.store(order, Ordering::Relaxed);
+                    evicted_links.thread.thread().unpark();
                 }
                 None => self.start(order),
             }

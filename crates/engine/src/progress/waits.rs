@@ -4,7 +4,7 @@
 use crate::api::LogLevel;
 use crate::core::awaited::AwaitedHosts;
 use crate::platform::system::System;
-use crate::progress::voice::Voice;
+use crate::progress::host_leader::HostLeader;
 use crate::state::core::Core;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Waits {
     /// True if reports also go to standard error.
     aloud: bool,
     /// Hosts about which this process reports there.
-    voices: BTreeMap<String, Voice>,
+    leaders: BTreeMap<String, HostLeader>,
 }
 
 impl Waits {
@@ -22,7 +22,7 @@ impl Waits {
         Waits {
             hosts: AwaitedHosts::default(),
             aloud,
-            voices: BTreeMap::new(),
+            leaders: BTreeMap::new(),
         }
     }
 
@@ -33,16 +33,16 @@ impl Waits {
             if !self.aloud {
                 continue;
             }
-            if !self.voices.contains_key(&said.host) {
-                if let Some(voice) = Voice::take(&said.host) {
-                    self.voices.insert(said.host.clone(), voice);
+            if !self.leaders.contains_key(&said.host) {
+                if let Some(host_leader) = HostLeader::take(&said.host) {
+                    self.leaders.insert(said.host.clone(), host_leader);
                 }
             }
-            if self.voices.contains_key(&said.host) {
+            if self.leaders.contains_key(&said.host) {
                 core.say(LogLevel::Report, &format!("Marline: {}\n", said.text));
             }
             if said.over {
-                self.voices.remove(&said.host);
+                self.leaders.remove(&said.host);
             }
         }
     }

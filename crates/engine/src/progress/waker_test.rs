@@ -17,20 +17,23 @@ fn a_deadline_ends_a_sleep() {
 #[test]
 fn work_found_at_the_last_moment_prevents_the_sleep() {
     let waker = Waker::new().unwrap();
-    assert_eq!(waker.sleep_until(&[], FOREVER_NS, || true), Woken::Called);
+    assert_eq!(
+        waker.sleep_until(&[], FOREVER_NS, || true),
+        Woken::RpcArrived
+    );
 }
 
 #[test]
 fn a_wake_while_falling_asleep_is_not_lost_and_leaves_no_trace() {
     let waker = Waker::new().unwrap();
-    let fall_asleep = || {
+    let register_sleeper = || {
         waker.wake();
         waker.wake();
         false
     };
     assert_eq!(
-        waker.sleep_until(&[], FOREVER_NS, fall_asleep),
-        Woken::Called
+        waker.sleep_until(&[], FOREVER_NS, register_sleeper),
+        Woken::RpcArrived
     );
     assert_eq!(waker.sleep_until(&[], 0, || false), Woken::Deadline);
     waker.wake(); // the thread is awake

@@ -5,12 +5,12 @@
 //! they need, and its payload. The lowest bit of a length says that the next is a part of the same
 //! operation. The answer to such a call lists those that were refused.
 
-use crate::state::calls::parse;
-use marline_wire::GRANULE;
+use crate::state::rpcs::parse;
+use marline_wire::BLOCK_BYTES;
 
 /// The longest call that operations share: whole granules, so that three packets of Ethernet carry
 /// it, and none is left for its last bytes.
-pub(crate) const AGGREGATE_MAX: usize = 9 * GRANULE as usize;
+pub(crate) const AGGREGATE_MAX: usize = 9 * BLOCK_BYTES as usize;
 /// Bytes of a number of 64 bits, at most.
 const NUMBER_MAX: usize = 10;
 /// Bytes of a refused operation in an answer: the operation's place in its call.
@@ -148,7 +148,7 @@ pub(crate) fn is_refused(refused: &[u8], at: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::calls::head;
+    use crate::state::rpcs::head;
 
     /// Address and payload of each operation.
     fn read(bytes: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {

@@ -14,7 +14,7 @@ pub struct Buffers {
     pub(crate) bounces: Bounces,
     /// Payloads of the packet under construction.
     pub(crate) spans: Spans,
-    /// Bytes copied into the log since the last `glance` at the rails.
+    /// Bytes copied into the log since the last `short_poll` at the rails.
     pub(crate) copied: usize,
 }
 

@@ -6,16 +6,16 @@ use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
 use crate::platform::system::{System, Watch};
 use crate::state::buffers::Buffers;
-use crate::state::calls::Calls;
 use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
 use crate::state::fast_path::FastPath;
-use crate::state::groups::Groups;
+use crate::state::group_table::Groups;
 use crate::state::operations::Operations;
 use crate::state::outages::Outages;
 use crate::state::pairing::ByKind;
 use crate::state::rails::{RailState, Rails};
+use crate::state::rpcs::Rpcs;
 use crate::state::write::direct_datagrams;
 use marline_proto::{Config, Delivery, Node, RailSpec};
 use marline_rails::{RailTx, RemoteWrites};
@@ -38,7 +38,7 @@ pub struct CoreConfig {
     /// Sends of a burst that leave immediately, before later ones are coalesced.
     pub aggregate_after: u32,
     /// Short remote writes travel as RPCs; otherwise they wait for grants like long ones.
-    pub calls: bool,
+    pub rpcs: bool,
     /// Upper bound of datagram lengths in bytes; 0: none.
     pub mtu: usize,
 }
@@ -51,7 +51,7 @@ pub struct Core<S: System> {
     /// Open operations, and memory that peers may access.
     pub(crate) ops: Operations,
     /// RPCs that wait for their responses.
-    pub(crate) calls: Calls,
+    pub(crate) rpcs: Rpcs,
     /// Old values fetched by the atomic in execution.
     pub(crate) calls_result: Vec<u8>,
     /// Groups of which endpoints are members.
@@ -100,7 +100,7 @@ impl<S: System> Core<S> {
         Core {
             dir: Directory::default(),
             ops: Operations::default(),
-            calls: Calls::default(),
+            rpcs: Rpcs::default(),
             calls_result: Vec::new(),
             groups: Groups::default(),
             rails: Rails::new(rails, &cfg.proto),
@@ -234,7 +234,7 @@ impl<S: System> Core<S> {
         std::mem::take(&mut self.peeked)
             || self.ops.sends.len() > 0
             || self.ops.recvs.len() > buffers
-            || self.calls.ops.len() > 0
+            || self.rpcs.ops.len() > 0
             || self.groups.is_awaited()
     }
 
@@ -278,7 +278,7 @@ impl<S: System> Core<S> {
     /// `tick` keeps the time of the next attempt.
     pub fn has_output(&self) -> bool {
         self.deferred
-            || (self.rails.iter()).any(|r| r.notice.is_some() && r.backpressure.is_none())
+            || (self.rails.iter()).any(|r| r.notification.is_some() && r.backpressure.is_none())
             || self
                 .dir
                 .eps

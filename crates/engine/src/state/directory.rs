@@ -119,7 +119,7 @@ impl Directory {
 
     /// Turns the completion of a whole message into an error that carries the sender's address, if
     /// the endpoint requests this and its address vector lacks the sender.
-    pub(crate) fn tell_stranger(&mut self, ep: EpId, peer: PeerId, entry: &mut Completion) {
+    pub(crate) fn report_unknown_source(&mut self, ep: EpId, peer: PeerId, entry: &mut Completion) {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         let Some(endpoint) = endpoint.filter(|e| e.tells_strangers && entry.error.is_none()) else {
             return;

@@ -4,7 +4,7 @@ use crate::api::EpId;
 use crate::memory::autotune::Autotune;
 use crate::memory::op_table::Pieces;
 use crate::memory::sums::{Owner, Part, Sums};
-use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
+use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotification};
 use crate::stats::RailCounters;
 use marline_proto::{Config, Dest, Transmit};
 use marline_rails::{BufId, GroupLink, LinkId, Piece, RailTx, SendOutcome};
@@ -35,7 +35,7 @@ pub struct OutstandingRead {
     /// The checksum that workers may compute.
     pub(crate) part: Option<Part>,
     /// Timeout in nanoseconds once no earlier request is ahead of it.
-    pub patience_ns: u64,
+    pub completion_timeout_ns: u64,
     /// Start of that timeout: the first check of the read, or the end of an earlier request since.
     pub since_ns: Option<u64>,
     /// Number of requests given to the rail's device before it.
@@ -69,11 +69,11 @@ pub struct RailState<T> {
     pub backpressure: Option<Backpressure>,
     /// Completion watchdog in nanoseconds. Longer where giving up costs data: on a native rail,
     /// which loses its pending packets, and on the only rail, which no other replaces.
-    pub patience_ns: u64,
+    pub completion_timeout_ns: u64,
     /// Time at which the rail was last given up for a full queue.
     pub stuck_ns: Option<u64>,
     /// Write notification of a direct write, to be sent with or after the next one.
-    pub notice: Option<WriteNotice>,
+    pub notification: Option<WriteNotification>,
     /// Writes that the rail has not completed, oldest first.
     pub outstanding: Vec<OutstandingWrite>,
     /// Reads in flight.
@@ -85,7 +85,7 @@ pub struct RailState<T> {
     /// Datagrams per direct write, as configured in its nodes.
     pub direct_datagrams: usize,
     /// Bytes of direct writes that may still arrive as late fragments, and the time until then.
-    pub strays: (usize, u64),
+    pub late_fragments: (usize, u64),
     /// State of the rail as last reported.
     pub up: bool,
     /// Time at which the rail last went down.
@@ -205,7 +205,7 @@ impl<T: RailTx> Rails<T> {
             let native = cfg.native_rails.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
             if native || alone {
                 let timeout_ns = cfg.rail_timeout_ns.min(cfg.peer_timeout_ns);
-                rail.patience_ns = timeout_ns.max(STUCK_NS);
+                rail.completion_timeout_ns = timeout_ns.max(STUCK_NS);
             }
         }
         Rails {
@@ -308,7 +308,7 @@ impl<T: RailTx> Rails<T> {
 
 impl<T: RailTx> RailState<T> {
     /// Renames the rail after its interface. (Verbs rails have none.)
-    pub(crate) fn call(&mut self, interface: &str) {
+    pub(crate) fn rpc(&mut self, interface: &str) {
         let kind = if self.name.starts_with("tcp:") {
             "tcp:"
         } else {
@@ -325,10 +325,10 @@ impl<T: RailTx> RailState<T> {
             counters: RailCounters::default(),
             pending: None,
             backpressure: None,
-            patience_ns: STUCK_NS,
+            completion_timeout_ns: STUCK_NS,
             stuck_ns: None,
-            notice: None,
-            strays: (0, 0),
+            notification: None,
+            late_fragments: (0, 0),
             direct_datagrams: 0,
             outstanding: Vec::new(),
             reads: Vec::new(),
@@ -403,9 +403,10 @@ impl<T: RailTx> RailState<T> {
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first();
         let oldest = oldest.filter(|_| !self.tx.caps().one_copy);
-        let written = oldest.map(|write| write.since_ns + self.patience_ns);
-        let due =
-            |read: &OutstandingRead| Some(read.since_ns? + read.patience_ns.max(self.patience_ns));
+        let written = oldest.map(|write| write.since_ns + self.completion_timeout_ns);
+        let due = |read: &OutstandingRead| {
+            Some(read.since_ns? + read.completion_timeout_ns.max(self.completion_timeout_ns))
+        };
         let read = self.reads.iter().filter_map(due).min();
         [written, read].into_iter().flatten().min()
     }

@@ -83,7 +83,7 @@ impl ToWrite {
 
 /// Write notification of a direct write.
 #[derive(Debug)]
-pub struct WriteNotice {
+pub struct WriteNotification {
     pub(crate) packet: Vec<u8>,
     pub(crate) link: LinkId,
     pub(crate) flow: u8,

@@ -183,7 +183,7 @@ impl DeadPeer {
             Reason::Gone => "its process is gone",
             Reason::Refused => "its host refuses what is sent to it",
             Reason::Lost => "something was lost that nobody can send it again",
-            Reason::Deaf => "it was heard, but nothing that was sent to it arrived",
+            Reason::Unreachable => "it was heard, but nothing that was sent to it arrived",
             _ => "it answered on no rail",
         }
     }

@@ -1,7 +1,7 @@
 //! Events of paths, rails and peers as records in a page's rings: time, peer, reason, packets
 //! moved, and duration without delivery.
 
-use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
+use super::layout::{at, OUTAGES_AT, OUTAGES_MAX, SUSPECTS_AT, SUSPECTS_MAX};
 use super::map::Mapped;
 use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
 use crate::platform::fork::Generation;
@@ -50,7 +50,7 @@ named! {
         /// A path was declared down.
         PathDown = 4, "path-down";
         /// A path was isolated because it damages packets; undamaged packets reinstate it.
-        PathQuarantined = 5, "path-quarantined";
+        PathIsolated = 5, "path-isolated";
         /// First delivery to the peer since a path was declared down.
         Resumed = 6, "resumed";
         /// A path dropped long packets (black hole) or its connection was silent; it continues with
@@ -63,7 +63,7 @@ named! {
         /// A rail is up again.
         RailUp = 10, "rail-up";
         /// A standby rail carries because no other rail does.
-        StoodIn = 11, "stood-in";
+        StandbyCarries = 11, "standby-carries";
         /// A rail continues at another address of its interface.
         RailMoved = 12, "rail-moved";
         /// A rail waits for its interface or for an address on it.
@@ -111,7 +111,7 @@ named! {
         /// The peer was silent on every path.
         Silent = 12, "silent";
         /// The peer is heard, but packets to it do not arrive.
-        Deaf = 13, "deaf";
+        Unreachable = 13, "deaf";
         /// A packet was lost on a rail without software reliability.
         Lost = 14, "lost";
         /// The peer's rail has another address.
@@ -329,7 +329,7 @@ impl Event {
 
     /// Milliseconds from the first occurrence to the last.
     pub fn lasted_ms(&self) -> u32 {
-        match self.is_doubt() {
+        match self.is_suspect() {
             true => self.detail.0,
             false => 0,
         }
@@ -341,7 +341,7 @@ impl Event {
         let last = self.unix_ns + u64::from(self.lasted_ms()) * 1_000_000;
         let close = later.unix_ns.saturating_sub(last) < MERGED_NS;
         let lasted_ms = later.unix_ns.saturating_sub(self.unix_ns) / 1_000_000;
-        (self.is_doubt() && close && path(&self) == path(later)).then(|| Event {
+        (self.is_suspect() && close && path(&self) == path(later)).then(|| Event {
             times: self.times.saturating_add(1),
             gap_ns: self.gap_ns.max(later.gap_ns),
             detail: (u32::try_from(lasted_ms).unwrap_or(u32::MAX), 0),
@@ -351,7 +351,7 @@ impl Event {
 
     /// True for mere suspicions. They have a ring of their own, since a busy machine causes many
     /// and they must not displace important events.
-    fn is_doubt(&self) -> bool {
+    fn is_suspect(&self) -> bool {
         let kinds = [Kind::PathSuspect, Kind::PathCleared, Kind::PathRerouted];
         kinds.contains(&self.kind)
     }
@@ -374,7 +374,7 @@ impl Events {
         let mut events = Events::default();
         let rings = [
             (at::OUTAGES, OUTAGES_AT, OUTAGES_MAX),
-            (at::DOUBTS, DOUBTS_AT, DOUBTS_MAX),
+            (at::SUSPECTS, SUSPECTS_AT, SUSPECTS_MAX),
         ];
         for (count_at, ring_at, slots) in rings {
             let count = load(count_at)?[0];
@@ -411,9 +411,9 @@ impl Recorder {
         }
         let unix_ns = unix_ns();
         let event = Event { unix_ns, ..event };
-        let (count, ring_at, slots) = match event.is_doubt() {
+        let (count, ring_at, slots) = match event.is_suspect() {
             false => (at::OUTAGES, OUTAGES_AT, OUTAGES_MAX),
-            true => (at::DOUBTS, DOUBTS_AT, DOUBTS_MAX),
+            true => (at::SUSPECTS, SUSPECTS_AT, SUSPECTS_MAX),
         };
         let words = self.map.words();
         let ring = &words[ring_at..ring_at + slots * SLOT_WORDS];

@@ -33,7 +33,7 @@ pub const PEER_PATHS_MAX: usize = 16 * PEERS_MAX;
 /// enough for a page in each process.
 pub const OUTAGES_MAX: usize = 256;
 /// Records in the ring of suspicions, chosen like [`OUTAGES_MAX`].
-pub const DOUBTS_MAX: usize = 64;
+pub const SUSPECTS_MAX: usize = 64;
 
 /// Words of the header.
 pub mod at {
@@ -69,14 +69,14 @@ pub mod at {
     pub const GROUPS: usize = 14;
     /// Host name, [`super::HOST_WORDS`].
     pub const HOST: usize = 18;
-    /// Disabled protection ([`Lacks`](crate::stats::lacks::Lacks)).
-    pub const LACKS: usize = 26;
+    /// Disabled protection ([`Disabled`](crate::stats::disabled::Lacks)).
+    pub const DISABLED: usize = 26;
     /// Number of peers whose paths are summed by rail for lack of room.
     pub const PEERS_SUMMED: usize = 27;
     /// Number of records written to the ring of outages.
     pub const OUTAGES: usize = 28;
     /// Number of records written to the ring of suspicions.
-    pub const DOUBTS: usize = 29;
+    pub const SUSPECTS: usize = 29;
     /// Number of the `marline run` that started the process; 0: none.
     pub const RUN: usize = 30;
 }
@@ -130,9 +130,9 @@ pub const OTHERS_AT: usize = RAILS_AT + RAILS_MAX * RAIL_WORDS;
 /// First word of the ring of outages.
 pub const OUTAGES_AT: usize = OTHERS_AT + peer_words(RAILS_MAX);
 /// First word of the ring of doubts.
-pub const DOUBTS_AT: usize = OUTAGES_AT + OUTAGES_MAX * SLOT_WORDS;
+pub const SUSPECTS_AT: usize = OUTAGES_AT + OUTAGES_MAX * SLOT_WORDS;
 /// First word of the peers.
-pub const PEERS_AT: usize = DOUBTS_AT + DOUBTS_MAX * SLOT_WORDS;
+pub const PEERS_AT: usize = SUSPECTS_AT + SUSPECTS_MAX * SLOT_WORDS;
 /// Words of the longest page.
 pub const PAGE_WORDS_MAX: usize =
     PEERS_AT + PEERS_MAX * peer_words(0) + PEER_PATHS_MAX * PATH_WORDS;

@@ -8,8 +8,8 @@
 //! and [`summary`].
 
 pub mod dead;
+pub mod disabled;
 pub mod events;
-pub mod lacks;
 mod layout;
 mod map;
 pub mod outages;
@@ -113,7 +113,7 @@ counters! {
         summed_by_workers: Sum, "bytes", "Bytes of writes and read segments that workers summed.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
-        calls: Sum, "operations", "Short remote writes and atomic operations of this process.";
+        rpcs: Sum, "operations", "Short remote writes and atomic operations of this process.";
         aggregated: Sum, "operations", "Those of them that travelled in the call of one before.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
         unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
@@ -158,12 +158,12 @@ counters! {
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
-        told: Sum, "events", "Events that an adapter told of by itself, of all kinds.";
+        async_events: Sum, "events", "Events that an adapter told of by itself, of all kinds.";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         registered: Sum, "times", "The program's memory was registered with the adapter.";
         unregistered: Sum, "times", "The program's memory could not be registered: it is copied.";
-        rested: Sum, "connections", "Connections closed for others, as there were too many.";
-        woken: Sum, "connections", "Connections made for links that had been up without.";
+        evicted: Sum, "connections", "Connections closed for others, as there were too many.";
+        reconnected: Sum, "connections", "Connections made for links that had been up without.";
         staged: Sum, "messages", "Messages granted memory of the rail's own.";
         downs: Sum, "times", "Times the interface itself was down.";
     }
@@ -196,9 +196,9 @@ counters! {
         lost: Sum, "packets", "Packets found to be lost.";
         spurious: Sum, "packets", "Packets held for lost whose ack came after all.";
         resent_loss: Sum, "packets", "Retransmissions because acks showed a loss.";
-        resent_repair: Sum, "packets", "Retransmissions because no ack came in time.";
+        resent_pto: Sum, "packets", "Retransmissions because no ack came in time.";
         resent_failover: Sum, "packets", "Retransmissions because this path was given up.";
-        needless: Sum, "packets", "Packets sent again for want of an ack, which came after all.";
+        resent_spurious: Sum, "packets", "Packets sent again for want of an ack, which came after all.";
         corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";
@@ -233,7 +233,7 @@ impl ProcessCounters {
 impl PathCounters {
     /// Retransmissions of all kinds.
     pub fn resent(&self) -> u64 {
-        let known = self.resent_loss.saturating_add(self.resent_repair);
+        let known = self.resent_loss.saturating_add(self.resent_pto);
         known.saturating_add(self.resent_failover)
     }
 }

@@ -110,7 +110,7 @@ fn seen_by(page: &JobPage, by_endpoint: &HashMap<u64, &JobPage>) -> Vec<Seen> {
     for event in &page.events.list {
         let key = (event.peer, event.rail, event.peer_rail);
         match event.kind {
-            Kind::PathDown | Kind::PathQuarantined | Kind::RailDown => {
+            Kind::PathDown | Kind::PathIsolated | Kind::RailDown => {
                 open.entry(key).or_insert_with(|| {
                     seen.push(begun(page, event, by_endpoint));
                     seen.len() - 1

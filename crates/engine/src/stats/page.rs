@@ -3,8 +3,8 @@
 //!
 //! A page has one writer. `at::SEQUENCE` is odd during an update (seqlock).
 
+use super::disabled::Disabled;
 use super::events::Recorder;
-use super::lacks::Lacks;
 pub use super::layout::*;
 use super::map::Map;
 use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
@@ -76,7 +76,7 @@ pub struct PageInfo<'a> {
     /// Number of the `marline run` that started the process (see [`run_from_env`]).
     pub run: Option<u64>,
     /// Protection that the settings disable.
-    pub lacks: Lacks,
+    pub disabled: Disabled,
 }
 
 /// A rail's row.
@@ -362,7 +362,7 @@ fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
     set(at::PID_SPACE, pid_space());
     set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
     set(at::RUN, info.run.unwrap_or(0));
-    set(at::LACKS, info.lacks.word());
+    set(at::DISABLED, info.disabled.word());
     set(at::OPENED, unix_ns());
     set(at::PUBLISHED, unix_ns());
     for (n, &count) in GROUP_WORDS.iter().enumerate() {

@@ -272,11 +272,11 @@ fn events_are_read_at_once_and_the_oldest_go() {
     assert_eq!((read.list[0].moved, read.list[0].peer), (1, 9));
     assert!(read.list[0].unix_ns >= read_page(page.path()).unwrap().opened_unix_ns);
     // Suspicions, which may be many, displace no other events.
-    let many = 2 * DOUBTS_MAX as u64 + 3;
+    let many = 2 * SUSPECTS_MAX as u64 + 3;
     (0..many).for_each(|n| recorder.record(event(Kind::PathSuspect, n)));
     let read = read_page(page.path()).unwrap().events;
-    assert_eq!(read.list.len(), 1 + DOUBTS_MAX);
-    assert_eq!(read.missing, many - DOUBTS_MAX as u64);
+    assert_eq!(read.list.len(), 1 + SUSPECTS_MAX);
+    assert_eq!(read.missing, many - SUSPECTS_MAX as u64);
     assert_eq!(read.list.last().unwrap().peer, many - 1);
     assert_eq!(read.list[0].kind, Kind::PathDown);
     // Suspicions of one path are one event.
@@ -284,7 +284,7 @@ fn events_are_read_at_once_and_the_oldest_go() {
     let again = read_page(page.path()).unwrap().events;
     assert_eq!(
         (again.list.len(), again.missing),
-        (1 + DOUBTS_MAX, read.missing)
+        (1 + SUSPECTS_MAX, read.missing)
     );
     let doubts = again.list.iter().find(|e| e.peer == many - 2).unwrap();
     assert_eq!(u64::from(doubts.times), 1 + many);

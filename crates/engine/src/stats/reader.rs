@@ -1,7 +1,7 @@
 //! Reads the pages of engines, running or ended. Nothing in a page is trusted.
 
+use super::disabled::Disabled;
 use super::events::{Event, Events, Kind};
-use super::lacks::Lacks;
 use super::page::{self, at, PathRow, PathState, PeerState};
 use super::ring::SLOT_WORDS;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
@@ -73,7 +73,7 @@ pub struct JobPage {
     /// True if the engine has closed.
     pub closed: bool,
     /// Protection that its settings disable.
-    pub lacks: Lacks,
+    pub disabled: Disabled,
     /// True if every read hit an update, or the writer died during one: numbers may be
     /// inconsistent.
     pub torn: bool,
@@ -372,7 +372,7 @@ impl Words {
             opened_unix_ns: self.get(at::OPENED),
             published_unix_ns: self.get(at::PUBLISHED),
             closed: self.get(at::CLOSED) == 1,
-            lacks: Lacks::from_word(self.get(at::LACKS)),
+            disabled: Disabled::from_word(self.get(at::DISABLED)),
             torn,
             process: self.counters(page::PROCESS_AT),
             rails: (0..rails).map(|n| self.rail(n)).collect(),

@@ -165,9 +165,9 @@ pub fn is_well(s: &Summary) -> bool {
 }
 
 fn columns(name: &str, width: usize, cells: [String; 8]) -> String {
-    let [out, inward, packets, lost, resent, needless, corrupt, failovers] = cells;
+    let [out, inward, packets, lost, resent, resent_spurious, corrupt, failovers] = cells;
     format!(
-        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} {needless:>8} \
+        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} {resent_spurious:>8} \
          {corrupt:>7} {failovers:>9}\n"
     )
 }
@@ -186,7 +186,7 @@ pub fn rails(s: &Summary) -> String {
         "packets",
         "lost",
         "resent",
-        "needless",
+        "resent_spurious",
         "corrupt",
         "failovers",
     ];
@@ -197,14 +197,23 @@ pub fn rails(s: &Summary) -> String {
             c.wire_packets_sent,
             rail.lost(),
             rail.resent(),
-            rail.needless(),
+            rail.resent_spurious(),
             rail.corrupt(),
             rail.paths.downs,
         ];
-        let [packets, lost, resent, needless, corrupt, downs] = counts.map(format_count);
+        let [packets, lost, resent, resent_spurious, corrupt, downs] = counts.map(format_count);
         let (out, inward) = (c.wire_bytes_sent, c.wire_bytes_received);
         let (out, inward) = (format_bytes(out), format_bytes(inward));
-        let cells = [out, inward, packets, lost, resent, needless, corrupt, downs];
+        let cells = [
+            out,
+            inward,
+            packets,
+            lost,
+            resent,
+            resent_spurious,
+            corrupt,
+            downs,
+        ];
         text += &columns(&rail.name, width, cells);
     }
     text
@@ -243,11 +252,11 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
             plural(p.reroutes, "time", "times")
         ));
     }
-    if c.rested > 0 {
+    if c.evicted > 0 {
         notes.push(format!(
             "{name}: {} closed for others, {} made again",
-            plural(c.rested, "connection was", "connections were"),
-            c.woken
+            plural(c.evicted, "connection was", "connections were"),
+            c.reconnected
         ));
     }
     if rail.up < rail.rails && !rail.is_unused() {

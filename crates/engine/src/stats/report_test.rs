@@ -1,7 +1,7 @@
 //! The text of a summary: its contents and its width.
 
 use super::*;
-use crate::stats::lacks::Lacks;
+use crate::stats::disabled::Disabled;
 use crate::stats::page::{PathRow, PeerState};
 use crate::stats::reader::{JobPage, PeerRow, RailRow};
 
@@ -73,7 +73,7 @@ fn spurious_retransmissions_are_no_losses() {
     let mut page = page();
     let path = &mut page.peers[0].paths[0].counters;
     (path.lost, path.spurious) = (7, 7);
-    (path.resent_loss, path.resent_repair) = (7, 25_000);
+    (path.resent_loss, path.resent_pto) = (7, 25_000);
     let text = of(&page);
     assert!(first(&text).ends_with("nothing was lost"), "{text}");
     let line = text.lines().find(|line| line.starts_with("rail0")).unwrap();
@@ -97,13 +97,13 @@ fn a_dead_peer_is_the_verdict() {
 #[test]
 fn disabled_protection_is_reported() {
     let mut page = page();
-    page.lacks.reliability = true;
+    page.disabled.reliability = true;
     let text = of(&page);
     assert!(
         first(&text).contains("UNPROTECTED: FI_MARLINE_RELIABILITY=off in 2 of 2"),
         "{text}"
     );
-    page.lacks = Lacks::default();
+    page.disabled = Disabled::default();
     page.peers[0].checksum = Some(0);
     let text = of(&page);
     assert!(
@@ -111,8 +111,8 @@ fn disabled_protection_is_reported() {
         "{text}"
     );
     page.peers[0].checksum = Some(1);
-    page.lacks.some_sums = true;
-    page.lacks.faults = true;
+    page.disabled.some_sums = true;
+    page.disabled.faults = true;
     let text = of(&page);
     assert!(first(&text).starts_with("Marline: 2 processes"), "{text}");
     assert!(
@@ -133,7 +133,10 @@ fn rails_in_trouble_are_named() {
     path.packets_received = 396;
     (path.downs, path.ups, path.corrupt_downs) = (5, 4, 2);
     (path.shrinks, path.reroutes) = (1, 3);
-    (page.rails[0].counters.rested, page.rails[0].counters.woken) = (2, 1);
+    (
+        page.rails[0].counters.evicted,
+        page.rails[0].counters.reconnected,
+    ) = (2, 1);
     let text = of(&page).replace("\n  ", " ");
     for part in [
         "rail0: 4 connections were closed for others, 2 made again\n",
@@ -155,7 +158,7 @@ fn no_line_is_longer_than_a_terminal_is_wide() {
     let mut page = page();
     page.rank = Some(1_000_000);
     page.published_unix_ns = 604_800_000_000_000;
-    page.lacks = Lacks {
+    page.disabled = Disabled {
         reliability: true,
         some_sums: true,
         faults: true,

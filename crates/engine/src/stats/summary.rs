@@ -48,7 +48,7 @@ impl RailSummary {
     /// Spurious retransmissions: packets sent again although neither loss nor a failed path
     /// required it. Their acks were late, as on oversubscribed cores. Packets to dead peers are
     /// excluded, since their delivery is unknown.
-    pub fn needless(&self) -> u64 {
+    pub fn resent_spurious(&self) -> u64 {
         let p = &self.alive;
         let lost = p.lost.saturating_sub(p.spurious);
         let needed = lost.saturating_add(p.resent_failover);
@@ -57,7 +57,7 @@ impl RailSummary {
 
     /// Packets retransmitted because of loss or failed paths.
     pub fn resent(&self) -> u64 {
-        self.paths.resent().saturating_sub(self.needless())
+        self.paths.resent().saturating_sub(self.resent_spurious())
     }
 }
 
@@ -178,10 +178,10 @@ impl Summary {
         let others = page.peers.iter().filter(|peer| !peer.paths.is_empty());
         let unsummed = others.filter(|peer| peer.checksum == NONE).count() > 0;
         let of = &mut self.unprotected;
-        of.reliability += usize::from(page.lacks.reliability);
+        of.reliability += usize::from(page.disabled.reliability);
         of.sums += usize::from(unsummed);
-        of.some_sums += usize::from(page.lacks.some_sums);
-        of.faults += usize::from(page.lacks.faults);
+        of.some_sums += usize::from(page.disabled.some_sums);
+        of.faults += usize::from(page.disabled.faults);
     }
 
     /// True if messages were carried without software reliability or without checksums.
@@ -335,11 +335,11 @@ mod test {
         let mut page = page(10);
         let path = &mut page.peers[0].paths[0].counters;
         (path.lost, path.spurious) = (10, 4);
-        (path.resent_loss, path.resent_repair, path.resent_failover) = (10, 20, 5);
+        (path.resent_loss, path.resent_pto, path.resent_failover) = (10, 20, 5);
         let of = |page: &JobPage| {
             let summary = Summary::of(std::slice::from_ref(page));
             let rail = &summary.rails[0];
-            (rail.lost(), rail.resent(), rail.needless())
+            (rail.lost(), rail.resent(), rail.resent_spurious())
         };
         assert_eq!(of(&page), (6, 11, 24));
         // Delivery to a dead peer is unknown.
@@ -387,7 +387,7 @@ mod test {
         let mut page = page(1);
         assert!(!Summary::of(std::slice::from_ref(&page)).is_unprotected());
         page.peers[0].checksum = Some(0);
-        page.lacks.reliability = true;
+        page.disabled.reliability = true;
         let summary = Summary::of(&[page]);
         assert!(summary.is_unprotected());
         let of = summary.unprotected;

@@ -73,7 +73,7 @@ fn side<T: RailTx + 'static, R: RailRx + 'static>(me: usize, (tx, rx): (T, R)) -
         log_bytes: 4 << 20,
         borrow: false,
         aggregate_after: 4,
-        calls: true,
+        rpcs: true,
         mtu: 0,
     };
     let mut number = 1_000 * (me as u64 + 1);

@@ -110,7 +110,7 @@ pub mod event {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Woken {
-        Called,
+        RpcArrived,
         Descriptor,
         Deadline,
     }
@@ -135,7 +135,7 @@ pub mod event {
             let end = call(|k| k.now_ns).saturating_add(timeout_ns);
             sleep_until(NAP_NS, |k| {
                 if self.0.load(SeqCst) {
-                    Some(Woken::Called)
+                    Some(Woken::RpcArrived)
                 } else if descriptors.iter().any(|&fd| k.is_readable(fd)) {
                     Some(Woken::Descriptor)
                 } else {
@@ -145,7 +145,7 @@ pub mod event {
         }
     }
 
-    pub fn nap(descriptors: &[i32], timeout_ns: u64) {
+    pub fn sleep(descriptors: &[i32], timeout_ns: u64) {
         let end = call(|k| k.now_ns).saturating_add(timeout_ns);
         sleep_until(NAP_NS, |k| {
             let readable = descriptors.iter().any(|&fd| k.is_readable(fd));
@@ -193,9 +193,9 @@ impl System for Desk {
         ranked::assert_none_held("offers the processor");
         shuttle::thread::yield_now();
     }
-    fn nap(&self, descriptors: &[i32], timeout_ns: u64) {
+    fn sleep(&self, descriptors: &[i32], timeout_ns: u64) {
         ranked::assert_none_held("sleeps");
-        event::nap(descriptors, timeout_ns);
+        event::sleep(descriptors, timeout_ns);
     }
 }
 

@@ -4,7 +4,7 @@
 
 #![allow(dead_code, unused_imports)] // a model needs no settings, profile or page
 
-#[path = "../stand_in/caps.rs"]
+#[path = "../support/caps.rs"]
 mod caps;
 mod kernel;
 mod ranked;

@@ -72,7 +72,7 @@ impl Side {
             log_bytes: 4 << 20,
             borrow: false,
             aggregate_after: 2,
-            calls: true,
+            rpcs: true,
             mtu: 0,
         };
         let mut random = ports[0] as u64 * 1_000;
@@ -91,7 +91,7 @@ impl Side {
         };
         let mut shared = Shared::new(cfg, parts);
         shared.fds = ports.iter().map(|&port| port as i32).collect();
-        shared.nap_event = Some(kernel::event::Event::new().unwrap());
+        shared.sleep_event = Some(kernel::event::Event::new().unwrap());
         let shared = Arc::new(shared);
         let registry = desk.0.clone();
         let run = move || kernel::run(&registry);
@@ -493,14 +493,14 @@ fn a_poll_between_sends_wakes_sleeping_threads() {
         let shared = &b.engine.shared;
         let (got, sent, mut word) = (unseen(1), unseen(1), [0]);
         b.recv_all(to, &mut word);
-        shared.receivers().nappers += 1;
+        shared.receivers().sleepers += 1;
         a.send(from, dest, 0, complete(true)).unwrap();
         while sent[0].load(Relaxed) == 0 {
-            shared.glance();
+            shared.short_poll();
             a.read(from, 1, &sent);
         }
         let called = std::mem::take(&mut shared.receivers().called);
-        shared.receivers().nappers -= 1;
+        shared.receivers().sleepers -= 1;
         let by_thread = shared.lock().counters.process.thread_takeovers;
         assert!(
             called,

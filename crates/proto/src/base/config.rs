@@ -2,7 +2,7 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::pipeline::Pipeline;
-use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
+use marline_wire::{RailAddr, RailKind, BLOCK_BYTES, FIRST_ALGORITHM, FLAG_UNSUMMED, RAILS_MAX};
 
 /// Probes of a path without answers leave at least this often, and at least this many times within
 /// the peer timeout (docs/design/peer-failure.md).
@@ -14,17 +14,17 @@ const ASKS_PER_TIMEOUT: u64 = 50;
 const ALIVE_EVERY_MAX_NS: u64 = 1_000_000_000;
 /// A peer unheard for this long counts as silent itself, however long the peer timeout: a host
 /// schedules a process again after far less.
-const MUTE_MAX_NS: u64 = 500_000_000;
+const PEER_SILENT_MAX_NS: u64 = 500_000_000;
 /// Longest hold-down of a path that returned and failed again, however long the peer timeout.
-const HOLD_MAX_NS: u64 = 1_000_000_000;
+const HOLD_DOWN_MAX_NS: u64 = 1_000_000_000;
 /// Each extension of the peer timeout is this fraction of it, but at most [`MORE_TIME_MAX_NS`].
-pub(crate) const MORE_TIME: u8 = 8;
+pub(crate) const TIMEOUT_EXTENSION: u8 = 8;
 /// Longest extension of the peer timeout for a peer that got few probes: time for eight probes on
 /// each path, not for an outage.
 const MORE_TIME_MAX_NS: u64 = 625_000_000;
 
 /// Linux's neighbour resolution gives up after three requests, one per second.
-const ASKS_NS: u64 = 3_000_000_000;
+const NEIGHBOUR_RESOLUTION_NS: u64 = 3_000_000_000;
 
 /// Credit in bytes that a message costs beside its payload, for its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
@@ -120,10 +120,10 @@ pub struct RailSpec {
 const PATHS: usize = 16;
 
 /// The largest number of whole blocks that a frame's length field can hold, in bytes.
-pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / GRANULE as u32 * GRANULE as u32;
+pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / BLOCK_BYTES as u32 * BLOCK_BYTES as u32;
 
 /// Segment of 256 KiB in whole blocks: 21 us on a wire of 100 Gbit/s, and no longer to sum.
-const SEGMENT_MIN: u64 = (256u64 << 10).next_multiple_of(GRANULE);
+const SEGMENT_MIN: u64 = (256u64 << 10).next_multiple_of(BLOCK_BYTES);
 
 /// All settings of a node. The defaults are the design's measured choices.
 #[derive(Clone, Copy, Debug)]
@@ -155,9 +155,9 @@ pub struct Config {
     /// the peer timeout is shorter.
     pub rail_timeout_ns: u64,
     /// Lower bound of the retransmission timer (150 us: design section 5).
-    pub repair_floor_ns: u64,
+    pub pto_floor_ns: u64,
     /// Upper bound of the retransmission timer.
-    pub repair_cap_ns: u64,
+    pub pto_cap_ns: u64,
     /// Ack delay while the application polls (20 us: design rule 1).
     pub ack_delay_ns: u64,
     /// Packets after which an ack is sent immediately.
@@ -263,34 +263,34 @@ impl Config {
 
     /// Longest interval between probes on a path while no path is known to carry. Probes get lost,
     /// and the last one before the peer timeout may be the first that can arrive.
-    pub(crate) fn asks_every_ns(&self) -> u64 {
+    pub(crate) fn probe_interval_max_ns(&self) -> u64 {
         ASKS_EVERY_MAX_NS.min(self.peer_timeout_ns / ASKS_PER_TIMEOUT)
     }
 
     /// Interval of probes that check whether a peer lives.
-    pub(crate) fn alive_every_ns(&self) -> u64 {
+    pub(crate) fn keepalive_interval_ns(&self) -> u64 {
         ALIVE_EVERY_MAX_NS.min(self.peer_timeout_ns / 5)
     }
 
     /// A peer unheard for this long is silent itself.
-    pub(crate) fn mute_ns(&self) -> u64 {
-        MUTE_MAX_NS.min(self.peer_timeout_ns / 10)
+    pub(crate) fn peer_silent_ns(&self) -> u64 {
+        PEER_SILENT_MAX_NS.min(self.peer_timeout_ns / 10)
     }
 
     /// Longest hold-down of a path that failed again.
-    pub(crate) fn hold_max_ns(&self) -> u64 {
-        HOLD_MAX_NS.min(self.peer_timeout_ns / 5)
+    pub(crate) fn hold_down_max_ns(&self) -> u64 {
+        HOLD_DOWN_MAX_NS.min(self.peer_timeout_ns / 5)
     }
 
     /// Length of one extension of the peer timeout.
-    pub(crate) fn more_time_ns(&self) -> u64 {
-        MORE_TIME_MAX_NS.min(self.silence_ns() / u64::from(MORE_TIME))
+    pub(crate) fn timeout_extension_ns(&self) -> u64 {
+        MORE_TIME_MAX_NS.min(self.silence_ns() / u64::from(TIMEOUT_EXTENSION))
     }
 
     /// A rail that was up for this long could resolve its neighbours' addresses
     /// (docs/design/peer-failure.md).
-    pub(crate) fn asks_ns(&self) -> u64 {
-        ASKS_NS.min(self.silence_ns())
+    pub(crate) fn neighbour_resolution_ns(&self) -> u64 {
+        NEIGHBOUR_RESOLUTION_NS.min(self.silence_ns())
     }
 
     /// Longest silence allowed to a peer that owes a reply.
@@ -312,8 +312,8 @@ impl Default for Config {
             any_source_fails: false,
             peer_timeout_ns: 5_000_000_000,
             rail_timeout_ns: 5_000_000_000,
-            repair_floor_ns: 150_000,
-            repair_cap_ns: 10_000_000,
+            pto_floor_ns: 150_000,
+            pto_cap_ns: 10_000_000,
             ack_delay_ns: 20_000,
             ack_every: 64,
             policy: RailPolicy::Stripe,

@@ -82,7 +82,7 @@ pub enum Mutation {
     /// Stuck connections are not replaced.
     LeaveStuck,
     /// Idle eviction closes connections with data in flight. (A mistake of the simulator's rails.)
-    RestEarly,
+    EvictEarly,
     /// A packet refused by its rail sets no timer.
     Unasked,
     /// A refused remote write is reported as done.
@@ -97,7 +97,7 @@ pub enum Mutation {
     KeepLength,
     /// Every retransmission of a packet sends all of its frames, whatever their length and however
     /// long the peer is silent.
-    RepairAll,
+    ResendAll,
     /// Replaced deadlines stay in the queue until they are due.
     KeepDeadlines,
     /// Frames queued for retransmission to a dead peer are not dropped.
@@ -125,7 +125,7 @@ pub enum Mutation {
     /// Another process of a host that refuses counts as reached by what arrived there before.
     TrustSiblings,
     /// Nobody asks what stands behind a rail that refuses.
-    AskNoneBehind,
+    AskNoStandby,
     /// PMTU black holes are taken for chance loss.
     TrustSizes,
     /// Acks are sent on one path even if no path is healthy.
@@ -133,11 +133,11 @@ pub enum Mutation {
     /// An atomic operation is done twice.
     RepeatAtomic,
     /// RPCs still find deregistered memory.
-    CallClosed,
+    RpcClosed,
     /// RPCs find memory whatever key they name.
     AnyKey,
     /// Lost RPCs and lost replies are not retransmitted.
-    ForgetCalls,
+    ForgetRpcs,
     /// Of operations that share a call only the first is done.
     ForgetAggregated,
     /// An operation in parts is over with its first.
@@ -179,7 +179,7 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
-    /// `LeaveStuck`, `RestEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
+    /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
@@ -226,7 +226,7 @@ impl Mutation {
         Mutation::WriteClosed,
         Mutation::ReadClosed,
         Mutation::KeepLength,
-        Mutation::RepairAll,
+        Mutation::ResendAll,
         Mutation::KeepDeadlines,
         Mutation::KeepDead,
         Mutation::Overgrant,
@@ -236,11 +236,11 @@ impl Mutation {
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
         Mutation::BelieveResets,
-        Mutation::AskNoneBehind,
+        Mutation::AskNoStandby,
         Mutation::RepeatAtomic,
-        Mutation::CallClosed,
+        Mutation::RpcClosed,
         Mutation::AnyKey,
-        Mutation::ForgetCalls,
+        Mutation::ForgetRpcs,
         Mutation::ForgetAggregated,
         Mutation::EndWithPart,
         Mutation::ForgetPiece,

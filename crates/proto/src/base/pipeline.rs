@@ -17,7 +17,7 @@
 //! packet by packet (docs/design/rendezvous.md). The receiver of writes copies nothing: its work
 //! behind a write is the sum, and the sub-blocks are separate writes.
 
-use marline_wire::GRANULE;
+use marline_wire::BLOCK_BYTES;
 
 /// Chunk sizes. The numbers come from the tuner; the caller keeps them within reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Chunks {
 
 /// Rounds down to whole blocks, at least one.
 fn whole(bytes: u64) -> u64 {
-    (bytes / GRANULE).max(1) * GRANULE
+    (bytes / BLOCK_BYTES).max(1) * BLOCK_BYTES
 }
 
 impl Pipeline {
@@ -133,7 +133,7 @@ impl Iterator for Chunks {
         if plan.grows() {
             let grown = self.next_len as u128 * plan.growth_permille as u128 / 1_000;
             // At least one block more, or tiny chunks would never grow.
-            let grown = whole(grown as u64).max(self.next_len + GRANULE);
+            let grown = whole(grown as u64).max(self.next_len + BLOCK_BYTES);
             self.next_len = grown.min(whole(plan.chunk_max as u64));
         }
         // Copying this chunk and all that follow takes longer than the arrival of those that
@@ -169,7 +169,7 @@ mod tests {
                 let mut at = 0;
                 for chunk in plan.chunks(total) {
                     assert_eq!(chunk.offset, at);
-                    assert!(chunk.len > 0 && chunk.offset % GRANULE == 0);
+                    assert!(chunk.len > 0 && chunk.offset % BLOCK_BYTES == 0);
                     assert!(chunk.block > 0 && chunk.block <= chunk.len);
                     at += chunk.len;
                 }
@@ -219,7 +219,7 @@ mod tests {
             ..PLAN
         };
         let lens: Vec<u64> = plan.chunks(1 << 20).map(|c| c.len).collect();
-        let equal = |l: &u64| *l == 65_536 / GRANULE * GRANULE;
+        let equal = |l: &u64| *l == 65_536 / BLOCK_BYTES * BLOCK_BYTES;
         assert!(lens[..lens.len() - 1].iter().all(equal), "{lens:?}");
     }
 

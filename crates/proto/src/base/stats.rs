@@ -99,11 +99,11 @@ pub struct PathStats {
     /// Frames retransmitted after acks showed that their packet was lost.
     pub resent_loss: u64,
     /// Frames retransmitted after a timeout.
-    pub resent_repair: u64,
+    pub resent_pto: u64,
     /// Frames requeued because this path went down.
     pub resent_failover: u64,
     /// Retransmission timers that expired.
-    pub repairs: u64,
+    pub ptos: u64,
     /// Changes of the source port because nothing was acknowledged and no other path existed; of a
     /// connection, only when its rail had data that the network had not acknowledged.
     pub reroutes: u64,
@@ -111,7 +111,7 @@ pub struct PathStats {
     pub spurious: u64,
     /// Spurious retransmissions: packets retransmitted after a timeout whose original's ack arrived
     /// later.
-    pub needless: u64,
+    pub resent_spurious: u64,
     /// Probes sent.
     pub probes: u64,
     /// Congestion window in bytes.

@@ -94,7 +94,7 @@ impl RecvSpec {
     /// Returns whether the death of any peer may end this receive: a single tagged receive from any
     /// source (`any_source_fails`). Untagged and multi-message receives are excluded: they belong
     /// to an MPI's internals or to a server.
-    pub(crate) fn names_nobody(&self) -> bool {
+    pub(crate) fn is_from_any_source(&self) -> bool {
         self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
     }
 }
@@ -398,7 +398,7 @@ pub enum Event {
     },
     /// An RPC from a peer's engine, or the reply to one. The bytes are in the bounce buffer, which
     /// belongs to the owner from here on.
-    Called {
+    RpcArrived {
         /// The peer.
         peer: PeerId,
         /// The RPC's two words (tag and data) and its length.
@@ -428,7 +428,7 @@ pub enum Event {
         moved: u32,
     },
     /// A path became suspect (packets seem not to arrive), or stopped being suspect.
-    PathDoubted {
+    PathSuspect {
         /// The peer.
         peer: PeerId,
         /// Local rail.
@@ -493,7 +493,7 @@ pub enum Event {
         /// The peer.
         peer: PeerId,
         /// The peer's wish; may be unknown here.
-        wish: u8,
+        preference: u8,
         /// The algorithm used.
         agreed: u8,
     },
@@ -513,7 +513,7 @@ pub enum DropReason {
     /// Packet number already received.
     Duplicate,
     /// A field contradicts the state of this node.
-    Nonsense,
+    Invalid,
     /// A payload sum was wrong.
     CorruptPayload,
     /// Not enough memory within the bounds, or the memory is no longer available; the sender

@@ -4,8 +4,8 @@ use super::carried::{Carried, Trip};
 use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
-use super::lanes::Lanes;
 use super::mutation::GroupMutation;
+use super::networks::Networks;
 use super::order::Order;
 use super::outgoing::{Post, Sending};
 use super::pace::Pace;
@@ -28,7 +28,7 @@ impl Group {
             receiving: Receiving::default(),
             sending: BTreeMap::new(),
             kept_bytes: 0,
-            lanes: Lanes::new(cfg.lanes, cfg.lane_run),
+            networks: Networks::new(cfg.networks, cfg.lane_run),
             pace: Pace::new(cfg.chunk_ns),
             carried: Carried::default(),
             trip: Trip::new(cfg.round_trip_ns),
@@ -75,9 +75,9 @@ impl Group {
         let me = self.cfg.me;
         self.order.over(broadcast);
         let dead = self.dead.last().copied();
-        let deaf = self.carried.is_surely_deaf(now);
+        let unreachable = self.carried.is_surely_unreachable(now);
         let own = self.sending_of(me);
-        let leaves = deaf || own.hears_of_deaf();
+        let leaves = unreachable || own.knows_of_unreachable();
         if len == 0 || own.is_alone() {
             let end = dead.map_or(End::Well, End::Dead);
             return self.events.push_back(GroupEvent::Done { handle, end });
@@ -120,10 +120,10 @@ impl Group {
         }
         let multicast = head.flags & GroupHead::FLAG_MULTICAST != 0;
         if multicast {
-            self.carried.hear(head.lane);
+            self.carried.hear(head.network);
         }
-        let lane = multicast.then_some(head.lane);
-        Some(Heard { from, lane })
+        let network = multicast.then_some(head.network);
+        Some(Heard { from, network })
     }
 
     /// Handles a word of another member.
@@ -134,7 +134,7 @@ impl Group {
             Word::Tail { root, next, asked } => {
                 self.on_tail(now_ns, heard.from, (root, next), asked.members());
             }
-            Word::Probe if heard.lane.is_some() => self.hear_probe(heard.from),
+            Word::Probe if heard.network.is_some() => self.hear_probe(heard.from),
             Word::Probe => {}
         }
         self.begin(now_ns);
@@ -143,7 +143,10 @@ impl Group {
     /// Handles the value of a written acknowledgement (see [`Content::Mark`]) of a member for a
     /// root. Handling a value twice is harmless.
     pub fn handle_mark(&mut self, now_ns: u64, from: u16, root: u16, value: u64) {
-        let heard = Heard { from, lane: None };
+        let heard = Heard {
+            from,
+            network: None,
+        };
         let flags = AckFlags::of(value as u8 & 3);
         self.on_ack(now_ns, heard, (root, value >> 2), flags);
     }
@@ -156,7 +159,7 @@ impl Group {
         }
         match self.next_content(now_ns) {
             Some((to, content)) => {
-                let words = self.riders(now_ns, to, &content);
+                let words = self.piggybacked(now_ns, to, &content);
                 let content = Some(content);
                 Some(Packet { to, words, content })
             }
@@ -183,26 +186,26 @@ impl Group {
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.ask_and_tell(now_ns);
         self.remind(now_ns);
-        self.question_deaf(now_ns);
+        self.question_unreachable(now_ns);
     }
 
     /// Multicasts a PROBE on each of the group's rails; the members that it reaches record the rail
-    /// in [`Group::heard_lanes`].
+    /// in [`Group::heard_networks`].
     pub fn probe(&mut self) {
-        let lanes: Vec<u8> = self.lanes.all().collect();
-        let probes = lanes.into_iter().map(|lane| To::All { lane });
+        let networks: Vec<u8> = self.networks.all().collect();
+        let probes = networks.into_iter().map(|network| To::All { network });
         self.words.extend(probes.map(|to| (to, Word::Probe)));
     }
 
     /// Bit mask of rails that delivered multicast of other members.
-    pub fn heard_lanes(&self) -> u8 {
-        self.carried.lanes()
+    pub fn heard_networks(&self) -> u8 {
+        self.carried.networks()
     }
 
     /// Restricts this member's multicast to these of the group's rails (bit mask); 0 changes
     /// nothing.
-    pub fn set_lanes(&mut self, mask: u8) {
-        self.lanes.only(mask);
+    pub fn set_networks(&mut self, mask: u8) {
+        self.networks.only(mask);
     }
 
     /// Bytes that a root may have in flight.

@@ -1,11 +1,11 @@
 //! Multicast reception of a member, and round-trip times.
 
 /// A member reports that it receives no multicast after this many unicast chunks without multicast
-/// in between, and [`DEAF_NS`] since the first of them: long enough to ignore a momentary fault,
+/// in between, and [`UNREACHABLE_NS`] since the first of them: long enough to ignore a momentary fault,
 /// short enough to report within 100 ms.
-const DEAF_CHUNKS: u32 = 8;
-/// See [`DEAF_CHUNKS`].
-const DEAF_NS: u64 = 50_000_000;
+const UNREACHABLE_CHUNKS: u32 = 8;
+/// See [`UNREACHABLE_CHUNKS`].
+const UNREACHABLE_NS: u64 = 50_000_000;
 
 /// A member that asks for a chunk for so long and does not get it says the same: a group that makes
 /// no progress is left within a second.
@@ -86,8 +86,8 @@ impl Alone {
     }
 
     /// Returns whether no multicast reaches this member.
-    pub fn is_deaf(&self, now: u64) -> bool {
-        self.stalled || self.count >= DEAF_CHUNKS && now >= self.since + DEAF_NS
+    pub fn is_unreachable(&self, now: u64) -> bool {
+        self.stalled || self.count >= UNREACHABLE_CHUNKS && now >= self.since + UNREACHABLE_NS
     }
 
     /// Whatever the reason is, a group that does not bring what is asked for is of no use. A root
@@ -97,8 +97,8 @@ impl Alone {
     }
 
     /// No multicast reaches this member, and that is news.
-    pub fn turns_deaf(&mut self, now: u64) -> bool {
-        let news = self.is_deaf(now) && !self.told;
+    pub fn turns_unreachable(&mut self, now: u64) -> bool {
+        let news = self.is_unreachable(now) && !self.told;
         self.told |= news;
         news
     }
@@ -113,7 +113,7 @@ impl Alone {
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     /// Rails on which a multicast was heard, as bits.
-    lanes: u8,
+    networks: u8,
     /// Chunks of all roots.
     pub(super) alone: Alone,
     /// It was told so in answer to questions, and when to the last.
@@ -122,8 +122,8 @@ pub(super) struct Carried {
 
 impl Carried {
     /// A multicast came.
-    pub fn hear(&mut self, lane: u8) {
-        self.lanes |= 1 << (lane & 7);
+    pub fn hear(&mut self, network: u8) {
+        self.networks |= 1 << (network & 7);
     }
 
     /// A chunk of so many bytes came by multicast, or a probe.
@@ -142,13 +142,13 @@ impl Carried {
     }
 
     /// No multicast reaches this member, though it was asked again and again.
-    pub fn is_surely_deaf(&self, now: u64) -> bool {
-        self.alone.is_deaf(now) && self.answers.0 > ROUNDS
+    pub fn is_surely_unreachable(&self, now: u64) -> bool {
+        self.alone.is_unreachable(now) && self.answers.0 > ROUNDS
     }
 
     /// Bit mask of rails that delivered multicast.
-    pub fn lanes(&self) -> u8 {
-        self.lanes
+    pub fn networks(&self) -> u8 {
+        self.networks
     }
 }
 
@@ -204,21 +204,33 @@ mod tests {
     fn missing_multicast_takes_chunks_and_time_and_ends_with_one_packet() {
         let mut carried = Carried::default();
         (0..100).for_each(|n| carried.alone.came(n, 900));
-        assert!(!carried.alone.is_deaf(DEAF_NS - 1) && carried.alone.is_deaf(DEAF_NS));
-        assert!(carried.alone.turns_deaf(DEAF_NS) && !carried.alone.turns_deaf(DEAF_NS));
-        (0..9).for_each(|_| carried.asked(DEAF_NS + ANSWER_NS));
-        assert!(!carried.is_surely_deaf(2 * DEAF_NS), "asked once");
-        (2..9).for_each(|n| carried.asked(DEAF_NS + n * ANSWER_NS));
-        assert!(carried.is_surely_deaf(2 * DEAF_NS));
+        assert!(
+            !carried.alone.is_unreachable(UNREACHABLE_NS - 1)
+                && carried.alone.is_unreachable(UNREACHABLE_NS)
+        );
+        assert!(
+            carried.alone.turns_unreachable(UNREACHABLE_NS)
+                && !carried.alone.turns_unreachable(UNREACHABLE_NS)
+        );
+        (0..9).for_each(|_| carried.asked(UNREACHABLE_NS + ANSWER_NS));
+        assert!(
+            !carried.is_surely_unreachable(2 * UNREACHABLE_NS),
+            "asked once"
+        );
+        (2..9).for_each(|n| carried.asked(UNREACHABLE_NS + n * ANSWER_NS));
+        assert!(carried.is_surely_unreachable(2 * UNREACHABLE_NS));
         carried.hear(3);
         carried.reaches(Some(899));
-        assert!(carried.alone.is_deaf(u64::MAX / 2), "what came was shorter");
+        assert!(
+            carried.alone.is_unreachable(u64::MAX / 2),
+            "what came was shorter"
+        );
         carried.reaches(Some(900));
-        assert!(!carried.alone.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
+        assert!(!carried.alone.is_unreachable(u64::MAX / 2) && carried.networks() == 8);
         carried.alone.came(7, 900);
         carried.reaches(None);
         carried.alone.came(7, 10);
-        assert!(!carried.alone.is_deaf(u64::MAX / 2));
+        assert!(!carried.alone.is_unreachable(u64::MAX / 2));
     }
 
     #[test]
@@ -226,9 +238,9 @@ mod tests {
         let mut alone = Alone::default();
         alone.stalls();
         alone.reaches(Some(u32::MAX));
-        assert!(alone.turns_deaf(1) && alone.was_told());
+        assert!(alone.turns_unreachable(1) && alone.was_told());
         alone.reaches(None);
-        assert!(!alone.is_deaf(1));
+        assert!(!alone.is_unreachable(1));
     }
 
     #[test]

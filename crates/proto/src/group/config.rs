@@ -156,7 +156,7 @@ pub struct GroupConfig {
     /// Most retained bytes of other roots' chunks, for members whose collector this one is.
     pub keep_max: u64,
     /// Rails that carry multicast, from 1 to 8.
-    pub lanes: u8,
+    pub networks: u8,
     /// Chunks sent on one rail before the next rail's turn: rails that send many packets per system
     /// call need as many.
     pub lane_run: u32,
@@ -183,7 +183,7 @@ impl Default for GroupConfig {
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,
-            lanes: 1,
+            networks: 1,
             lane_run: 1,
             round_trip_ns: 50_000,
             chunk_ns: 0,

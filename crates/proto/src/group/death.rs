@@ -85,7 +85,7 @@ impl Group {
             return;
         };
         let told = sending.acked.remove(member);
-        sending.deaf.remove(&member);
+        sending.unreachable.remove(&member);
         sending.in_pieces.remove(&member);
         if own {
             let lacked = if closed {

@@ -1,9 +1,9 @@
 //! State of other members' chunks and broadcasts.
 
 use super::carried::Alone;
-use super::lanes::LANES_MAX;
+use super::networks::NETWORKS_MAX;
 use super::pieces::Pieces;
-use crate::base::granules::GranuleSet;
+use crate::base::blocks::BlockSet;
 use alloc::collections::BTreeMap;
 use marline_wire::Gaps;
 
@@ -20,7 +20,7 @@ pub(super) struct Receiving {
 /// The chunks of one root.
 #[derive(Debug)]
 pub(super) struct FromRoot {
-    pub(super) got: GranuleSet,
+    pub(super) got: BlockSet,
     /// Of those that are not here, the pieces that are.
     pub(super) pieces: Pieces,
     /// All chunks below are here.
@@ -28,7 +28,7 @@ pub(super) struct FromRoot {
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
     /// By rail: chunks below are known to have been sent, because a later one came by that rail.
-    pub(super) lane_high: [u64; LANES_MAX],
+    pub(super) lane_high: [u64; NETWORKS_MAX],
     /// Chunks from here on had no room; they are not requested until there is some.
     pub(super) no_room_from: u64,
     /// The last acknowledged number, and broadcasts completed since.
@@ -54,11 +54,11 @@ pub(super) struct FromRoot {
 impl Default for FromRoot {
     fn default() -> FromRoot {
         FromRoot {
-            got: GranuleSet::default(),
+            got: BlockSet::default(),
             pieces: Pieces::default(),
             next: 0,
             high: 0,
-            lane_high: [0; LANES_MAX],
+            lane_high: [0; NETWORKS_MAX],
             no_room_from: u64::MAX,
             told: 0,
             ended: 0,
@@ -151,9 +151,9 @@ impl FromRoot {
 
     /// Returns whether the first missing chunk may be in flight on one of these rails (bit mask),
     /// because nothing sent later has come by that rail yet.
-    pub(super) fn may_come(&self, lanes: u8) -> bool {
+    pub(super) fn may_come(&self, networks: u8) -> bool {
         let mut highs = self.lane_high.iter().enumerate();
-        highs.any(|(lane, high)| lanes >> lane & 1 == 1 && *high <= self.next)
+        highs.any(|(network, high)| networks >> network & 1 == 1 && *high <= self.next)
     }
 
     /// The missing chunks: the numbers of the first ones, and counts of missing and all.

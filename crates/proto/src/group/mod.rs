@@ -24,42 +24,42 @@
 //! for paths whose MTU shrank, and counts what came of them. `parts` says who
 //! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
 //! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
-//! arrives, `lanes` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
+//! arrives, `networks` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
 //! delays.
 
 mod acked;
 mod api;
-mod ask;
 mod backlog;
 mod carried;
+mod collector;
 mod config;
 mod death;
 mod delay;
 mod incoming;
-mod lanes;
 mod mutation;
+mod networks;
 mod order;
 mod outgoing;
 mod owner;
 mod pace;
 mod parts;
 mod pieces;
+mod receiver;
 mod recv;
-mod repair;
 mod run;
 mod send;
 mod state;
 mod take;
 mod types;
 
-pub use ask::RIDERS_LEN;
 pub use backlog::Backlog;
 pub use config::{GroupConfig, Identity, Scheme};
-pub use lanes::LANES_MAX;
 pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};
 pub use mutation::GroupMutation;
+pub use networks::NETWORKS_MAX;
 pub use order::AHEAD;
 pub use owner::GroupOwner;
+pub use receiver::PIGGYBACK_LEN;
 pub use state::Group;
 pub use take::Tally;
 pub use types::{

@@ -35,7 +35,7 @@ pub enum GroupMutation {
     /// Early memory is unbounded.
     BoundlessEarly,
     /// The copies that co-roots retain are unbounded.
-    BoundlessKept,
+    BoundlessRetained,
     /// Copies are never freed.
     KeepCopies,
     /// Receives from a dead root never end.
@@ -47,7 +47,7 @@ pub enum GroupMutation {
     /// A member abandons the group one broadcast late.
     LeaveLate,
     /// Members that receive no multicast do not report it.
-    HideDeaf,
+    HideUnreachable,
     /// A chunk is rebuilt from a parity although another chunk is missing too.
     TrustParity,
     /// A missing chunk is requested only once.
@@ -82,13 +82,13 @@ impl GroupMutation {
         GroupMutation::LoseEarly,
         GroupMutation::HandOverLate,
         GroupMutation::BoundlessEarly,
-        GroupMutation::BoundlessKept,
+        GroupMutation::BoundlessRetained,
         GroupMutation::KeepCopies,
         GroupMutation::WaitForDead,
         GroupMutation::AwaitDead,
         GroupMutation::ForgetOrphans,
         GroupMutation::LeaveLate,
-        GroupMutation::HideDeaf,
+        GroupMutation::HideUnreachable,
         GroupMutation::TrustParity,
         GroupMutation::AskOnce,
         GroupMutation::RepairAllOnly,

@@ -137,7 +137,7 @@ pub(super) struct Held {
     pub(super) chunk: Chunk,
     pub(super) bytes: Bytes,
     /// The rail that it was multicast on; `None`: not multicast by this member.
-    pub(super) lane: Option<u8>,
+    pub(super) network: Option<u8>,
     /// Members that were sent it again.
     pub(super) repair: Option<Repair>,
     /// Pieces that were sent so far, round and round.
@@ -177,7 +177,7 @@ pub(super) struct Sending {
     /// Progress of each member whose acknowledgements are collected here.
     pub(super) acked: Acked,
     /// Members among these that report receiving no multicast.
-    pub(super) deaf: BTreeMap<u16, Doubt>,
+    pub(super) unreachable: BTreeMap<u16, Doubt>,
     /// Time of the next question to them, after probes.
     pub(super) question_at: u64,
     /// A member among these lost much recently.
@@ -207,7 +207,7 @@ impl Sending {
             base: 0,
             next: 0,
             acked: Acked::new(part),
-            deaf: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
             question_at: u64::MAX,
             lossy: false,
             in_pieces: BTreeMap::new(),
@@ -223,7 +223,7 @@ impl Sending {
 
     /// Delay of the next TAIL for copied chunks, which no local operation waits for. `usual`: the
     /// delay otherwise.
-    pub(super) fn patience(&self, usual: u64) -> u64 {
+    pub(super) fn reminder_backoff_ns(&self, usual: u64) -> u64 {
         usual.max(ASK_LATE_NS.min(usual << self.vain.min(VAIN_MAX)))
     }
 
@@ -242,14 +242,17 @@ impl Sending {
     }
 
     /// Returns whether members of the part receive no multicast, confirmed by repeated questions.
-    pub(super) fn hears_of_deaf(&self) -> bool {
-        self.deaf.values().any(Doubt::is_over)
+    pub(super) fn knows_of_unreachable(&self) -> bool {
+        self.unreachable.values().any(Doubt::is_over)
     }
 
     /// Returns whether members receive no multicast, and whether some lost much since the last
     /// call.
     pub(super) fn take_news(&mut self) -> (bool, bool) {
-        (self.hears_of_deaf(), core::mem::take(&mut self.lossy))
+        (
+            self.knows_of_unreachable(),
+            core::mem::take(&mut self.lossy),
+        )
     }
 
     /// Members that have not acknowledged all chunks.
@@ -322,7 +325,7 @@ impl Sending {
         let held = Held {
             chunk,
             bytes,
-            lane: None,
+            network: None,
             repair: None,
             turn: 0,
         };

@@ -22,7 +22,7 @@ pub(super) struct Pace {
     gap_ns: u64,
     next_at: u64,
     /// Losses reported before this time were reacted to already.
-    deaf_until: u64,
+    unread_until: u64,
     clean: u32,
 }
 
@@ -33,7 +33,7 @@ impl Pace {
             floor_ns: chunk_ns,
             gap_ns: chunk_ns,
             next_at: 0,
-            deaf_until: 0,
+            unread_until: 0,
             clean: 0,
         }
     }
@@ -69,10 +69,10 @@ impl Pace {
 
     /// Handles a member's heavy loss. Returns whether the spacing changed.
     pub fn slow(&mut self, now: u64, trip_ns: u64) -> bool {
-        if now < self.deaf_until {
+        if now < self.unread_until {
             return false;
         }
-        self.deaf_until = now + 2 * trip_ns;
+        self.unread_until = now + 2 * trip_ns;
         self.clean = 0;
         let first = (trip_ns / FIRST_PART).max(1);
         let most = (self.floor_ns * SLOWEST).max(trip_ns);

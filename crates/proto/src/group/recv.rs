@@ -95,7 +95,7 @@ impl Group {
                 self.hear_chunk(now_ns, heard, chunk, false);
             }
             Place::NoRoom => self.stats.no_room += 1,
-            Place::Nonsense => self.stats.nonsense += 1,
+            Place::Invalid => self.stats.nonsense += 1,
             Place::Posted { .. } | Place::Early { .. } => return place,
         }
         self.watch_gaps(now_ns, chunk.root, false);
@@ -127,19 +127,22 @@ impl Group {
         let window = self.cfg.scheme.window as u64;
         let whole = self.whole_of(chunk).filter(|_| chunk.parity == 0);
         if !whole.is_some_and(|whole| self.is_sane(heard, &whole)) {
-            return Place::Nonsense;
+            return Place::Invalid;
         }
         let from = self.receiving.roots.entry(chunk.root).or_default();
         if chunk.number >= from.next + window {
-            return Place::Nonsense;
+            return Place::Invalid;
         }
         let here = from.got.contains(chunk.number) || from.pieces.has(chunk);
         if here && !self.cfg.errs(GroupMutation::DeliverTwice) {
             return Place::Duplicate;
         }
         from.high = from.high.max(chunk.number + 1);
-        let lane = heard.lane.and_then(|l| from.lane_high.get_mut(l as usize));
-        lane.into_iter()
+        let network = heard
+            .network
+            .and_then(|l| from.lane_high.get_mut(l as usize));
+        network
+            .into_iter()
             .for_each(|high| *high = (*high).max(chunk.number + 1));
         if chunk.asks {
             from.wanted = from.wanted.max(chunk.number + 1);
@@ -162,7 +165,7 @@ impl Group {
         let broadcast = self.broadcast_of(chunk);
         let Some(incoming) = self.receiving.broadcasts.get_mut(&broadcast) else {
             if begun || self.order.refuses(chunk.broadcast) {
-                return self.swallow(now, chunk);
+                return self.count_unwanted(now, chunk);
             }
             return self.place_early(chunk, first, keep);
         };
@@ -172,10 +175,10 @@ impl Group {
             Some(handle) if same && in_line => Place::Posted { handle, keep },
             Some(_) if !same => {
                 self.end_receive(chunk.broadcast, End::Mismatch);
-                self.swallow(now, chunk)
+                self.count_unwanted(now, chunk)
             }
             None if same && in_line => self.place_early(chunk, first, keep),
-            _ => Place::Nonsense,
+            _ => Place::Invalid,
         }
     }
 
@@ -191,7 +194,7 @@ impl Group {
     }
 
     /// Counts a chunk of an unwanted broadcast as received, as its root would wait otherwise.
-    fn swallow(&mut self, now: u64, chunk: &Chunk) -> Place {
+    fn count_unwanted(&mut self, now: u64, chunk: &Chunk) -> Place {
         if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
             from.take(chunk.number, 1);
             from.ended += 1;
@@ -239,9 +242,9 @@ impl Group {
             true => self.hear_chunk(now_ns, heard, chunk, true),
             false => self.forget_pieces(chunk),
         }
-        let turns_deaf = self.carried.alone.turns_deaf(now_ns);
+        let turns_unreachable = self.carried.alone.turns_unreachable(now_ns);
         if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
-            if from.alone.turns_deaf(now_ns) || turns_deaf {
+            if from.alone.turns_unreachable(now_ns) || turns_unreachable {
                 from.ack_at = now_ns;
             }
         }
@@ -259,7 +262,7 @@ impl Group {
         let len = self.whole_of(chunk).map_or(0, |whole| whole.len);
         let from = self.receiving.roots.get_mut(&chunk.root);
         let of_root = from.map(|from| &mut from.alone);
-        if heard.lane.is_some() {
+        if heard.network.is_some() {
             self.carried.reaches(Some(len));
             of_root.into_iter().for_each(|alone| {
                 alone.reaches(Some(len));

@@ -58,7 +58,7 @@ impl Group {
         };
         // The last chunk of a broadcast is shorter, or excluded from runs.
         let whole = chunk.parity == 0 && chunk.piece == 0;
-        let plain = heard.lane.is_some() && whole && !chunk.leaves;
+        let plain = heard.network.is_some() && whole && !chunk.leaves;
         let sane = plain && chunk.len as u64 == size && self.is_sane(heard, &next);
         if !sane || self.parts.collects(chunk.root, self.cfg.me) {
             return None;
@@ -110,11 +110,12 @@ impl Group {
             return;
         };
         from.high = from.high.max(number);
-        let lane = run
+        let network = run
             .heard
-            .lane
+            .network
             .and_then(|l| from.lane_high.get_mut(l as usize));
-        lane.into_iter()
+        network
+            .into_iter()
             .for_each(|high| *high = (*high).max(number));
         let before = from.next;
         from.take(number - count, count);

@@ -35,8 +35,8 @@ impl Group {
             self.events.push_back(GroupEvent::Done { handle, end });
         }
         self.stats.parities += 1;
-        let lane = self.lanes.pick(None);
-        Some((To::All { lane }, Content::Parity { handle, chunk }))
+        let network = self.networks.pick(None);
+        Some((To::All { network }, Content::Parity { handle, chunk }))
     }
 
     /// The next chunk of an own broadcast.
@@ -52,7 +52,7 @@ impl Group {
         let (handle, mut held) = own.cut(me, self.cfg.chunk)?;
         let (chunk, keep) = (held.chunk, held.bytes == Bytes::Copy);
         let after = match keep && scheme.nacks {
-            true => own.patience(after),
+            true => own.reminder_backoff_ns(after),
             false => after,
         };
         own.pause_ns = after;
@@ -64,10 +64,10 @@ impl Group {
         let to = match scheme.alone {
             true => To::Member(own.acked.members().next()?),
             false => {
-                let lane = self.lanes.next();
-                self.lanes.sent(lane);
-                held.lane = Some(lane);
-                To::All { lane }
+                let network = self.networks.next();
+                self.networks.sent(network);
+                held.network = Some(network);
+                To::All { network }
             }
         };
         let ended = own.finish(early);
@@ -99,7 +99,7 @@ impl Group {
         if root == me && scheme.alone {
             members.extend(sending.acked.members().skip(1));
         } else {
-            members.extend(sending.deaf.keys());
+            members.extend(sending.unreachable.keys());
             if root == me && scheme.direct {
                 let co_roots = parts.co_roots(root);
                 members.extend(co_roots.filter(|member| !dead.contains(member)));

@@ -4,8 +4,8 @@ use super::carried::{Carried, Trip};
 use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
-use super::lanes::Lanes;
 use super::mutation::GroupMutation;
+use super::networks::Networks;
 use super::order::Order;
 use super::outgoing::Sending;
 use super::pace::Pace;
@@ -37,7 +37,7 @@ pub struct Group {
     pub(super) sending: BTreeMap<u16, Sending>,
     /// Retained bytes of other roots' chunks.
     pub(super) kept_bytes: u64,
-    pub(super) lanes: Lanes,
+    pub(super) networks: Networks,
     pub(super) pace: Pace,
     pub(super) carried: Carried,
     pub(super) trip: Trip,

@@ -10,7 +10,7 @@ pub struct Heard {
     /// The member that sent it.
     pub from: u16,
     /// Rail of a multicast packet; `None`: sent by unicast to this member only.
-    pub lane: Option<u8>,
+    pub network: Option<u8>,
 }
 
 /// Destination of a packet.
@@ -19,7 +19,7 @@ pub enum To {
     /// The group, by multicast on one of its rails.
     All {
         /// Index among the group's rails.
-        lane: u8,
+        network: u8,
     },
     /// A single member, by any rail that reaches it.
     Member(u16),
@@ -39,7 +39,7 @@ pub enum Content {
         keep: bool,
     },
     /// A chunk from its retained copy.
-    Kept(Chunk),
+    Retained(Chunk),
     /// The exclusive or of the chunks that `chunk` names, from the memory of operation `handle`.
     Parity {
         /// The operation.
@@ -61,7 +61,7 @@ impl Content {
     /// Bytes of payload.
     pub(super) fn len(&self) -> u32 {
         match self {
-            Content::Own { chunk, .. } | Content::Kept(chunk) => chunk.len,
+            Content::Own { chunk, .. } | Content::Retained(chunk) => chunk.len,
             Content::Parity { chunk, .. } => chunk.len,
             Content::Mark { .. } => 0,
         }
@@ -99,7 +99,7 @@ pub enum Place {
     /// No room at present; the chunk will be requested again.
     NoRoom,
     /// Contradicts the state of its broadcast, or lies outside the window.
-    Nonsense,
+    Invalid,
 }
 
 impl Place {
@@ -215,7 +215,7 @@ pub struct GroupStats {
     /// Acknowledgements sent.
     pub acks: u64,
     /// Acknowledgements of `acks` that were piggybacked on a chunk.
-    pub acks_riding: u64,
+    pub acks_piggybacked: u64,
     /// NACKs sent.
     pub nacks: u64,
     /// TAILs sent.

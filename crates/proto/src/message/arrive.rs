@@ -1,15 +1,15 @@
 //! Incoming messages: stores their fragments and matches their heads in order.
 
-use crate::base::granules::Covered;
+use crate::base::blocks::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
-use crate::message::call::is_call;
+use crate::message::rpc::is_rpc;
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::credit::Credit;
 use crate::state::transfer::{new_inbound, InboundState};
-use marline_wire::{granules, MsgHead, FLAG_TAGGED, GRANULE};
+use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
 const EAGER_LIMIT: u64 = 65_536;
@@ -31,7 +31,7 @@ impl Node {
             return Ok(None);
         }
         if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(f.total);
         // Senders stay within their credit; the factor of two is for peers whose credit was granted
@@ -83,7 +83,7 @@ impl Node {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
-        let (start, n) = (f.offset / GRANULE, granules(len));
+        let (start, n) = (f.offset / BLOCK_BYTES, blocks(len));
         let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
         if inbound.total != f.total || ungranted {
             return Err(inbound.no_place());
@@ -121,7 +121,7 @@ impl Node {
     ) -> Option<Result<(), DropReason>> {
         let head = f.head?;
         let len = f.payload.bytes.len() as u64;
-        if is_call(&head) {
+        if is_rpc(&head) {
             return None;
         }
         let conn = self.conn(peer)?;
@@ -132,7 +132,7 @@ impl Node {
         let (at, found) = self.ops.matching.locate(peer, &head)?;
         let tag = (head.tag, found.ignore);
         let tagged = head.flags & FLAG_TAGGED != 0;
-        if tagged && self.ops.in_turn.waits((peer, number), tag) {
+        if tagged && self.ops.completion_order.waits((peer, number), tag) {
             return None;
         }
         let copy = len.min(found.capacity) as usize;
@@ -189,7 +189,7 @@ impl Node {
                 return;
             };
             // Messages after an RPC are matched after it.
-            if is_call(&head) && !inbound.complete() {
+            if is_rpc(&head) && !inbound.complete() {
                 return;
             }
             let Some(conn) = self.conn_mut(peer) else {
@@ -213,7 +213,7 @@ impl Node {
             return Ok(());
         }
         if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);
         let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);

@@ -15,7 +15,7 @@ impl Node {
         };
         inbound.set.insert(start, n);
         inbound.last_data_ns = now;
-        if inbound.is_call() {
+        if inbound.is_rpc() {
             let peer = inbound.peer;
             return self.advance_matching(now, peer);
         }
@@ -39,7 +39,7 @@ impl Node {
 
     /// Ends the held messages of a peer whose turn has come.
     pub(crate) fn finish_held(&mut self, peer: PeerId) {
-        while let Some(key) = self.ops.in_turn.next(peer) {
+        while let Some(key) = self.ops.completion_order.next(peer) {
             self.end_inbound(key);
         }
     }
@@ -73,8 +73,8 @@ impl Node {
                 capacity,
             } => {
                 let at = (peer, number);
-                let in_turn = reply || self.cfg.errs(Mutation::TellEarly);
-                if !in_turn && self.ops.in_turn.hold(at) {
+                let completion_order = reply || self.cfg.errs(Mutation::TellEarly);
+                if !completion_order && self.ops.completion_order.hold(at) {
                     return;
                 }
                 self.show_end(key, (handle, base));
@@ -108,7 +108,9 @@ impl Node {
                 });
             }
             if !inbound.reply {
-                self.ops.in_turn.leave((inbound.peer, inbound.number));
+                self.ops
+                    .completion_order
+                    .leave((inbound.peer, inbound.number));
             }
             self.stats.unexpected_bytes -= inbound.charged;
             if !self.cfg.errs(Mutation::LeakGrants) {

@@ -4,8 +4,8 @@ use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::state::agenda::Agenda;
 use crate::state::conn::Conn;
+use crate::state::run_queue::RunQueue;
 
 impl Node {
     /// Returns the credit of an eager message to its sender.
@@ -13,7 +13,7 @@ impl Node {
         let times = 1 + self.cfg.errs(Mutation::Hoard) as u64;
         if let Some(conn) = self.directory.conn_mut(peer) {
             conn.credit.give(bytes * times);
-            announce_credit(&self.cfg, &mut self.agenda, conn);
+            announce_credit(&self.cfg, &mut self.run_queue, conn);
         }
     }
 
@@ -24,13 +24,13 @@ impl Node {
             return;
         };
         conn.credit.see(bytes);
-        announce_credit(&self.cfg, &mut self.agenda, conn);
+        announce_credit(&self.cfg, &mut self.run_queue, conn);
         let asks = conn.credit.is_crowded() && !conn.session.own;
         if asks && !self.cfg.errs(Mutation::KeepCredit) {
             let more = self.cfg.credit_growth(conn.credit.window(), promised);
             if more > 0 {
-                conn.credit.widen(more);
-                self.agenda.mark_ready(conn);
+                conn.credit.probe_sizes_if_bulk(more);
+                self.run_queue.mark_ready(conn);
                 self.directory.credit_promised += more;
             }
         }
@@ -38,8 +38,8 @@ impl Node {
 }
 
 /// Announces returned credit to the sender if that is due.
-fn announce_credit(cfg: &Config, agenda: &mut Agenda, conn: &mut Conn) {
+fn announce_credit(cfg: &Config, run_queue: &mut RunQueue, conn: &mut Conn) {
     if !cfg.errs(Mutation::KeepCredit) && conn.credit.comes_due() {
-        agenda.mark_ready(conn);
+        run_queue.mark_ready(conn);
     }
 }

@@ -13,20 +13,20 @@ use marline_wire::{MsgHead, FLAG_PART};
 
 impl Node {
     /// Returns whether this peer is the endpoint itself.
-    pub fn is_own(&self, peer: PeerId) -> bool {
+    pub fn is_loopback(&self, peer: PeerId) -> bool {
         self.peer_address(peer)
             .is_some_and(|a| a.id == self.local.id)
     }
 
     /// Returns whether the peer is this endpoint, and unmatched loopback messages fill the bound on
     /// unexpected memory.
-    pub fn own_full(&self, peer: PeerId) -> bool {
+    pub fn loopback_full(&self, peer: PeerId) -> bool {
         let own = self.conn(peer).is_some_and(|c| c.session.own);
         own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes
     }
 
     /// Posts the send `handle` with this head as a loopback message.
-    pub(crate) fn send_own(&mut self, conn: Box<Conn>, handle: u32, head: MsgHead) {
+    pub(crate) fn send_loopback(&mut self, conn: Box<Conn>, handle: u32, head: MsgHead) {
         let peer = conn.peer;
         self.put(conn);
         let number = head.number as u64;
@@ -41,7 +41,7 @@ impl Node {
 
     /// Copies a loopback message that was bound to a receive (or drops a discarded one), and ends
     /// both operations.
-    pub(crate) fn deliver_own(&mut self, key: Key) {
+    pub(crate) fn deliver_loopback(&mut self, key: Key) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// Asks the owner for the memory of a read of the endpoint's own memory.
-    pub(crate) fn ask_own(
+    pub(crate) fn ask_loopback(
         &mut self,
         peer: PeerId,
         number: u32,
@@ -86,13 +86,13 @@ impl Node {
     }
 
     /// Serves a read of the endpoint's own memory from `handle`'s memory.
-    pub(crate) fn serve_own(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
+    pub(crate) fn serve_loopback(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
         let asked = conn.rx.pending_reads.get(&number).copied();
         self.put(conn);
         let Some(inbound) = asked.and_then(|key| self.ops.inbounds.get_mut(key)) else {
             return;
         };
         inbound.own = Some(handle);
-        asked.into_iter().for_each(|key| self.deliver_own(key));
+        asked.into_iter().for_each(|key| self.deliver_loopback(key));
     }
 }

@@ -1,8 +1,8 @@
 //! Messages: posting, matching, completion, credit.
 
 pub(crate) mod arrive;
-pub(crate) mod call;
 pub(crate) mod complete;
 pub(crate) mod credit;
 pub(crate) mod loopback;
 pub(crate) mod post;
+pub(crate) mod rpc;

@@ -3,12 +3,12 @@
 use crate::base::slab::Key;
 use crate::base::stats::SIZE_CLASSES;
 use crate::base::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
-use crate::message::call::is_call;
+use crate::message::rpc::is_rpc;
 use crate::node::Node;
 use crate::state::matching::Found;
 use crate::state::operations::Multi;
 use crate::state::transfer::{head_of, new_send, InboundState, SendKind};
-use marline_wire::{MsgHead, FLAG_PUT, FLAG_TAGGED, GRANULE};
+use marline_wire::{MsgHead, BLOCK_BYTES, FLAG_PUT, FLAG_TAGGED};
 
 /// A message found by a peek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,14 @@ impl Node {
             let class = SIZE_CLASSES.iter().position(|&c| len <= c).unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
             if conn.session.own {
-                self.send_own(conn, handle, head);
+                self.send_loopback(conn, handle, head);
                 return true;
             }
             let mut send = new_send(handle, peer, head, SendKind::Queued);
             send.waits = waits;
             let key = self.ops.sends.insert(send);
             conn.tx.queue.push_back(key);
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);
         alive
@@ -167,8 +167,8 @@ impl Node {
         if head.flags & FLAG_PUT != 0 {
             return self.ask_place(peer, head, key, now);
         }
-        if is_call(head) {
-            return self.take_call(peer, head, key);
+        if is_rpc(head) {
+            return self.take_rpc(peer, head, key);
         }
         if let Some(found) = self.ops.matching.arrive(peer, head) {
             self.note_multi(&found);
@@ -202,13 +202,13 @@ impl Node {
             capacity,
         };
         if inbound.own.is_some() {
-            return self.deliver_own(key);
+            return self.deliver_loopback(key);
         }
         if inbound.rendezvous {
             // Whole blocks, so that fragments stay regular; the excess is cut off when stored.
             inbound.wanted = inbound
                 .total
-                .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+                .min(capacity.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES));
             if !self.pull(key) {
                 if self.local.writes {
                     self.want_keys(key);
@@ -216,12 +216,12 @@ impl Node {
                 self.want_grant(key, now_ns);
             }
         }
-        self.line_up(key, found.ignore);
+        self.order_completion(key, found.ignore);
         self.finish_if_complete(key);
     }
 
     /// Registers a bound tagged message for completion in order.
-    fn line_up(&mut self, key: Key, ignore: u64) {
+    fn order_completion(&mut self, key: Key, ignore: u64) {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
@@ -229,8 +229,8 @@ impl Node {
             return;
         };
         let (at, tag) = ((inbound.peer, inbound.number), (head.tag, ignore));
-        if !inbound.complete() || self.ops.in_turn.waits(at, tag) {
-            self.ops.in_turn.enter(at, tag, key);
+        if !inbound.complete() || self.ops.completion_order.waits(at, tag) {
+            self.ops.completion_order.enter(at, tag, key);
         }
     }
 
@@ -274,7 +274,7 @@ impl Node {
         inbound.state = InboundState::Discard;
         let (peer, head) = (inbound.peer, inbound.head);
         if inbound.own.is_some() {
-            self.deliver_own(claim.0);
+            self.deliver_loopback(claim.0);
         } else {
             if inbound.rendezvous {
                 inbound.wanted = 0;

@@ -109,7 +109,7 @@ impl Links {
     /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
     /// another source port. A connection is made anew: some that lose packets take nothing any more
     /// after a loss. (On a native path that would lose what is under way, for good.)
-    pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize, cfg: &Config) {
+    pub(crate) fn reroute(&mut self, conn: &mut Conn, at: usize, cfg: &Config) {
         let (peer, path) = (conn.peer, &mut conn.paths[at]);
         self.take_new_flow(path, cfg);
         let policy = &path.policy;
@@ -245,7 +245,7 @@ impl Node {
             }
             // Packets in flight are lost with the connection, also on the last path, which is not
             // given up.
-            node.evacuate(conn, at);
+            node.requeue_in_flight(conn, at);
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
             path.tell_native(now_ns);
@@ -284,7 +284,7 @@ impl Node {
                     act(self, &mut conn, at);
                 }
             }
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now);
         }
@@ -310,7 +310,7 @@ impl Node {
             }
             path.rail_down = uptimes[rail].is_down() || !path.link.up;
         }
-        conn.note_cut(self.absences.last_poll_ns, uptimes);
+        conn.note_cut(self.descheduled.last_poll_ns, uptimes);
         if wanted {
             self.links.wanted.push(conn.peer);
         }

@@ -1,13 +1,13 @@
 //! One path: health, probes, packet sizes, corruption.
 
-pub(crate) mod contact;
-pub(crate) mod duel;
+pub(crate) mod comparison;
+pub(crate) mod isolation;
 pub(crate) mod link;
 mod moved;
 pub(crate) mod mtu_probe;
 mod outage;
-pub(crate) mod quarantine;
 pub(crate) mod rail_events;
+pub(crate) mod reachability;
 mod siblings;
-mod stand_in;
+mod standby;
 pub(crate) mod validation;

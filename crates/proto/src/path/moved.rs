@@ -37,10 +37,10 @@ impl Node {
                 continue;
             }
             conn.session.hello_acked = false;
-            conn.say_rails();
+            conn.announce_rails();
             if new {
                 let theirs = conn.session.rails.clone();
-                self.meet_rails(now_ns, peer, &theirs);
+                self.add_new_rails(now_ns, peer, &theirs);
             }
             self.wake(peer);
             self.touch(peer, now_ns);
@@ -72,13 +72,13 @@ impl Node {
             let now_at = rails.iter().find(|rail| rail.index == to.index);
             let moved = |new: &&RailAddr| new.kind == to.kind && new.bytes() != to.bytes();
             if let Some(&new) = now_at.filter(moved) {
-                self.lead_elsewhere(now, &mut conn, at, new);
+                self.change_address(now, &mut conn, at, new);
             }
         }
         self.ask_links_of(&mut conn);
-        self.agenda.mark_ready(&mut conn);
+        self.run_queue.mark_ready(&mut conn);
         self.put(conn);
-        self.meet_rails(now, peer, &named);
+        self.add_new_rails(now, peer, &named);
         if let Some(conn) = self.conn_mut(peer) {
             conn.session.rails = named;
         }
@@ -86,7 +86,7 @@ impl Node {
     }
 
     /// Makes and probes paths to rails of a peer that are new or were unreachable before.
-    fn meet_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
+    fn add_new_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
         let Some(before) = self.conn(peer).map(|conn| conn.paths.len()) else {
             return;
         };
@@ -102,29 +102,29 @@ impl Node {
         }
         conn.ask_sizes(reliable);
         self.wake(peer);
-        self.stand_in_for_new(peer);
+        self.standby_for_new(peer);
     }
 
     /// Adds standby paths for new rails if standby rails of this peer are already in use: standby
     /// paths are made for all paths at once, when none carries, which may have happened before.
-    fn stand_in_for_new(&mut self, peer: PeerId) {
+    fn standby_for_new(&mut self, peer: PeerId) {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
         let stands_in = |path: &Path| self.local.rails[path.local as usize].standby;
         if conn.paths.iter().any(stands_in) {
-            self.stand_in(&mut conn);
+            self.standby(&mut conn);
         }
         self.put(conn);
     }
 
     /// The peer's rail of path `at` has a new address. Packets in flight are lost, and while other
     /// paths carry, the path must answer at the new address before it carries again.
-    fn lead_elsewhere(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, to: RailAddr) {
+    fn change_address(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, to: RailAddr) {
         if conn.paths[at].carries() {
             self.path_down(now, conn, at, PathReason::Moved);
         }
-        self.evacuate(conn, at);
+        self.requeue_in_flight(conn, at);
         let path = &mut conn.paths[at];
         if let Some(link) = path.link.id {
             self.links.unused.push((path.local as usize, link));
@@ -139,7 +139,7 @@ impl Node {
 
 impl Conn {
     /// Requests HELLO soon on each path whose rail is up.
-    pub(crate) fn say_rails(&mut self) {
+    pub(crate) fn announce_rails(&mut self) {
         let paths = self.paths.iter_mut().filter(|p| !p.rail_down);
         paths.for_each(|path| path.want_ping = true);
     }

@@ -19,7 +19,7 @@ use crate::state::sent_packets::{FrameRef, SentState};
 use crate::state::sizes::{DATAGRAM_BASE, DATAGRAM_FLOOR, RAISE_NS};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
-use marline_wire::{Frame, GRANULE};
+use marline_wire::{Frame, BLOCK_BYTES};
 
 /// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet in
 /// the usual tunnels, IPv6's minimum, and two sizes between that and IPv4's.
@@ -30,11 +30,11 @@ const TRIES: u8 = 3;
 /// Probes to confirm that a size in use fails. (A path with a random loss of a third loses all of
 /// them, but none of their short reference packets, once in 400 times; and it is probed only after
 /// suspicious losses.)
-const TRIES_DOUBTED: u8 = 4;
+const TRIES_BLACK_HOLE: u8 = 4;
 /// Losses in a row that shorter packets survived, before the path is probed.
-const DOUBTS: u8 = 2;
+const BLACK_HOLE_SIGNS: u8 = 2;
 /// Least interval between two such probes; random losses that look alike are rarer.
-const DOUBT_EVERY_NS: u64 = 10_000_000;
+const BLACK_HOLE_SIGN_EVERY_NS: u64 = 10_000_000;
 /// Unanswered retransmissions of an unproven path before its probes leave alone. Until then the
 /// peer is probably just starting, and the same packet has the data that it needs.
 const LONE_AFTER: u16 = 4;
@@ -50,7 +50,7 @@ impl Path {
         }
     }
 
-    fn ask_witnessed(&mut self, size: usize) {
+    fn probe_with_short(&mut self, size: usize) {
         self.sizes.ask(size, true);
         self.want_padded = size > 0;
         self.want_ping |= size > 0;
@@ -60,7 +60,7 @@ impl Path {
     pub(crate) fn size_passes(&mut self, bytes: usize, now: u64) {
         self.datagram_max = self.datagram_max.max(bytes);
         self.sizes.doubts = 0;
-        self.sizes.choked_since = None;
+        self.sizes.no_data_since = None;
         self.sizes.ask(0, false);
         self.ask_more_later(now);
     }
@@ -83,8 +83,8 @@ impl Path {
         if sizes.doubts > 0 && bytes >= sizes.doubted {
             sizes.doubts = 0;
         }
-        if bytes as u64 >= GRANULE {
-            sizes.choked_since = None;
+        if bytes as u64 >= BLOCK_BYTES {
+            sizes.no_data_since = None;
         }
     }
 
@@ -101,13 +101,13 @@ impl Path {
             sizes.doubts = 0;
         }
         let shrank = bytes > self.datagram_max;
-        if shrank && sizes.shrank_from > 0 && bytes >= sizes.shrank_from {
-            sizes.shrank_from = 0; // not reported yet
+        if shrank && sizes.size_before > 0 && bytes >= sizes.size_before {
+            sizes.size_before = 0; // not reported yet
             self.stats.shrinks = self.stats.shrinks.saturating_sub(1);
         }
         if shrank {
             self.datagram_max = bytes;
-            self.sizes.choked_since = None;
+            self.sizes.no_data_since = None;
         }
         if self.sizes.asked > 0 && bytes >= self.sizes.asked {
             self.sizes.ask(0, false);
@@ -125,18 +125,18 @@ impl Path {
     /// Handles the first ack after retransmissions without an answer: an older packet that still
     /// waits was overtaken.
     #[cold]
-    pub(crate) fn doubt_repaired(&mut self, now: u64) {
+    pub(crate) fn doubt_resent(&mut self, now: u64) {
         let oldest = self.ring.oldest_waiting();
         let overtaken = oldest.filter(|&(number, _)| number < self.largest_acked);
         if let Some((_, sent)) = overtaken.filter(|&(number, _)| !self.sizes.is_probe(number)) {
-            self.doubt_size(sent.bytes, now);
+            self.suspect_black_hole(sent.bytes, now);
         }
     }
 
     /// Counts a doubt for a packet of so many bytes that was lost, or overtaken during a
     /// retransmission, while a packet sent later was acknowledged. (Each datagram of a write is a
     /// packet.)
-    pub(crate) fn doubt_size(&mut self, bytes: u32, now: u64) {
+    pub(crate) fn suspect_black_hole(&mut self, bytes: u32, now: u64) {
         let bytes = (bytes as usize).min(self.datagram_max);
         let sizes = &mut self.sizes;
         if sizes.fixed || bytes <= self.newest_acked_bytes || sizes.asked > 0 {
@@ -147,18 +147,18 @@ impl Path {
             _ => bytes.min(sizes.doubted),
         };
         sizes.doubts = sizes.doubts.saturating_add(1);
-        if sizes.doubts >= DOUBTS && now >= sizes.doubted_ns + DOUBT_EVERY_NS {
+        if sizes.doubts >= BLACK_HOLE_SIGNS && now >= sizes.doubted_ns + BLACK_HOLE_SIGN_EVERY_NS {
             sizes.doubted_ns = now;
-            self.ask_witnessed(self.datagram_max);
+            self.probe_with_short(self.datagram_max);
         }
     }
 
     /// The path came back, but its short probes prove nothing about longer packets: one loss is
     /// enough to probe the size. (An immediate size probe makes many paths with a loss of a tenth
     /// fail again and again, as their reference packets get lost.)
-    pub(crate) fn doubt_sooner(&mut self) {
+    pub(crate) fn suspect_black_hole_sooner(&mut self) {
         if self.sizes.asked == 0 && self.sizes.doubts == 0 {
-            (self.sizes.doubts, self.sizes.doubted) = (DOUBTS - 1, self.datagram_max);
+            (self.sizes.doubts, self.sizes.doubted) = (BLACK_HOLE_SIGNS - 1, self.datagram_max);
         }
     }
 
@@ -167,9 +167,9 @@ impl Path {
     pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
-            PathState::Down => lost || !self.quarantine.active,
+            PathState::Down => lost || !self.isolation.active,
             // One probe of four: a silent peer gets few extra packets.
-            _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
+            _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_short_probe(),
         };
         self.want_ping && doubted
     }
@@ -180,27 +180,27 @@ impl Path {
         let sizes = &mut self.sizes;
         sizes.probe = None;
         let confirms = sizes.asked == self.datagram_max;
-        if sizes.witnessed && !fair {
+        if sizes.with_short_probe && !fair {
             // The peer or the path is silent: the next loss, or the raise timer, probes again.
             sizes.ask(0, false);
             return self.ask_more_later(now);
         }
         sizes.tries += 1;
-        let most = if confirms { TRIES_DOUBTED } else { TRIES };
+        let most = if confirms { TRIES_BLACK_HOLE } else { TRIES };
         if sizes.tries < most {
             self.want_padded = true;
-            self.want_ping |= sizes.witnessed;
+            self.want_ping |= sizes.with_short_probe;
             return;
         }
-        let (failed, witnessed) = (sizes.asked, sizes.witnessed);
+        let (failed, with_short_probe) = (sizes.asked, sizes.with_short_probe);
         if confirms {
             self.shrink(now);
         }
         let smaller = PROBE_SIZES.iter().copied().find(|&s| s < failed);
         let next = smaller.filter(|&s| s > self.datagram_max).unwrap_or(0);
-        self.sizes.ask(next, witnessed);
+        self.sizes.ask(next, with_short_probe);
         self.want_padded = next > 0;
-        self.want_ping |= next > 0 && witnessed;
+        self.want_ping |= next > 0 && with_short_probe;
         if next == 0 {
             self.ask_more_later(now);
         }
@@ -211,13 +211,13 @@ impl Path {
         let sizes = &mut self.sizes;
         sizes.doubts = 0;
         if self.datagram_max <= DATAGRAM_FLOOR {
-            sizes.choked_since.get_or_insert(now);
+            sizes.no_data_since.get_or_insert(now);
             return;
         }
         self.stats.shrinks += 1;
         (sizes.raise_at, sizes.raise_every) = (u64::MAX, RAISE_NS);
-        if sizes.shrank_from == 0 {
-            sizes.shrank_from = self.datagram_max;
+        if sizes.size_before == 0 {
+            sizes.size_before = self.datagram_max;
         }
         self.datagram_max = DATAGRAM_FLOOR;
     }
@@ -234,7 +234,7 @@ impl Path {
     fn raise_size(&mut self, now: u64) {
         if now >= self.sizes.raise_at && self.sizes.asked == 0 && self.healthy() {
             self.sizes.raise_at = u64::MAX;
-            self.ask_witnessed(self.sizes.ceiling);
+            self.probe_with_short(self.sizes.ceiling);
         }
     }
 
@@ -272,16 +272,16 @@ impl Node {
         }
         path.ring.settle(number, SentState::Lost);
         path.ring.retire();
-        let (before, choked) = (path.datagram_max, path.sizes.choked_since);
+        let (before, choked) = (path.datagram_max, path.sizes.no_data_since);
         path.size_lost(now, path.acked_any && path.largest_acked > number);
-        let (after, chokes) = (path.datagram_max, path.sizes.choked_since);
+        let (after, delivers_nothing) = (path.datagram_max, path.sizes.no_data_since);
         if after < before {
-            self.evacuate(conn, at);
-        } else if chokes.is_some() && choked.is_none() {
+            self.requeue_in_flight(conn, at);
+        } else if delivers_nothing.is_some() && choked.is_none() {
             self.path_chokes(now, conn, at);
         }
         self.report_size(conn, at);
-        self.agenda.mark_ready(conn);
+        self.run_queue.mark_ready(conn);
     }
 
     /// After an ack: checks whether a later packet overtook the size probe. Also starts a probe for
@@ -301,7 +301,7 @@ impl Node {
             let sent = path.ring.get(n);
             sent.is_none_or(|sent| now.saturating_sub(sent.sent_ns) > path.size_probe_ns())
         };
-        let overtaken = |n: u64| sizes.witnessed && path.largest_acked > n && overdue(n);
+        let overtaken = |n: u64| sizes.with_short_probe && path.largest_acked > n && overdue(n);
         if sizes.probe.is_some_and(overtaken) {
             self.probe_lost(now, conn, at);
         }
@@ -318,10 +318,10 @@ impl Node {
     /// Reports once that a path shrank, when the new size is known.
     fn report_size(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
-        if path.sizes.shrank_from == 0 || path.sizes.asked > 0 {
+        if path.sizes.size_before == 0 || path.sizes.asked > 0 {
             return;
         }
-        let from = core::mem::take(&mut path.sizes.shrank_from);
+        let from = core::mem::take(&mut path.sizes.size_before);
         let to = path.datagram_max;
         self.tell_shrank(conn, at, (from, to), PathReason::Size);
     }
@@ -341,7 +341,7 @@ impl Builder<'_, '_> {
 impl Conn {
     /// True if the peer is heard, yet for `timeout_ns` no packet to it was acknowledged, or none
     /// long enough for data.
-    pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
+    pub(crate) fn delivers_nothing(&mut self, now: u64, timeout_ns: u64) -> bool {
         if !self.owes() {
             self.life.unanswered_since = None;
             return false;
@@ -349,13 +349,13 @@ impl Conn {
         let long = |since: u64| now.saturating_sub(since) >= timeout_ns;
         let unanswered = long(*self.life.unanswered_since.get_or_insert(now));
         let mut usable = self.paths.iter().filter(|p| p.usable()).peekable();
-        let full = |p: &Path| p.sizes.choked_since.is_some_and(long);
+        let full = |p: &Path| p.sizes.no_data_since.is_some_and(long);
         unanswered || (usable.peek().is_some() && usable.all(full))
     }
 
     /// How long nothing sent to the peer was acknowledged, or nothing long enough for data, in ns.
     pub(crate) fn unanswered_ns(&self, now: u64) -> u64 {
-        let small = self.paths.iter().filter_map(|p| p.sizes.choked_since);
+        let small = self.paths.iter().filter_map(|p| p.sizes.no_data_since);
         let since = small.chain(self.life.unanswered_since).min();
         since.map_or(0, |since| now.saturating_sub(since))
     }

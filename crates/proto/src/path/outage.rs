@@ -82,7 +82,7 @@ impl Node {
         conn.begin_gap(at, false);
         let path = &mut conn.paths[at];
         path.state = PathState::Suspect;
-        self.events.push_back(Event::PathDoubted {
+        self.events.push_back(Event::PathSuspect {
             peer: conn.peer,
             rail: path.local,
             remote_rail: path.to.index,
@@ -103,7 +103,7 @@ impl Node {
         let path = &conn.paths[at];
         let (peer, rail, remote_rail) = (conn.peer, path.local, path.to.index);
         if cleared {
-            self.events.push_back(Event::PathDoubted {
+            self.events.push_back(Event::PathSuspect {
                 peer,
                 rail,
                 remote_rail,

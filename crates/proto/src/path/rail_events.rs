@@ -33,7 +33,7 @@ impl Node {
         if rail >= self.local.rails.len() || self.local.uptimes[rail].is_down() == down {
             return;
         }
-        self.local.uptimes[rail].set(now_ns, down, self.cfg.asks_ns());
+        self.local.uptimes[rail].set(now_ns, down, self.cfg.neighbour_resolution_ns());
         for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
@@ -49,7 +49,7 @@ impl Node {
                 }
                 // On a reliable rail, packets in flight were lost with the connection.
                 if !down && !conn.paths[at].policy.lossy {
-                    self.evacuate(&mut conn, at);
+                    self.requeue_in_flight(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
                 path.tell_native(now_ns);
@@ -58,11 +58,11 @@ impl Node {
                 path.repair_from = now_ns;
                 path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
                 if down {
-                    conn.doubt_contact(now_ns);
+                    conn.doubt_reachability(now_ns);
                 }
             }
             conn.note_cut(now_ns, &self.local.uptimes);
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -82,23 +82,23 @@ impl Node {
     /// Parks all peers that have packets to send, as no rail has room.
     #[cold]
     pub fn stall(&mut self) {
-        for peer in core::mem::take(&mut self.agenda.ready) {
+        for peer in core::mem::take(&mut self.run_queue.ready) {
             let Some(conn) = self.directory.conn_mut(peer) else {
                 continue;
             };
             conn.listed.ready = false;
             if !core::mem::replace(&mut conn.listed.stalled, true) {
-                self.agenda.stalled.push(peer);
+                self.run_queue.stalled.push(peer);
             }
         }
     }
 
     #[cold]
     fn go_on(&mut self) {
-        for peer in core::mem::take(&mut self.agenda.stalled) {
+        for peer in core::mem::take(&mut self.run_queue.stalled) {
             if let Some(conn) = self.directory.conn_mut(peer) {
                 conn.listed.stalled = false;
-                self.agenda.mark_ready(conn);
+                self.run_queue.mark_ready(conn);
             }
         }
     }
@@ -133,10 +133,10 @@ impl Node {
                 if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
                     path.want_ping = true;
                     self.suspect(&mut conn, at);
-                    conn.doubt_contact(now_ns);
+                    conn.doubt_reachability(now_ns);
                 }
             }
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -156,7 +156,7 @@ impl Node {
                 let ours = path.is_on(rail, link);
                 // A size probe that is too big does not affect packets in flight.
                 if ours && path.too_big(max, now_ns) {
-                    self.evacuate(&mut conn, at);
+                    self.requeue_in_flight(&mut conn, at);
                 }
             }
             self.put(conn);
@@ -191,7 +191,7 @@ impl Node {
     /// of rail and let the other pass.
     pub(crate) fn count_refusal(&mut self, now: u64, peer: PeerId, at: usize, connection: bool) {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
-        let heeds_behind = !hasty && !self.cfg.errs(Mutation::AskNoneBehind);
+        let heeds_standby = !hasty && !self.cfg.errs(Mutation::AskNoStandby);
         let counts = |c: &Conn| !c.session.is_over() && (hasty || c.tells_of_peer(at));
         if !self.conn(peer).is_some_and(counts) {
             return;
@@ -205,20 +205,20 @@ impl Node {
         let parts = conn.bye.said > 0;
         // A peer that is gone needs no BYE.
         conn.bye.heard |= everywhere && parts;
-        if everywhere && !parts && heeds_behind {
-            self.stand_in(&mut conn);
+        if everywhere && !parts && heeds_standby {
+            self.standby(&mut conn);
         }
         if everywhere {
             self.ask_siblings(now, &mut conn);
         }
-        let everywhere = everywhere && (!heeds_behind || conn.is_refused_everywhere());
+        let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
         let (evidence, least_ns) = self.evidence(now, &conn);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
         // Packets that the peer sent while this process did not run may not be read yet.
-        let gone = everywhere && enough && !self.absences.is_behind(now);
+        let gone = everywhere && enough && !self.descheduled.is_standby(now);
         self.put(conn);
         if gone {
-            return self.bury(now, peer, Death::Refused(evidence));
+            return self.tear_down(now, peer, Death::Refused(evidence));
         }
         self.wake(peer);
         self.touch(peer, now);
@@ -233,7 +233,7 @@ impl Node {
         // (The other two mutations are not about time, so their time is the shortest.)
         let hasty = self.cfg.errs(Mutation::BelieveHiccups)
             || self.cfg.errs(Mutation::BelieveRefusals)
-            || self.cfg.errs(Mutation::AskNoneBehind);
+            || self.cfg.errs(Mutation::AskNoStandby);
         let one_kind_ns = match hasty {
             true => CERTAIN_NS,
             false => ONE_KIND_NS.min(self.cfg.silence_ns()),

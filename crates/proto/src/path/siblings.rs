@@ -37,7 +37,7 @@ impl Node {
                 continue;
             };
             asked.paths[sibling.at].want_ping = true;
-            self.agenda.mark_ready(&mut asked);
+            self.run_queue.mark_ready(&mut asked);
             self.put(asked);
             self.touch(sibling.peer, now);
         }

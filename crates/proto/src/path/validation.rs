@@ -21,38 +21,38 @@ impl Node {
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
         if last || kept || conn.paths[at].state == PathState::Down {
-            conn.paths[at].duel = None;
+            conn.paths[at].comparison = None;
             return;
         }
-        let hold_max_ns = self.cfg.hold_max_ns();
+        let hold_down_max_ns = self.cfg.hold_down_max_ns();
         conn.begin_gap(at, true);
-        conn.paths[at].fall(now, hold_max_ns);
-        conn.doubt_contact(now);
-        let moved = self.evacuate(conn, at);
+        conn.paths[at].fall(now, hold_down_max_ns);
+        conn.doubt_reachability(now);
+        let moved = self.requeue_in_flight(conn, at);
         self.tell_path(conn, at, why, moved);
     }
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let lost = conn.lacks_contact();
-        if lost && conn.contact.lost_for_ns(now) >= STAND_IN_NS {
-            self.stand_in(conn);
+        let lost = conn.is_unreached();
+        if lost && conn.reachability.lost_for_ns(now) >= STAND_IN_NS {
+            self.standby(conn);
         }
         if now < conn.paths[at].probe_at || !conn.asks_path(at, &self.cfg) {
             return;
         }
         let path = &mut conn.paths[at];
-        if path.quarantine.active && !lost {
-            if path.next_quarantine_probe(now) {
+        if path.isolation.active && !lost {
+            if path.next_isolation_probe(now) {
                 self.links.take_new_flow(path, &self.cfg);
-                self.evacuate(conn, at);
+                self.requeue_in_flight(conn, at);
             }
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
             return;
         }
         let unproven = path.state == PathState::Unproven;
         // Data in flight on a new path serves as a probe.
         let asks = path
-            .repair_at(&self.cfg, &conn.life)
+            .pto_at(&self.cfg, &conn.life)
             .filter(|_| path.backoff == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probe_at = at;
@@ -62,19 +62,19 @@ impl Node {
         let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
-            self.cfg.asks_every_ns()
+            self.cfg.probe_interval_max_ns()
         };
         path.probe_every = (path.probe_every * 2).min(cap);
         self.links.tell_silent(conn, at);
-        self.links.try_another_way(conn, at, &self.cfg);
+        self.links.reroute(conn, at, &self.cfg);
         let path = &mut conn.paths[at];
         if path.rail_down {
             return;
         }
         path.want_ping = true;
         if path.state == PathState::Down {
-            self.evacuate(conn, at);
+            self.requeue_in_flight(conn, at);
         }
-        self.agenda.mark_ready(conn);
+        self.run_queue.mark_ready(conn);
     }
 }

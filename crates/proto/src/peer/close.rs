@@ -26,7 +26,7 @@ impl Node {
                 // Without acks it is sent more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
                 conn.bye.due = times * conn.paths.len() as u16;
-                self.agenda.mark_ready(&mut conn);
+                self.run_queue.mark_ready(&mut conn);
             }
             self.put(conn);
         }
@@ -34,7 +34,7 @@ impl Node {
 
     /// Returns whether every live peer acknowledged the BYE or sent its own. Until then a peer may
     /// have to be told again that its messages were delivered.
-    pub fn parted(&self) -> bool {
+    pub fn all_acked_bye(&self) -> bool {
         let waits = |conn: &Conn| {
             conn.session.epoch.is_some() && !conn.session.is_over() && !conn.bye.heard
         };

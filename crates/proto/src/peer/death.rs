@@ -10,7 +10,7 @@ use marline_wire::FLAG_PUT;
 
 impl Node {
     /// Declares a peer dead and ends every operation that names it.
-    pub(crate) fn bury(&mut self, now: u64, peer: PeerId, why: Death) {
+    pub(crate) fn tear_down(&mut self, now: u64, peer: PeerId, why: Death) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };

@@ -100,11 +100,11 @@ impl Node {
         entry.named = false;
         if entry.gone {
             self.directory
-                .look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
+                .look_again(peer.0, self.descheduled.last_poll_ns + NAME_KEPT_NS);
         } else if entry.conn.is_none() {
             self.directory.free_slot(peer.0); // never contacted
         } else {
-            self.directory.met(peer, self.absences.last_poll_ns);
+            self.directory.met(peer, self.descheduled.last_poll_ns);
         }
     }
 
@@ -126,7 +126,7 @@ impl Node {
                 self.events.push_back(Event::PeerLeft { peer });
             } else if self.peer_gone(PeerId(index)) && entry.conn.is_some() {
                 self.directory.look_again(index, now + PARTING_NS);
-            } else if !entry.named && self.ask_stranger(now, PeerId(index)) {
+            } else if !entry.named && self.keepalive_unused(now, PeerId(index)) {
                 self.directory.look_again(index, now + STRANGER_NS);
             }
         }
@@ -146,7 +146,7 @@ impl Node {
     /// it fail, and its packets are refused.
     pub fn forget(&mut self, peer: PeerId) {
         if !self.is_left(peer) {
-            return self.directory.departs(peer, self.absences.last_poll_ns);
+            return self.directory.departs(peer, self.descheduled.last_poll_ns);
         }
         let entry = self.directory.peers.get_mut(peer.0 as usize);
         let conn = entry.and_then(|entry| {
@@ -157,6 +157,6 @@ impl Node {
             self.links.leave(&conn);
         }
         self.directory
-            .look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
+            .look_again(peer.0, self.descheduled.last_poll_ns + NAME_KEPT_NS);
     }
 }

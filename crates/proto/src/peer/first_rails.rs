@@ -54,7 +54,7 @@ impl Node {
         conn.session.dead = true;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerUnreachable { peer });
-        let now = self.absences.last_poll_ns;
+        let now = self.descheduled.last_poll_ns;
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         self.fail_receives_from_anyone();

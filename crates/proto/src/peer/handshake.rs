@@ -50,7 +50,7 @@ impl Conn {
     /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
     /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
     /// messages most bytes would be probes.)
-    pub(crate) fn widen(&mut self, reliable: bool) {
+    pub(crate) fn probe_sizes_if_bulk(&mut self, reliable: bool) {
         let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
         if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
             return;
@@ -114,25 +114,25 @@ impl Node {
         });
         let hello = hello.ok_or(DropReason::Stranger)?;
         if hello.id != header.src_id || hello.epoch != header.src_epoch {
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
-        self.welcome(now, &hello)
+        self.on_first_hello(now, &hello)
     }
 
     /// Handles the first HELLO of a peer, known by address or not.
-    fn welcome(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
+    fn on_first_hello(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
         if hello.id == self.local.id {
-            return Err(DropReason::Nonsense); // loopback messages come in no packet
+            return Err(DropReason::Invalid); // loopback messages come in no packet
         }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
         self.note_unknown_rails(&hello.rails);
         if rails.is_empty() {
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
         let peer = self
             .directory
             .know(&Address::new(hello.id, hello.token, &rails));
-        let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
+        let address = self.peer_address(peer).ok_or(DropReason::Invalid)?;
         if address.token != hello.token {
             return Err(DropReason::Token);
         }
@@ -142,10 +142,10 @@ impl Node {
         self.add_paths(peer, &rails, most);
         if hello.reliable != self.cfg.reliable {
             self.refuse_settings(now, peer, hello);
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
         let awaits = self.local.awaits();
-        let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
+        let conn = self.conn_mut(peer).ok_or(DropReason::Invalid)?;
         conn.session.epoch = Some(hello.epoch);
         conn.session.remote_slot = hello.slot;
         conn.credit.raise(hello.credit);

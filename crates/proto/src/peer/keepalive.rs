@@ -18,14 +18,14 @@ impl Node {
     /// Prepares a receive that found no message. `false`: it fails, because of a death that no
     /// receive has reported yet.
     pub(crate) fn await_anyone(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
-        if !self.cfg.any_source_fails || !spec.names_nobody() {
+        if !self.cfg.any_source_fails || !spec.is_from_any_source() {
             return true;
         }
-        if core::mem::take(&mut self.agenda.anyone.unreported_death) {
+        if core::mem::take(&mut self.run_queue.anyone.unreported_death) {
             return false;
         }
-        if self.agenda.anyone.at_ns == u64::MAX && self.cfg.reliable {
-            self.agenda.anyone.at_ns = now_ns + self.cfg.alive_every_ns();
+        if self.run_queue.anyone.at_ns == u64::MAX && self.cfg.reliable {
+            self.run_queue.anyone.at_ns = now_ns + self.cfg.keepalive_interval_ns();
         }
         true
     }
@@ -35,9 +35,9 @@ impl Node {
         if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
             return;
         }
-        self.agenda.anyone.unreported_death = true;
+        self.run_queue.anyone.unreported_death = true;
         while let Some(posted) = self.ops.matching.take_from_anyone() {
-            self.agenda.anyone.unreported_death = false;
+            self.run_queue.anyone.unreported_death = false;
             let handle = posted.spec.handle;
             self.events.push_back(Event::RecvFailed { handle });
         }
@@ -47,14 +47,14 @@ impl Node {
     /// check).
     pub(crate) fn forgets_anyone(&self) -> bool {
         let watched = self.cfg.any_source_fails && self.cfg.reliable;
-        watched && self.agenda.anyone.at_ns == u64::MAX && self.ops.matching.waits_for_anyone()
+        watched && self.run_queue.anyone.at_ns == u64::MAX && self.ops.matching.waits_for_anyone()
     }
 
     /// Probes every peer that was heard before, while a receive from any source waits.
-    pub(crate) fn ask_everyone(&mut self, now: u64) {
-        let first = self.agenda.anyone.next;
+    pub(crate) fn keepalive_all(&mut self, now: u64) {
+        let first = self.run_queue.anyone.next;
         if first == 0 && !self.ops.matching.waits_for_anyone() {
-            self.agenda.anyone.at_ns = u64::MAX;
+            self.run_queue.anyone.at_ns = u64::MAX;
             return;
         }
         let end = (first + LOOK_MAX).min(self.directory.peers.len());
@@ -73,13 +73,13 @@ impl Node {
             }
         }
         let done = end == self.directory.peers.len();
-        self.agenda.anyone.next = if done { 0 } else { end };
+        self.run_queue.anyone.next = if done { 0 } else { end };
         let pause_ns = if done {
-            self.cfg.alive_every_ns()
+            self.cfg.keepalive_interval_ns()
         } else {
             LOOK_EVERY_NS
         };
-        self.agenda.anyone.at_ns = now + pause_ns;
+        self.run_queue.anyone.at_ns = now + pause_ns;
     }
 
     /// Probes a peer with outstanding operations if that is due.
@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// Probes a peer without outstanding operations; `false`: there is no such peer.
-    pub(crate) fn ask_stranger(&mut self, now: u64, peer: PeerId) -> bool {
+    pub(crate) fn keepalive_unused(&mut self, now: u64, peer: PeerId) -> bool {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
@@ -105,7 +105,7 @@ impl Node {
 
     /// Probes a peer that was neither heard nor probed recently. Returns whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
-        let every = self.cfg.alive_every_ns();
+        let every = self.cfg.keepalive_interval_ns();
         let last = conn.life.heard_ns.max(conn.life.pinged_ns);
         if conn.session.closed || now < last + every {
             return false;
@@ -121,7 +121,7 @@ impl Node {
         let free = conn.small_path(None, false, self.local.full);
         if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
             conn.paths[at].want_ping = true;
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
         true
     }

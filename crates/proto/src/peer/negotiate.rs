@@ -67,7 +67,7 @@ impl Node {
         self.forget_packets(peer);
         self.fail_receives_from_anyone();
         if let Some(conn) = self.directory.conn_mut(peer) {
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -82,7 +82,7 @@ impl Node {
         }
         if let Some(conn) = self.directory.conn_mut(peer) {
             conn.session.refusals_due = conn.session.refusals_due.max(1);
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -122,13 +122,17 @@ impl Node {
     /// Agrees on an algorithm with a new peer and releases waiting sends; emits an event if the
     /// result differs from either wish.
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {
-        let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
+        let (preference, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
             conn.session.algorithm = agreed;
             conn.session.algorithms = hello.algorithms;
         }
-        if wish != agreed || self.cfg.algorithm != agreed {
-            let event = Event::AlgorithmAgreed { peer, wish, agreed };
+        if preference != agreed || self.cfg.algorithm != agreed {
+            let event = Event::AlgorithmAgreed {
+                peer,
+                preference,
+                agreed,
+            };
             self.events.push_back(event);
         }
         self.wake(peer);
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_know_our_wish_cannot_weaken_it() {
+    fn a_peer_that_does_not_know_our_preference_cannot_weaken_it() {
         assert_eq!(agreed(2, 0, 0b11), 1, "sums are not switched off");
         assert_eq!(agreed(2, 3, 0b1011), 1);
         // The peer's side: it sees a wish that it does not know.

@@ -11,7 +11,7 @@ use crate::state::sent_packets::{FrameRef, Sent};
 use crate::state::transfer::SendKind;
 use alloc::vec::Vec;
 use core::ops::Range;
-use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};
+use marline_wire::{blocks, Ack, MasksView, BLOCK_BYTES, FLAG_REFUSED};
 
 impl Node {
     /// Handles one ACK frame.
@@ -23,14 +23,14 @@ impl Node {
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
-            let gap_end = self.absences.gap_end_ns;
+            let gap_end = self.descheduled.gap_end_ns;
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 conn.life.unanswered_since = None;
                 let path = &mut conn.paths[at];
                 if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
-                    path.doubt_repaired(now);
+                    path.doubt_resent(now);
                 }
                 let cleared = path.on_progress(now);
                 if path.policy.lossy && path.link.note_arrival(now) {
@@ -39,9 +39,9 @@ impl Node {
                 if cleared || conn.life.gap_from != 0 {
                     self.end_gap(now, &mut conn, at, cleared);
                 }
-                self.absences.note_answer(now, &conn, at, &self.cfg);
+                self.descheduled.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
-                if !path.usable() && conn.acquitted(at) {
+                if !path.usable() && conn.reinstated(at) {
                     let path = &mut conn.paths[at];
                     let why = match path.is_proven() {
                         true => PathReason::Answered,
@@ -52,21 +52,21 @@ impl Node {
                 }
                 // Otherwise the old state would hide that reachability is lost again.
                 if conn.paths[at].healthy() {
-                    conn.contact.regain();
+                    conn.reachability.regain();
                 }
-                self.judge_rivals(now, &mut conn, at);
+                self.compare_paths(now, &mut conn, at);
                 if self.cfg.policy != RailPolicy::Standby {
                     conn.compare(at, now);
                 }
             }
             self.declare_losses(now, &mut conn, at, named_range(ack));
             self.weigh_size(now, &mut conn, at);
-            self.absences.judge_repair(&mut conn, at);
+            self.descheduled.judge_pto(&mut conn, at);
             conn.paths[at].ring.retire();
             conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
         }
         if conn.has_work() {
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);
         for frame in frames.drain(..) {
@@ -89,7 +89,7 @@ impl Node {
                 let Some(send) = self.ops.sends.get_mut(xfer) else {
                     return;
                 };
-                send.acked.insert(offset / GRANULE, granules(len as u64));
+                send.acked.insert(offset / BLOCK_BYTES, blocks(len as u64));
                 self.finish_send_if_done(xfer);
             }
             FrameRef::Written {
@@ -128,9 +128,9 @@ impl Node {
         let done = match send.kind {
             SendKind::Queued => false,
             SendKind::Eager if self.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
-            SendKind::Eager => send.acked.count() == granules(send.head.total),
+            SendKind::Eager => send.acked.count() == blocks(send.head.total),
             SendKind::Rendezvous | SendKind::Reply => {
-                send.granted && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
+                send.granted && (send.wanted == 0 || send.acked.count() >= blocks(send.wanted))
             }
         };
         if !done {
@@ -181,7 +181,7 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
         },
     ) = (frames.last_mut(), frame)
     {
-        let whole = *len as u64 % GRANULE == 0;
+        let whole = *len as u64 % BLOCK_BYTES == 0;
         if *xfer == next_xfer && *offset + *len as u64 == next_offset && whole {
             *len += next_len;
             return;

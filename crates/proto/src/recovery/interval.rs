@@ -5,7 +5,7 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
-use crate::state::path::{Path, FEW_PACKETS, REPAIR_START_MAX_NS};
+use crate::state::path::{Path, FEW_PACKETS, PTO_INITIAL_MAX_NS};
 use crate::state::session::Liveness;
 
 /// Repeated retransmissions leave up to a quarter of their interval early, in so many steps.
@@ -19,15 +19,15 @@ const SILENCE_SHARE: u64 = 8;
 impl Path {
     /// Current retransmission interval, given the peer's signs of life.
     #[inline]
-    pub fn repair_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
+    pub fn pto_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         if self.waits() {
-            return (self.stall_ns(cfg) << self.backoff.min(4)).min(REPAIR_START_MAX_NS);
+            return (self.stall_ns(cfg) << self.backoff.min(4)).min(PTO_INITIAL_MAX_NS);
         }
-        let first = self.first_repair_ns(cfg);
+        let first = self.initial_pto_ns(cfg);
         if self.backoff == 0 {
             return first;
         }
-        let most = cfg.repair_cap_ns.max(first).max(self.slowed_ns(cfg, life));
+        let most = cfg.pto_cap_ns.max(first).max(self.slowed_ns(cfg, life));
         let interval = (first << self.backoff.min(12)).min(most);
         // A fixed period can meet a full queue every time, if another sender's stream that fills it
         // is periodic too: so the intervals vary.
@@ -35,7 +35,7 @@ impl Path {
     }
 
     #[inline]
-    fn first_repair_ns(&self, cfg: &Config) -> u64 {
+    fn initial_pto_ns(&self, cfg: &Config) -> u64 {
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
         let first = if self.srtt_ns == 0 {
             1_000_000
@@ -44,9 +44,9 @@ impl Path {
         } else {
             (4 * self.srtt_ns)
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
-                .max(cfg.repair_floor_ns)
+                .max(cfg.pto_floor_ns)
         };
-        first.max(self.drains_ns()).min(REPAIR_START_MAX_NS)
+        first.max(self.drains_ns()).min(PTO_INITIAL_MAX_NS)
     }
 
     /// The bound of the interval to a peer that was silent on all paths for long: it grows until
@@ -54,16 +54,16 @@ impl Path {
     /// peer; packets that then wait for it decide how soon it answers.)
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         // (Also for a peer that is heard: if it receives nothing, retransmissions are lost too.)
-        let silent_ns = life.deaf_until(self.repair_from);
-        if silent_ns < cfg.mute_ns() || cfg.errs(Mutation::RepairAll) {
+        let silent_ns = life.unread_until(self.repair_from);
+        if silent_ns < cfg.peer_silent_ns() || cfg.errs(Mutation::ResendAll) {
             return 0;
         }
-        (silent_ns / SILENCE_SHARE).min(cfg.asks_every_ns())
+        (silent_ns / SILENCE_SHARE).min(cfg.probe_interval_max_ns())
     }
 
     /// True if the peer's silence has slowed this path's retransmissions.
     pub(crate) fn is_slowed(&self, cfg: &Config, life: &Liveness) -> bool {
-        let usual_ns = cfg.repair_cap_ns.max(self.first_repair_ns(cfg));
+        let usual_ns = cfg.pto_cap_ns.max(self.initial_pto_ns(cfg));
         self.slowed_ns(cfg, life) > usual_ns
     }
 
@@ -79,8 +79,8 @@ impl Path {
 
     /// When the retransmission timer expires, if it runs, from the state of this path alone.
     #[inline]
-    pub fn repair_at(&self, cfg: &Config, life: &Liveness) -> Option<u64> {
+    pub fn pto_at(&self, cfg: &Config, life: &Liveness) -> Option<u64> {
         (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)
-            .then(|| self.repair_from + self.repair_ns(cfg, life))
+            .then(|| self.repair_from + self.pto_ns(cfg, life))
     }
 }

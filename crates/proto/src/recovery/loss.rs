@@ -42,7 +42,7 @@ impl Node {
         let mut lost: Vec<FrameRef> = Vec::new();
         let (mut shortest, mut probe) = (u32::MAX, false);
         // Time threshold: a quarter of a round trip, and 20 us for the peer's batch.
-        let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let time_threshold_ns = path.srtt_ns + path.srtt_ns / 4 + 20_000;
         let base = named.start;
         let stale_ns = match path.policy.lossy {
             true => STALE_NS,
@@ -58,9 +58,11 @@ impl Node {
             let behind = path.largest_acked - number;
             let overtaken = behind >= path.reorder;
             let late = if number < base {
-                age > (4 * patience).max(stale_ns)
+                age > (4 * time_threshold_ns).max(stale_ns)
             } else {
-                overtaken || (age > patience && (behind >= 3 || path.outlives(&sent, patience)))
+                overtaken
+                    || (age > time_threshold_ns
+                        && (behind >= 3 || path.outlives(&sent, time_threshold_ns)))
             };
             if !late {
                 if number >= base {
@@ -86,10 +88,10 @@ impl Node {
             number += 1;
         }
         if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
-            path.doubt_size(shortest, now);
+            path.suspect_black_hole(shortest, now);
         }
         for frame in lost {
-            let forgets = self.cfg.errs(Mutation::ForgetCalls) && self.is_of_call(&frame);
+            let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.is_of_rpc(&frame);
             if !self.cfg.errs(Mutation::ForgetLost) && !forgets {
                 conn.requeue(frame, at, Why::Loss);
             }
@@ -101,7 +103,7 @@ impl Node {
 
     /// Requeues the frames of all packets in flight on a path (path or rail failed) to other paths.
     /// Returns the number of packets.
-    pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) -> u32 {
+    pub(crate) fn requeue_in_flight(&mut self, conn: &mut Conn, at: usize) -> u32 {
         let path = &mut conn.paths[at];
         let (mut frames, mut moved): (Vec<FrameRef>, u32) = (Vec::new(), 0);
         for number in path.ring.first()..path.ring.next_number() {
@@ -115,15 +117,15 @@ impl Node {
         }
         path.ring.retire();
         if let Some(native) = &mut path.native {
-            native.doubt(self.absences.last_poll_ns);
+            native.doubt(self.descheduled.last_poll_ns);
         }
-        path.forget_size_probe(self.absences.last_poll_ns);
+        path.forget_size_probe(self.descheduled.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at, Why::Failover);
             }
         }
-        self.agenda.mark_ready(conn);
+        self.run_queue.mark_ready(conn);
         moved
     }
 }

@@ -1,12 +1,12 @@
 //! Reliability: acks, losses, retransmissions, timers.
 
-pub(crate) mod absence;
 pub(crate) mod ack;
 pub(crate) mod deferred_ack;
+pub(crate) mod descheduled;
 pub(crate) mod interval;
 pub(crate) mod loss;
 pub(crate) mod native;
-pub(crate) mod repair;
+pub(crate) mod pto;
 pub(crate) mod retransmit;
 pub(crate) mod sent_frames;
 pub(crate) mod stall;

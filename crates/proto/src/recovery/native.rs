@@ -48,7 +48,7 @@ impl Node {
             .is_some_and(|n| n.left(number, count, now));
         if due {
             path.want_ping = true;
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -60,11 +60,11 @@ impl Node {
             return false;
         }
         path.want_ping |= !path.rail_down;
-        let patience_ns = patience_ns(&self.cfg);
+        let native_timeout_ns = native_timeout_ns(&self.cfg);
         let next = path.ring.next_number();
         let native = path.native.as_mut();
-        let over = native.is_some_and(|n| n.serve(now, next, patience_ns));
-        self.agenda.mark_ready(conn);
+        let over = native.is_some_and(|n| n.serve(now, next, native_timeout_ns));
+        self.run_queue.mark_ready(conn);
         over
     }
 
@@ -93,13 +93,13 @@ impl Node {
                 let open = path.native.as_ref().is_some_and(|native| !native.is_sure());
                 path.want_ping |= open && !path.rail_down;
             }
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 }
 
 /// How long it may be unknown whether a failed path has lost native packets.
-fn patience_ns(cfg: &Config) -> u64 {
+fn native_timeout_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
 
@@ -108,7 +108,7 @@ impl Path {
     #[inline]
     pub(crate) fn native_due(&self, cfg: &Config) -> Option<u64> {
         let native = self.native.as_ref()?;
-        native.due(patience_ns(cfg), self.policy.lossy)
+        native.due(native_timeout_ns(cfg), self.policy.lossy)
     }
 
     /// Handles an ack of native packets; returns true if some of them were lost.

@@ -1,13 +1,13 @@
 //! Frames of lost packets, retransmitted in order, each once.
 
-use crate::base::granules::Covered;
+use crate::base::blocks::Covered;
 use crate::base::slab::Key;
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::resends::{Resend, Why, ANYWHERE};
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
-use marline_wire::{granules, Frame, Header, Rts, GRANULE};
+use marline_wire::{blocks, Frame, Header, Rts, BLOCK_BYTES};
 
 impl Node {
     /// Adds frames from the retransmission queue while they fit; with `hedges_only`, only frames
@@ -29,7 +29,7 @@ impl Node {
                 FrameRef::Written {
                     xfer, offset, len, ..
                 } => {
-                    self.unwrite(xfer, offset, len);
+                    self.requeue_written(xfer, offset, len);
                     self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
                 FrameRef::Rts(key) => match self.ops.sends.get(key) {
@@ -61,8 +61,8 @@ impl Node {
         let Some(send) = self.ops.sends.get(key) else {
             return true;
         };
-        let n = granules(len as u64);
-        if send.acked.covered(offset / GRANULE, n) == Covered::All {
+        let n = blocks(len as u64);
+        if send.acked.covered(offset / BLOCK_BYTES, n) == Covered::All {
             return true;
         }
         let urgent = send.urgent || entry.avoid != ANYWHERE;
@@ -92,7 +92,7 @@ impl Conn {
         let stats = &mut self.paths[at].stats;
         let count = match why {
             Why::Loss => &mut stats.resent_loss,
-            Why::Repair => &mut stats.resent_repair,
+            Why::Pto => &mut stats.resent_pto,
             Why::Failover => &mut stats.resent_failover,
         };
         *count += fits as u64;

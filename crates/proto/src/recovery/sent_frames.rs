@@ -8,7 +8,7 @@ use crate::state::pending::{Unkept, UNKEPT_MAX};
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use marline_wire::{granules, GRANULE};
+use marline_wire::{blocks, BLOCK_BYTES};
 
 impl Node {
     /// Finishes the bookkeeping of the packet that was built last, after it was sent.
@@ -38,7 +38,7 @@ impl Node {
         let peer = conn.peer;
         // A short message alone leaves no other work.
         if some && (conn.has_work() || self.due_ack(now, &conn)) {
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);
         self.touch_soon(peer, now);
@@ -97,7 +97,7 @@ impl Node {
             frames.iter().for_each(|frame| _ = self.data_left(frame));
         }
         self.pending.scratch = frames;
-        conn.widen(self.cfg.reliable);
+        conn.probe_sizes_if_bulk(self.cfg.reliable);
     }
 
     /// Without software reliability, sent data counts as arrived. Returns true if the frame is
@@ -107,7 +107,7 @@ impl Node {
             return false;
         };
         if let Some(send) = self.ops.sends.get_mut(xfer) {
-            send.acked.insert(offset / GRANULE, granules(len as u64));
+            send.acked.insert(offset / BLOCK_BYTES, blocks(len as u64));
             self.pending.native_done.push(xfer);
         }
         true

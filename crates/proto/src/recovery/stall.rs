@@ -11,11 +11,11 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::node::Node;
-use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
-use crate::recovery::absence::Expiry;
-use crate::recovery::repair::REHASH_AFTER;
-use crate::state::absences::Absences;
+use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
+use crate::recovery::descheduled::Expiry;
+use crate::recovery::pto::REHASH_AFTER;
 use crate::state::conn::Conn;
+use crate::state::descheduled::Descheduled;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
@@ -48,20 +48,20 @@ impl Conn {
         at: usize,
         stall: u64,
         cfg: &Config,
-        absences: &Absences,
+        descheduled: &Descheduled,
     ) -> (u64, Expiry) {
         let path = &self.paths[at];
-        if path.hedges == HEDGED || !has_rivals(self, at) {
+        if path.hedges == HEDGED || !has_references(self, at) {
             return (stall, Expiry::Stall);
         }
         let (due, what) = if !path.asked_elsewhere() {
-            let from = absences.left_ns(path.repair_from);
+            let from = descheduled.left_ns(path.repair_from);
             // (A deep queue has long round trips while acks keep arriving.)
             let late_ns = path.answer_ns(cfg).max(ASK_NS).max(path.queued_ns());
             (from + late_ns, Expiry::Ask)
-        } else if self.life.lively_ns > path.asked_from {
+        } else if self.life.prompt_ns > path.asked_from {
             // The peer reads this path's rail right after the rail that it answered on.
-            let awake = path.asked_from.max(self.life.woke_ns);
+            let awake = path.asked_from.max(self.life.silence_ended_ns);
             (
                 awake + path.answer_ns(cfg).max(path.queued_ns()),
                 Expiry::Hedge,
@@ -93,7 +93,7 @@ impl Node {
             };
             let code = path.send_code();
             for (i, frame) in frames.into_iter().enumerate() {
-                conn.requeue(frame, at, Why::Repair);
+                conn.requeue(frame, at, Why::Pto);
                 // The first frame ignores congestion windows; the others must not fill a path that
                 // works.
                 if i == 0 {
@@ -102,15 +102,15 @@ impl Node {
             }
         }
         let path = &mut conn.paths[at];
-        path.stats.repairs += first as u64;
-        if path.duel.is_none() {
-            path.duel = Some(path.new_duel(now, self.grants.out));
+        path.stats.ptos += first as u64;
+        if path.comparison.is_none() {
+            path.comparison = Some(path.new_comparison(now, self.grants.out));
         }
         path.want_ping |= first;
         self.suspect(conn, at);
-        conn.doubt_contact(now);
-        ask_rivals(conn, at, self.local.full, WITNESSES);
-        self.agenda.mark_ready(conn);
+        conn.doubt_reachability(now);
+        ask_references(conn, at, self.local.full, REFERENCE_PATHS);
+        self.run_queue.mark_ready(conn);
     }
 
     /// Frames of the oldest packets in flight that no other path has delivered, of twice as many
@@ -144,7 +144,7 @@ impl Node {
     /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
     /// paths show whether the path or the peer is silent.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = has_rivals(conn, at);
+        let others = has_references(conn, at);
         let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
         // A peer silent on all paths is descheduled or dead: no path is at fault.
@@ -163,24 +163,24 @@ impl Node {
         let trusts = self.cfg.errs(Mutation::LeaveToSilent);
         let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
         if again && nowhere {
-            self.links.try_another_way(conn, at, &self.cfg);
+            self.links.reroute(conn, at, &self.cfg);
         }
         if conn.paths[at].backoff >= 2 {
             self.links.tell_silent(conn, at);
         }
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
-            if others && path.duel.is_none() {
-                path.duel = Some(path.new_duel(now, self.grants.out));
+            if others && path.comparison.is_none() {
+                path.comparison = Some(path.new_comparison(now, self.grants.out));
             }
             if !(silent && others) {
                 self.suspect(conn, at);
             }
-            conn.doubt_contact(now);
+            conn.doubt_reachability(now);
             if others {
-                ask_rivals(conn, at, self.local.full, WITNESSES);
+                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
             }
         }
-        self.agenda.mark_ready(conn);
+        self.run_queue.mark_ready(conn);
     }
 }

@@ -4,9 +4,9 @@ use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::recovery::absence::Expiry;
-use crate::state::absences::Absences;
+use crate::recovery::descheduled::Expiry;
 use crate::state::conn::Conn;
+use crate::state::descheduled::Descheduled;
 use crate::state::session::Death;
 use alloc::boxed::Box;
 use core::cmp::Reverse;
@@ -18,7 +18,7 @@ impl Node {
     /// Tells that the owner polls, in its progress thread or in the application.
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
-        self.absences.note_poll(now_ns, by_thread);
+        self.descheduled.note_poll(now_ns, by_thread);
         if now_ns >= self.directory.reclaim_at {
             self.reclaim(now_ns);
         }
@@ -27,7 +27,7 @@ impl Node {
     /// Tells that all rails were read. After a poll gap no peer counts as late before that.
     #[inline]
     pub fn caught_up(&mut self) {
-        self.absences.caught_up();
+        self.descheduled.caught_up();
     }
 
     /// When `handle_timeouts` is to be called next.
@@ -36,8 +36,8 @@ impl Node {
         if self.pending.deferred_ack.is_some() {
             return Some(0);
         }
-        let peers = self.agenda.deadlines.peek().map(|Reverse((at, _))| *at);
-        match self.grants.at.min(self.agenda.anyone.at_ns) {
+        let peers = self.run_queue.deadlines.peek().map(|Reverse((at, _))| *at);
+        match self.grants.at.min(self.run_queue.anyone.at_ns) {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
         }
@@ -49,13 +49,13 @@ impl Node {
         if self.grants.at <= now_ns {
             self.pump_grants(now_ns);
         }
-        if self.agenda.anyone.at_ns <= now_ns {
-            self.ask_everyone(now_ns);
+        if self.run_queue.anyone.at_ns <= now_ns {
+            self.keepalive_all(now_ns);
         }
         if !self.cfg.errs(Mutation::KeepDeadlines) {
-            self.agenda.prune_deadlines(&self.directory);
+            self.run_queue.prune_deadlines(&self.directory);
         }
-        while let Some(&Reverse((at, index))) = self.agenda.deadlines.peek() {
+        while let Some(&Reverse((at, index))) = self.run_queue.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
             // Entries replaced by an earlier deadline are dropped before the owner sleeps until
@@ -63,7 +63,7 @@ impl Node {
             if at > now_ns && !stale {
                 break;
             }
-            self.agenda.deadlines.pop();
+            self.run_queue.deadlines.pop();
             if stale {
                 continue;
             }
@@ -78,7 +78,7 @@ impl Node {
             let why = why.filter(|_| !conn.session.closed);
             self.put(conn);
             if let Some(why) = why {
-                self.bury(now_ns, peer, why);
+                self.tear_down(now_ns, peer, why);
             }
             self.touch(peer, now_ns);
         }
@@ -88,7 +88,7 @@ impl Node {
     /// nothing earlier than an ack or a retransmission, so a near deadline stands.
     #[inline]
     pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
-        let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
+        let soonest = self.cfg.ack_delay_ns.min(self.cfg.pto_floor_ns / 2);
         if self
             .conn(peer)
             .is_none_or(|c| c.listed.armed > now + soonest)
@@ -100,7 +100,7 @@ impl Node {
     /// Updates the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
         // Lateness is unknown before all rails were read.
-        let soonest = match self.absences.is_behind(now) {
+        let soonest = match self.descheduled.is_standby(now) {
             true => now + BEHIND_LOOK_NS,
             false => 0,
         };
@@ -108,8 +108,8 @@ impl Node {
             cfg,
             local,
             directory,
-            agenda,
-            absences,
+            run_queue,
+            descheduled,
             ..
         } = self;
         let full = local.full;
@@ -133,21 +133,23 @@ impl Node {
             } else if acks {
                 next = next.min(conn.paths[at].ack_since + cfg.ack_delay_ns);
             }
-            next = next.min(conn.path_deadline(at, now, soonest, cfg, absences));
+            next = next.min(conn.path_deadline(at, now, soonest, cfg, descheduled));
         }
         if held && !replace(&mut conn.listed.stalled, true) {
-            agenda.stalled.push(peer);
+            run_queue.stalled.push(peer);
         }
         if conn.watched() && cfg.reliable {
             let last = conn.life.heard_ns.max(conn.life.pinged_ns);
-            next = next.min(if last == 0 { now } else { last } + cfg.alive_every_ns());
+            next = next.min(if last == 0 { now } else { last } + cfg.keepalive_interval_ns());
         }
         // A deadline in the past is served at the next call, once, never in a loop within a call.
         let twice = next < conn.listed.armed && cfg.errs(Mutation::KeepDeadlines);
         let next = next.max(now + 1);
         if next < conn.listed.armed || twice {
             conn.listed.armed = next;
-            agenda.deadlines.push(Reverse((conn.listed.armed, peer.0)));
+            run_queue
+                .deadlines
+                .push(Reverse((conn.listed.armed, peer.0)));
         }
         if !conn.listed.oversized && conn.is_oversized() {
             conn.listed.oversized = true;
@@ -155,14 +157,14 @@ impl Node {
         }
         // Each of many acks handled at once can bring a deadline forward.
         if !cfg.errs(Mutation::KeepDeadlines) {
-            agenda.prune_deadlines(directory);
+            run_queue.prune_deadlines(directory);
         }
     }
 
     /// Queues the peer for `poll_transmit`.
     pub(crate) fn wake(&mut self, peer: PeerId) {
         if let Some(conn) = self.directory.conn_mut(peer) {
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -180,19 +182,19 @@ impl Node {
             .iter()
             .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
         {
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
         for at in 0..conn.paths.len() {
             self.rescue(conn, at);
-            if !self.absences.is_behind(now) {
-                match conn.repair_at(at, &self.cfg, &self.absences) {
-                    Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
+            if !self.descheduled.is_standby(now) {
+                match conn.pto_at(at, &self.cfg, &self.descheduled) {
+                    Some((due, Expiry::Pto)) if due <= now => self.on_pto(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
                     Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
                     Some((due, Expiry::Hedge)) if due <= now => self.hedge(now, conn, at),
                     _ => {}
                 }
-                self.end_duel(now, conn, at);
+                self.end_comparison(now, conn, at);
             }
             self.links.relink(now, conn, at);
             self.probe(now, conn, at);
@@ -201,7 +203,7 @@ impl Node {
             }
         }
         self.keep_alive(now, conn);
-        let choked = self.is_choked(now, conn) && !self.cfg.errs(Mutation::Immortal);
+        let choked = self.is_undeliverable(now, conn) && !self.cfg.errs(Mutation::Immortal);
         choked.then_some(Death::Silent)
     }
 }
@@ -216,15 +218,15 @@ impl Conn {
         now: u64,
         soonest: u64,
         cfg: &Config,
-        absences: &Absences,
+        descheduled: &Descheduled,
     ) -> u64 {
         let path = &self.paths[at];
         let mut next = path.link.retry_at().unwrap_or(u64::MAX);
-        if let Some((due, _)) = self.repair_at(at, cfg, absences) {
+        if let Some((due, _)) = self.pto_at(at, cfg, descheduled) {
             next = next.min(due.max(soonest));
         }
         if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
-            next = next.min(now + cfg.repair_cap_ns);
+            next = next.min(now + cfg.pto_cap_ns);
         }
         if self.asks_path(at, cfg) {
             next = next.min(path.probe_at);
@@ -232,8 +234,8 @@ impl Conn {
         if let Some(due) = path.native_due(cfg) {
             next = next.min(due);
         }
-        if let Some(duel) = &path.duel {
-            let (verdict, draw) = path.duel_ends(duel);
+        if let Some(comparison) = &path.comparison {
+            let (verdict, draw) = path.comparison_ends(comparison);
             let ends = if now < verdict { verdict } else { draw };
             next = next.min(ends.max(soonest));
         }

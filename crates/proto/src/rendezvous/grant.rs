@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::state::grants::GRANT_STEP;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, InboundState, SendKind};
-use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
+use marline_wire::{Grant, BLOCK_BYTES, FLAG_READ_REPLY, FLAG_REFUSED};
 
 /// Granted data that does not arrive for this long no longer counts against the budget.
 const STALE_NS: u64 = 5_000_000;
@@ -26,7 +26,7 @@ impl Node {
     /// Queues a message that wants (more) grant, if that is worth a frame, and distributes grants.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
         // Some callers pass an old time, and a new grant must not be stale.
-        let now = now.max(self.absences.last_poll_ns);
+        let now = now.max(self.descheduled.last_poll_ns);
         let window = self.grants.window_max();
         let step = step_of(window);
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
@@ -88,12 +88,12 @@ impl Node {
             let give = if give == left {
                 give
             } else {
-                self.whole_writes(inbound, give) / GRANULE * GRANULE
+                self.whole_writes(inbound, give) / BLOCK_BYTES * BLOCK_BYTES
             };
             // A budget below two steps (a tiny receive buffer) is distributed in halves.
-            let step = (GRANT_STEP - GRANULE).min(self.grants.budget / 2);
+            let step = (GRANT_STEP - BLOCK_BYTES).min(self.grants.budget / 2);
             if budget < least || give < left.min(step) {
-                if self.forgive_stale(now) {
+                if self.expire_stale_grants(now) {
                     continue;
                 }
                 // Sets a timer: no other event may trigger this if the peers that hold the budget
@@ -138,16 +138,16 @@ impl Node {
     }
 
     /// Stops counting one grant whose data does not arrive. Returns whether there was one.
-    fn forgive_stale(&mut self, now: u64) -> bool {
+    fn expire_stale_grants(&mut self, now: u64) -> bool {
         let Node {
             grants,
             ops,
             directory,
-            absences,
+            descheduled,
             ..
         } = self;
         // Unread data in local sockets is not stale.
-        if now < grants.stale_at || absences.is_behind(now) {
+        if now < grants.stale_at || descheduled.is_standby(now) {
             return false;
         }
         // Grants made from this time on are not stale earlier.
@@ -156,7 +156,7 @@ impl Node {
             let counts = i.rendezvous && i.counted > 0;
             let away_ns = directory
                 .conn(i.peer)
-                .map_or(0, |conn| absences.patience_ns(&conn.life));
+                .map_or(0, |conn| descheduled.descheduled_grace_ns(&conn.life));
             let at = i.last_data_ns + STALE_NS.max(away_ns) + 1;
             if counts && at > now {
                 next = next.min(at);
@@ -193,7 +193,7 @@ impl Node {
                 None if conn.tx.grants.back() == Some(&key) => {}
                 None => conn.tx.grants.push_back(key),
             }
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -237,10 +237,8 @@ impl Node {
             return;
         };
         send.granted = true;
-        send.wanted = send
-            .wanted
-            .min(whole_granules(grant.wanted, send.head.total));
-        let upto = whole_granules(grant.upto, send.head.total);
+        send.wanted = send.wanted.min(whole_blocks(grant.wanted, send.head.total));
+        let upto = whole_blocks(grant.upto, send.head.total);
         send.grant(upto.min(send.wanted));
         let more = send.next < send.upto && !send.in_bulk;
         send.in_bulk |= more;
@@ -249,7 +247,7 @@ impl Node {
             if more {
                 conn.tx.bulk.push_back(key);
             }
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
         self.finish_send_if_done(key);
     }
@@ -257,10 +255,10 @@ impl Node {
 
 /// Rounds a number of bytes from a peer, for a message of `total` bytes, down to whole blocks: a
 /// fragment must not end within a block unless it is the message's last.
-pub(crate) fn whole_granules(bytes: u64, total: u64) -> u64 {
+pub(crate) fn whole_blocks(bytes: u64, total: u64) -> u64 {
     if bytes >= total {
         total
     } else {
-        bytes - bytes % GRANULE
+        bytes - bytes % BLOCK_BYTES
     }
 }

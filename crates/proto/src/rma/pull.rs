@@ -22,8 +22,8 @@
 //!   reported with them.
 //! - The sender's memory is closed before its send ends, however it ends; later reads are refused.
 
-use crate::base::beside::OfferOut;
 use crate::base::mutation::Mutation;
+use crate::base::side_work::OfferOut;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, sums_of, Event, Memory, PeerId, WriteCheck, WrittenSum};
 use crate::node::Node;
@@ -36,7 +36,7 @@ use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, Frame, Have, Header, Hello, Offer, FLAG_PUT, FLAG_UNSUMMED, GRANULE, OFFER_LEN,
+    blocks, Frame, Have, Header, Hello, Offer, BLOCK_BYTES, FLAG_PUT, FLAG_UNSUMMED, OFFER_LEN,
     RTS_LEN,
 };
 
@@ -148,7 +148,7 @@ impl Node {
                 segment: 1,
             };
             conn.tx.control.push_back(frame);
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -205,7 +205,7 @@ impl Node {
         let segments = Segments::of(send.head.total, least);
         for n in (0..segments.count()).filter(|&n| is_in(&have.segments, n)) {
             let (at, len) = segments.range(n);
-            send.acked.insert(at / GRANULE, granules(len));
+            send.acked.insert(at / BLOCK_BYTES, blocks(len));
         }
         send.keys.get_or_insert_default().has = Some(Has {
             segments,
@@ -337,7 +337,7 @@ impl Node {
         came: bool,
         memory: &mut impl Memory,
     ) {
-        let now = now_ns.max(self.absences.last_poll_ns);
+        let now = now_ns.max(self.descheduled.last_poll_ns);
         let key = Key::of(inbound);
         let message = self.ops.inbounds.get_mut(key);
         let offer = message.and_then(|message| message.offer.as_mut());
@@ -398,7 +398,7 @@ impl Node {
                 offer.judge(segment, right);
             }
             if right {
-                inbound.set.insert(at / GRANULE, granules(len));
+                inbound.set.insert(at / BLOCK_BYTES, blocks(len));
                 inbound.last_data_ns = now;
                 let pulled = Event::Pulled {
                     peer,
@@ -439,14 +439,14 @@ impl Node {
         let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
-        debug_assert!(inbound.set.count() * GRANULE >= inbound.total);
+        debug_assert!(inbound.set.count() * BLOCK_BYTES >= inbound.total);
         let (peer, number) = (inbound.peer, inbound.number as u32);
         self.stats.pulled += 1;
         if let Some(conn) = self.directory.conn_mut(peer) {
             conn.tx
                 .control
                 .push_back(FrameRef::EmptyGrant { number, flags: 0 });
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
         self.finish_if_complete(key);
     }

@@ -175,7 +175,7 @@ impl Inbound {
     pub(crate) fn no_place(&self) -> DropReason {
         match self.state {
             InboundState::Refused => DropReason::NoMemory,
-            _ => DropReason::Nonsense,
+            _ => DropReason::Invalid,
         }
     }
 }

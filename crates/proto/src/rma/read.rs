@@ -3,10 +3,10 @@
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
-use crate::rendezvous::grant::whole_granules;
+use crate::rendezvous::grant::whole_blocks;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{new_inbound, new_send, InboundState, SendKind};
-use marline_wire::{Frame, MsgHead, Read, FLAG_PART, GRANULE};
+use marline_wire::{Frame, MsgHead, Read, BLOCK_BYTES, FLAG_PART};
 
 /// Replies up to this length are acknowledged with the next packet, like short messages, and not at
 /// once: sending a separate ack would delay the reader's use of the data.
@@ -56,11 +56,11 @@ impl Node {
             conn.rx.pending_reads.insert(number, id);
             if conn.session.own {
                 self.put(conn);
-                self.ask_own(peer, number, (key, addr, len), flags);
+                self.ask_loopback(peer, number, (key, addr, len), flags);
                 return true;
             }
             conn.tx.control.push_back(FrameRef::Read(id));
-            self.agenda.mark_ready(&mut conn);
+            self.run_queue.mark_ready(&mut conn);
             self.put(conn);
             if self.local.writes {
                 self.want_keys(id);
@@ -80,7 +80,7 @@ impl Node {
             return;
         };
         if conn.session.own {
-            return self.serve_own(handle, conn, number);
+            return self.serve_loopback(handle, conn, number);
         }
         if conn.session.is_over() {
             // The peer has gone before the reply.
@@ -95,7 +95,7 @@ impl Node {
             total: len,
         };
         let mut xfer = new_send(handle, peer, head, SendKind::Reply);
-        xfer.upto = whole_granules(upto, len);
+        xfer.upto = whole_blocks(upto, len);
         xfer.granted = true;
         xfer.urgent = len > SHORT;
         xfer.in_bulk = true;
@@ -103,20 +103,20 @@ impl Node {
         let key = self.ops.sends.insert(xfer);
         conn.tx.replies.insert(number, key);
         conn.tx.bulk.push_back(key);
-        self.agenda.mark_ready(&mut conn);
+        self.run_queue.mark_ready(&mut conn);
         self.put(conn);
     }
 
     /// Refuses a peer's READ.
     pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
-        if self.is_own(peer) {
+        if self.is_loopback(peer) {
             return self.on_read_fail(peer, number);
         }
         let Some(mut conn) = self.take(peer) else {
             return;
         };
         conn.tx.control.push_back(FrameRef::ReadFail(number));
-        self.agenda.mark_ready(&mut conn);
+        self.run_queue.mark_ready(&mut conn);
         self.put(conn);
     }
 
@@ -150,7 +150,7 @@ impl Node {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
         // The budget of its grants is available to other messages.
-        self.pump_grants(self.absences.last_poll_ns);
+        self.pump_grants(self.descheduled.last_poll_ns);
     }
 
     /// The READ frame of a remote read; decides its first grant when called the first time.
@@ -159,7 +159,7 @@ impl Node {
         let inbound = self.ops.inbounds.get_mut(key)?;
         let head = inbound.head?;
         if inbound.granted == 0 {
-            let first = inbound.wanted.min(window / GRANULE * GRANULE);
+            let first = inbound.wanted.min(window / BLOCK_BYTES * BLOCK_BYTES);
             inbound.granted = first;
             inbound.counted = first;
             inbound.announced = first;
@@ -189,7 +189,7 @@ impl Node {
             upto,
         } = read;
         if number as u64 > conn.rx.served_reads.count() + READS_AHEAD_MAX {
-            return Err(DropReason::Nonsense);
+            return Err(DropReason::Invalid);
         }
         if conn.rx.served_reads.insert(number as u64, 1) == 1 {
             self.events.push_back(Event::ReadAsked {

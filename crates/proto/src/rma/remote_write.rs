@@ -22,10 +22,10 @@
 //! write have no headers and may be joined in another order: they are trusted only under a sum that
 //! depends on order ([`crate::Config::seeing_order`]). Both ends enforce this.
 
-use crate::base::beside::WriteOut;
+use crate::base::blocks::Covered;
 use crate::base::config::RailSpec;
-use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
+use crate::base::side_work::WriteOut;
 use crate::base::slab::Key;
 use crate::base::types::{
     sum_seed, sums_of, DropReason, Event, Memory, PathState, PeerId, Spans, Transmit, WriteCheck,
@@ -33,22 +33,22 @@ use crate::base::types::{
 };
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::{Path, WriteLuck};
+use crate::state::path::{Path, WriteBackoff};
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{
-    granules, Frame, Header, RailWrites, Rkey, Written, DIRECT_HEAD_LEN, FLAG_DEREGISTER,
-    FLAG_READ_REPLY, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
+    blocks, Frame, Header, RailWrites, Rkey, Written, BLOCK_BYTES, DIRECT_HEAD_LEN,
+    FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANT_LEN, PACKET_MAX,
 };
 
 /// Most bytes of one write: bounds the loss of a failed write, and the wait of other packets on the
 /// path.
-const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
+const SPAN_MAX: u64 = 65_536 / BLOCK_BYTES * BLOCK_BYTES;
 /// On rails that spare copies a message of 64 KiB is one write, without a remainder that needs a
 /// packet.
-const SPAN_LONG: u64 = 65_536u64.next_multiple_of(GRANULE);
+const SPAN_LONG: u64 = 65_536u64.next_multiple_of(BLOCK_BYTES);
 /// Bytes of a super-packet reserved for a direct write's head and the packet in front of its bytes.
 /// That packet has the write notification and may have acks and grants; a longer one is sent
 /// separately.
@@ -57,9 +57,9 @@ const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_o
 /// of four masks and a grant with its keys: 120.)
 pub const DIRECT_PACKET_MAX: usize = 256;
 /// Shorter fragments are sent in packets.
-const SPAN_MIN: u64 = 4 * GRANULE;
+const SPAN_MIN: u64 = 4 * BLOCK_BYTES;
 /// Write backoff: failed writes make a path skip up to two to this power of them.
-const STRIKES_MAX: u8 = 7;
+const FAILURES_MAX: u8 = 7;
 
 /// The next write on a path.
 struct NextWrite {
@@ -75,16 +75,16 @@ struct NextWrite {
 impl Path {
     /// Handles the loss of a written fragment: increases the write backoff.
     pub(crate) fn write_failed(&mut self) {
-        let luck = &mut self.write_luck;
-        luck.strikes = (luck.strikes + 1).min(STRIKES_MAX);
-        luck.skips = 1 << luck.strikes;
+        let backoff = &mut self.write_backoff;
+        backoff.failures = (backoff.failures + 1).min(FAILURES_MAX);
+        backoff.skips = 1 << backoff.failures;
     }
 
     /// Returns whether the next fragment may be written; counts down the backoff.
     fn write_turn(&mut self) -> bool {
-        let luck = &mut self.write_luck;
-        let may = luck.skips == 0;
-        luck.skips = luck.skips.saturating_sub(1);
+        let backoff = &mut self.write_backoff;
+        let may = backoff.skips == 0;
+        backoff.skips = backoff.skips.saturating_sub(1);
         may
     }
 }
@@ -154,7 +154,7 @@ impl Node {
 
     /// Returns whether the next transmission on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
-        conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
+        conn.paths[at].write_backoff.skips == 0 && self.next_write(conn, at).is_some()
     }
 
     /// Returns whether the next transmission on a path is a write to a place by its key. Its bytes
@@ -277,11 +277,11 @@ impl Node {
     }
 
     /// Requeues a written fragment: it and the rest of the message are sent in packets.
-    pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
+    pub(crate) fn requeue_written(&mut self, key: Key, offset: u64, len: u32) {
         let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
-        if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
+        if send.acked.covered(offset / BLOCK_BYTES, blocks(len as u64)) != Covered::All {
             send.head.flags |= FLAG_DEREGISTER;
             if let Some(keys) = send.keys.as_mut() {
                 keys.by_rail.clear();
@@ -312,7 +312,7 @@ impl Node {
     /// Handles the ack of a written fragment: resets the write backoff.
     pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u16) {
         if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
-            path.write_luck = WriteLuck::default();
+            path.write_backoff = WriteBackoff::default();
         }
     }
 }
@@ -443,7 +443,7 @@ impl Node {
                     self.on_duplicate(peer, at);
                     Ok(())
                 }
-                false => Err(DropReason::Nonsense),
+                false => Err(DropReason::Invalid),
             };
         };
         let Some(inbound) = self.ops.inbounds.get(key) else {
@@ -455,7 +455,7 @@ impl Node {
         if !asked || ungranted || !self.trusts_writes(local, algorithm) {
             return Err(inbound.no_place());
         }
-        let (start, n) = (w.offset / GRANULE, granules(len));
+        let (start, n) = (w.offset / BLOCK_BYTES, blocks(len));
         if inbound.set.covered(start, n) == Covered::All {
             self.on_duplicate(peer, at);
             return Ok(());
@@ -497,5 +497,5 @@ fn span_max(rail: &RailSpec, datagram: usize) -> u64 {
         0 => return SPAN_MAX,
         n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
     };
-    room / GRANULE * GRANULE
+    room / BLOCK_BYTES * BLOCK_BYTES
 }

@@ -9,7 +9,7 @@
 //!   verified, and the bytes left by a connection that breaks would be stored again. (Reads fill
 //!   the memory of an unfinished operation, about whose contents nothing is promised.)
 
-use crate::base::granules::Covered;
+use crate::base::blocks::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, Landing, Memory, Payload, PeerId, PutEnd};
@@ -17,12 +17,12 @@ use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::transfer::{Inbound, InboundState};
 use core::ops::Range;
-use marline_wire::{granules, GRANULE};
+use marline_wire::{blocks, BLOCK_BYTES};
 
 impl Inbound {
     /// Offset of the last block.
     pub(crate) fn end_at(&self) -> u64 {
-        granules(self.total).saturating_sub(1) * GRANULE
+        blocks(self.total).saturating_sub(1) * BLOCK_BYTES
     }
 }
 
@@ -51,7 +51,7 @@ impl Node {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
-        let (start, n) = (f.offset / GRANULE, granules(len));
+        let (start, n) = (f.offset / BLOCK_BYTES, blocks(len));
         let again = self.cfg.errs(Mutation::ShowAgain);
         if inbound.set.covered(start, n) == Covered::All {
             if again {
@@ -98,11 +98,11 @@ impl Node {
         let InboundState::Bound { handle, base, .. } = inbound.state else {
             return;
         };
-        let (first, last) = (offset / GRANULE, inbound.end_at() / GRANULE);
-        let all = first..first + granules(bytes.len() as u64);
-        let part = |granules: &Range<u64>| {
-            let at = |granule: u64| ((granule - first) * GRANULE) as usize;
-            &bytes[at(granules.start)..at(granules.end).min(bytes.len())]
+        let (first, last) = (offset / BLOCK_BYTES, inbound.end_at() / BLOCK_BYTES);
+        let all = first..first + blocks(bytes.len() as u64);
+        let part = |blocks: &Range<u64>| {
+            let at = |block: u64| ((block - first) * BLOCK_BYTES) as usize;
+            &bytes[at(blocks.start)..at(blocks.end).min(bytes.len())]
         };
         let (mut next, end) = (all.start, all.end.min(last));
         let mut others = inbound.set.count();
@@ -113,7 +113,7 @@ impl Node {
             };
             if free > 0 {
                 let run = next..next + free;
-                memory.show(handle, base + next * GRANULE, part(&run), false);
+                memory.show(handle, base + next * BLOCK_BYTES, part(&run), false);
             }
             (next, others) = (next + free + 1, others + free);
         }

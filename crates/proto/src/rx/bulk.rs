@@ -8,8 +8,8 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Landing, Memory, Payload, PeerId};
 use crate::node::Node;
 use marline_wire::{
-    Data, FragmentHead, Frame, Header, Packet, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT,
-    GRANULE,
+    Data, FragmentHead, Frame, Header, Packet, BLOCK_BYTES, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN,
+    FRAGMENT_SUM_AT,
 };
 
 /// Required form of the next packets of a run.
@@ -60,7 +60,7 @@ impl Node {
         let next = data.offset.checked_add(len)?;
         let segment = FRAGMENT_HEAD_LEN + data.len as usize;
         // Only a message's last fragment ends within a block.
-        let whole = len > 0 && len % GRANULE == 0;
+        let whole = len > 0 && len % BLOCK_BYTES == 0;
         if !whole || !head.leads(after, number, next) {
             return None;
         }
@@ -81,15 +81,15 @@ impl Node {
             false => inbound.total,
         };
         let room = end.saturating_sub(next) / len;
-        let granules = len / GRANULE * room.min((after.len() / segment) as u64);
-        let free = inbound.set.free_from(next / GRANULE, granules);
+        let blocks = len / BLOCK_BYTES * room.min((after.len() / segment) as u64);
+        let free = inbound.set.free_from(next / BLOCK_BYTES, blocks);
         (inbound.total == data.total).then_some(Expected {
             key,
             at,
             head,
             header,
             data,
-            most: free / (len / GRANULE),
+            most: free / (len / BLOCK_BYTES),
         })
     }
 
@@ -150,7 +150,7 @@ impl Node {
             inbound.bounced |= matches!(landing, Landing::Bounce { .. });
         }
         let bytes = taken * len;
-        self.commit(now, key, next / GRANULE, bytes / GRANULE, bytes);
+        self.commit(now, key, next / BLOCK_BYTES, bytes / BLOCK_BYTES, bytes);
         let (reliable, every) = (self.cfg.reliable, self.cfg.ack_every);
         let Some(conn) = self.conn_mut(peer) else {
             return;

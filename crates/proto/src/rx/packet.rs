@@ -36,7 +36,7 @@ impl Node {
             Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
             Err(DropReason::Stranger) => self.stats.drop_stranger += 1,
             Err(DropReason::Gone) => self.stats.drop_gone += 1,
-            Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
+            Err(DropReason::Invalid) => self.stats.drop_nonsense += 1,
             Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
             _ => {}
         }
@@ -55,10 +55,10 @@ impl Node {
         self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
         let at = self.path_of(now, peer, packet);
-        let at = at.ok_or(DropReason::Nonsense)?;
+        let at = at.ok_or(DropReason::Invalid)?;
         let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
         let Node {
-            absences,
+            descheduled,
             cfg,
             directory,
             ..
@@ -68,7 +68,7 @@ impl Node {
             // The peer itself was silent; only now it reads packets sent meanwhile.
             conn.life.unanswered_since = None;
         }
-        absences.note_life(now, &mut conn.life, cfg);
+        descheduled.note_life(now, &mut conn.life, cfg);
         conn.life.heard_ns = now;
         conn.refusals.forget();
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
@@ -219,7 +219,7 @@ impl Node {
                 if let Some(conn) = self.directory.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
                     conn.credit.raise(*bytes);
-                    self.agenda.mark_ready(conn);
+                    self.run_queue.mark_ready(conn);
                 }
             }
             Frame::Read(read) => return self.on_read(peer, read),
@@ -246,7 +246,7 @@ impl Node {
         for (i, path) in conn.paths.iter_mut().enumerate() {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
         }
-        self.agenda.mark_ready(conn);
+        self.run_queue.mark_ready(conn);
     }
 
     /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
@@ -260,7 +260,7 @@ impl Node {
         if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
             path.asked = 0;
             path.want_ping = true;
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
     }
 
@@ -280,10 +280,10 @@ impl Node {
         }
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
-            self.agenda.mark_ready(conn);
+            self.run_queue.mark_ready(conn);
         }
         if header.flags & Header::FLAG_EVERYWHERE != 0 {
-            self.restore_contact(now, peer, at);
+            self.restore_reachability(now, peer, at);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
 use crate::state::latency::{ALIKE_SHARE, LONE_BYTES};
 use crate::state::path::{LocalRail, Path};
-use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
+use crate::state::session::{ByeState, Liveness, Reachability, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
 use crate::state::uptime::Uptime;
 use alloc::boxed::Box;
@@ -25,9 +25,9 @@ const CODES_FROM: usize = 24;
 pub struct Conn {
     pub peer: PeerId,
     pub session: Session,
-    pub bye: Farewell,
+    pub bye: ByeState,
     pub life: Liveness,
-    pub contact: Contact,
+    pub reachability: Reachability,
     pub refusals: Refusals,
     pub credit: Credit,
     pub tx: SendSide,
@@ -62,9 +62,9 @@ impl Conn {
         Conn {
             peer,
             session: Session::default(),
-            bye: Farewell::default(),
+            bye: ByeState::default(),
             life: Liveness::default(),
-            contact: Contact::default(),
+            reachability: Reachability::default(),
             refusals: Refusals::default(),
             credit: Credit::default(),
             tx: SendSide::default(),
@@ -217,7 +217,7 @@ impl Conn {
     /// True if anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
-        let paths = self.contact.echoes || self.paths.iter().any(asks);
+        let paths = self.reachability.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.tx.bulk.is_empty() || paths
     }
 

@@ -85,7 +85,7 @@ impl Credit {
     }
 
     /// Enlarges the peer's window; the peer is to be told.
-    pub fn widen(&mut self, bytes: u64) {
+    pub fn probe_sizes_if_bulk(&mut self, bytes: u64) {
         self.window += bytes;
         self.due = true;
     }

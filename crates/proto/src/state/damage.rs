@@ -12,7 +12,7 @@ const WINDOW_PACKETS: u64 = 4_096;
 const CLEAN_MIN: u32 = 16;
 const CLEAN_MAX: u32 = 256;
 /// Bytes of a probe of an isolated path: a jumbo frame.
-const QUARANTINE_PROBE_BYTES: usize = 8_960;
+const ISOLATION_PROBE_BYTES: usize = 8_960;
 /// After so long without CORRUPT, relapses are forgotten.
 const FORGET_NS: u64 = 10_000_000_000;
 /// Corrupted packets among the packets that arrive on a path.
@@ -47,7 +47,7 @@ impl Damage {
 
 /// Isolation of a path that corrupts, and its way back.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Quarantine {
+pub struct Isolation {
     /// The path is isolated.
     pub active: bool,
     pub(crate) needed: u32,
@@ -57,7 +57,7 @@ pub struct Quarantine {
     pub(crate) asked_ns: u64,
 }
 
-impl Quarantine {
+impl Isolation {
     pub(crate) fn begin(&mut self, now: u64) {
         let old = now.saturating_sub(self.since_ns) > FORGET_NS;
         self.needed = match self.needed {
@@ -84,7 +84,7 @@ impl Quarantine {
     /// Pads a probe of an isolated path with zeros: all of them are under the head's CRC.
     pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
         if self.active {
-            let room = writer.room().min(QUARANTINE_PROBE_BYTES).saturating_sub(8);
+            let room = writer.room().min(ISOLATION_PROBE_BYTES).saturating_sub(8);
             let head = (room / 8 * 8) as u16;
             writer.push(&Frame::Pad { len: 0, head });
         }

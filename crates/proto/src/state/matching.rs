@@ -345,12 +345,12 @@ impl Matching {
 
     /// Takes the first receive from any source that the death of a peer ends.
     pub fn take_from_anyone(&mut self) -> Option<Posted> {
-        self.tagged.posted.take(|p| p.spec.names_nobody())
+        self.tagged.posted.take(|p| p.spec.is_from_any_source())
     }
 
     /// True if a receive from any source is posted that a death ends.
     pub fn waits_for_anyone(&self) -> bool {
-        let waits = self.tagged.posted.find(|p| p.spec.names_nobody());
+        let waits = self.tagged.posted.find(|p| p.spec.is_from_any_source());
         waits.is_some()
     }
 

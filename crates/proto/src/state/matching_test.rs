@@ -110,7 +110,7 @@ enum Step {
     },
     Cancel(u32),
     /// A peer dies: receives that name it are removed.
-    Bury(u32),
+    TearDown(u32),
     /// An unexpected message is removed with its sender.
     Forget(prop::sample::Index),
 }
@@ -150,7 +150,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (pattern(), any::<bool>())
             .prop_map(|((source, tag), take)| Step::Peek { source, tag, take }),
         1 => (0u32..40).prop_map(Step::Cancel),
-        1 => (0u32..3).prop_map(Step::Bury),
+        1 => (0u32..3).prop_map(Step::TearDown),
         1 => any::<prop::sample::Index>().prop_map(Step::Forget),
     ]
 }
@@ -286,7 +286,7 @@ impl Both {
                 let gone = self.real.cancel(handle).map(|p| p.spec.handle);
                 assert_eq!(gone, at.map(|at| self.posted.remove(at).spec.handle));
             }
-            Step::Bury(peer) => {
+            Step::TearDown(peer) => {
                 let named = |p: &PlainPost| p.spec.source == Source::Peer(PeerId(peer));
                 let mut gone = Vec::new();
                 while let Some(p) = self.real.take_directed(PeerId(peer)) {

@@ -103,23 +103,24 @@ impl Native {
         self.unsure.is_empty()
     }
 
-    /// When the next probe is due, or the wait for its answer ends. `patience_ns`: how long to wait
+    /// When the next probe is due, or the wait for its answer ends. `native_timeout_ns`: how long to wait
     /// after a failure. `lossy`: the path loses packets while it works.
-    pub fn due(&self, patience_ns: u64, lossy: bool) -> Option<u64> {
+    pub fn due(&self, native_timeout_ns: u64, lossy: bool) -> Option<u64> {
         if self.unsure.is_empty() {
             return None;
         }
         let asked = self.since_ns + ASK_NS;
         match self.doubted_ns {
-            Some(at) => Some(asked.min(at + patience_ns)),
+            Some(at) => Some(asked.min(at + native_timeout_ns)),
             None => Some(asked).filter(|_| lossy),
         }
     }
 
     /// Notes a probe in packet `next` or later; returns true if the wait after a failure is over.
-    pub fn serve(&mut self, now: u64, next: u64, patience_ns: u64) -> bool {
+    pub fn serve(&mut self, now: u64, next: u64, native_timeout_ns: u64) -> bool {
         (self.since_ns, self.asked) = (now, next);
-        self.doubted_ns.is_some_and(|at| now >= at + patience_ns)
+        self.doubted_ns
+            .is_some_and(|at| now >= at + native_timeout_ns)
     }
 }
 

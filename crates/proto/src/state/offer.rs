@@ -2,7 +2,7 @@
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
-use marline_wire::{Offer, GRANULE, SEGMENTS_MAX};
+use marline_wire::{Offer, BLOCK_BYTES, SEGMENTS_MAX};
 
 /// Bit n of word m: segment 64 m + n.
 pub(crate) type Mask = [u64; SEGMENTS_MAX / 64];
@@ -29,7 +29,7 @@ impl Segments {
         let len = total.div_ceil(SEGMENTS_MAX as u64).max(least).max(1);
         Segments {
             total,
-            len: len.next_multiple_of(GRANULE),
+            len: len.next_multiple_of(BLOCK_BYTES),
         }
     }
 
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn segments_cover_a_message() {
         for total in [1, 447, 448, 449, 100_000, 262_144, 1 << 20, 1 << 30] {
-            let segments = Segments::of(total, 5 * GRANULE);
+            let segments = Segments::of(total, 5 * BLOCK_BYTES);
             let count = segments.count();
             assert!(0 < count && count <= SEGMENTS_MAX);
             let mut end = 0;
             for n in 0..count {
                 let (start, len) = segments.range(n);
-                assert_eq!((start, start % GRANULE), (end, 0));
+                assert_eq!((start, start % BLOCK_BYTES), (end, 0));
                 assert!(len > 0 && segments.at(start + len - 1) == n);
                 end += len;
             }
@@ -226,19 +226,25 @@ mod tests {
 
     #[test]
     fn bytes_outside_segments_are_found() {
-        let segments = Segments::of(10 * GRANULE - 1, 2 * GRANULE);
+        let segments = Segments::of(10 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES);
         let mut mask = Mask::default();
         let run = |mask: &Mask, from| segments.first_outside(mask, from);
-        assert_eq!(run(&mask, 0), Some((0, 10 * GRANULE - 1)));
+        assert_eq!(run(&mask, 0), Some((0, 10 * BLOCK_BYTES - 1)));
         put_in(&mut mask, 1);
         put_in(&mut mask, 4);
-        assert_eq!(run(&mask, 0), Some((0, 2 * GRANULE)));
-        assert_eq!(run(&mask, GRANULE), Some((GRANULE, 2 * GRANULE)));
-        assert_eq!(run(&mask, 2 * GRANULE), Some((4 * GRANULE, 8 * GRANULE)));
-        assert_eq!(run(&mask, 8 * GRANULE), None);
+        assert_eq!(run(&mask, 0), Some((0, 2 * BLOCK_BYTES)));
+        assert_eq!(
+            run(&mask, BLOCK_BYTES),
+            Some((BLOCK_BYTES, 2 * BLOCK_BYTES))
+        );
+        assert_eq!(
+            run(&mask, 2 * BLOCK_BYTES),
+            Some((4 * BLOCK_BYTES, 8 * BLOCK_BYTES))
+        );
+        assert_eq!(run(&mask, 8 * BLOCK_BYTES), None);
         let inside = |from, to| segments.bytes_inside(&mask, from, to);
-        assert_eq!(inside(0, 10 * GRANULE - 1), 4 * GRANULE - 1);
-        assert_eq!(inside(3 * GRANULE, 9 * GRANULE), 2 * GRANULE);
-        assert_eq!(inside(4 * GRANULE, 8 * GRANULE), 0);
+        assert_eq!(inside(0, 10 * BLOCK_BYTES - 1), 4 * BLOCK_BYTES - 1);
+        assert_eq!(inside(3 * BLOCK_BYTES, 9 * BLOCK_BYTES), 2 * BLOCK_BYTES);
+        assert_eq!(inside(4 * BLOCK_BYTES, 8 * BLOCK_BYTES), 0);
     }
 }

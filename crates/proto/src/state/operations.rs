@@ -1,7 +1,7 @@
 //! Operations that have not ended: sends, incoming messages, receives.
 
 use crate::base::slab::{Key, Slab};
-use crate::state::in_turn::InTurn;
+use crate::state::completion_order::CompletionOrder;
 use crate::state::matching::Matching;
 use crate::state::transfer::{Inbound, SendKind, SendXfer};
 use alloc::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Operations {
     pub inbounds: Slab<Inbound>,
     pub(crate) matching: Matching,
     pub multi: BTreeMap<u32, Multi>,
-    pub(crate) in_turn: InTurn,
+    pub(crate) completion_order: CompletionOrder,
 }
 
 impl Operations {
@@ -29,7 +29,7 @@ impl Operations {
             inbounds: Slab::new(),
             matching: Matching::default(),
             multi: BTreeMap::new(),
-            in_turn: InTurn::default(),
+            completion_order: CompletionOrder::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
-//! error of its rail, or when, in a path comparison ([`Duel`]), a probe on another path is answered
+//! error of its rail, or when, in a path comparison ([`Comparison`]), a probe on another path is answered
 //! and this path's probes, sent no later, are not. If no path answers, the peer is silent and
 //! nothing is requeued.
 
@@ -10,7 +10,7 @@ use crate::base::config::Config;
 use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
-use crate::state::damage::{Damage, Quarantine};
+use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::latency::Latency;
 use crate::state::link::PathLink;
@@ -30,7 +30,7 @@ const REORDER_NONE: u64 = 1;
 pub(crate) const FEW_PACKETS: u32 = 4;
 /// Bound of the first retransmission interval, whatever the round trips: no MPI network is slower,
 /// and longer samples mean a descheduled peer (which may answer after a second or more).
-pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
+pub(crate) const PTO_INITIAL_MAX_NS: u64 = 100_000_000;
 
 /// Time constant of a busy path's mean rate.
 const BUSY_MEMORY_NS: u64 = 2_000_000;
@@ -64,7 +64,7 @@ const HOLD_FORGET_NS: u64 = 10_000_000_000;
 
 /// A running comparison of this path with reference paths.
 #[derive(Clone, Copy, Debug)]
-pub struct Duel {
+pub struct Comparison {
     /// When this round's probes left.
     pub started_ns: u64,
     /// When a reference path answered a packet sent after the start.
@@ -86,8 +86,8 @@ pub struct Duel {
 
 /// Backoff of writes on a path after failures.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WriteLuck {
-    pub strikes: u8,
+pub struct WriteBackoff {
+    pub failures: u8,
     pub skips: u8,
 }
 
@@ -136,7 +136,7 @@ pub struct Path {
     /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
     /// port; the values wrap.
     pub flow: u8,
-    pub write_luck: WriteLuck,
+    pub write_backoff: WriteBackoff,
     pub state: PathState,
     pub datagram_max: usize,
     pub sizes: Sizes,
@@ -166,13 +166,13 @@ pub struct Path {
     /// time of that probe.
     pub asked_from: u64,
     /// A retransmitted packet that is not yet known to be spurious or lost.
-    pub repaired: Option<u64>,
+    pub resent_by_pto: Option<u64>,
     pub backoff: u16,
     /// How often frames in flight were repeated on other paths since the last ack.
     pub hedges: u8,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
-    pub duel: Option<Duel>,
+    pub comparison: Option<Comparison>,
     pub largest_acked: u64,
     pub acked_any: bool,
     /// Send time of the newest acknowledged packet.
@@ -207,7 +207,7 @@ pub struct Path {
     /// Corrupted packets that arrived on the path.
     pub damage: Damage,
     /// Isolation: our packets arrive corrupted on the path.
-    pub quarantine: Quarantine,
+    pub isolation: Isolation,
 }
 
 impl Path {
@@ -226,7 +226,7 @@ impl Path {
             tier: rail.tier,
             to,
             flow: 0,
-            write_luck: WriteLuck::default(),
+            write_backoff: WriteBackoff::default(),
             state: PathState::Unproven,
             datagram_max: match policy.sized {
                 true => DATAGRAM_BASE.min(ceiling),
@@ -257,12 +257,12 @@ impl Path {
             strict_until: 0,
             repair_from: 0,
             asked_from: u64::MAX,
-            repaired: None,
+            resent_by_pto: None,
             backoff: 0,
             hedges: 0,
             reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
             given_up: GivenUp::default(),
-            duel: None,
+            comparison: None,
             largest_acked: 0,
             acked_any: false,
             newest_acked_sent_ns: 0,
@@ -284,7 +284,7 @@ impl Path {
             unheard_since_ns: 0,
             refused: false,
             damage: Damage::default(),
-            quarantine: Quarantine::default(),
+            isolation: Isolation::default(),
         }
     }
 
@@ -365,7 +365,7 @@ impl Path {
 
     /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
-        (4 * self.srtt_ns).clamp(cfg.repair_cap_ns, REPAIR_START_MAX_NS)
+        (4 * self.srtt_ns).clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
     }
 
     /// Time in which a running peer answers.
@@ -381,7 +381,7 @@ impl Path {
         };
         (4 * self.srtt_ns)
             .min(self.min_rtt_ns.saturating_mul(16).max(queue_ns))
-            .max(cfg.repair_floor_ns)
+            .max(cfg.pto_floor_ns)
     }
 
     /// Time in which the next ack may come, at the measured rate: where the queue to a slow rail is
@@ -495,16 +495,16 @@ impl Path {
         self.rate[0].max(self.rate[1])
     }
 
-    /// Takes the path down; its return is damped, by `hold_max_ns` at most.
-    pub fn fall(&mut self, now: u64, hold_max_ns: u64) {
+    /// Takes the path down; its return is damped, by `hold_down_max_ns` at most.
+    pub fn fall(&mut self, now: u64, hold_down_max_ns: u64) {
         if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
             self.hold_ns = HOLD_MIN_NS;
         } else {
             let hold_ns = 2 * u64::from(self.hold_ns);
-            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_max_ns) as u32;
+            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_down_max_ns) as u32;
         }
         self.state = PathState::Down;
-        self.duel = None;
+        self.comparison = None;
         (self.backoff, self.hedges) = (0, 0);
         self.probe_every = self.hold_ns.into();
         self.probe_at = now + self.probe_every;
@@ -520,12 +520,12 @@ impl Path {
     pub fn rise(&mut self, now: u64) {
         if self.state == PathState::Down {
             self.stats.returns += 1;
-            self.doubt_sooner();
+            self.suspect_black_hole_sooner();
         }
         self.state = PathState::Up;
         self.up_since = now;
         self.backoff = 0;
-        self.duel = None;
+        self.comparison = None;
         self.probe_every = 1_000_000;
     }
 
@@ -533,7 +533,7 @@ impl Path {
     #[inline]
     pub fn on_progress(&mut self, now: u64) -> bool {
         (self.backoff, self.hedges) = (0, 0);
-        self.duel = None;
+        self.comparison = None;
         self.repair_from = now;
         let suspect = self.state == PathState::Suspect;
         if suspect {

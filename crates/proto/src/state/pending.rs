@@ -1,6 +1,6 @@
 //! Work deferred until a packet was sent: its bookkeeping, and an ack that can wait.
 
-use crate::base::beside::{OfferOut, WriteOut};
+use crate::base::side_work::{OfferOut, WriteOut};
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::state::offer::FirstOffer;

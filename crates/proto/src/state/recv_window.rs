@@ -4,7 +4,7 @@
 //! it. Numbers below the window count as duplicates (their frames were retransmitted long ago under
 //! another number).
 
-use crate::base::granules::for_words;
+use crate::base::blocks::for_words;
 use alloc::vec::Vec;
 use marline_wire::{Ack, ACK_MASKS_MAX};
 

@@ -12,7 +12,7 @@ pub enum Why {
     /// Acks showed that the packet was lost.
     Loss,
     /// The retransmission timer expired.
-    Repair,
+    Pto,
     /// The path was given up.
     Failover,
 }

@@ -2,7 +2,7 @@
 
 use crate::base::config::Config;
 use crate::base::evidence::Evidence;
-use crate::state::absences::Verdicts;
+use crate::state::descheduled::Verdicts;
 use alloc::vec::Vec;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 
@@ -79,7 +79,7 @@ impl Session {
 
 /// BYEs: how many are still to be sent, how many were sent, and whether the peer received one.
 #[derive(Debug, Default)]
-pub struct Farewell {
+pub struct ByeState {
     pub due: u16,
     pub said: u16,
     pub heard: bool,
@@ -107,8 +107,8 @@ pub struct Liveness {
     pub pinged_ns: u64,
     /// When the peer was last heard by packets read on arrival; when it was heard after a silence,
     /// and the length of that silence.
-    pub lively_ns: u64,
-    pub woke_ns: u64,
+    pub prompt_ns: u64,
+    pub silence_ended_ns: u64,
     pub silent_ns: u64,
     pub(crate) verdicts: Verdicts,
 }
@@ -134,7 +134,7 @@ impl Liveness {
     }
 
     /// How long at `at_ns` nothing was acknowledged, or the peer had been silent.
-    pub fn deaf_until(&self, at_ns: u64) -> u64 {
+    pub fn unread_until(&self, at_ns: u64) -> u64 {
         let unanswered = self.unanswered_since.unwrap_or(u64::MAX);
         self.silent_until(at_ns)
             .max(at_ns.saturating_sub(unanswered))
@@ -151,7 +151,7 @@ impl Liveness {
     pub fn judged_at(&self, cfg: &Config) -> Option<u64> {
         let since = self.owed_since?;
         let timeout_ns = cfg.silence_ns();
-        let at = since + timeout_ns + cfg.more_time_ns() * u64::from(self.given(since));
+        let at = since + timeout_ns + cfg.timeout_extension_ns() * u64::from(self.given(since));
         match self.cut_since_ns {
             0 => Some(at),
             cut => Some(at.max(cut + CUT_TIMEOUTS * timeout_ns)),
@@ -179,7 +179,7 @@ impl Liveness {
 
 /// Reachability of a peer over any path.
 #[derive(Debug, Default)]
-pub struct Contact {
+pub struct Reachability {
     /// Since when no path is known to carry packets, unless one is healthy again, in units of
     /// [`LOST_UNIT_NS`]; 0: reachable.
     lost: u32,
@@ -194,7 +194,7 @@ pub struct Contact {
 /// Unit of the time since which reachability is lost.
 const LOST_UNIT_NS: u64 = 1 << 20;
 
-impl Contact {
+impl Reachability {
     /// True if no path was known to carry packets at the last check.
     #[inline]
     pub fn is_lost(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The two directions of a connection.
 
-use crate::base::granules::GranuleSet;
+use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
@@ -66,7 +66,7 @@ pub struct ReceiveSide {
     /// Posted receives that name this peer, for which it is probed.
     pub watchers: u32,
     pub pending_reads: BTreeMap<u32, Key>,
-    pub served_reads: GranuleSet,
+    pub served_reads: BlockSet,
 }
 
 impl ReceiveSide {

@@ -17,7 +17,7 @@ pub struct Sizes {
     pub(crate) asked: usize,
     pub(crate) tries: u8,
     /// A short reference packet follows each probe; the probe counts as lost only if that arrived.
-    pub(crate) witnessed: bool,
+    pub(crate) with_short_probe: bool,
     /// Packet number of the probe in flight.
     pub(crate) probe: Option<u64>,
     /// Losses, and the shortest lost packet, since a packet as long arrived.
@@ -28,9 +28,9 @@ pub struct Sizes {
     pub(crate) raise_at: u64,
     pub(crate) raise_every: u64,
     /// The size before the path shrank; 0 once reported.
-    pub(crate) shrank_from: usize,
+    pub(crate) size_before: usize,
     /// Since when no packet long enough for data passes.
-    pub(crate) choked_since: Option<u64>,
+    pub(crate) no_data_since: Option<u64>,
 }
 
 impl Sizes {
@@ -40,15 +40,15 @@ impl Sizes {
             ceiling,
             asked: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
             tries: 0,
-            witnessed: false,
+            with_short_probe: false,
             probe: None,
             doubts: 0,
             doubted: 0,
             doubted_ns: 0,
             raise_at: u64::MAX,
             raise_every: RAISE_NS,
-            shrank_from: 0,
-            choked_since: None,
+            size_before: 0,
+            no_data_since: None,
         }
     }
 
@@ -77,20 +77,20 @@ impl Sizes {
     }
 
     /// True if a reference packet is to follow the probe in flight, alone in its packet.
-    pub fn wants_witness(&self) -> bool {
-        self.witnessed && self.probe.is_some()
+    pub fn wants_short_probe(&self) -> bool {
+        self.with_short_probe && self.probe.is_some()
     }
 
     /// True if an ack may change anything here: rarely.
     #[inline]
     pub(crate) fn waits(&self, now: u64) -> bool {
-        self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at
+        self.probe.is_some() || self.size_before > 0 || now >= self.raise_at
     }
 
-    pub(crate) fn ask(&mut self, size: usize, witnessed: bool) {
+    pub(crate) fn ask(&mut self, size: usize, with_short_probe: bool) {
         self.asked = size;
         self.tries = 0;
-        self.witnessed = witnessed;
+        self.with_short_probe = with_short_probe;
         self.probe = None;
     }
 }

@@ -1,13 +1,13 @@
 //! Messages in flight: outgoing (`SendXfer`) and incoming (`Inbound`).
 
-use crate::base::granules::GranuleSet;
+use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
 use crate::base::types::{Landing, PeerId, SendSpec};
 use crate::state::offer::{Mask, PeerOffer, Segments};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
+    blocks, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
     FLAG_UNSUMMED,
 };
 
@@ -39,7 +39,7 @@ pub struct SendXfer {
     /// Bytes that the receiver wants (all, unless it truncates).
     pub wanted: u64,
     pub granted: bool,
-    pub acked: GranuleSet,
+    pub acked: BlockSet,
     pub in_bulk: bool,
     /// The payload waits until the receiver asks for it, however short.
     pub waits: bool,
@@ -97,7 +97,7 @@ pub struct Inbound {
     pub bounced: bool,
     /// The end of a remote write is in a bounce buffer, as it arrived before the rest.
     pub holds_end: bool,
-    pub set: GranuleSet,
+    pub set: BlockSet,
     /// Rendezvous: bytes wanted, granted.
     pub wanted: u64,
     pub granted: u64,
@@ -128,7 +128,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         upto: 0,
         wanted: head.total,
         granted: false,
-        acked: GranuleSet::default(),
+        acked: BlockSet::default(),
         in_bulk: false,
         waits: false,
         offered: None,
@@ -148,7 +148,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         reply: false,
         bounced: false,
         holds_end: false,
-        set: GranuleSet::default(),
+        set: BlockSet::default(),
         wanted: total,
         granted: 0,
         announced: 0,
@@ -183,9 +183,9 @@ impl Inbound {
         if self.own.is_some() {
             wanted
         } else if self.rendezvous {
-            wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
+            wanted && (self.wanted == 0 || self.set.count() == blocks(self.wanted))
         } else {
-            self.set.count() == granules(self.total)
+            self.set.count() == blocks(self.total)
         }
     }
 }

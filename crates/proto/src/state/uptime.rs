@@ -13,10 +13,12 @@ pub struct Uptime {
 }
 
 impl Uptime {
-    /// Notes that the rail goes down or comes back. `asks_ns`: time up that is enough for ARP.
-    pub fn set(&mut self, now: u64, down: bool, asks_ns: u64) {
+    /// Notes that the rail goes down or comes back. `neighbour_resolution_ns`: time up that is enough for ARP.
+    pub fn set(&mut self, now: u64, down: bool, neighbour_resolution_ns: u64) {
         match down {
-            true if now.saturating_sub(self.since) >= asks_ns => self.steady = (self.since, now),
+            true if now.saturating_sub(self.since) >= neighbour_resolution_ns => {
+                self.steady = (self.since, now)
+            }
             true => {}
             false => self.since = now,
         }
@@ -34,9 +36,11 @@ impl Uptime {
         self.since > from
     }
 
-    /// True if the rail was up for `asks_ns` after `from`.
-    pub fn was_up(&self, asks_ns: u64, from: u64, now: u64) -> bool {
-        let lasted = |(since, until): (u64, u64)| until.saturating_sub(since.max(from)) >= asks_ns;
+    /// True if the rail was up for `neighbour_resolution_ns` after `from`.
+    pub fn was_up(&self, neighbour_resolution_ns: u64, from: u64, now: u64) -> bool {
+        let lasted = |(since, until): (u64, u64)| {
+            until.saturating_sub(since.max(from)) >= neighbour_resolution_ns
+        };
         (!self.down && lasted((self.since, now))) || lasted(self.steady)
     }
 }

@@ -27,7 +27,7 @@ impl Node {
             self.ops.sends.len()
         )?;
         write!(out, " inbound {}", self.ops.inbounds.len())?;
-        write!(out, " ready {}", self.agenda.ready.len())?;
+        write!(out, " ready {}", self.run_queue.ready.len())?;
         write!(out, " granted {}/{}", self.grants.out, self.grants.budget)?;
         write!(out, " grant queue {}", self.grants.queue.len())?;
         write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
@@ -35,7 +35,7 @@ impl Node {
         for conn in self.directory.conns() {
             write_conn(out, conn)?;
             for path in &conn.paths {
-                write_path(out, path, path.repair_at(&self.cfg, &conn.life))?;
+                write_path(out, path, path.pto_at(&self.cfg, &conn.life))?;
             }
         }
         for (_, inbound) in self.ops.inbounds.iter().take(MESSAGES) {
@@ -66,14 +66,14 @@ fn write_conn(out: &mut String, c: &Conn) -> Result {
     writeln!(out, " rendezvous {}", c.tx.rendezvous.len())
 }
 
-fn write_path(out: &mut String, p: &Path, repair: Option<u64>) -> Result {
+fn write_path(out: &mut String, p: &Path, on_pto: Option<u64>) -> Result {
     write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state)?;
     write!(out, " rail down {}", p.rail_down)?;
     write!(out, " waiting {}", p.ring.waiting())?;
     write!(out, " in flight {}", p.ring.in_flight())?;
     write!(out, " cwnd {} mtu {}", p.cwnd, p.datagram_max)?;
     write!(out, " srtt {} backoff {}", p.srtt_ns, p.backoff)?;
-    write!(out, " fresh {} repair {repair:?}", p.window.fresh())?;
+    write!(out, " fresh {} repair {on_pto:?}", p.window.fresh())?;
     writeln!(out, " lost {}", p.stats.lost)
 }
 

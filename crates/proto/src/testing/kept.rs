@@ -7,7 +7,7 @@ use crate::state::path::Path;
 
 /// Numbers of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct Retained {
     /// Packets of one path that wait for an ack; the maximum over paths. (Packets after the oldest
     /// stay in the ring with it until it is declared lost: thousands on a fast path.)
     pub packets: usize,
@@ -25,11 +25,11 @@ pub struct Kept {
 
 impl Node {
     /// Counts retained state, over all paths of all peers.
-    pub fn kept(&self) -> Kept {
-        let mut kept = Kept {
-            deadlines: self.agenda.deadlines.len(),
+    pub fn kept(&self) -> Retained {
+        let mut kept = Retained {
+            deadlines: self.run_queue.deadlines.len(),
             peers: self.directory.peers.len() - self.directory.departed.free(),
-            ..Kept::default()
+            ..Retained::default()
         };
         for conn in self.directory.conns() {
             kept.add(conn);
@@ -38,7 +38,7 @@ impl Node {
     }
 }
 
-impl Kept {
+impl Retained {
     fn add(&mut self, conn: &Conn) {
         let in_rings = |p: &Path| (p.ring.next_number() - p.ring.first()) as usize;
         let waiting = conn.paths.iter().map(|p| p.ring.waiting() as usize);

@@ -15,19 +15,19 @@ use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN, GRANULE,
+    align8, blocks, FragmentHead, Frame, BLOCK_BYTES, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
     HEADER_LEN, PACKET_MAX,
 };
 
 /// Bulk waits for the best path rather than use a path that would finish this much later, unless
 /// all queued data takes as long anyway.
-const PATIENCE_NS: u64 = 200_000;
+const STALE_NS: u64 = 200_000;
 /// Messages counted as queued data, at most: enough to keep unequal paths busy.
 const LOOK_AHEAD: usize = 8;
 
 /// Acks wait for the end of a message with at most so many bytes left: the longest eager message,
 /// two super-packets, which leave within tens of microseconds.
-const RIDE_MAX: u64 = 2 * PACKET_MAX as u64;
+const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 
 /// Packets that continue a batch: consecutive fragments of one message.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl Node {
             .filter(|&i| conn.paths[i].has_room(self.local.full))
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
             .min_by_key(|&i| finish(i))?;
-        let soon = finish(at) <= 2 * best + PATIENCE_NS;
+        let soon = finish(at) <= 2 * best + STALE_NS;
         (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
     }
 
@@ -117,7 +117,8 @@ impl Node {
         };
         let at = conn.small_path(None, false, self.local.full)?;
         let path = &conn.paths[at];
-        (path.healthy() && path.ring.in_flight() + left <= RIDE_MAX.min(path.cwnd)).then_some(at)
+        (path.healthy() && path.ring.in_flight() + left <= PIGGYBACK_MAX.min(path.cwnd))
+            .then_some(at)
     }
 
     /// Builds a packet with one full fragment of the next bulk message; `segment`: it continues a
@@ -173,10 +174,10 @@ impl Node {
     /// True if the acks of path `at`, and credit, need no packet of their own: the next packet on
     /// it, a write or the end of a message, takes them along. (A packet for them costs a system
     /// call at both ends.) `urgent`: some are due and must not wait for several messages.
-    pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
+    pub(crate) fn acks_piggyback(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
         let only_acks =
             !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
-        let only_acks = only_acks && !conn.contact.echoes;
+        let only_acks = only_acks && !conn.reachability.echoes;
         let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
             let more = conn.credit.is_due() || !conn.tx.queue.is_empty();
@@ -209,7 +210,7 @@ impl Node {
             (None, Some(send)) => send.head.total,
             (None, None) => return false,
         };
-        left <= RIDE_MAX
+        left <= PIGGYBACK_MAX
     }
 
     /// True if an unsent message leaves eagerly in more than one packet.
@@ -230,7 +231,9 @@ impl Node {
             return;
         }
         let next = self.ops.sends.get(key).map(|send| (send.next, send.upto));
-        if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
+        if let Some((offset, upto)) =
+            next.filter(|_| b.writer.fits(EAGER_LEN, BLOCK_BYTES as usize))
+        {
             let most = (upto - offset).min(self.cfg.fragment_max as u64);
             if let Some(len) = self.push_data(key, offset, most as u32, b) {
                 self.ops.advance(key, offset + len as u64);
@@ -318,7 +321,7 @@ impl Node {
         let &key = conn.tx.bulk.front()?;
         let send = self.ops.sends.get_mut(key)?;
         let flags = send.fragment_flags();
-        if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
+        if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % BLOCK_BYTES != 0 {
             return None;
         }
         // The fragment with the last wanted byte requests an ack, so it is not part of a run.
@@ -353,7 +356,7 @@ impl Node {
         path.stats.packets_sent += packets as u64;
         path.stats.bytes_sent += (packets * segment) as u64;
         if !reliable {
-            send.acked.insert(first / GRANULE, granules(sent));
+            send.acked.insert(first / BLOCK_BYTES, blocks(sent));
             self.pending.native_done.push(key);
         }
         let run = Run {
@@ -412,10 +415,10 @@ impl Path {
 
 /// Length of a batch's packets, at most `limit`, with whole blocks.
 fn whole_packet(limit: usize) -> usize {
-    let granule = GRANULE as usize;
-    match limit.saturating_sub(FRAGMENT_HEAD_LEN) / granule {
+    let block = BLOCK_BYTES as usize;
+    match limit.saturating_sub(FRAGMENT_HEAD_LEN) / block {
         0 => limit,
-        n => FRAGMENT_HEAD_LEN + n * granule,
+        n => FRAGMENT_HEAD_LEN + n * block,
     }
 }
 

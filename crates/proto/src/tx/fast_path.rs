@@ -24,7 +24,7 @@ impl Node {
         out: &mut [u8; UNKEPT_MAX],
     ) -> Option<(Transmit, Span)> {
         let conn = self.conn(spec.peer)?;
-        if !self.agenda.ready.is_empty() || !self.is_plain(conn, spec) {
+        if !self.run_queue.ready.is_empty() || !self.is_plain(conn, spec) {
             return None;
         }
         let at = conn.small_path(

@@ -12,8 +12,8 @@ use crate::state::transfer::{SendKind, SendXfer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, DATA_LEN, EAGER_LEN,
-    FLAG_UNSUMMED, GRANULE, RTS_LEN,
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, BLOCK_BYTES, DATA_LEN,
+    EAGER_LEN, FLAG_UNSUMMED, RTS_LEN,
 };
 
 /// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
@@ -133,7 +133,7 @@ impl Node {
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        if (conn.contact.echoes || !healthy) && conn.echo_acks(at, alone) {
+        if (conn.reachability.echoes || !healthy) && conn.echo_acks(at, alone) {
             self.echo_all(now, conn, builder);
         }
         for (i, path) in conn.paths.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ impl Node {
     /// which the peer probed.
     #[cold]
     fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
-        let first = (conn.contact.asked_at as usize).min(conn.paths.len());
+        let first = (conn.reachability.asked_at as usize).min(conn.paths.len());
         let (before, from) = conn.paths.split_at_mut(first);
         for path in from.iter_mut().chain(before) {
             if path.window.fresh() == 0 && builder.fits_ack() {
@@ -166,7 +166,7 @@ impl Node {
                 break;
             };
             self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
-            if self.absences.by_thread {
+            if self.descheduled.by_thread {
                 let worst = &mut self.stats.thread_ack_delay_max_ns;
                 *worst = waited.max(*worst);
             }
@@ -180,7 +180,7 @@ impl Node {
     }
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        let (lost, heard_ns) = (conn.lacks_contact(), conn.life.heard_ns);
+        let (lost, heard_ns) = (conn.is_unreached(), conn.life.heard_ns);
         let path = &conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         let wanted = path.want_ping || quiet;
@@ -196,7 +196,7 @@ impl Node {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }
             if !lost {
-                path.quarantine.fill(&mut b.writer);
+                path.isolation.fill(&mut b.writer);
             }
             path.stats.probes += 1;
             path.note_asked(heard_ns);
@@ -258,7 +258,7 @@ impl Node {
         let len = if align8(len as usize) <= room {
             len
         } else {
-            (room as u64 / GRANULE * GRANULE) as u32
+            (room as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32
         };
         if len == 0 && send.head.total != 0 {
             return None;
@@ -313,7 +313,7 @@ impl Node {
                 continue;
             };
             let total = send.head.total;
-            let eager = send.is_call() || self.goes_eager(conn, send);
+            let eager = send.is_rpc() || self.goes_eager(conn, send);
             let cost = Credit::cost(if eager { total } else { 0 });
             if !conn.credit.covers(cost) && !self.cfg.errs(Mutation::IgnoreCredit) {
                 break;
@@ -344,13 +344,13 @@ impl Node {
 
     pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
         let total = send.head.total;
-        let credit = match send.is_call() {
+        let credit = match send.is_rpc() {
             true => conn.credit.covers(Credit::cost(total)),
             false => conn.credit.allows(total),
         };
         let credit = credit || self.cfg.errs(Mutation::IgnoreCredit);
         let short = total <= self.cfg.eager_max && !send.waits;
-        credit && (short || send.is_call())
+        credit && (short || send.is_rpc())
     }
 
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {

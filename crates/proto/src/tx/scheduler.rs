@@ -48,19 +48,19 @@ impl Node {
             self.put(conn);
             return packet;
         }
-        while let Some(&peer) = self.agenda.ready.front() {
+        while let Some(&peer) = self.run_queue.ready.front() {
             let Some(mut conn) = self.take(peer) else {
-                self.agenda.ready.pop_front();
+                self.run_queue.ready.pop_front();
                 continue;
             };
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
-            self.agenda.ready.pop_front();
+            self.run_queue.ready.pop_front();
             conn.listed.ready = false;
             if packet.is_none()
                 && self.local.full != 0
                 && !core::mem::replace(&mut conn.listed.stalled, true)
             {
-                self.agenda.stalled.push(peer);
+                self.run_queue.stalled.push(peer);
             }
             if self.pending.unkept.is_none() {
                 self.left(now_ns, conn, packet.is_some());
@@ -113,18 +113,18 @@ impl Node {
         };
         if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
-            if path.asks_alone(conn.lacks_contact()) {
+            if path.asks_alone(conn.is_unreached()) {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: the retransmission repeats these
                 // acks. (Without reachability the peer's probes request acks on every path.)
-                if !conn.tx.resend.is_empty() && !conn.lacks_contact() {
+                if !conn.tx.resend.is_empty() && !conn.is_unreached() {
                     conn.paths[at].window.renew();
                 }
                 return probe;
             }
             let limit = path.datagram_max;
-            if self.acks_ride(conn, at, true) {
+            if self.acks_piggyback(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if Some(at) == small {
@@ -135,7 +135,7 @@ impl Node {
         let small = small?;
         let limit = conn.paths[small].datagram_max;
         let gathers = conn.has_small() || self.due_ack(now, conn);
-        if gathers && !self.acks_ride(conn, small, false) {
+        if gathers && !self.acks_piggyback(conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
                 return packet;
@@ -193,7 +193,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && (!path.quarantine.active || conn.lacks_contact()) {
+        if path.state == PathState::Down && (!path.isolation.active || conn.is_unreached()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();

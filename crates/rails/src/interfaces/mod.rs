@@ -2,15 +2,15 @@
 //! `pattern` for names), their changes (`watch`), announcements to neighbours (`told`), and their
 //! network cards (`card`).
 
-mod card;
+mod announce;
 mod choose;
+mod device;
 mod pattern;
-mod told;
 mod watch;
 
-pub use card::{card_of, Card};
+pub use announce::Silence;
+pub(crate) use announce::SilentPeers;
 pub(crate) use choose::{choose_by, is_later, IpVersion};
 pub use choose::{choose_interfaces, unused_interfaces, InterfaceChoice};
-pub use told::Silence;
-pub(crate) use told::SilentPeers;
+pub use device::{card_of, Card};
 pub use watch::{InterfaceChange, InterfaceWatch};

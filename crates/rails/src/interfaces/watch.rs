@@ -5,8 +5,8 @@
 //! failed and recovered between two reads counts as never down, and its lost packets are
 //! retransmitted as usual.
 
+use super::announce::Telling;
 use super::choose::{choose_best, InterfaceChoice, Wanted};
-use super::told::Telling;
 use crate::sys::{self, ChangeSocket, Interface};
 use crate::RailFault;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! A connection between two rails: a ring each way, and a socket that carries only handshakes and
 //! wake-ups and whose end shows that the other process is gone.
 
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::inbox;
 use crate::sync::{fence, AtomicU64};
 use crate::sys::{self, Gate, Inbox, Peer, Place, Ring, WitnessAt};
@@ -69,14 +69,18 @@ impl Connection {
     }
 
     /// Handles the other end's handshake: checks whether its memory can be read, and tells it.
-    pub(super) fn greeted(&self, greeting: &Greeting, inbox: impl AsFd) -> Result<(), Break> {
+    pub(super) fn on_handshake(
+        &self,
+        handshake: &Handshake,
+        inbox: impl AsFd,
+    ) -> Result<(), Break> {
         let inbox = Inbox::open(inbox.as_fd()).map_err(Break::Failed)?;
         let peer = self.gate.peer().map_err(Break::Failed)?;
-        let witness = greeting.witness;
+        let witness = handshake.witness;
         let can = peer.pid > 0 && sys::pull(peer.pid, &[], None, &witness).is_ok();
         let end = End {
             inbox,
-            slot: greeting.slot,
+            slot: handshake.slot,
             peer,
             witness,
         };
@@ -86,7 +90,7 @@ impl Connection {
     }
 
     /// Returns whether the other end has completed the handshake.
-    pub(super) fn is_greeted(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         self.end.get().is_some()
     }
 

@@ -18,12 +18,12 @@ mod addr;
 mod connection;
 mod copies;
 mod frame;
-mod greeting;
+mod handshake;
 mod inbox;
-mod links;
 mod pulls;
 mod ring;
 mod rx;
+mod segments;
 mod shared;
 #[cfg(test)]
 mod tests;

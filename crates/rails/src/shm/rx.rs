@@ -2,11 +2,11 @@
 
 use super::connection::{Break, Connection, Name};
 use super::frame::{Head, Kind, To, PLACE_LEN};
-use super::greeting::{Greeting, GREETING_LEN};
+use super::handshake::{Handshake, HANDSHAKE_LEN};
 use super::inbox::{self, RINGS_MAX};
 use super::pulls::{Added, Run};
 use super::ring::{Consumer, Memory};
-use super::shared::{Notice, Order, Shared, BODY_MAX, LISTENER};
+use super::shared::{Notification, Order, Shared, BODY_MAX, LISTENER};
 use crate::sys::{self, Gate, LinkMemory, Message};
 use crate::{Armed, RailRx, Received};
 use marline_wire::DirectHead;
@@ -283,7 +283,8 @@ impl ShmRx {
         self.slots.retain(|used| *used != slot);
         self.by_name.remove(&connection.name);
         self.shared.free_slot(slot);
-        self.shared.note(Notice::Broken(connection.name, broken));
+        self.shared
+            .note(Notification::Broken(connection.name, broken));
         self.choose();
     }
 
@@ -344,7 +345,7 @@ impl ShmRx {
 
     /// Reads the handshake of an accepted connection.
     fn hear_nameless(&mut self, at: usize) {
-        let mut bytes = [0; GREETING_LEN + 1];
+        let mut bytes = [0; HANDSHAKE_LEN + 1];
         let message = match self.nameless[at].1.recv(&mut bytes) {
             Ok(message) => message,
             Err(libc::EAGAIN | libc::EINTR) => return,
@@ -376,22 +377,22 @@ impl ShmRx {
         bytes: &[u8],
         message: Message,
     ) -> Result<(), Break> {
-        let greeting = Greeting::read(bytes).ok_or(Break::Garbled)?;
+        let handshake = Handshake::read(bytes).ok_or(Break::Garbled)?;
         let peer = gate.peer().map_err(Break::Failed)?;
-        let near = self.shared.is_near(&greeting.from) && peer.uid == sys::own_uid();
+        let near = self.shared.is_near(&handshake.from) && peer.uid == sys::own_uid();
         let [inbox, memory] = message.fds.as_slice() else {
             return Err(Break::Garbled);
         };
-        if !near || greeting.slot >= RINGS_MAX {
+        if !near || handshake.slot >= RINGS_MAX {
             return Err(Break::Unwelcome);
         }
         let memory = LinkMemory::open(memory.as_fd()).map_err(Break::Failed)?;
         let slot = self.shared.take_slot().ok_or(Break::Unwelcome)?;
         let (theirs, ours) = memory.rings();
         let connection = Connection::new(name, gate, (ours, theirs), slot);
-        let welcome = connection.greeted(&greeting, inbox).and_then(|()| {
-            let greet = self.shared.greet(&connection.gate, slot, None);
-            greet.map_err(Break::Failed)
+        let welcome = connection.on_handshake(&handshake, inbox).and_then(|()| {
+            let send_handshake = self.shared.send_handshake(&connection.gate, slot, None);
+            send_handshake.map_err(Break::Failed)
         });
         if welcome.is_err() {
             self.shared.free_slot(slot);
@@ -399,8 +400,8 @@ impl ShmRx {
         }
         let connection = Arc::new(connection);
         self.add(connection.clone());
-        let from = greeting.from;
-        self.shared.note(Notice::Accepted(from, connection));
+        let from = handshake.from;
+        self.shared.note(Notification::Accepted(from, connection));
         Ok(())
     }
 
@@ -411,14 +412,14 @@ impl ShmRx {
                 return;
             };
             let connection = incoming.connection.clone();
-            let mut bytes = [0; GREETING_LEN + 1];
+            let mut bytes = [0; HANDSHAKE_LEN + 1];
             let broken = match connection.gate.recv(&mut bytes) {
                 Err(libc::EAGAIN) => return,
                 Err(libc::EINTR) => continue,
                 Err(libc::ECONNRESET) => Break::Closed,
                 Err(errno) => Break::Failed(errno),
                 Ok(message) if message.len == 0 => Break::Closed,
-                Ok(_) if connection.is_greeted() => continue,
+                Ok(_) if connection.is_known() => continue,
                 Ok(message) => match self.answered(&connection, &bytes[..message.len], message) {
                     Ok(()) => continue,
                     Err(broken) => broken,
@@ -435,15 +436,15 @@ impl ShmRx {
         bytes: &[u8],
         message: Message,
     ) -> Result<(), Break> {
-        let greeting = Greeting::read(bytes).ok_or(Break::Garbled)?;
+        let handshake = Handshake::read(bytes).ok_or(Break::Garbled)?;
         let [inbox] = message.fds.as_slice() else {
             return Err(Break::Garbled);
         };
-        if greeting.slot >= RINGS_MAX {
+        if handshake.slot >= RINGS_MAX {
             return Err(Break::Garbled);
         }
-        connection.greeted(&greeting, inbox)?;
-        self.shared.note(Notice::Connected(connection.name));
+        connection.on_handshake(&handshake, inbox)?;
+        self.shared.note(Notification::Connected(connection.name));
         Ok(())
     }
 

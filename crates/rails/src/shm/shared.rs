@@ -2,7 +2,7 @@
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::{inbox, ring};
 use crate::sys::{self, Epoll, Errno, Gate, Inbox, Ring, Witness};
 use crate::{Caps, Registrations, RemoteWrites};
@@ -46,7 +46,7 @@ pub(super) enum Order {
 }
 
 /// A notice for the sending half.
-pub(super) enum Notice {
+pub(super) enum Notification {
     /// The handshake of a connection that we made is complete.
     Connected(Name),
     /// A peer's rail has connected.
@@ -74,7 +74,7 @@ pub(super) struct Shared {
     pub(super) slots: Mutex<Vec<bool>>,
     pub(super) orders: Mutex<Vec<Order>>,
     pub(super) ordered: AtomicBool,
-    pub(super) notices: Mutex<Vec<Notice>>,
+    pub(super) notifications: Mutex<Vec<Notification>>,
     pub(super) noted: AtomicBool,
     /// Count of connections that ended for an impossible value, and of rejected strangers.
     pub(super) refused: AtomicU64,
@@ -102,7 +102,7 @@ impl Shared {
                 slots: Mutex::default(),
                 orders: Mutex::default(),
                 ordered: AtomicBool::new(false),
-                notices: Mutex::default(),
+                notifications: Mutex::default(),
                 noted: AtomicBool::new(false),
                 refused: AtomicU64::new(0),
             })
@@ -136,21 +136,21 @@ impl Shared {
     }
 
     /// Sends our handshake; with `memory`, passes the shared memory along.
-    pub(super) fn greet(
+    pub(super) fn send_handshake(
         &self,
         gate: &Gate,
         slot: u32,
         memory: Option<OwnedFd>,
     ) -> Result<(), Errno> {
-        let greeting = Greeting {
+        let handshake = Handshake {
             from: self.local,
             slot,
             witness: self.witness.at(),
         };
         let inbox = self.inbox_file.as_fd();
         match memory {
-            Some(memory) => gate.send(&greeting.write(), &[inbox, memory.as_fd()]),
-            None => gate.send(&greeting.write(), &[inbox]),
+            Some(memory) => gate.send(&handshake.write(), &[inbox, memory.as_fd()]),
+            None => gate.send(&handshake.write(), &[inbox]),
         }
     }
 
@@ -173,14 +173,14 @@ impl Shared {
     }
 
     #[cold]
-    pub(super) fn note(&self, notice: Notice) {
-        lock(&self.notices).push(notice);
+    pub(super) fn note(&self, notification: Notification) {
+        lock(&self.notifications).push(notification);
         self.noted.store(true, Release);
     }
 
-    pub(super) fn take_notices(&self) -> Vec<Notice> {
+    pub(super) fn take_notifications(&self) -> Vec<Notification> {
         match self.noted.load(Relaxed) && self.noted.swap(false, Acquire) {
-            true => std::mem::take(&mut lock(&self.notices)),
+            true => std::mem::take(&mut lock(&self.notifications)),
             false => Vec::new(),
         }
     }

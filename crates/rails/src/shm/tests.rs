@@ -1,7 +1,7 @@
 //! Misbehaving peers: impossible values change nothing but a counter.
 
 use super::frame::{write_piece, Head, Kind, To};
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::ring::{Memory, Producer};
 use super::shared::Shared;
 use super::{ShmConfig, ShmRail, ShmRx, ShmTx};
@@ -97,7 +97,7 @@ impl Attacker {
         let shared = rail.rx.shared();
         let gate = Gate::connect(victim.shared.local.name).unwrap();
         let (memory, file) = LinkMemory::create().unwrap();
-        shared.greet(&gate, 0, Some(file)).unwrap();
+        shared.send_handshake(&gate, 0, Some(file)).unwrap();
         let (out, input) = memory.rings();
         victim.poll();
         victim.poll();
@@ -281,12 +281,12 @@ fn is_refused(bytes: &[u8], fds: &[OwnedFd]) -> bool {
 fn strangers_are_not_let_in() {
     let rail = ShmRail::open(&ShmConfig::default()).unwrap();
     let shared = rail.rx.shared();
-    let greeting = Greeting {
+    let handshake = Handshake {
         from: shared.local,
         slot: 0,
         witness: shared.witness.at(),
     };
-    let good = greeting.write();
+    let good = handshake.write();
     let inbox = || shared.inbox_file.try_clone().unwrap();
     let memory = || LinkMemory::create().unwrap().1;
     // Access to a mapping whose file can shrink could kill the process (SIGBUS).
@@ -303,16 +303,16 @@ fn strangers_are_not_let_in() {
     assert!(is_refused(&good[1..], &[inbox(), memory()]));
     assert!(is_refused(&[7; 64], &[inbox(), memory()]));
     assert!(is_refused(&[7; 4_000], &[inbox(), memory()]));
-    let far = Greeting {
+    let far = Handshake {
         slot: u32::MAX,
-        ..greeting
+        ..handshake
     };
     assert!(is_refused(&far.write(), &[inbox(), memory()]));
-    let mut other = greeting;
+    let mut other = handshake;
     other.from.host[0] ^= 1;
     assert!(is_refused(&other.write(), &[inbox(), memory()]));
     // A peer whose witness does not match gets its bytes through the ring.
-    let mut liar = greeting;
+    let mut liar = handshake;
     liar.witness.words[0] ^= 1;
     assert!(!is_refused(&liar.write(), &[inbox(), memory()]));
 }

@@ -1,7 +1,7 @@
 //! Sending half: the traits of rails over [`ShmLinks`].
 
 use super::addr::ShmAddr;
-use super::links::{Put, ShmLinks};
+use super::segments::{Put, ShmLinks};
 use super::shared::{caps, Shared, BATCH_MAX};
 use crate::interfaces::InterfaceChoice;
 use crate::plain_buffers::{BufState, PlainBuffers};

@@ -15,7 +15,7 @@
 //! flight is sent again on the next connection or another rail.
 
 use crate::frame_word::{put_words, word_at, FrameWord};
-use marline_wire::GRANULE;
+use marline_wire::BLOCK_BYTES;
 
 /// Bytes of the head.
 pub(super) const HEAD_LEN: usize = 16;
@@ -24,7 +24,8 @@ pub(super) const PLACE_LEN: usize = 32;
 /// Bytes of a join frame's body.
 pub(super) const JOIN_LEN: usize = 8;
 /// Largest body in bytes: one batch, or one write of 64 KiB in whole blocks with its destination.
-pub(super) const FRAME_MAX: usize = (64usize << 10).next_multiple_of(GRANULE as usize) + PLACE_LEN;
+pub(super) const FRAME_MAX: usize =
+    (64usize << 10).next_multiple_of(BLOCK_BYTES as usize) + PLACE_LEN;
 /// Version of the framing, in every head.
 const MAGIC: u8 = 0xa3;
 
@@ -32,13 +33,13 @@ const MAGIC: u8 = 0xa3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The first frame of a connection in either direction: the handshake.
-    Greeting,
+    Handshake,
     /// Packets.
     Packets,
     /// Bytes for registered memory.
     Write,
     /// The last frame of a connection before its idle eviction.
-    Rest,
+    Eviction,
     /// Both ends have connected, and this connection shall serve both.
     Join,
 }
@@ -58,10 +59,10 @@ impl Head {
     #[inline]
     pub(super) fn write(&self) -> [u8; HEAD_LEN] {
         let kind = match self.kind {
-            Kind::Greeting => 1,
+            Kind::Handshake => 1,
             Kind::Packets => 2,
             Kind::Write => 3,
-            Kind::Rest => 4,
+            Kind::Eviction => 4,
             Kind::Join => 5,
         };
         let word = FrameWord {
@@ -78,10 +79,10 @@ impl Head {
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
         let word = FrameWord::unpack(twice(bytes.get(..HEAD_LEN)?)?, MAGIC)?;
         let kind = match word.kind {
-            1 => Kind::Greeting,
+            1 => Kind::Handshake,
             2 => Kind::Packets,
             3 => Kind::Write,
-            4 => Kind::Rest,
+            4 => Kind::Eviction,
             5 => Kind::Join,
             _ => return None,
         };
@@ -92,8 +93,8 @@ impl Head {
         };
         let lens = match kind {
             Kind::Write => PLACE_LEN + 1..=FRAME_MAX,
-            Kind::Packets | Kind::Greeting => 1..=FRAME_MAX,
-            Kind::Rest => 0..=0,
+            Kind::Packets | Kind::Handshake => 1..=FRAME_MAX,
+            Kind::Eviction => 0..=0,
             Kind::Join => JOIN_LEN..=JOIN_LEN,
         };
         let fits = lens.contains(&head.len);
@@ -138,11 +139,11 @@ mod tests {
     #[test]
     fn heads_are_read_as_written_and_no_flipped_bit_goes_unnoticed() {
         for (kind, len, segment) in [
-            (Kind::Greeting, 24, 0),
+            (Kind::Handshake, 24, 0),
             (Kind::Packets, 1, 1),
             (Kind::Packets, 64_000, 1_472),
             (Kind::Write, FRAME_MAX, 0),
-            (Kind::Rest, 0, 0),
+            (Kind::Eviction, 0, 0),
         ] {
             let head = Head { kind, len, segment };
             let bytes = head.write();

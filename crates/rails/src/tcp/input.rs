@@ -60,13 +60,13 @@ pub(super) struct Input {
     landing: Option<Landing>,
     /// Number of further frames after which another write is unlikely.
     writes: u8,
-    greeted: bool,
+    on_handshake: bool,
 }
 
 /// Handles the frames of a stream.
 pub(super) trait Sink {
     /// The handshake, the first frame of an accepted connection; returns `false` to reject it.
-    fn greeting(&mut self, greeting: &[u8]) -> bool;
+    fn handshake(&mut self, handshake: &[u8]) -> bool;
     /// Packets of `segment` bytes each, except the last.
     fn packets(&mut self, bytes: &[u8], segment: usize);
     /// The last frame of a connection that the other end wants to close (idle eviction).
@@ -79,14 +79,14 @@ impl Input {
     /// The state of a new connection; `accepted`: the handshake must come first.
     pub(super) fn new(accepted: bool) -> Input {
         Input {
-            greeted: !accepted,
+            on_handshake: !accepted,
             ..Input::default()
         }
     }
 
     /// Returns whether the handshake is complete.
-    pub(super) fn is_greeted(&self) -> bool {
-        self.greeted
+    pub(super) fn is_known(&self) -> bool {
+        self.on_handshake
     }
 
     /// Receives up to about [`TURN_MAX`] waiting bytes; returns their number.
@@ -202,7 +202,7 @@ impl Input {
         }
         let head = Head::read(rest).ok_or(Break::Garbled)?;
         let rest = &rest[HEAD_LEN..];
-        if self.greeted == (head.kind == Kind::Greeting) {
+        if self.on_handshake == (head.kind == Kind::Handshake) {
             return Err(Break::Garbled);
         }
         if head.kind == Kind::Write {
@@ -214,9 +214,9 @@ impl Input {
         };
         self.writes = self.writes.saturating_sub(1);
         match head.kind {
-            Kind::Greeting if !sink.greeting(bytes) => return Err(Break::Garbled),
-            Kind::Greeting => self.greeted = true,
-            Kind::Rest => sink.rest(),
+            Kind::Handshake if !sink.handshake(bytes) => return Err(Break::Garbled),
+            Kind::Handshake => self.on_handshake = true,
+            Kind::Eviction => sink.rest(),
             Kind::Join => sink.join(word_at(bytes, 0)),
             _ => sink.packets(bytes, head.segment),
         }

@@ -15,10 +15,10 @@
 //! The halves share no lock on the data path: each informs the other through a queue, and a flag
 //! states that the queue is not empty.
 
+mod connections;
 mod frame;
-mod greeting;
+mod handshake;
 mod input;
-mod links;
 mod output;
 mod rx;
 mod shared;

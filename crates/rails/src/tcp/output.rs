@@ -57,7 +57,7 @@ impl Output {
     /// Sends the last frame before an eviction, as [`Output::send`].
     pub(super) fn rest(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let head = Head {
-            kind: Kind::Rest,
+            kind: Kind::Eviction,
             len: 0,
             segment: 0,
         };

@@ -1,8 +1,8 @@
 //! Receiving half: reads connections, accepts incoming ones and completes outgoing ones.
 
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::input::{Break, Input, Sink, Spare};
-use super::shared::{Name, Notice, Order, Shared, LISTENER};
+use super::shared::{Name, Notification, Order, Shared, LISTENER};
 use crate::sys::Stream;
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -53,17 +53,17 @@ struct Handing<'a> {
 }
 
 impl Sink for Handing<'_> {
-    fn greeting(&mut self, greeting: &[u8]) -> bool {
-        let Some(greeting) = Greeting::read(greeting) else {
+    fn handshake(&mut self, handshake: &[u8]) -> bool {
+        let Some(handshake) = Handshake::read(handshake) else {
             return false;
         };
         // A rail that claims another host's address must not receive data meant for that host.
-        if self.stream.remote_ip() != Some(greeting.from.ip) {
+        if self.stream.remote_ip() != Some(handshake.from.ip) {
             return false;
         }
-        self.shared.note(Notice::Accepted {
+        self.shared.note(Notification::Accepted {
             name: self.name,
-            greeting,
+            handshake,
             stream: self.stream.clone(),
         });
         true
@@ -82,12 +82,12 @@ impl Sink for Handing<'_> {
     }
 
     fn rest(&mut self) {
-        self.shared.note(Notice::Rested(self.name));
+        self.shared.note(Notification::Rested(self.name));
     }
 
     fn join(&mut self, token: u64) {
         let name = self.name;
-        self.shared.note(Notice::Joined { name, token });
+        self.shared.note(Notification::Joined { name, token });
     }
 }
 
@@ -135,7 +135,7 @@ impl TcpRx {
         if let Some(mut connection) = self.connections.remove(&name) {
             connection.input.give_back(&mut self.spare);
             self.shared.epoll.remove(connection.stream.fd());
-            self.shared.note(Notice::Broken { name, broken });
+            self.shared.note(Notification::Broken { name, broken });
         }
         self.last = self.last.filter(|last| *last != name);
     }
@@ -175,7 +175,7 @@ impl TcpRx {
         for _ in 0..ACCEPT_MAX {
             let stream = match self.shared.accept() {
                 Ok(stream) => stream,
-                Err(libc::EMFILE | libc::ENFILE) => return self.shared.note(Notice::Crowded),
+                Err(libc::EMFILE | libc::ENFILE) => return self.shared.note(Notification::Crowded),
                 Err(_) => return,
             };
             self.drop_nameless();
@@ -195,7 +195,7 @@ impl TcpRx {
     pub(super) fn nameless(&self) -> usize {
         let connections = self.connections.values();
         connections
-            .filter(|connection| !connection.input.is_greeted())
+            .filter(|connection| !connection.input.is_known())
             .count()
     }
 
@@ -203,7 +203,7 @@ impl TcpRx {
     fn drop_nameless(&mut self) {
         let nameless = || {
             let connections = self.connections.iter();
-            connections.filter(|(_, connection)| !connection.input.is_greeted())
+            connections.filter(|(_, connection)| !connection.input.is_known())
         };
         if nameless().count() >= NAMELESS_MAX {
             if let Some(oldest) = nameless().map(|(name, _)| *name).next() {
@@ -228,7 +228,7 @@ impl TcpRx {
             return self.forget(name, Break::Failed(errno));
         }
         connection.connecting = false;
-        self.shared.note(Notice::Connected(name));
+        self.shared.note(Notification::Connected(name));
     }
 
     /// Handles all ready connections; returns the number of packets.

@@ -1,7 +1,7 @@
 //! The state that both halves share: listener, registered memory, and a queue in each direction
 //! between the halves.
 
-use super::greeting::{Greeting, TcpAddr};
+use super::handshake::{Handshake, TcpAddr};
 use super::input::Break;
 use crate::ports::Ports;
 use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};
@@ -64,13 +64,13 @@ pub(super) enum Order {
 }
 
 /// A notice for the sending half.
-pub(super) enum Notice {
+pub(super) enum Notification {
     /// A connection that was being made is established.
     Connected(Name),
     /// A peer's rail has connected.
     Accepted {
         name: Name,
-        greeting: Greeting,
+        handshake: Handshake,
         stream: Arc<Stream>,
     },
     /// The other end evicts a connection: it sends nothing more and expects the same of us.
@@ -97,7 +97,7 @@ pub(super) struct Shared {
     names: AtomicU64,
     orders: Mutex<Vec<Order>>,
     pub(super) ordered: AtomicBool,
-    notices: Mutex<Vec<Notice>>,
+    notifications: Mutex<Vec<Notification>>,
     pub(super) noted: AtomicBool,
 }
 
@@ -134,7 +134,7 @@ impl Shared {
             names: AtomicU64::new(0),
             orders: Mutex::default(),
             ordered: AtomicBool::new(false),
-            notices: Mutex::default(),
+            notifications: Mutex::default(),
             noted: AtomicBool::new(false),
         })
     }
@@ -185,13 +185,13 @@ impl Shared {
     }
 
     #[cold]
-    pub(super) fn note(&self, notice: Notice) {
-        lock(&self.notices).push(notice);
+    pub(super) fn note(&self, notification: Notification) {
+        lock(&self.notifications).push(notification);
         self.noted.store(true, Release);
     }
 
-    pub(super) fn take_notices(&self) -> Vec<Notice> {
-        std::mem::take(&mut lock(&self.notices))
+    pub(super) fn take_notifications(&self) -> Vec<Notification> {
+        std::mem::take(&mut lock(&self.notifications))
     }
 }
 

@@ -3,9 +3,9 @@
 mod joins;
 mod moves;
 
+use super::connections::{Sent, TcpLinks};
 use super::frame::{Head, Kind};
-use super::greeting::{Greeting, TcpAddr};
-use super::links::{Sent, TcpLinks};
+use super::handshake::{Handshake, TcpAddr};
 use super::shared::{Shared, TcpConfig};
 use super::TcpRx;
 use crate::{DownReason, LinkId, Piece, RailEvent, RailRx, Write};
@@ -286,15 +286,15 @@ fn an_unused_port_is_a_refusal() {
 }
 
 /// The handshake of a connection that replaces another one.
-fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
-    let greeting = Greeting {
+fn handshake(from: TcpAddr, replaces: u64) -> Vec<u8> {
+    let handshake = Handshake {
         from,
         token: 1,
         replaces,
     };
-    let (bytes, len) = greeting.write();
+    let (bytes, len) = handshake.write();
     let head = Head {
-        kind: Kind::Greeting,
+        kind: Kind::Handshake,
         len,
         segment: 0,
     };
@@ -313,11 +313,11 @@ fn invalid_strangers_are_disconnected_and_disturb_no_link() {
         ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), // another host's rail
         port: 513,
     };
-    let greeting = greeting(nowhere, 0);
+    let handshake = handshake(nowhere, 0);
     for (at, stranger) in strangers.iter_mut().enumerate() {
         let words: &[u8] = match at % 3 {
             0 => b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n",
-            1 => &greeting,
+            1 => &handshake,
             _ => &[],
         };
         let _ = stranger.write_all(words); // it may already be cut off
@@ -515,7 +515,7 @@ fn a_replacement_needs_the_token() {
         .into_iter()
         .map(|guess| {
             let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
-            let words = greeting(a.shared.local(), guess);
+            let words = handshake(a.shared.local(), guess);
             liar.write_all(&words).expect("room for a greeting");
             liar
         })

@@ -1,7 +1,7 @@
 //! Sending half.
 
-use super::greeting::TcpAddr;
-use super::links::{Sent, TcpLinks};
+use super::connections::{Sent, TcpLinks};
+use super::handshake::TcpAddr;
 use super::shared::Shared;
 use crate::addr::UdpAddr;
 use crate::interfaces::{InterfaceChoice, SilentPeers};

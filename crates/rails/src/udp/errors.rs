@@ -1,6 +1,6 @@
 //! Errors of a UDP rail's sockets: outcomes of sends, and events from error queues.
 
-use super::links::FLOWS_MAX;
+use super::destinations::FLOWS_MAX;
 use super::shared::{datagram_max, is_rail_fault, options, UdpConfig};
 use super::tx::UdpTx;
 use crate::sys::{self, Errno, Socket};

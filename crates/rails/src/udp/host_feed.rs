@@ -180,9 +180,9 @@ impl HostFeed {
     /// Prepares a sleep: other processes wake this one from now on. Returns `true` if datagrams
     /// wait already.
     pub(super) fn arm(&mut self) -> bool {
-        ring::fall_asleep(&self.seat.ring, self.seat.ring.slot);
+        ring::register_sleeper(&self.seat.ring, self.seat.ring.slot);
         let seat = &self.seat;
-        !self.place.is_dry(&seat.ring, |frame| seat.wants(frame)) || !self.waiting.is_empty()
+        !self.place.is_drained(&seat.ring, |frame| seat.wants(frame)) || !self.waiting.is_empty()
     }
 
     /// Ends a sleep.

@@ -109,7 +109,7 @@ pub(crate) fn call_sleepers(memory: &impl HostMemory, slot: u32) -> u64 {
 
 /// Registers for a wake-up. The caller must look for earlier frames afterwards.
 #[cold]
-pub(crate) fn fall_asleep(memory: &impl HostMemory, slot: u32) {
+pub(crate) fn register_sleeper(memory: &impl HostMemory, slot: u32) {
     memory.sleepers().fetch_or(1 << slot, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
@@ -159,7 +159,7 @@ impl Place {
 
     /// Skips frames that are not `wanted`; returns whether no wanted frame is left.
     #[cold]
-    pub(crate) fn is_dry(
+    pub(crate) fn is_drained(
         &mut self,
         memory: &impl HostMemory,
         wanted: impl Fn(&Frame) -> bool,

@@ -118,7 +118,7 @@ impl Hot {
     /// The socket that is read first was empty; returns whether the other one is read first from
     /// now on.
     #[inline]
-    pub(super) fn ran_dry(&mut self) -> bool {
+    pub(super) fn on_empty(&mut self) -> bool {
         self.state = match self.state {
             State::Parked | State::Hot => return false,
             State::Heating => State::Hot,

@@ -4,10 +4,10 @@
 //! The halves share one socket. An error that the kernel attaches to the socket fails the next call
 //! of either half; the sending half reads the error queue and converts its entries to events.
 
+mod destinations;
 mod direct_send;
 mod errors;
 mod group_sockets;
-mod groups;
 mod host_feed;
 pub(crate) mod host_ring;
 mod host_seat;
@@ -15,8 +15,8 @@ mod host_share;
 #[cfg(test)]
 mod host_test;
 mod hot;
+mod ip_multicast;
 mod joins;
-mod links;
 mod moving;
 mod read;
 mod rx;
@@ -24,8 +24,8 @@ mod shared;
 mod tx;
 
 use group_sockets::Joined;
-pub(crate) use groups::group_addr;
 use hot::Hot;
+pub(crate) use ip_multicast::group_addr;
 pub use rx::UdpRx;
 pub use shared::UdpConfig;
 use shared::{datagram_max, options, Shared, SEGMENTS_MAX, SUPER_PACKET_MAX};

@@ -1,7 +1,7 @@
 //! Receiving half: the choice of the socket to read.
 
-use super::groups::GroupFeeds;
 use super::hot::Hot;
+use super::ip_multicast::GroupFeeds;
 use super::read::{Feed, Input, Reader};
 use super::shared::Shared;
 use crate::sys::SleepSet;
@@ -174,7 +174,7 @@ impl UdpRx {
             true => self.recv_hot(sink),
             false => self.recv_main(sink),
         };
-        if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.ran_dry()) {
+        if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.on_empty()) {
             return self.recv_own(sink);
         }
         count

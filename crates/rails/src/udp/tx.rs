@@ -1,7 +1,7 @@
 //! Sending half: batches and errors.
 
+use super::destinations::{queue_of, Newest, UdpLinks, FLOWS_MAX};
 use super::host_share::OwnGroup;
-use super::links::{lane_of, Newest, UdpLinks, FLOWS_MAX};
 use super::shared::{
     is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
     SUPER_PACKET_MAX,
@@ -307,16 +307,16 @@ impl UdpTx {
     /// The lane of a link's packets; sockets with another port are opened if the flow is new.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) -> u8 {
-        let lane = lane_of(flow);
-        if flow != lane {
+        let queue = queue_of(flow);
+        if flow != queue {
             self.links.choose(link, flow);
-            if self.newest.note(flow) && lane != 0 {
-                let at = lane as usize - 1;
+            if self.newest.note(flow) && queue != 0 {
+                let at = queue as usize - 1;
                 self.flows[at] = None;
                 self.flows_tried &= !(1 << at);
             }
         }
-        lane
+        queue
     }
 
     /// Opens the socket of a flow at first use. It is never read, so it accepts no data; its errors

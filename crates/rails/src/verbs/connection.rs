@@ -1,6 +1,6 @@
 //! A connection: a queue pair for one peer's rail.
 
-use super::greeting::End;
+use super::handshake::End;
 use super::send_queue::SendQueue;
 use super::shared::{Connections, Shared};
 use crate::sys::verbs::{Path, QueuePair, QueueSizes, QueueType, ToPeer};
@@ -69,8 +69,8 @@ impl Connection {
     }
 
     /// Receives from the peer's end and sends to it from now on.
-    /// Silence of up to `patience_ms` does not break it, nor does less than half a second.
-    pub(super) fn join(&self, path: Path, end: &End, patience_ms: u32) -> Result<(), Errno> {
+    /// Silence of up to `retry_ms` does not break it, nor does less than half a second.
+    pub(super) fn join(&self, path: Path, end: &End, retry_ms: u32) -> Result<(), Errno> {
         let peer = ToPeer {
             path,
             number: end.number,
@@ -79,16 +79,16 @@ impl Connection {
             mtu: self.mtu.min(end.mtu.into()),
         };
         self.pair.receive_from(&peer, RNR_TIMER)?;
-        let timeout = ack_timeout(patience_ms);
+        let timeout = ack_timeout(retry_ms);
         self.pair.send_to(&peer, timeout, RETRIES, RNR_RETRIES)
     }
 }
 
 /// The ACK timeout with which a packet and all of its retransmissions take at least this long.
-fn ack_timeout(patience_ms: u32) -> u8 {
+fn ack_timeout(retry_ms: u32) -> u8 {
     let all_ms = |timeout: &u8| (4_096u64 << timeout) * (1 + u64::from(RETRIES)) / 1_000_000;
     let mut timeouts = ACK_TIMEOUT..ACK_TIMEOUT_MAX;
-    let enough = timeouts.find(|timeout| all_ms(timeout) >= patience_ms.into());
+    let enough = timeouts.find(|timeout| all_ms(timeout) >= retry_ms.into());
     enough.unwrap_or(ACK_TIMEOUT_MAX)
 }
 

@@ -17,7 +17,7 @@ pub(super) enum To<'a> {
 }
 
 /// The queues by which a link sends.
-pub(super) struct Lane<'a> {
+pub(super) struct TxQueue<'a> {
     pub(super) pair: &'a QueuePair,
     pub(super) queue: &'a mut SendQueue,
     pub(super) to: To<'a>,
@@ -114,12 +114,12 @@ impl Flows {
     }
 
     /// The queues of the next packet to a queue pair, of the selected flow or the rail's own.
-    pub(super) fn lane<'a>(
+    pub(super) fn tx_queue<'a>(
         &'a mut self,
         own: (&'a QueuePair, &'a mut SendQueue),
         (handle, others): (&'a AddressHandle, &'a Handles),
         number: u32,
-    ) -> Lane<'a> {
+    ) -> TxQueue<'a> {
         let chosen = self
             .chosen
             .and_then(|at| Some((at, self.all[at].as_mut()?)));
@@ -131,7 +131,7 @@ impl Flows {
             None => (own, handle),
         };
         let to = To::Datagrams(handle, number);
-        Lane { pair, queue, to }
+        TxQueue { pair, queue, to }
     }
 
     /// The queue of a flow by its queue pair number.

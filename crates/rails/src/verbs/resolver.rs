@@ -1,7 +1,7 @@
 //! Makes address handles of peers on a separate thread: over Ethernet the kernel resolves the MAC
 //! address and waits up to a second for the answer of a host that may be dead.
 
-use super::shared::{Notice, Shared, WayName};
+use super::shared::{Notification, Shared, WayName};
 use crate::sys::verbs::{AddressHandle, Path};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Resolver {
 
 fn answer(shared: &Shared, name: WayName, path: &Path) {
     let found = AddressHandle::new(&shared.domain, path);
-    shared.note_and_wake(Notice::Resolved(name, found));
+    shared.note_and_wake(Notification::Resolved(name, found));
 }
 
 impl Drop for Resolver {

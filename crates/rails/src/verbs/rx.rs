@@ -1,9 +1,11 @@
 //! Receiving half.
 
-use super::greeting::Greeting;
-use super::groups;
+use super::handshake::Handshake;
 use super::immediate::Landed;
-use super::shared::{Failure, Notice, Shared, VerbsConfig, GREETING_SLOTS, RECEIVES, ROUTE_LEN};
+use super::shared::{
+    Failure, Notification, Shared, VerbsConfig, HANDSHAKE_SLOTS, RECEIVES, ROUTE_LEN,
+};
+use super::ud_multicast;
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -47,7 +49,7 @@ impl VerbsRx {
     ) -> Result<VerbsRx, Failure> {
         let failed = |errno| ("ibv_reg_mr", errno);
         let slots = match shared.connections {
-            Some(_) if config.datagrams_first == 0 => GREETING_SLOTS,
+            Some(_) if config.datagrams_first == 0 => HANDSHAKE_SLOTS,
             _ => RECEIVES,
         };
         let slots = slots.min(shared.port.device.queue_max) as usize;
@@ -98,7 +100,7 @@ impl VerbsRx {
 
     fn take(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let Ok(found) = self.shared.receive_queue.poll(&mut self.completions[..]) else {
-            self.shared.note(Notice::Failed(self.life));
+            self.shared.note(Notification::Failed(self.life));
             return 0;
         };
         let mut count = 0;
@@ -114,7 +116,7 @@ impl VerbsRx {
         }
         let renewed = self.life != self.shared.life.load(Acquire);
         if (self.receives.idle() >= POST_MIN || renewed) && self.post().is_err() {
-            self.shared.note(Notice::Failed(self.life));
+            self.shared.note(Notification::Failed(self.life));
         }
         let connected = self.connected.as_ref();
         if connected.is_some_and(|slots| slots.idle() >= POST_MIN) {
@@ -131,22 +133,22 @@ impl VerbsRx {
     ) -> usize {
         if completion.status != 0 {
             // The slot stays posted until the queue pair begins a new life.
-            self.shared.note(Notice::Failed(self.life));
+            self.shared.note(Notification::Failed(self.life));
             return 0;
         }
         let slot = completion.wr_id as u32;
         let Some(bytes) = self.receives.take(slot, completion.byte_len as usize) else {
             return 0;
         };
-        let own = groups::is_own(&self.shared, completion, bytes);
+        let own = ud_multicast::is_own(&self.shared, completion, bytes);
         let bytes = bytes
             .get(ROUTE_LEN..)
             .filter(|bytes| !bytes.is_empty() && !own);
         let count = match (bytes, &self.shared.connections) {
             (Some(bytes), None) => hand(bytes, sink),
-            (Some(bytes), Some(_)) => match Greeting::read(bytes) {
-                Some(greeting) => {
-                    self.shared.note(Notice::Heard(greeting));
+            (Some(bytes), Some(_)) => match Handshake::read(bytes) {
+                Some(handshake) => {
+                    self.shared.note(Notification::Heard(handshake));
                     0
                 }
                 None => hand(bytes, sink),
@@ -195,7 +197,7 @@ impl VerbsRx {
         let broken = failed && (self.reliable || completion.status == Completion::FLUSHED);
         if broken {
             self.shared
-                .note(Notice::Broken(completion.qp_num, completion.status));
+                .note(Notification::Broken(completion.qp_num, completion.status));
         }
         count
     }
@@ -203,7 +205,7 @@ impl VerbsRx {
     /// Takes asynchronous events of the device.
     fn events(&mut self) {
         while let Some((event, name)) = self.shared.port.device.event() {
-            self.shared.note(Notice::Event(event, name));
+            self.shared.note(Notification::Event(event, name));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The state that both halves share: the port, its queues, and notices for the sending half.
 
 use super::addr::VerbsAddr;
-use super::greeting::Greeting;
+use super::handshake::Handshake;
 use super::port::Port;
 use crate::sys::verbs::{
     AddressHandle, CompletionChannel, CompletionQueue, Domain, QueuePair, QueueSizes, QueueType,
@@ -27,7 +27,7 @@ pub(super) const FLOW_SENDS: u32 = 128;
 /// Depth of the receive queue for datagrams.
 pub(super) const RECEIVES: u32 = 2048;
 /// Depth of the receive queue for datagrams if those are only handshakes and multicast.
-pub(super) const GREETING_SLOTS: u32 = 256;
+pub(super) const HANDSHAKE_SLOTS: u32 = 256;
 /// Bytes of an inline datagram, if the device supports it: a single short message.
 const INLINE: u32 = 256;
 
@@ -51,7 +51,7 @@ pub struct VerbsConfig {
     /// connection from the start.
     pub datagrams_first: u32,
     /// Silence in ms that must not break a reliable connection; with 0 half a second breaks it.
-    pub patience_ms: u32,
+    pub retry_ms: u32,
     /// Writes leave from registered bounce buffers instead of registered application memory.
     pub staged: bool,
 }
@@ -60,7 +60,7 @@ pub struct VerbsConfig {
 pub(super) type WayName = (u64, Option<usize>);
 
 /// Notices for the sending half.
-pub(super) enum Notice {
+pub(super) enum Notification {
     /// An asynchronous event of the device, and its name.
     Event(VerbsEvent, &'static str),
     /// The datagram queue pair failed in this life (see [`Shared::life`]).
@@ -68,7 +68,7 @@ pub(super) enum Notice {
     /// A connection failed: its queue pair number and the completion's status.
     Broken(u32, i32),
     /// A peer sent a handshake message.
-    Heard(Greeting),
+    Heard(Handshake),
     /// The result of an address resolution, by the name given in the request.
     Resolved(WayName, Result<AddressHandle, Errno>),
 }
@@ -116,7 +116,7 @@ pub(super) struct Shared {
     posting: Mutex<()>,
     /// Wakes the receiving half: the near end is written, the far end is in `epoll`.
     wake: (UnixDatagram, UnixDatagram),
-    notices: Mutex<Vec<Notice>>,
+    notifications: Mutex<Vec<Notification>>,
     noted: AtomicBool,
 }
 
@@ -177,7 +177,7 @@ impl Shared {
             life: AtomicU32::new(0),
             posting: Mutex::default(),
             wake,
-            notices: Mutex::default(),
+            notifications: Mutex::default(),
             noted: AtomicBool::new(false),
         })
     }
@@ -207,15 +207,15 @@ impl Shared {
     }
 
     #[cold]
-    pub(super) fn note(&self, notice: Notice) {
-        lock(&self.notices).push(notice);
+    pub(super) fn note(&self, notification: Notification) {
+        lock(&self.notifications).push(notification);
         self.noted.store(true, Release);
     }
 
     /// Adds a notice, and wakes a sleeping receiving half.
     #[cold]
-    pub(super) fn note_and_wake(&self, notice: Notice) {
-        self.note(notice);
+    pub(super) fn note_and_wake(&self, notification: Notification) {
+        self.note(notification);
         let _ = self.wake.0.send(&[0]); // full: it is awake soon
     }
 
@@ -227,15 +227,15 @@ impl Shared {
 
     /// The pending notices, if there are any.
     #[inline]
-    pub(super) fn take_notices(&self) -> Option<Vec<Notice>> {
+    pub(super) fn take_notifications(&self) -> Option<Vec<Notification>> {
         (self.noted.load(Acquire)).then(|| self.take_all())
     }
 
     #[cold]
-    fn take_all(&self) -> Vec<Notice> {
-        let mut notices = lock(&self.notices);
+    fn take_all(&self) -> Vec<Notification> {
+        let mut notifications = lock(&self.notifications);
         self.noted.store(false, Release);
-        std::mem::take(&mut notices)
+        std::mem::take(&mut notifications)
     }
 }
 

@@ -1,20 +1,20 @@
 //! Sending half.
 
 mod events;
-mod groups;
+mod multicast_tx;
 mod read;
 mod write;
 
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
-use super::flows::{Lane, To};
-use super::groups::OwnGroups;
+use super::flows::{To, TxQueue};
 use super::held::Waiting;
 use super::immediate;
-use super::links::VerbsLinks;
+use super::queue_pairs::VerbsLinks;
 use super::send_queue::Read;
-use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
+use super::shared::{Failure, Notification, Shared, VerbsConfig, QKEY, RECEIVES};
+use super::ud_multicast::OwnGroups;
 use super::writes::{Writes, PIECES_MAX};
 use crate::interfaces::InterfaceChoice;
 use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends};
@@ -84,7 +84,7 @@ fn post(
     request: impl Fn(usize) -> (Request, Operation),
 ) -> Posted {
     let given = links.given;
-    let Some(Lane { pair, queue, to }) = links.lane(link) else {
+    let Some(TxQueue { pair, queue, to }) = links.tx_queue(link) else {
         return match links.holds(link) {
             true => Posted::Waits,
             false => Posted::Lost,
@@ -285,22 +285,22 @@ impl VerbsTx {
     }
 
     #[cold]
-    fn on_notice(&mut self, notice: Notice) {
-        match notice {
-            Notice::Resolved(name, found) => self.links.resolved(name, found),
-            Notice::Heard(greeting) => self.links.heard(&greeting),
-            Notice::Broken(number, status) => {
+    fn on_notification(&mut self, notification: Notification) {
+        match notification {
+            Notification::Resolved(name, found) => self.links.resolved(name, found),
+            Notification::Heard(handshake) => self.links.heard(&handshake),
+            Notification::Broken(number, status) => {
                 if status != Completion::FLUSHED {
                     self.links.events.push_back(RailEvent::FailedCompletion);
                 }
                 self.links.failed(number, status);
             }
-            Notice::Failed(life) => {
+            Notification::Failed(life) => {
                 if life == self.shared.life.load(Relaxed) && !self.dead {
                     self.renew();
                 }
             }
-            Notice::Event(event, name) => self.on_event(event, name),
+            Notification::Event(event, name) => self.on_event(event, name),
         }
     }
 
@@ -474,10 +474,10 @@ impl RailTx for VerbsTx {
 
     #[inline]
     fn poll_event(&mut self) -> Option<RailEvent> {
-        if let Some(notices) = self.shared.take_notices() {
-            notices
+        if let Some(notifications) = self.shared.take_notifications() {
+            notifications
                 .into_iter()
-                .for_each(|notice| self.on_notice(notice));
+                .for_each(|notification| self.on_notification(notification));
         }
         self.links.tick();
         self.reap();

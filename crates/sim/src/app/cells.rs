@@ -84,7 +84,7 @@ impl World {
             self.broken(e, format!("cells {}: {text}", open.handle));
         }
         buffer.poison(0, SCRAP);
-        self.bury_buffer(e, open.handle, buffer);
+        self.tear_down_buffer(e, open.handle, buffer);
         *self.troubles.entry("cells closed").or_default() += 1;
     }
 

@@ -63,7 +63,7 @@ impl World {
     /// Checks at the end that each operation was counted once. (Failed operations may be counted,
     /// and reports to an endpoint that considers its peer dead are lost.)
     pub(crate) fn check_counted(&self) -> Result<(), String> {
-        let lost = |ep: &Endpoint| !ep.alive || !ep.buried.is_empty();
+        let lost = |ep: &Endpoint| !ep.alive || !ep.torn_down.is_empty();
         let some_lost = self.eps.iter().any(lost);
         let alive = self.eps.iter().filter(|ep| ep.alive);
         for window in alive.flat_map(|ep| &ep.windows.open) {

@@ -75,7 +75,7 @@ impl World {
         let mut buffer = std::mem::take(&mut ep.ops[handle as usize].buffer);
         buffer.check(buffer.len())?;
         buffer.poison(0, SCRAP);
-        self.bury_buffer(e, handle, buffer);
+        self.tear_down_buffer(e, handle, buffer);
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl World {
         } else {
             // The application reuses an injected send's memory at once.
             buffer.poison(0, len);
-            self.bury_buffer(e, handle, buffer);
+            self.tear_down_buffer(e, handle, buffer);
         }
         if !flags.completion {
             self.eps[e as usize].end_op(handle, now);
@@ -300,9 +300,9 @@ impl World {
         let gone = source.is_some_and(|s| ep.believes_dead(s));
         let matches = ep.plain.post(plain, &self.truth.msgs);
         // A multi-receive from a dead source must fail at once.
-        let bereft = gone && ep.plain.cancel(handle) && multi || ep.plain.is_news(handle);
+        let lost_with_sender = gone && ep.plain.cancel(handle) && multi || ep.plain.is_news(handle);
         if let Some(recv) = ep.recv_mut(handle) {
-            recv.bereft = bereft;
+            recv.lost_with_sender = lost_with_sender;
         }
         for found in matches {
             self.note_match(e, found);

@@ -66,7 +66,7 @@ impl World {
             return;
         }
         self.add_puts(e, put, &pieces, &buffer);
-        let in_call = pieces.len() == 1 && self.is_call(pieces[0].len);
+        let in_call = pieces.len() == 1 && self.is_rpc(pieces[0].len);
         let kind = OpKind::Put {
             dst,
             uid,
@@ -91,8 +91,8 @@ impl World {
         let base = self.truth.base_of(self.truth.msgs.len() as u32);
         let mut at_once = Vec::new();
         for (i, &Piece { spot, from, len }) in pieces.iter().enumerate() {
-            let is_call = self.is_call(len);
-            let data = put.data.filter(|_| is_call && pieces.len() == 1);
+            let is_rpc = self.is_rpc(len);
+            let data = put.data.filter(|_| is_rpc && pieces.len() == 1);
             let alone = pieces.len() == 1 && put.data == data;
             let uid = self.truth.add(e, dst, None, None, len);
             self.truth.settle(uid);
@@ -100,7 +100,7 @@ impl World {
             let put = Put::new(spot, data);
             (msg.base, msg.put) = (base + from, Some(Put { alone, ..put }));
             (msg.head_seen, msg.arrived) = (own, own);
-            if is_call && !own {
+            if is_rpc && !own {
                 let mut bytes = head_of(spot.key, spot.addr, data);
                 let (from, to) = (from as usize, (from + len) as usize);
                 bytes.extend_from_slice(buffer.get(from, to).unwrap_or_default());
@@ -108,11 +108,11 @@ impl World {
                 call.more = i + 1 < pieces.len();
                 msg.call = Some(call);
             }
-            if is_call && !own {
+            if is_rpc && !own {
                 self.join_calls(e, uid);
             }
             self.used_by(dst, spot.window, User::Put(uid));
-            match is_call && own {
+            match is_rpc && own {
                 true => at_once.push(uid),
                 false => self.put_due(e, dst, uid, false),
             }
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Returns whether a write of this length is an RPC.
-    fn is_call(&self, len: u64) -> bool {
+    fn is_rpc(&self, len: u64) -> bool {
         len == 0 || self.setup.calls && len <= SHORT_MAX
     }
 
@@ -146,7 +146,7 @@ impl World {
         result: Result<(), SubmitError>,
     ) -> bool {
         let dst = put.dst;
-        let calls = pieces.iter().filter(|piece| self.is_call(piece.len));
+        let calls = pieces.iter().filter(|piece| self.is_rpc(piece.len));
         let bytes: Vec<usize> = calls.map(|call| call.len as usize).collect();
         if !bytes.is_empty() {
             return self.call_left_out(e, dst, &bytes, result);

@@ -7,12 +7,12 @@ use crate::truth::memory::{Buffer, FILLER};
 use crate::truth::messages::{Msg, Put};
 use crate::world::state::World;
 use crate::world::windows::{User, Within};
-use marline_wire::GRANULE;
+use marline_wire::BLOCK_BYTES;
 
 /// Most bytes compared to detect the end of a write.
 const WORD: u64 = 8;
 /// Longest place whose reader always awaits the end and stores over all of it.
-const SHORT: u64 = 2 * GRANULE;
+const SHORT: u64 = 2 * BLOCK_BYTES;
 
 /// The range of a write that its reader awaits, and the range that it stores over.
 fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
@@ -20,11 +20,11 @@ fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
     if hash % 2 == 0 || len <= SHORT {
         // Within the last block, which comes last. A word that begins before this block would be
         // visible partially, or completely if its other bytes look unchanged (verbs seed 710158).
-        let end = len.saturating_sub(1) / GRANULE * GRANULE;
+        let end = len.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
         return [(len.saturating_sub(WORD).max(end), len), (0, len)];
     }
-    let granule = hash / 2 % (len / GRANULE - 1);
-    [(granule * GRANULE, (granule + 1) * GRANULE); 2]
+    let block = hash / 2 % (len / BLOCK_BYTES - 1);
+    [(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES); 2]
 }
 
 impl World {

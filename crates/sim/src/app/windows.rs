@@ -22,7 +22,7 @@ const USERS_MAX: usize = 6;
 /// Most bytes for users after the first.
 const MORE_MAX: u64 = 40_000;
 /// A window in use is closed once in this number of its owner's steps.
-const HASTE: [u64; 4] = [1_000, 300, 300, 50];
+const EARLY_CLOSE_ODDS: [u64; 4] = [1_000, 300, 300, 50];
 /// Longest time that a window stays open for further users.
 const STAY_NS: u64 = 3_000_000;
 /// Closed keys kept for reuse.
@@ -158,7 +158,7 @@ impl World {
             places: Vec::new(),
             taken: 0,
             until: now + rng.one_in(2) as u64 * rng.below(STAY_NS),
-            haste: rng.pick(&HASTE),
+            haste: rng.pick(&EARLY_CLOSE_ODDS),
             lets: Lets::default(),
         });
         let handle = ep.add_op(OpKind::Window, buffer, now, false);
@@ -262,7 +262,7 @@ impl World {
             }
         }
         buffer.poison(0, SCRAP);
-        self.bury_buffer(e, handle, buffer);
+        self.tear_down_buffer(e, handle, buffer);
         Ok(())
     }
 
@@ -451,14 +451,14 @@ impl World {
         // Overlapping ranges with a write have undefined contents.
         for other in met {
             if write || matches!(other, User::Put(_)) {
-                self.loosen(user);
-                self.loosen(other);
+                self.mark_overlapped(user);
+                self.mark_overlapped(other);
             }
         }
         Some((handle, from))
     }
 
-    fn loosen(&mut self, user: User) {
+    fn mark_overlapped(&mut self, user: User) {
         match user {
             User::Put(uid) => {
                 if let Some(put) = &mut self.truth.msgs[uid as usize].put {

@@ -4,7 +4,7 @@
 use crate::world::endpoint::Endpoint;
 use crate::world::state::World;
 use marline_engine::INJECT_MAX;
-use marline_proto::{Held, Kept, CALL_MAX, MESSAGE_OVERHEAD};
+use marline_proto::{Held, Retained, MESSAGE_OVERHEAD, RPC_MAX};
 
 /// Checks one turn in this number, as it examines every path of every peer.
 const EVERY: u64 = 8;
@@ -43,12 +43,12 @@ impl World {
         }
     }
 
-    fn excess(&self, ep: &Endpoint, kept: &Kept, held: &Held) -> Option<String> {
+    fn excess(&self, ep: &Endpoint, kept: &Retained, held: &Held) -> Option<String> {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
         // Old values for peers' pending atomics come in addition, including some whose acks are in
         // flight.
         let answers = ep.windows.cells.fetching as usize + ANSWERS_SPARE;
-        let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + CALL_MAX * answers;
+        let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + RPC_MAX * answers;
         let reads = kept.reads as u64;
         // Reads get their first window at once.
         let (least, most) = GRANTED_BYTES;

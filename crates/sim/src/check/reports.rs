@@ -95,15 +95,15 @@ impl World {
                 buffer.check(buffer.len())?;
                 buffer.poison(0, SCRAP);
             }
-            self.bury_buffer(e, due.context as u32 - 1, buffer);
+            self.tear_down_buffer(e, due.context as u32 - 1, buffer);
         }
         Ok(())
     }
 
     /// Returns an operation's memory to the application.
-    pub(crate) fn bury_buffer(&mut self, e: u32, handle: u32, buffer: Buffer) {
-        let buried = self.eps[e as usize].graveyard.bury(handle, buffer);
-        if let Err((handle, text)) = buried {
+    pub(crate) fn tear_down_buffer(&mut self, e: u32, handle: u32, buffer: Buffer) {
+        let torn_down = self.eps[e as usize].graveyard.tear_down(handle, buffer);
+        if let Err((handle, text)) = torn_down {
             self.broken(e, format!("{text}, {handle}"));
         }
     }
@@ -176,8 +176,8 @@ impl World {
         ep.open -= 1;
         let dst = self.truth.msgs[uid as usize].dst;
         let there = &self.eps[dst as usize];
-        let parted = there.alive && there.closed && !self.eps[e as usize].believes_dead(dst);
-        if !ok && parted && self.truth.msgs[uid as usize].delivered {
+        let all_acked_bye = there.alive && there.closed && !self.eps[e as usize].believes_dead(dst);
+        if !ok && all_acked_bye && self.truth.msgs[uid as usize].delivered {
             let text = format!("send of message {uid} failed, which endpoint {dst} received");
             return Err(text);
         }
@@ -267,7 +267,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         let offset = ep.ops[handle as usize].buffer.offset_of(entry.buf);
         let found = ep.take_match(handle, offset, entry, &self.truth.msgs);
-        let (matched, left, multi, bereft) = found?;
+        let (matched, left, multi, lost_with_sender) = found?;
         self.check_turn(e, &matched)?;
         let msg = &mut self.truth.msgs[matched.uid as usize];
         check_head(entry, msg, &matched)?;
@@ -294,10 +294,14 @@ impl World {
         let last = !multi || entry.flags & flag::MULTI_RECV != 0;
         // A message lost with its sender was the last, of which an error entry still reports, or
         // not: both look the same here. (A receive that never ends is found later.)
-        let wrong = if goes_on { last } else { !last && !bereft };
+        let wrong = if goes_on {
+            last
+        } else {
+            !last && !lost_with_sender
+        };
         if wrong {
             return Err(format!(
-                "multi {multi}: last is wrong (left {left}, bereft {bereft}, posted {posted})"
+                "multi {multi}: last is wrong (left {left}, bereft {lost_with_sender}, posted {posted})"
             ));
         }
         if last {
@@ -338,14 +342,14 @@ impl World {
             ep.owed -= 1;
             sources.push(self.truth.msgs[m.uid as usize].src);
         }
-        let bereft = recv.bereft;
-        if bereft && sources.is_empty() {
+        let lost_with_sender = recv.lost_with_sender;
+        if lost_with_sender && sources.is_empty() {
             *self.troubles.entry("told of a death").or_default() += 1;
         }
         if let [source] = sources[..] {
             self.prompt(e, handle, source)?;
         }
-        let fine = bereft || sources.iter().any(|&s| self.lost_peer(e, s));
+        let fine = lost_with_sender || sources.iter().any(|&s| self.lost_peer(e, s));
         fine.then_some(())
             .ok_or("a receive failed, but its peer lives".into())
     }
@@ -428,11 +432,11 @@ impl World {
     pub(crate) fn peer_dead(&mut self, e: u32, of: (u32, Option<Evidence>)) -> Result<(), String> {
         let (other, refused) = of;
         let ep = &mut self.eps[e as usize];
-        ep.buried.push(other);
-        ep.plain.bury(other, &self.truth.msgs);
+        ep.torn_down.push(other);
+        ep.plain.tear_down(other, &self.truth.msgs);
         for handle in ep.plain.tell() {
             if let Some(recv) = ep.recv_mut(handle) {
-                recv.bereft = true;
+                recv.lost_with_sender = true;
             }
         }
         // Matched messages of a multi-receive that is still posted fail without an entry.
@@ -443,7 +447,7 @@ impl World {
             if recv.multi {
                 let gone = |m: &Match| self.truth.msgs[m.uid as usize].src == other;
                 let before = recv.matches.len();
-                recv.bereft |= recv.matches.iter().any(|(m, done)| !done && gone(m));
+                recv.lost_with_sender |= recv.matches.iter().any(|(m, done)| !done && gone(m));
                 recv.matches.retain(|(m, done)| *done || !gone(m));
                 ep.owed -= (before - recv.matches.len()) as u32;
             }
@@ -594,6 +598,6 @@ impl Endpoint {
         found.1 = true;
         let matched = found.0;
         let left = recv.matches.iter().any(|m| !m.1);
-        Ok((matched, left, recv.multi, recv.bereft))
+        Ok((matched, left, recv.multi, recv.lost_with_sender))
     }
 }

@@ -41,8 +41,8 @@ impl Member {
     /// The bytes of a packet.
     pub(super) fn encode(&mut self, packet: &Packet) -> Result<Vec<u8>, String> {
         let mut head = self.head;
-        if let To::All { lane } = packet.to {
-            head.lane = lane;
+        if let To::All { network } = packet.to {
+            head.network = network;
             head.flags = GroupHead::FLAG_MULTICAST;
         }
         let content = packet.content.as_ref();

@@ -167,7 +167,7 @@ impl Memory {
                 }
                 Ok((chunk, bytes))
             }
-            Content::Kept(chunk) => {
+            Content::Retained(chunk) => {
                 let kept = self.kept.get(&(chunk.root, chunk.number));
                 let kept = kept.ok_or_else(|| format!("{chunk:?} was not kept"))?;
                 let at = chunk.within() as usize;

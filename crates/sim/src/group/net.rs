@@ -30,7 +30,7 @@ pub(super) enum Harm {
 /// Rails, and what is wrong with them.
 #[derive(Debug)]
 pub(super) struct GroupNet {
-    lanes: usize,
+    networks: usize,
     /// When all that was sent has left, by process and rail.
     free_at: Vec<u64>,
     /// Troubles that last now, each with its beginning.
@@ -42,9 +42,9 @@ pub(super) struct GroupNet {
 impl GroupNet {
     pub(super) fn new(setup: &GroupSetup) -> GroupNet {
         GroupNet {
-            lanes: setup.lanes,
+            networks: setup.networks,
             // Connections take turns with nothing else: a rail more.
-            free_at: vec![0; setup.procs * (setup.lanes + 1)],
+            free_at: vec![0; setup.procs * (setup.networks + 1)],
             troubles: Vec::new(),
             rng: Rng::new(setup.seed, 41),
             stats: NetStats::default(),
@@ -61,10 +61,10 @@ impl GroupNet {
     }
 
     /// Since when a rail of a process carries nothing.
-    fn down_since(&self, proc: usize, lane: usize) -> Option<u64> {
+    fn down_since(&self, proc: usize, network: usize) -> Option<u64> {
         let down = self.troubles.iter().filter(|(what, _)| match *what {
-            GroupTrouble::RailDown { lane: of, who } => {
-                of == lane && who.is_none_or(|who| who == proc)
+            GroupTrouble::RailDown { network: of, who } => {
+                of == network && who.is_none_or(|who| who == proc)
             }
             _ => false,
         });
@@ -74,8 +74,8 @@ impl GroupNet {
     /// Multicast on a rail does not reach a process.
     fn is_mute(&self, to: usize, on: usize) -> bool {
         self.troubles.iter().any(|(what, _)| match *what {
-            GroupTrouble::Mute { lane, who } => {
-                lane.is_none_or(|lane| lane == on) && who.is_none_or(|who| who == to)
+            GroupTrouble::Mute { network, who } => {
+                network.is_none_or(|network| network == on) && who.is_none_or(|who| who == to)
             }
             _ => false,
         })
@@ -111,18 +111,20 @@ impl GroupNet {
     pub(super) fn route(&self, now: u64, from: usize, to: usize) -> usize {
         let filtered = self.filtered_since(from, to);
         if filtered.is_some_and(|at| now >= at + FILTER_KNOWN_NS) {
-            return self.lanes;
+            return self.networks;
         }
-        let down = |lane: usize| {
-            let since = [from, to].map(|proc| self.down_since(proc, lane));
+        let down = |network: usize| {
+            let since = [from, to].map(|proc| self.down_since(proc, network));
             since.into_iter().flatten().any(|at| now >= at + KNOWN_NS)
         };
-        (0..self.lanes).find(|&lane| !down(lane)).unwrap_or(0)
+        (0..self.networks)
+            .find(|&network| !down(network))
+            .unwrap_or(0)
     }
 
     /// When all rails of a process have room for another packet.
     pub(super) fn room_at(&self, setup: &GroupSetup, proc: usize) -> u64 {
-        let rails = self.lanes + 1;
+        let rails = self.networks + 1;
         let free_at = &self.free_at[proc * rails..][..rails];
         let last = free_at.iter().max().copied().unwrap_or(0);
         last.saturating_sub(ROOM_BYTES * 1_000_000_000 / setup.rate)
@@ -144,7 +146,7 @@ impl GroupNet {
     ) -> u64 {
         self.stats.packets += 1;
         let takes_ns = (len as u64 + WIRE_BYTES) * 1_000_000_000 / setup.rate;
-        let free = &mut self.free_at[at.0 * (self.lanes + 1) + at.1];
+        let free = &mut self.free_at[at.0 * (self.networks + 1) + at.1];
         *free = (*free).max(now) + takes_ns;
         *free
     }
@@ -153,12 +155,12 @@ impl GroupNet {
     pub(super) fn arrive(
         &mut self,
         setup: &GroupSetup,
-        (from, to, lane): (usize, usize, usize),
+        (from, to, network): (usize, usize, usize),
         (sent, multicast): (u64, bool),
         len: usize,
     ) -> Vec<(u64, Harm)> {
         let weather = setup.weather;
-        if lane == self.lanes {
+        if network == self.networks {
             return vec![(sent + setup.latency_ns, Harm::None)];
         }
         if self.is_too_long(from, to, len) {
@@ -167,9 +169,9 @@ impl GroupNet {
         }
         let down = [from, to]
             .iter()
-            .any(|&p| self.down_since(p, lane).is_some());
+            .any(|&p| self.down_since(p, network).is_some());
         let filtered = self.filtered_since(from, to).is_some();
-        if down || filtered || multicast && self.is_mute(to, lane) {
+        if down || filtered || multicast && self.is_mute(to, network) {
             self.stats.cut += 1;
             return Vec::new();
         }

@@ -32,14 +32,14 @@ pub enum GroupTrouble {
     /// A rail carries nothing, of one process or of all.
     RailDown {
         /// Which of the rails.
-        lane: usize,
+        network: usize,
         /// Whose; none: everybody's.
         who: Option<usize>,
     },
     /// Multicast is lost, unicast is not: on a rail or on all, to one process or to all.
     Mute {
         /// Which of the rails; none: all.
-        lane: Option<usize>,
+        network: Option<usize>,
         /// The one that hears none; none: nobody hears any.
         who: Option<usize>,
     },
@@ -105,7 +105,7 @@ pub struct GroupSetup {
     /// Bytes of a chunk.
     pub chunk: u32,
     /// Rails of each process.
-    pub lanes: usize,
+    pub networks: usize,
     /// Chunks that leave on one of them before the next has its turn.
     pub lane_run: u32,
     /// Settings of each group; see [`marline_proto::group::GroupConfig`].
@@ -161,7 +161,7 @@ impl GroupSetup {
                 pause_ns: 0,
             }],
             chunk: 1_344,
-            lanes: 1,
+            networks: 1,
             lane_run: 1,
             copy_max: 65_536,
             early_max: 4 << 20,
@@ -195,10 +195,10 @@ impl GroupSetup {
             5..=29 => rng.range(9, 40),
             _ => rng.range(2, 8),
         } as usize;
-        let lanes = rng.pick(&[1, 1, 2, 2, 3]);
+        let networks = rng.pick(&[1, 1, 2, 2, 3]);
         let mut setup = GroupSetup::calm(procs, Scheme::NACK, Vec::new());
         setup.seed = seed;
-        setup.lanes = lanes;
+        setup.networks = networks;
         setup.lane_run = [1, 1, 8, 45][(seed % 4) as usize];
         setup.chunk = rng.pick(&[200, 1_344, 1_344, 8_000, 32_000]);
         setup.copy_max = rng.pick(&[0, 3_000, 65_536]);
@@ -296,7 +296,7 @@ impl GroupSetup {
 
     /// Draws troubles. One that lasts, and wants many broadcasts to be found out: `true`.
     fn faults(&mut self, rng: &mut Rng) -> bool {
-        let (procs, lanes) = (self.procs as u64, self.lanes as u64);
+        let (procs, networks) = (self.procs as u64, self.networks as u64);
         let mut lasting = false;
         for _ in 0..rng.pick(&[0, 0, 1, 1, 2, 3]) {
             let from_ns = rng.below(50 * MS);
@@ -304,17 +304,17 @@ impl GroupSetup {
             let one = |rng: &mut Rng| Some(rng.below(procs) as usize).filter(|_| rng.one_in(2));
             let what = match rng.below(5) {
                 0 | 1 => GroupTrouble::RailDown {
-                    lane: rng.below(lanes) as usize,
+                    network: rng.below(networks) as usize,
                     who: one(rng),
                 },
                 2 | 3 => {
-                    let lane = Some(rng.below(lanes) as usize).filter(|_| rng.one_in(2));
+                    let network = Some(rng.below(networks) as usize).filter(|_| rng.one_in(2));
                     if rng.one_in(2) && self.procs <= 24 {
                         to_ns = u64::MAX;
-                        lasting |= lane.is_none();
+                        lasting |= network.is_none();
                     }
                     GroupTrouble::Mute {
-                        lane,
+                        network,
                         who: one(rng),
                     }
                 }
@@ -337,7 +337,7 @@ impl GroupSetup {
     /// Time from which on multicast reaches nobody any more, for good.
     pub fn muted_from(&self) -> Option<u64> {
         let all = GroupTrouble::Mute {
-            lane: None,
+            network: None,
             who: None,
         };
         let muted = self.faults.iter();

@@ -7,7 +7,9 @@ use super::setup::{GroupSetup, GroupTrouble, Spec};
 use super::truth;
 use crate::base::rng::Rng;
 use marline_checksum::crc32c;
-use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To, Word, RIDERS_LEN};
+use marline_proto::group::{
+    Content, Group, GroupConfig, Identity, Packet, To, Word, PIGGYBACK_LEN,
+};
 use marline_wire::{GroupHead, GroupPacket, CHUNK_HEAD_LEN};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,7 +131,7 @@ impl<'a> GroupWorld<'a> {
             copy_max: setup.copy_max,
             early_max: setup.early_max,
             keep_max: setup.keep_max,
-            lanes: setup.lanes as u8,
+            networks: setup.networks as u8,
             lane_run: setup.lane_run,
             round_trip_ns: setup.round_trip_ns,
             chunk_ns: if setup.paced { wire_ns } else { 0 },
@@ -146,7 +148,7 @@ impl<'a> GroupWorld<'a> {
             member: me,
             src_id,
             src_epoch,
-            lane: 0,
+            network: 0,
             flags: 0,
         };
         Member::new(Group::new(cfg, who), head, setup.chunk, ready_at)
@@ -524,15 +526,15 @@ impl<'a> GroupWorld<'a> {
         match packet.to {
             To::Member(to) => {
                 let to = spec.members[to as usize];
-                let lane = self.net.route(now, from, to);
-                let sent = self.leave((from, lane), bytes.len())?;
-                self.deliver((from, to, lane), (sent, false), &bytes);
+                let network = self.net.route(now, from, to);
+                let sent = self.leave((from, network), bytes.len())?;
+                self.deliver((from, to, network), (sent, false), &bytes);
             }
-            To::All { lane } => {
-                let lane = lane as usize;
-                let sent = self.leave((from, lane), bytes.len())?;
+            To::All { network } => {
+                let network = network as usize;
+                let sent = self.leave((from, network), bytes.len())?;
                 for &to in spec.members.iter().filter(|&&to| to != from) {
-                    self.deliver((from, to, lane), (sent, true), &bytes);
+                    self.deliver((from, to, network), (sent, true), &bytes);
                 }
             }
         }
@@ -540,10 +542,12 @@ impl<'a> GroupWorld<'a> {
     }
 
     /// A packet leaves: when it is on the wire. What waits for a rail takes memory.
-    fn leave(&mut self, (from, lane): (usize, usize), len: usize) -> Result<u64, String> {
-        let sent = self.net.leave(self.now, self.setup, (from, lane), len);
+    fn leave(&mut self, (from, network): (usize, usize), len: usize) -> Result<u64, String> {
+        let sent = self.net.leave(self.now, self.setup, (from, network), len);
         match self.net.overfull(self.now, self.setup, sent) {
-            true => Err(format!("process {from} sends past what rail {lane} takes")),
+            true => Err(format!(
+                "process {from} sends past what rail {network} takes"
+            )),
             false => Ok(sent),
         }
     }
@@ -568,7 +572,7 @@ impl<'a> GroupWorld<'a> {
         let packet = GroupPacket::parse(bytes, crc32c);
         let probes = packet.is_ok_and(|packet| packet.words().any(|word| word == Word::Probe));
         match probes {
-            true => bytes.len() + self.setup.chunk as usize + CHUNK_HEAD_LEN + RIDERS_LEN,
+            true => bytes.len() + self.setup.chunk as usize + CHUNK_HEAD_LEN + PIGGYBACK_LEN,
             false => bytes.len(),
         }
     }

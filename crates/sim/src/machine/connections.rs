@@ -43,13 +43,13 @@ pub(crate) struct Connections {
     pub resets: BTreeMap<u64, Way>,
     /// Ends with a broken connection that do not know it yet: the event that tells them, and the
     /// remote address.
-    pub deaf: BTreeMap<End, (u64, RailAddr)>,
+    pub unreadable: BTreeMap<End, (u64, RailAddr)>,
     /// Landed writes on unreliable connections, by endpoint and rail.
     pub landed: BTreeMap<(u32, usize), Landed>,
     /// Stuck unreliable connections, with the number of earlier breaks.
     pub stuck: BTreeMap<Way, u32>,
     /// Connections closed by idle eviction.
-    pub rest: Rest,
+    pub rest: Eviction,
     /// Reads in flight, by the event of their next step.
     pub reads: BTreeMap<u64, Reading>,
     /// Reads whose answers do not arrive.
@@ -58,7 +58,7 @@ pub(crate) struct Connections {
 
 /// How many connections of a rail are closed by idle eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rests {
+pub struct Evictions {
     /// Connections per process and rail, above which the least recently used one is closed; 0: no
     /// limit.
     pub most: usize,
@@ -68,14 +68,14 @@ pub struct Rests {
     pub datagrams_first: u32,
 }
 
-impl Rests {
+impl Evictions {
     /// Drawn for half of the seeds. (From separate random numbers: other draws are unaffected.)
-    pub(crate) fn draw(seed: u64) -> Rests {
+    pub(crate) fn draw(seed: u64) -> Evictions {
         let rng = &mut Rng::new(seed, 26);
         if !rng.one_in(2) {
-            return Rests::default();
+            return Evictions::default();
         }
-        Rests {
+        Evictions {
             most: rng.pick(&[0, 1, 1, 2]),
             ppm: rng.pick(&[0, 300, 3_000, 30_000]),
             datagrams_first: rng.pick(&[0, 0, 3, 50]),
@@ -88,14 +88,14 @@ impl Rests {
 pub(crate) enum Phase {
     /// Work in progress is being completed.
     Parting,
-    Resting,
+    Evicted,
     /// The connection is being re-established.
     Waking,
 }
 
 /// A connection closed by idle eviction, or about to be.
 #[derive(Debug)]
-pub(crate) struct Resting {
+pub(crate) struct Evicted {
     pub phase: Phase,
     /// Batches that wait for reconnection.
     pub held: u32,
@@ -106,9 +106,9 @@ pub(crate) struct Resting {
 
 /// The connections of a world that are closed by idle eviction.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct Eviction {
     /// By both ends, the smaller one first.
-    pub resting: BTreeMap<Way, Resting>,
+    pub evicted_links: BTreeMap<Way, Evicted>,
     /// Next steps, by event.
     pub steps: BTreeMap<u64, Way>,
     /// End of work in progress.

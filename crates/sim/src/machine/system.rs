@@ -40,7 +40,7 @@ impl System for SimSystem {
     }
 
     // Arrivals do not end a sleep, which is at most as long as a yield.
-    fn nap(&self, _: &[RawFd], timeout_ns: u64) {
+    fn sleep(&self, _: &[RawFd], timeout_ns: u64) {
         let machine = &self.0;
         if !machine.waiting() {
             let nap_ns = machine.yield_ns.load(Relaxed).min(timeout_ns);
@@ -75,7 +75,7 @@ impl Watch for SimWatch {
             Event::PeerDead { peer, .. }
             | Event::PutAsked { peer, .. }
             | Event::ReadAsked { peer, .. }
-            | Event::Called { peer, .. }
+            | Event::RpcArrived { peer, .. }
             | Event::Pulled { peer, .. }
             | Event::PeerMismatch { peer, .. }
             | Event::PathChanged { peer, .. } => peer,

@@ -7,7 +7,7 @@ const LINE: usize = 64;
 
 /// Damage to the bytes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hurt {
+pub(crate) enum WriteDamage {
     /// Nothing.
     Whole,
     /// Some bits flip.
@@ -21,20 +21,20 @@ pub(crate) enum Hurt {
 /// Passes on the landing parts of a write, each with its offset.
 pub(crate) fn put(
     bytes: &[u8],
-    hurt: Hurt,
+    hurt: WriteDamage,
     rng: &mut Rng,
     mut to: impl FnMut(usize, &[u8]) -> Result<(), &'static str>,
 ) -> Result<(), &'static str> {
     match hurt {
-        Hurt::Whole => to(0, bytes),
-        Hurt::Upto(n) => to(0, &bytes[..n.min(bytes.len())]),
-        Hurt::Line => {
+        WriteDamage::Whole => to(0, bytes),
+        WriteDamage::Upto(n) => to(0, &bytes[..n.min(bytes.len())]),
+        WriteDamage::Line => {
             let line = rng.below(bytes.len().div_ceil(LINE) as u64) as usize * LINE;
             let after = (line + LINE).min(bytes.len());
             to(0, &bytes[..line])?;
             to(after, &bytes[after..])
         }
-        Hurt::Flips => {
+        WriteDamage::Flips => {
             let mut wrong = bytes.to_vec();
             for _ in 0..rng.pick(&[1, 1, 2, 8]) {
                 wrong[rng.below(bytes.len() as u64) as usize] ^= 1 << rng.below(8);

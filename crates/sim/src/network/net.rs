@@ -5,7 +5,7 @@ use crate::base::rng::Rng;
 use crate::machine::connections::Way;
 use crate::machine::port::WIRE_BYTES;
 use crate::network::forge::Damage;
-use crate::setup::choices::{Lie, Setup, Trouble, Weather};
+use crate::setup::choices::{FalseReport, PacketFaults, Setup, Trouble};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of rails with a table that keeps packets of a pair in order (large runs have no
@@ -16,7 +16,7 @@ const ORDERED_PORTS_MAX: usize = 64;
 #[derive(Clone, Debug, Default)]
 struct Port {
     down: u32,
-    deaf: u32,
+    unreadable: u32,
     mute: u32,
     refuses: u32,
     grays: Vec<(u32, u64)>,
@@ -24,8 +24,8 @@ struct Port {
     leaks: [Vec<u32>; 2],
     slow: Vec<u64>,
     mtus: Vec<(usize, bool)>,
-    rots: Vec<u32>,
-    lies: Vec<Lie>,
+    damages: Vec<u32>,
+    lies: Vec<FalseReport>,
     breaks: u32,
     egress_free: u64,
     ingress: Queue,
@@ -105,7 +105,7 @@ pub struct NetStats {
     /// Ends of connections that came up.
     pub connected: u64,
     /// Connections closed by idle eviction.
-    pub rested: u64,
+    pub evicted: u64,
     /// Connections re-established after idle eviction.
     pub woken: u64,
     /// Batches that waited for reconnection.
@@ -150,7 +150,7 @@ impl NetStats {
         self.swallowed += o.swallowed;
         self.remade += o.remade;
         self.connected += o.connected;
-        self.rested += o.rested;
+        self.evicted += o.evicted;
         self.woken += o.woken;
         self.held += o.held;
     }
@@ -179,7 +179,7 @@ pub(crate) struct Carried {
     /// Damage rate, in parts per million.
     pub hurt_ppm: u32,
     /// The false report of its rail.
-    pub lie: Option<Lie>,
+    pub lie: Option<FalseReport>,
 }
 
 /// The network.
@@ -195,7 +195,7 @@ pub struct Net {
     rate: Vec<u64>,
     queue_ns: u64,
     /// Packet faults.
-    pub weather: Weather,
+    pub weather: PacketFaults,
     /// Pairs of rails whose first kernel waits for the second's link address: nothing leaves
     /// meanwhile.
     pub(crate) unknown: BTreeSet<Way>,
@@ -295,16 +295,18 @@ impl Net {
     }
 
     /// Draws whether a connection breaks without a visible reason.
-    pub(crate) fn snaps(&mut self) -> bool {
+    pub(crate) fn breaks_connection(&mut self) -> bool {
         self.rng.ppm(self.weather.breaks)
     }
 
     /// Returns whether the network carries nothing from one rail to the other.
     pub(crate) fn is_cut(&self, from: (usize, usize), to: (usize, usize)) -> bool {
-        let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
+        let all_acked_bye = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
         let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
         let (a, b) = (port(from), port(to));
-        parted || a.down + b.down + a.mute + b.deaf > 0 || self.unknown.contains(&(from, to))
+        all_acked_bye
+            || a.down + b.down + a.mute + b.unreadable > 0
+            || self.unknown.contains(&(from, to))
     }
 
     /// Returns whether a firewall rejects packets to a rail.
@@ -370,7 +372,7 @@ impl Net {
     }
 
     /// Breaks the stream between two rails, in both directions.
-    pub(crate) fn sever(&mut self, from: (usize, usize), to: (usize, usize)) {
+    pub(crate) fn break_stream(&mut self, from: (usize, usize), to: (usize, usize)) {
         let pair = self.pair(from, to);
         *self.severed.entry(pair).or_default() += 1;
     }
@@ -401,7 +403,7 @@ impl Net {
         let cut = !held && self.is_cut(from, to);
         let (drop_ppm, delay) = self.losses(a, b);
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
-        let rots: u32 = pa.rots.iter().chain(&pb.rots).sum();
+        let damages: u32 = pa.damages.iter().chain(&pb.damages).sum();
         let lie = pa.lies.last().copied();
         let arrives = match (cut || !room, stream) {
             (true, _) => None,
@@ -414,7 +416,7 @@ impl Net {
         let carried = Carried {
             arrives,
             drop_ppm,
-            hurt_ppm: (rots + self.weather.corrupt_payload).min(1_000_000),
+            hurt_ppm: (damages + self.weather.corrupt_payload).min(1_000_000),
             lie,
         };
         (leaves, carried)
@@ -450,7 +452,7 @@ impl Net {
             return None;
         };
         let ports = [&self.ports[a], &self.ports[b]];
-        let rot = ports.iter().flat_map(|p| &p.rots).sum();
+        let rot = ports.iter().flat_map(|p| &p.damages).sum();
         Some((through, self.damage(len, rot)))
     }
 
@@ -497,7 +499,7 @@ impl Net {
                 step(if outgoing {
                     &mut port.mute
                 } else {
-                    &mut port.deaf
+                    &mut port.unreadable
                 });
             }
             Trouble::Partition { split } => toggle(&mut self.partitions, split, starts),
@@ -528,7 +530,7 @@ impl Net {
                 divisor,
             } => toggle(&mut self.ports[host * rails + rail].slow, divisor, starts),
             Trouble::Corrupt { host, rail, ppm } => {
-                toggle(&mut self.ports[host * rails + rail].rots, ppm, starts);
+                toggle(&mut self.ports[host * rails + rail].damages, ppm, starts);
             }
             Trouble::Lies { host, rail, how } => {
                 toggle(&mut self.ports[host * rails + rail].lies, how, starts);

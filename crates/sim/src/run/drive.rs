@@ -327,7 +327,7 @@ impl World {
                     Event::Pulled {
                         number, at, len, ..
                     } => self.pulled(e, (who, number), (at, len)),
-                    Event::Called { head, .. } => self.called(e, who, head.number),
+                    Event::RpcArrived { head, .. } => self.called(e, who, head.number),
                     Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
                     _ => Ok(()),
                 }
@@ -516,7 +516,7 @@ impl World {
         for packet in out.bytes.chunks(out.segment) {
             self.check_packet(e, packet, out.segment);
         }
-        if let Some(out) = self.embark(e, out) {
+        if let Some(out) = self.hold_if_evicted(e, out) {
             self.leave(e, out, at, lost);
         }
     }

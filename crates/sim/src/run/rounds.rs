@@ -2,7 +2,7 @@
 //! with replacements for dead ones, until enough packets are sent.
 
 use crate::base::rng::Rng;
-use crate::setup::choices::{Setup, Weather};
+use crate::setup::choices::{PacketFaults, Setup};
 use crate::world::state::{Next, World};
 
 /// Rounds after which a seed counts as too short. Each round sends something, and the next one is
@@ -59,8 +59,8 @@ impl World {
                 continue;
             };
             let ep = &self.eps[e as usize];
-            let parted = |&other: &u32| self.eps[other as usize].alive;
-            if ep.alive && ep.buried.iter().any(parted) {
+            let all_acked_bye = |&other: &u32| self.eps[other as usize].alive;
+            if ep.alive && ep.torn_down.iter().any(all_acked_bye) {
                 self.die(e);
             }
             if !self.eps[e as usize].alive {
@@ -88,7 +88,7 @@ impl Setup {
         let seed = Rng::new(self.seed, 1_000 + round as u64).next();
         let mut next = self.redraw(seed, times);
         if self.calm_rounds >> (round - 1).min(63) & 1 == 1 {
-            next.weather = Weather::default();
+            next.weather = PacketFaults::default();
             next.faults.clear();
         }
         for fault in &mut next.faults {

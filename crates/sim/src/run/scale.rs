@@ -1,7 +1,7 @@
 //! Large clusters without faults: growth of latency, packets and memory with the endpoints.
 
 use crate::run::seed::run_setup;
-use crate::setup::choices::{Setup, Topology, Weather, Work};
+use crate::setup::choices::{PacketFaults, Setup, Topology, Work};
 use marline_proto::Config;
 
 /// One row of the scaling table.
@@ -33,7 +33,7 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
     setup.rate = vec![1_250_000_000];
     setup.queue_ns = 10_000_000;
     setup.socket_bytes = 8 << 20;
-    setup.weather = Weather::default();
+    setup.weather = PacketFaults::default();
     setup.faults_end_ns = 1;
     setup.work = work;
     // One all-to-all, or both rounds of a tree.

@@ -91,9 +91,9 @@ impl World {
     fn play(&mut self) -> Result<(), String> {
         // A silent peer is declared dead within the timeout plus a probe interval; abandoned paths
         // return within a second's damping.
-        let patience = self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
+        let quiet_max = self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
         loop {
-            self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + patience))?;
+            self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + quiet_max))?;
             if !self.finished() {
                 return Err(format!("stuck:\n{}", self.unfinished()));
             }
@@ -103,7 +103,7 @@ impl World {
         }
         if self.eps.iter().any(|ep| !ep.alive) || self.setup.strands() {
             // Incomplete messages of a dead or stranded peer are freed when its death is detected.
-            let until = self.now + patience;
+            let until = self.now + quiet_max;
             self.go(|w| w.now >= until)?;
         }
         // Delayed packets arrive and are answered.
@@ -120,7 +120,7 @@ impl World {
         self.check_returned()?;
         self.check_counted()?;
         if self.setup.bye {
-            self.close_all(patience)?;
+            self.close_all(quiet_max)?;
         }
         Ok(())
     }
@@ -248,13 +248,13 @@ impl World {
     }
 
     /// Closes all endpoints with BYE; none may be declared dead.
-    fn close_all(&mut self, patience: u64) -> Result<(), String> {
+    fn close_all(&mut self, quiet_max: u64) -> Result<(), String> {
         for e in 0..self.eps.len() as u32 {
             if self.eps[e as usize].alive {
                 self.close(e);
             }
         }
-        let until = self.now + patience;
+        let until = self.now + quiet_max;
         self.go(|w| w.now >= until)
     }
 

@@ -1,6 +1,6 @@
 //! Simplifies a failing run as long as it still fails.
 
-use crate::machine::connections::Rests;
+use crate::machine::connections::Evictions;
 use crate::run::seed::run_setup;
 use crate::setup::choices::{Setup, Topology, Trouble};
 
@@ -96,9 +96,9 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.node.read_rails != 0 {
         add(&|s| s.node.read_rails = 0);
     }
-    if setup.rests != Rests::default() {
-        add(&|s| s.rests = Rests::default());
-        add(&|s| s.rests.datagrams_first = 0);
+    if setup.evictions != Evictions::default() {
+        add(&|s| s.evictions = Evictions::default());
+        add(&|s| s.evictions.datagrams_first = 0);
     }
     if setup.node.native_rails != 0 {
         add(&|s| s.node.native_rails = 0);

@@ -2,7 +2,7 @@
 //! failing run can be shrunk by removing parts.
 
 use crate::base::rng::Rng;
-use crate::machine::connections::{Rests, Verbs};
+use crate::machine::connections::{Evictions, Verbs};
 use crate::setup::moment::Strike;
 use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
@@ -28,7 +28,7 @@ impl Topology {
 
 /// Random packet faults, in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
+pub struct PacketFaults {
     /// Lost.
     pub drop: u32,
     /// Delivered twice.
@@ -55,7 +55,7 @@ pub struct Weather {
 
 /// A rail's false report about its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum FalseReport {
     /// Reported as landed, but never land.
     Never,
     /// Land up to this number of nanoseconds after the packets that report them, some damaged.
@@ -117,7 +117,11 @@ pub enum Trouble {
     /// `ppm` of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
     /// The rail reports falsely on its writes.
-    Lies { host: usize, rail: usize, how: Lie },
+    Lies {
+        host: usize,
+        rail: usize,
+        how: FalseReport,
+    },
     /// Packets above a size are lost on this rail; `told`: the sender is notified.
     SmallMtu {
         host: usize,
@@ -267,7 +271,7 @@ pub struct Setup {
     /// The rail within a host, like shared memory: a stream of connections that carries all traffic
     /// while it works. (A host is then a process.)
     pub near: Option<usize>,
-    /// The standby rail, after the rail that it stands by for (see [`Setup::set_behind`]).
+    /// The standby rail, after the rail that it stands by for (see [`Setup::set_standby`]).
     pub behind: Option<usize>,
     /// Rails of InfiniBand (see [`Setup::set_verbs`]).
     pub verbs: Vec<Option<Verbs>>,
@@ -275,13 +279,13 @@ pub struct Setup {
     /// devices.
     pub sticks: bool,
     /// Idle eviction of InfiniBand connections.
-    pub rests: Rests,
+    pub evictions: Evictions,
     /// Time after which a connection breaks if the network carries nothing; data held meanwhile
     /// arrives when the network recovers earlier.
     pub silent_ns: u64,
     /// Interval at which a kernel repeats an unanswered neighbour request; 0: no neighbour
     /// discovery.
-    pub asks_ns: u64,
+    pub neighbour_resolution_ns: u64,
     /// Rails that write into registered memory; for streams in order with their packets. They reach
     /// only each other.
     pub writes: Vec<bool>,
@@ -304,7 +308,7 @@ pub struct Setup {
     /// Kernel receive buffer in bytes (accounted size).
     pub socket_bytes: u64,
     /// Faults of packets.
-    pub weather: Weather,
+    pub weather: PacketFaults,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
     /// Rails of hosts that have no address until they move.
@@ -398,21 +402,21 @@ impl Setup {
     }
 
     /// Removes all damage.
-    pub(crate) fn spoil_nothing(&mut self) {
+    pub(crate) fn poison_nothing(&mut self) {
         let w = &mut self.weather;
         (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
-        self.faults.retain(|f| !f.rots());
+        self.faults.retain(|f| !f.damages());
     }
 
     /// Selects sums that detect the damage in this setup.
-    pub(crate) fn see_damage(&mut self) {
-        if self.sums_blindly() {
+    pub(crate) fn detect_damage(&mut self) {
+        if self.sums_ignore_order() {
             self.node.rail_algorithm.fill(None);
         }
     }
 
     /// Returns whether the rails' sums ignore order.
-    pub(crate) fn sums_blindly(&self) -> bool {
+    pub(crate) fn sums_ignore_order(&self) -> bool {
         let own = self.node.rail_algorithm[0].and_then(Algorithm::from_u8);
         own.is_some_and(|own| !own.sees_order())
     }
@@ -420,7 +424,7 @@ impl Setup {
 
 impl Fault {
     /// Returns whether the fault damages data.
-    pub(crate) fn rots(&self) -> bool {
+    pub(crate) fn damages(&self) -> bool {
         matches!(self.what, Trouble::Corrupt { .. } | Trouble::Lies { .. })
     }
 }

@@ -1,9 +1,9 @@
 //! Draws the simulation of a seed: cluster, settings, workload and faults.
 
 use crate::base::rng::Rng;
-use crate::machine::connections::Rests;
-use crate::setup::choices::{Setup, Topology, Weather, Work};
-use crate::setup::faults::{draw_behind, draw_faults, draw_near, draw_neighbours, draw_pattern};
+use crate::machine::connections::Evictions;
+use crate::setup::choices::{PacketFaults, Setup, Topology, Work};
+use crate::setup::faults::{draw_faults, draw_near, draw_neighbours, draw_pattern, draw_standby};
 use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
@@ -37,9 +37,9 @@ impl Setup {
             behind: None,
             verbs: vec![None; rails],
             sticks: false,
-            rests: Rests::default(),
+            evictions: Evictions::default(),
             silent_ns: 0,
-            asks_ns: 0,
+            neighbour_resolution_ns: 0,
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
@@ -51,7 +51,7 @@ impl Setup {
                 .collect(),
             queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
-            weather: Weather::default(),
+            weather: PacketFaults::default(),
             faults: Vec::new(),
             awaited: Vec::new(),
             strike: None,
@@ -86,7 +86,7 @@ impl Setup {
         draw_faults(self, self.profile, rng);
         draw_near(self);
         draw_neighbours(self);
-        draw_behind(self);
+        draw_standby(self);
         draw_pattern(self);
     }
 
@@ -98,7 +98,7 @@ impl Setup {
         setup.verbs.fill(None);
         setup.writes.fill(false);
         (setup.near, setup.behind, setup.silent_ns) = (None, None, 0);
-        setup.asks_ns = 0;
+        setup.neighbour_resolution_ns = 0;
         setup
     }
 
@@ -116,7 +116,7 @@ impl Setup {
         let rng = &mut Rng::new(seed, 1);
         let mut next = Setup {
             seed,
-            weather: Weather::default(),
+            weather: PacketFaults::default(),
             faults: Vec::new(),
             faults_end_ns: faults_time(rng) * times,
             may_die: false,
@@ -134,8 +134,8 @@ impl Setup {
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
         (next.queue_ns, next.registered_max) = (self.queue_ns, self.registered_max);
-        if self.node.summed != Config::default().summed || self.sums_blindly() {
-            next.spoil_nothing();
+        if self.node.summed != Config::default().summed || self.sums_ignore_order() {
+            next.poison_nothing();
         }
         if (0..next.rails).any(|rail| next.connects(rail)) {
             next.faults.retain(|f| !self.outlasts_connections(f));

@@ -3,7 +3,7 @@
 
 use crate::base::rng::Rng;
 use crate::machine::place::SITES;
-use crate::setup::choices::{span, Fault, Setup, Trouble, Weather, Work};
+use crate::setup::choices::{span, Fault, PacketFaults, Setup, Trouble, Work};
 use crate::setup::profile::Profile;
 use crate::setup::writes::{draw_shuffles, draw_verbs, draw_writes};
 use marline_proto::FRAGMENT_MAX;
@@ -24,7 +24,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if matches!(profile, Profile::Swarm | Profile::Peers) {
         draw_host_faults(setup, rng);
-        draw_long_absence(setup);
+        draw_long_descheduled(setup);
         draw_refusals(setup);
     }
     if rails {
@@ -61,9 +61,9 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
 }
 
 /// Each fault is on in a third of the seeds.
-fn draw_weather(rng: &mut Rng) -> Weather {
+fn draw_weather(rng: &mut Rng) -> PacketFaults {
     let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
-    let mut weather = Weather {
+    let mut weather = PacketFaults {
         drop: some(&[100, 5_000, 20_000, 100_000, 250_000]),
         duplicate: some(&[1_000, 20_000, 200_000]),
         reorder: some(&[1_000, 50_000, 300_000]),
@@ -132,7 +132,7 @@ fn draw_corruption(setup: &mut Setup) {
     let w = &setup.weather;
     let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
     // Without sums damage would not be noticed.
-    if weather == 0 && !setup.faults.iter().any(Fault::rots) {
+    if weather == 0 && !setup.faults.iter().any(Fault::damages) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
 }
@@ -200,7 +200,7 @@ pub(crate) fn draw_near(setup: &mut Setup) {
 impl Setup {
     /// A rail stands behind the one before it, as TCP does behind UDP by default: at the same
     /// address, of streams, with connections, and writes in order.
-    pub fn set_behind(&mut self, rail: usize) {
+    pub fn set_standby(&mut self, rail: usize) {
         self.behind = Some(rail);
         for (of, behind) in [(rail - 1, false), (rail, true)] {
             (self.streams[of], self.connected[of]) = (behind, behind);
@@ -223,7 +223,7 @@ fn is_move(fault: &Fault) -> bool {
 /// In a quarter of the seeds that may have it a rail stands behind another. Where hosts fail, a
 /// firewall refuses what comes to the one before it, of a process that is stopped in half of the
 /// cases: what stands behind still answers.
-pub(crate) fn draw_behind(setup: &mut Setup) {
+pub(crate) fn draw_standby(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 45);
     let verbs = setup.verbs.iter().any(Option::is_some);
     let unfit = |f: &Fault| setup.outlasts_connections(f) || is_move(f);
@@ -234,7 +234,7 @@ pub(crate) fn draw_behind(setup: &mut Setup) {
     if [Some(rail), Some(rail - 1)].contains(&setup.near) {
         return;
     }
-    setup.set_behind(rail);
+    setup.set_standby(rail);
     if !matches!(setup.profile, Profile::Peers | Profile::Swarm) || !rng.one_in(2) {
         return;
     }
@@ -362,15 +362,16 @@ fn draw_forgotten(setup: &mut Setup) {
 /// waited for longer than that, and no rail carries one direction alone for so long: an answer
 /// would never come by it.
 pub(crate) fn draw_neighbours(setup: &mut Setup) {
-    const ASKS_NS: u64 = 1_000_000_000;
+    const NEIGHBOUR_RESOLUTION_NS: u64 = 1_000_000_000;
     let mut faults = setup.faults.iter();
     let one_way = |f: &Fault| matches!(f.what, Trouble::Blackhole { .. });
     let mute = faults.any(|f| one_way(f) && setup.outlasts_connections(f));
     let asks = Rng::new(setup.seed, 47).one_in(2) && !mute;
-    setup.asks_ns = match asks && setup.node.peer_timeout_ns > ASKS_NS {
-        true => ASKS_NS,
-        false => 0,
-    };
+    setup.neighbour_resolution_ns =
+        match asks && setup.node.peer_timeout_ns > NEIGHBOUR_RESOLUTION_NS {
+            true => NEIGHBOUR_RESOLUTION_NS,
+            false => 0,
+        };
 }
 
 /// A firewall refuses what comes to one of the rails of a host, whose process is stopped in half of
@@ -480,7 +481,7 @@ fn draw_outages(setup: &mut Setup) {
 
 /// A process that computes for longer than its peers wait: with a thread nobody may take it for
 /// dead. Or it is off its processor for so long: then they have to, and it, too.
-fn draw_long_absence(setup: &mut Setup) {
+fn draw_long_descheduled(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 13);
     if !rng.one_in(12) {
         return;

@@ -2,7 +2,7 @@
 //! blackhole out`. (See `docs/simulator.md`.)
 
 use crate::machine::place::SITES;
-use crate::setup::choices::{Fault, Lie, Setup, Trouble};
+use crate::setup::choices::{FalseReport, Fault, Setup, Trouble};
 use marline_proto::Config;
 
 /// Parses a script for this number of hosts and rails. Errors name the line and the reason.
@@ -25,9 +25,9 @@ impl Setup {
         let ends = faults.iter().map(|f| f.to_ns).max().unwrap_or(0);
         self.faults_end_ns = self.faults_end_ns.max(ends);
         // Without sums damage would go unnoticed.
-        if faults.iter().any(Fault::rots) {
+        if faults.iter().any(Fault::damages) {
             self.node.summed = Config::default().summed;
-            self.see_damage();
+            self.detect_damage();
         }
         // Endpoints that hear nothing for that long declare each other dead.
         let timeout_ns = self.node.peer_timeout_ns;
@@ -155,12 +155,12 @@ fn partition(words: &[&str], hosts: usize) -> Result<Trouble, String> {
     sides.then_some(Trouble::Partition { split }).ok_or(none)
 }
 
-fn lie(how: (&str, &str)) -> Result<Lie, String> {
+fn lie(how: (&str, &str)) -> Result<FalseReport, String> {
     Ok(match how {
-        ("never", "") => Lie::Never,
-        ("late", by) => Lie::Late(time(by)?),
-        ("over-early", "") => Lie::OverEarly,
-        ("never-over", "") => Lie::NeverOver,
+        ("never", "") => FalseReport::Never,
+        ("late", by) => FalseReport::Late(time(by)?),
+        ("over-early", "") => FalseReport::OverEarly,
+        ("never-over", "") => FalseReport::NeverOver,
         _ => return Err("lies are never, late=TIME, over-early and never-over".into()),
     })
 }

@@ -1,10 +1,10 @@
 //! Draws the rails with remote writes, and the faults of writes.
 
 use crate::base::rng::Rng;
-use crate::machine::connections::{Rests, Verbs};
+use crate::machine::connections::{Evictions, Verbs};
 use crate::machine::port::TRUESIZE;
 use crate::setup::choices::span;
-use crate::setup::choices::{Lie, Setup, Topology, Trouble};
+use crate::setup::choices::{FalseReport, Setup, Topology, Trouble};
 use crate::setup::pipeline::draw_chunks;
 use crate::setup::profile::Profile;
 use marline_checksum::Algorithm;
@@ -54,13 +54,20 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
             rng.below(hosts as u64) as usize,
             rng.below(rails as u64) as usize,
         );
-        let late = Lie::Late(rng.pick(&LATE_NS));
-        let how = rng.pick(&[Lie::Never, late, late, late, Lie::OverEarly, Lie::NeverOver]);
+        let late = FalseReport::Late(rng.pick(&LATE_NS));
+        let how = rng.pick(&[
+            FalseReport::Never,
+            late,
+            late,
+            late,
+            FalseReport::OverEarly,
+            FalseReport::NeverOver,
+        ]);
         setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
     }
     // All writes are late: packets resend the data meanwhile, and late writes land damaged.
     if rng.one_in(4) {
-        let how = Lie::Late(rng.pick(&LATE_NS));
+        let how = FalseReport::Late(rng.pick(&LATE_NS));
         let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);
         for (host, rail) in (0..hosts).flat_map(|h| (0..rails).map(move |r| (h, r))) {
             setup.add(times, Trouble::Lies { host, rail, how });
@@ -77,7 +84,7 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
     if setup.direct_shuffled && rng.one_in(4) {
         setup.node.rail_algorithm.fill(Some(blind as u8));
         setup.direct_again = false;
-        setup.spoil_nothing();
+        setup.poison_nothing();
     }
 }
 
@@ -126,7 +133,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     setup.faults = faults.map(|at| setup.faults[at]).collect();
     setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
     setup.sticks = Rng::new(setup.seed, 24).one_in(2);
-    setup.rests = Rests::draw(setup.seed);
+    setup.evictions = Evictions::draw(setup.seed);
     setup.node.staged = draw_chunks(setup.seed);
     setup.draw_reads();
     // A loss on a native rail ends the connection with the peer.

@@ -24,17 +24,17 @@ impl World {
     pub(crate) fn dialled(&mut self, order: u64) {
         if let Some((start, target)) = self.connections.resets.remove(&order) {
             self.connections.silent.remove(&(start, target));
-            return self.snap(start, target);
+            return self.break_connection(start, target);
         }
-        if self.meet_neighbours(order) || self.step_of_rest(order) || self.step_of_read(order) {
+        if self.meet_neighbours(order) || self.step_of_eviction(order) || self.step_of_read(order) {
             return;
         }
-        let deaf = self
+        let unreadable = self
             .connections
-            .deaf
+            .unreadable
             .iter()
             .find(|(_, told)| told.0 == order);
-        if let Some(end) = deaf.map(|(end, _)| *end) {
+        if let Some(end) = unreadable.map(|(end, _)| *end) {
             return self.hear(&end);
         }
         let Some((e, rail, to)) = self.connections.dials.remove(&order) else {
@@ -64,7 +64,7 @@ impl World {
             self.connections.up.insert(end_of(e, rail, &to), to);
             self.begin_light(start, target);
             // A new connection ends the one that the other end still considers established.
-            let other = self.connections.deaf.keys().copied();
+            let other = self.connections.unreadable.keys().copied();
             let other: Vec<End> = other
                 .filter(|end| {
                     end.2 == start && end.1 == target.1 && self.eps[end.0 as usize].host == target.0
@@ -78,13 +78,19 @@ impl World {
     /// Time at which a packet given to its connection at `at` leaves; `None` if there is no
     /// connection. While the network carries nothing the packet waits; if that lasts too long the
     /// connection breaks. Sometimes a connection breaks without visible reason.
-    pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr, at: u64) -> Option<u64> {
+    pub(crate) fn departure_time(
+        &mut self,
+        e: u32,
+        rail: usize,
+        to: &RailAddr,
+        at: u64,
+    ) -> Option<u64> {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
         if !self.connections.up.contains_key(&end_of(e, rail, to)) {
             return None;
         }
-        if self.net.snaps() {
-            self.snap(start, target);
+        if self.net.breaks_connection() {
+            self.break_connection(start, target);
             return None;
         }
         // Datagrams and unreliable connections lose packets as the network does.
@@ -95,7 +101,7 @@ impl World {
             return Some(at.max(heals + 1));
         }
         if self.setup.silent_ns == 0 {
-            self.snap(start, target);
+            self.break_connection(start, target);
         } else if self.connections.silent.insert((start, target)) {
             let order = self.push(self.now + self.setup.silent_ns, Next::Dialled);
             self.connections.resets.insert(order, (start, target));
@@ -130,8 +136,8 @@ impl World {
     }
 
     /// Breaks the connections between two rails.
-    pub(crate) fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
-        self.net.sever(start, target);
+    pub(crate) fn break_connection(&mut self, start: (usize, usize), target: (usize, usize)) {
+        self.net.break_stream(start, target);
         let between = |from, to| (from, to) == (start, target) || (to, from) == (start, target);
         self.break_where(BROKEN, between);
     }
@@ -164,7 +170,7 @@ impl World {
         if let Trouble::Refuse { host, rail } = *what {
             let resets = starts && self.setup.connects(rail) && !self.setup.has_queue_pairs(rail);
             for other in (0..self.setup.hosts).filter(|_| resets) {
-                self.snap((host, rail), (other, rail));
+                self.break_connection((host, rail), (other, rail));
             }
         }
     }
@@ -182,7 +188,7 @@ impl World {
         for rail in 0..self.setup.rails {
             for other in 0..self.setup.hosts {
                 if self.setup.connects(rail) {
-                    self.net.sever((host, rail), (other, rail));
+                    self.net.break_stream((host, rail), (other, rail));
                 }
             }
         }
@@ -194,7 +200,7 @@ impl World {
         why: DownReason,
         broken: impl Fn((usize, usize), (usize, usize)) -> bool,
     ) {
-        self.break_resting(&broken);
+        self.break_evicted(&broken);
         let of = |end: &End| broken((self.eps[end.0 as usize].host, end.1), end.2);
         let ends = self.connections.up.iter().filter(|(end, _)| of(end));
         let ends: Vec<(End, RailAddr)> = ends.map(|(end, to)| (*end, *to)).collect();

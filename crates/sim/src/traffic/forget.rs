@@ -57,7 +57,7 @@ impl World {
         let cut = self.net.is_cut(start, target) || self.net.is_cut(target, start);
         if silent && !cut {
             self.net.stats.remade += 1;
-            self.net.sever(start, target);
+            self.net.break_stream(start, target);
             self.connections.stuck.remove(&there);
             self.connections.stuck.remove(&back);
         }

@@ -15,7 +15,7 @@ const PAUSE_NS: u64 = 10_000_000;
 impl Setup {
     /// Returns whether the rail has neighbour discovery.
     fn has_neighbours(&self, rail: usize) -> bool {
-        self.asks_ns > 0 && self.near != Some(rail) && !self.has_queue_pairs(rail)
+        self.neighbour_resolution_ns > 0 && self.near != Some(rail) && !self.has_queue_pairs(rail)
     }
 }
 
@@ -37,7 +37,10 @@ impl World {
             if self.net.rng.one_in(2) {
                 let way = ((host, rail), (to, rail));
                 self.net.unknown.insert(way);
-                self.meet_later(self.now + self.setup.asks_ns, Neighbour::Asks(way));
+                self.meet_later(
+                    self.now + self.setup.neighbour_resolution_ns,
+                    Neighbour::Asks(way),
+                );
             }
         }
     }
@@ -67,7 +70,10 @@ impl World {
         // The request is a broadcast, its answer is addressed to the requester.
         if self.net.is_cut(from, to) || self.net.is_cut(to, from) {
             self.net.unknown.insert(way);
-            self.meet_later(self.now + self.setup.asks_ns, Neighbour::Asks(way));
+            self.meet_later(
+                self.now + self.setup.neighbour_resolution_ns,
+                Neighbour::Asks(way),
+            );
         }
     }
 

@@ -17,7 +17,7 @@ impl World {
         let mut at = at;
         self.net.light = out.light;
         if self.setup.connects(out.rail) && !out.light {
-            let Some(leaves) = self.boards(e, out.rail, &out.to, at) else {
+            let Some(leaves) = self.departure_time(e, out.rail, &out.to, at) else {
                 self.net.stats.broken += 1;
                 return spare::give(bytes);
             };

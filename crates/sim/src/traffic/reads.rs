@@ -8,12 +8,12 @@ use crate::machine::halves::SimTx;
 use crate::machine::out::News;
 use crate::machine::place::{port_of, target_of};
 use crate::machine::reading::{Answer, OutRead, Reading};
-use crate::setup::choices::{Lie, Setup};
+use crate::setup::choices::{FalseReport, Setup};
 use crate::traffic::dials::end_of;
 use crate::world::state::{Next, World};
 use crate::Verbs;
 use marline_rails::{LinkId, Piece, RailEvent, RailFault, Read, RemoteRead, SendOutcome};
-use marline_wire::GRANULE;
+use marline_wire::BLOCK_BYTES;
 
 impl RemoteRead for SimTx {
     fn offer(&mut self, base: *const u8, len: usize) -> Option<u64> {
@@ -66,11 +66,11 @@ impl World {
         let way = (start.min(target), start.max(target));
         let end = end_of(e, read.rail, &read.to);
         let up = self.connections.up.contains_key(&end);
-        if !up || self.connections.rest.resting.contains_key(&way) {
+        if !up || self.connections.rest.evicted_links.contains_key(&way) {
             return self.read_over(e, &read, false);
         }
         self.mix(&[self.now, 7, read.key, read.len as u64]);
-        if self.net.snaps() {
+        if self.net.breaks_connection() {
             // The read is in flight when the connection breaks.
             let at = self.now + self.rng.below(1_000_000);
             let order = self.push(at, Next::Dialled);
@@ -125,7 +125,7 @@ impl World {
     fn snap_read(&mut self, reading: &Reading) {
         let (rail, host) = (reading.read.rail, self.eps[reading.e as usize].host);
         self.net.stats.reads_refused += 1;
-        self.snap((host, rail), target_of(&reading.read.to));
+        self.break_connection((host, rail), target_of(&reading.read.to));
         // (If the end was reported before, no reader waits.)
         self.read_over(reading.e, &reading.read, false);
     }
@@ -171,11 +171,11 @@ impl World {
         reading.answer = Some(Answer {
             bytes,
             late_ns: match fate.lie {
-                Some(Lie::Late(ns)) => ns,
+                Some(FalseReport::Late(ns)) => ns,
                 _ => 0,
             },
-            lands: fate.lie != Some(Lie::Never),
-            tells: fate.lie != Some(Lie::NeverOver),
+            lands: fate.lie != Some(FalseReport::Never),
+            tells: fate.lie != Some(FalseReport::NeverOver),
         });
         self.fly_read(arrives.max(self.now), reading);
     }
@@ -300,8 +300,8 @@ impl Setup {
         let rails = self.verbs.iter().enumerate();
         let rails = rails.filter(|(_, kind)| rc(kind));
         self.node.read_rails = rails.fold(0, |mask, (rail, _)| mask | 1 << rail);
-        let granules = Rng::new(self.seed, 43).pick(&[5, 20, 20, 100, 586]);
-        self.node.segment_min = granules * GRANULE;
+        let blocks = Rng::new(self.seed, 43).pick(&[5, 20, 20, 100, 586]);
+        self.node.segment_min = blocks * BLOCK_BYTES;
     }
     /// Makes reliable connections read long messages in half of the seeds. (From separate random
     /// numbers: other draws are unaffected.)

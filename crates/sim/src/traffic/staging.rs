@@ -2,7 +2,7 @@
 
 use crate::base::rng::Rng;
 use crate::machine::halves::SimTx;
-use crate::network::hurt::{put, Hurt};
+use crate::network::hurt::{put, WriteDamage};
 use crate::world::state::World;
 use marline_rails::{RailTx, RemoteWrites, Staging};
 
@@ -37,7 +37,7 @@ impl World {
         (e, rail): (u32, usize),
         (key, offset): (u64, u64),
         bytes: &[u8],
-        hurt: Hurt,
+        hurt: WriteDamage,
     ) -> bool {
         let rng: &mut Rng = &mut self.rng;
         let stages = &mut self.eps[e as usize].machine.wires().ports[rail].stages;

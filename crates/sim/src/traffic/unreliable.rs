@@ -105,7 +105,7 @@ impl World {
             return;
         }
         self.net.stats.remade += 1;
-        self.snap(start, target);
+        self.break_connection(start, target);
         self.hear(&end_of(e, rail, &to));
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::machine::connections::{End, BROKEN};
 use crate::machine::place::Place;
-use crate::network::hurt::Hurt;
+use crate::network::hurt::WriteDamage;
 use crate::setup::choices::{Fault, Setup, Topology, Trouble};
 use crate::world::state::{Next, World};
 use marline_rails::RemoteWrites;
@@ -34,12 +34,12 @@ impl World {
     /// Schedules the notification of an end whose connection is down.
     pub(crate) fn hear_later(&mut self, end: End, to: RailAddr, ns: u64) {
         let order = self.push(self.now + ns, Next::Dialled);
-        self.connections.deaf.insert(end, (order, to));
+        self.connections.unreadable.insert(end, (order, to));
     }
 
     /// Notifies an end that its connection is down.
     pub(crate) fn hear(&mut self, end: &End) {
-        if let Some((_, to)) = self.connections.deaf.remove(end) {
+        if let Some((_, to)) = self.connections.unreadable.remove(end) {
             self.tell_link(end.0, end.1, to, Some(BROKEN));
         }
     }
@@ -57,13 +57,18 @@ impl World {
     }
 
     /// The part of a write that lands after its connection broke; `None`: nothing.
-    pub(crate) fn lands_broken(&mut self, rail: usize, len: usize, hurt: Hurt) -> Option<Hurt> {
+    pub(crate) fn lands_broken(
+        &mut self,
+        rail: usize,
+        len: usize,
+        hurt: WriteDamage,
+    ) -> Option<WriteDamage> {
         if !self.setup.connects(rail) {
             return None;
         }
         match self.rng.below(3) {
             0 => None,
-            1 => Some(Hurt::Upto(self.rng.below(len as u64 + 1) as usize)),
+            1 => Some(WriteDamage::Upto(self.rng.below(len as u64 + 1) as usize)),
             _ => Some(hurt),
         }
     }

@@ -10,9 +10,9 @@ use crate::base::spare;
 use crate::machine::out::{News, Out, OutWrite};
 use crate::machine::place::{port_of, target_of};
 use crate::machine::port::Port;
-use crate::network::hurt::{put, Hurt};
+use crate::network::hurt::{put, WriteDamage};
 use crate::network::net::Net;
-use crate::setup::choices::Lie;
+use crate::setup::choices::FalseReport;
 use crate::truth::memory::Buffer;
 use crate::world::state::{Next, World};
 use marline_checksum::{sum, Algorithm};
@@ -27,7 +27,7 @@ const PACKET: usize = 4_096;
 /// Times of a write's landing and of its completion at the sender.
 pub(crate) struct WriteFate {
     pub lands: Option<u64>,
-    pub hurt: Hurt,
+    pub hurt: WriteDamage,
     pub over: u64,
     /// True if the receiver gets the immediate (after landing, unless the rail reports falsely).
     pub said: bool,
@@ -49,38 +49,43 @@ impl Net {
         self.stats.writes += 1;
         let stream = self.is_stream(from.1, to.1);
         let (leaves, fate) = self.carry(now, from, to, (len, held));
-        let mut hurt = Hurt::Whole;
+        let mut hurt = WriteDamage::Whole;
         let mut lost = 0;
         for at in 0..len.div_ceil(PACKET) * (!stream) as usize {
             if self.rng.ppm(fate.drop_ppm) && lost == 0 {
                 lost = 1;
-                hurt = Hurt::Upto(at * PACKET);
+                hurt = WriteDamage::Upto(at * PACKET);
             }
         }
         if self.rng.ppm(fate.hurt_ppm) {
             lost = 1;
-            hurt = self.rng.pick(&[Hurt::Flips, Hurt::Flips, Hurt::Line]);
+            hurt = self
+                .rng
+                .pick(&[WriteDamage::Flips, WriteDamage::Flips, WriteDamage::Line]);
         }
         self.stats.writes_hurt += lost;
         let mut lands = fate.arrives;
         let arrives = lands.unwrap_or(leaves);
-        let (said, mut late) = (lands.is_some() && !matches!(hurt, Hurt::Upto(_)), false);
+        let (said, mut late) = (
+            lands.is_some() && !matches!(hurt, WriteDamage::Upto(_)),
+            false,
+        );
         let mut over = match lands {
             Some(at) if stream => at + self.latency(from.1),
             _ => leaves,
         };
         match fate.lie {
-            Some(Lie::Never) => lands = None,
-            Some(Lie::Late(ns)) => {
+            Some(FalseReport::Never) => lands = None,
+            Some(FalseReport::Late(ns)) => {
                 late = true;
                 lands = lands.map(|at| at + self.rng.below(ns));
                 // Late but correct bytes would do no harm.
                 if self.rng.one_in(2) {
-                    hurt = Hurt::Flips;
+                    hurt = WriteDamage::Flips;
                 }
             }
-            Some(Lie::OverEarly) => over = now,
-            Some(Lie::NeverOver) => over = u64::MAX,
+            Some(FalseReport::OverEarly) => over = now,
+            Some(FalseReport::NeverOver) => over = u64::MAX,
             None => {}
         }
         self.stats.writes_lost += lands.is_none() as u64;
@@ -153,7 +158,10 @@ impl World {
         let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
         let start = (from, out.rail);
         let breaks = self.breaks(e, start, target);
-        let (lost, partly) = (fate.lands.is_none(), matches!(fate.hurt, Hurt::Upto(_)));
+        let (lost, partly) = (
+            fate.lands.is_none(),
+            matches!(fate.hurt, WriteDamage::Upto(_)),
+        );
         if immediate.is_some() && (lost || partly) && bytes.len() > PACKET {
             self.stick(e, start, target);
         }
@@ -163,7 +171,7 @@ impl World {
         let alone = said.filter(|_| fate.late || lost);
         let flights = [
             fate.lands.map(|at| (at, fate.hurt, said.xor(alone))),
-            alone.map(|immediate| (fate.arrives, Hurt::Upto(0), Some(immediate))),
+            alone.map(|immediate| (fate.arrives, WriteDamage::Upto(0), Some(immediate))),
         ];
         for (at, hurt, immediate) in flights.into_iter().flatten() {
             let slot = self.new_flight();
@@ -281,9 +289,9 @@ impl World {
         let Some((base, _)) = granted.filter(inside) else {
             self.net.stats.writes_refused += 1;
             if self.setup.connects(start.1) && self.net.is_stream(start.1, to.1) {
-                self.snap(start, to);
+                self.break_connection(start, to);
             } else if self.net.is_stream(start.1, to.1) {
-                self.net.sever(start, to);
+                self.net.break_stream(start, to);
             } else if immediate.is_some() {
                 self.stick(from, start, to);
             }

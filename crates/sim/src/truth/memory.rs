@@ -330,14 +330,14 @@ fn size_class(bytes: usize) -> (usize, usize) {
 
 /// Buffers of finished operations, watched for some time.
 #[derive(Debug, Default)]
-pub struct Graveyard {
+pub struct RetiredBuffers {
     buffers: std::collections::VecDeque<(u32, Buffer)>,
     bytes: usize,
 }
 
-impl Graveyard {
+impl RetiredBuffers {
     /// Adds an operation's buffer; an older one may be found damaged.
-    pub fn bury(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
+    pub fn tear_down(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
         self.bytes += buffer.block.len();
         self.buffers.push_back((handle, buffer));
         if self.bytes > GRAVEYARD_BYTES {
@@ -429,7 +429,7 @@ pub struct RecvOp {
     /// Cancelled.
     pub cancelled: bool,
     /// True if a message for this multi-receive was lost with its sender.
-    pub bereft: bool,
+    pub lost_with_sender: bool,
 }
 
 /// A remote read.

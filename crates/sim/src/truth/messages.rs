@@ -4,7 +4,7 @@
 use crate::base::table::Table;
 use crate::truth::credit::Credits;
 use crate::truth::remote::{Call, Spot};
-use marline_wire::{granules, GRANULE};
+use marline_wire::{blocks, BLOCK_BYTES};
 use std::collections::VecDeque;
 
 /// The target of a remote write.
@@ -105,11 +105,11 @@ pub struct Msg {
 impl Msg {
     /// Records a landed fragment.
     pub fn land(&mut self, offset: u64, len: u64) {
-        let beyond = granules(self.size()).div_ceil(64) as usize - 1;
+        let beyond = blocks(self.size()).div_ceil(64) as usize - 1;
         if self.beyond.len() < beyond {
             self.beyond.resize(beyond, 0);
         }
-        for g in offset / GRANULE..offset / GRANULE + granules(len) {
+        for g in offset / BLOCK_BYTES..offset / BLOCK_BYTES + blocks(len) {
             let word = match g / 64 {
                 0 => &mut self.landed,
                 n => &mut self.beyond[n as usize - 1],
@@ -118,12 +118,12 @@ impl Msg {
         }
     }
 
-    fn has(&self, granule: u64) -> bool {
-        let word = match granule / 64 {
+    fn has(&self, block: u64) -> bool {
+        let word = match block / 64 {
             0 => self.landed,
             n => self.beyond.get(n as usize - 1).copied().unwrap_or(0),
         };
-        word >> (granule % 64) & 1 == 1
+        word >> (block % 64) & 1 == 1
     }
 
     /// Number of bytes transferred.
@@ -145,12 +145,12 @@ impl Msg {
     /// True if all accepted bytes landed.
     pub fn complete(&self) -> bool {
         let wanted = self.wanted();
-        wanted == 0 || (0..granules(wanted)).all(|g| self.has(g))
+        wanted == 0 || (0..blocks(wanted)).all(|g| self.has(g))
     }
 
     /// True if every byte landed (for an empty message: the head).
     pub fn whole(&self) -> bool {
-        self.head_seen && (0..granules(self.size())).all(|g| self.has(g))
+        self.head_seen && (0..blocks(self.size())).all(|g| self.has(g))
     }
 
     /// Frees memory that is no longer needed.
@@ -426,7 +426,7 @@ impl Plain {
     }
 
     /// An endpoint died: incomplete messages are dropped, and receives that name it end.
-    pub fn bury(&mut self, src: u32, msgs: &[Msg]) -> Vec<u32> {
+    pub fn tear_down(&mut self, src: u32, msgs: &[Msg]) -> Vec<u32> {
         self.unexpected.retain(|&uid| {
             let msg = &msgs[uid as usize];
             msg.src != src || msg.whole()

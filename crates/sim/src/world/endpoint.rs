@@ -8,7 +8,7 @@ use crate::machine::place::{port_of, Sites};
 use crate::machine::port::PortSpec;
 use crate::machine::system::{SimSystem, SimWatch};
 use crate::setup::choices::Setup;
-use crate::truth::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
+use crate::truth::memory::{Buffer, Op, OpKind, RecvOp, RetiredBuffers};
 use crate::truth::messages::Plain;
 use crate::truth::remote::{Counted, KEY};
 use crate::world::app::{App, LateSend};
@@ -99,7 +99,7 @@ pub struct Endpoint {
     /// All its operations, by handle.
     pub ops: Vec<Op>,
     /// Memory of finished operations.
-    pub graveyard: Graveyard,
+    pub graveyard: RetiredBuffers,
     /// The matches that MPI's rules require.
     pub plain: Plain,
     /// World time of the next turn.
@@ -147,7 +147,7 @@ pub struct Endpoint {
     /// Last packet number of each path.
     pub numbers: Table<(u32, u16), u64>,
     /// Endpoints that it declared dead.
-    pub buried: Vec<u32>,
+    pub torn_down: Vec<u32>,
     /// Arrival of the last packet from a dead peer.
     pub last_words: BTreeMap<u32, u64>,
     /// Successive turns without effect, and the time of the first.
@@ -177,7 +177,7 @@ fn assemble(
         log_bytes: setup.log_bytes,
         borrow: setup.borrow,
         aggregate_after: setup.aggregate_after,
-        calls: setup.calls,
+        rpcs: setup.calls,
         mtu: 0,
     };
     // The first number is the endpoint's id, after those of an idle endpoint opened before it.
@@ -285,7 +285,7 @@ impl Endpoint {
             died_ns: 0,
             closed: false,
             ops: Vec::new(),
-            graveyard: Graveyard::default(),
+            graveyard: RetiredBuffers::default(),
             plain: Plain::new(setup.node.any_source_fails),
             run_at: u64::MAX,
             thread_at: 0,
@@ -309,7 +309,7 @@ impl Endpoint {
             matched: Table::default(),
             last_rails: vec![PathStats::default(); setup.rails],
             numbers: Table::default(),
-            buried: Vec::new(),
+            torn_down: Vec::new(),
             last_words: BTreeMap::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),
@@ -403,7 +403,7 @@ impl Endpoint {
 
     /// True if the other endpoint was reported dead to this one.
     pub fn believes_dead(&self, other: u32) -> bool {
-        self.buried.contains(&other)
+        self.torn_down.contains(&other)
     }
 
     /// The index of the queue for entries of sends or receives.
@@ -419,10 +419,10 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.bytes_sent += stats.bytes_sent;
     sum.lost += stats.lost;
     sum.spurious += stats.spurious;
-    sum.repairs += stats.repairs;
-    sum.needless += stats.needless;
+    sum.ptos += stats.ptos;
+    sum.resent_spurious += stats.resent_spurious;
     sum.resent_loss += stats.resent_loss;
-    sum.resent_repair += stats.resent_repair;
+    sum.resent_pto += stats.resent_pto;
     sum.resent_failover += stats.resent_failover;
     sum.failovers += stats.failovers;
     sum.corrupt += stats.corrupt;

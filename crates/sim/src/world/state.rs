@@ -10,7 +10,7 @@ use crate::machine::place::first_port;
 use crate::machine::port::PortSpec;
 use crate::network::asking::{Asks, Neighbour};
 use crate::network::flows::Flows;
-use crate::network::hurt::Hurt;
+use crate::network::hurt::WriteDamage;
 use crate::network::net::Net;
 use crate::setup::choices::Setup;
 use crate::truth::messages::Truth;
@@ -71,7 +71,7 @@ pub(crate) struct Flying {
     /// For a stream or a write: the number of breaks at departure.
     pub breaks: Option<u32>,
     /// For a write: key, offset, damage.
-    pub write: Option<(u64, u64, Hurt)>,
+    pub write: Option<(u64, u64, WriteDamage)>,
     /// The immediate of a write or packet of an unreliable connection.
     pub immediate: Option<u32>,
 }
@@ -112,7 +112,7 @@ pub struct World {
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     /// Batches that wait for evicted connections.
-    pub(crate) resting: BTreeMap<Way, Vec<(u32, Out)>>,
+    pub(crate) evicted_links: BTreeMap<Way, Vec<(u32, Out)>>,
     pub(crate) rng: Rng,
     /// For windows: a separate random stream.
     pub(crate) windows_rng: Rng,
@@ -161,7 +161,7 @@ impl World {
             log: Log::default(),
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
-            resting: BTreeMap::new(),
+            evicted_links: BTreeMap::new(),
             rng: Rng::new(setup.seed, 3),
             windows_rng: Rng::new(setup.seed, 14),
             hash: 0xcbf2_9ce4_8422_2325,

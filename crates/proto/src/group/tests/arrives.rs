@@ -65,7 +65,7 @@ proptest! {
         weather in weather(),
         skew in proptest::collection::vec((any::<u16>(), 0u64..2_000_000), 0..60),
         (copy_max, keep_max) in (0u64..20_000, 0u64..50_000),
-        (chunk_ns, lanes) in (prop_oneof![Just(0u64), Just(3_000)], 1u8..3),
+        (chunk_ns, networks) in (prop_oneof![Just(0u64), Just(3_000)], 1u8..3),
         seed in any::<u64>(),
     ) {
         let cfg = GroupConfig {
@@ -75,7 +75,7 @@ proptest! {
             copy_max,
             keep_max,
             chunk_ns,
-            lanes,
+            networks,
             scheme,
             ..GroupConfig::default()
         };
@@ -119,7 +119,7 @@ fn tails_become_rarer_until_a_member_misses_a_chunk() {
     );
     assert!(world.total(|s| s.heard) < 30);
     for (broadcast, most_ns) in [(100, 2_500_000), (101, 10 * ROUND_TRIP_NS)] {
-        world.swallow = 1;
+        world.count_unwanted = 1;
         next(&mut world, most_ns);
         let ended = |member: &Member| member.ended.contains_key(&broadcast);
         assert!(world.members.iter().all(ended), "broadcast {broadcast}");
@@ -158,7 +158,7 @@ fn a_calm_network_sees_each_chunk_once() {
 fn few_members_nack_a_loss_that_all_share() {
     let mut world = World::new(1_000, Scheme::NACK, CALM, 2);
     world.script = vec![(0, 5_000)];
-    world.swallow = 1;
+    world.count_unwanted = 1;
     (0..1_000).for_each(|me| world.post(me));
     world.settle();
     world.check();
@@ -244,7 +244,7 @@ fn a_member_without_room_does_not_suppress_unicast_tails() {
     };
     let mut world = World::with(3, cfg, CALM, 37);
     world.script = vec![(0, 60_000)];
-    world.deaf = vec![2];
+    world.unreachable = vec![2];
     world.post(0);
     world.post(2);
     world.run_for(500_000_000);
@@ -373,7 +373,7 @@ fn a_rail_without_multicast_is_avoided() {
     let cfg = GroupConfig {
         chunk: CHUNK,
         round_trip_ns: ROUND_TRIP_NS,
-        lanes: 2,
+        networks: 2,
         ..GroupConfig::default()
     };
     let mut world = World::with(6, cfg, CALM, 13);

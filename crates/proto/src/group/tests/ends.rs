@@ -55,11 +55,11 @@ fn broadcasts_behind_a_dead_root_end() {
         .map(|n| (if n == 3 { 3 } else { n % 3 }, 900))
         .collect();
     // The dead root's broadcast reaches member 1 only.
-    world.deaf = vec![0, 2];
+    world.unreachable = vec![0, 2];
     (0..4).for_each(|_| world.post(3));
     world.run_for(ROUND_TRIP_NS);
     world.dead.push(3);
-    world.deaf.clear();
+    world.unreachable.clear();
     world.post_all();
     for _ in 0..20 {
         world.run_for(10_000_000);
@@ -94,11 +94,11 @@ fn a_refused_broadcast_without_room_does_not_block_its_root() {
     world.script = vec![(2, 900)];
     world.script.extend([(0, 0); AHEAD as usize - 1]);
     world.script.push((0, 300_000));
-    world.deaf = vec![1];
+    world.unreachable = vec![1];
     world.post(2);
     world.run_for(ROUND_TRIP_NS);
     world.dead.push(2);
-    world.deaf.clear();
+    world.unreachable.clear();
     world.post_all();
     world.run_for(1_000_000);
     assert!(world.members[1].group.stats().no_room > 0);
@@ -150,7 +150,7 @@ fn orphans_of_an_earlier_death_are_not_forgotten() {
     for me in (0..8u16).filter(|&me| me != 4) {
         world.members[me as usize].group.on_dead(world.now, 4);
     }
-    world.swallow = 1;
+    world.count_unwanted = 1;
     world.post_all();
     world.settle();
     for me in (0..8).filter(|&me| me != 4) {
@@ -221,11 +221,11 @@ fn all_members_abandon_multicast_at_the_same_broadcast() {
             (0..9).for_each(|me| world.post(me));
             // Each broadcast begins when all members have the previous one, as in a blocking
             // program.
-            let mut patience = 0;
+            let mut reminder_backoff_ns = 0;
             while world.members.iter().any(|m| m.ended.len() <= n) {
                 world.run_for(ROUND_TRIP_NS);
-                patience += 1;
-                assert!(patience < 1_000, "broadcast {n} after {after}");
+                reminder_backoff_ns += 1;
+                assert!(reminder_backoff_ns < 1_000, "broadcast {n} after {after}");
             }
         }
         world.settle();
@@ -252,7 +252,7 @@ fn one_member_without_multicast_is_enough() {
     for (ms, leaves) in [(20, false), (400, true)] {
         let mut world = World::new(5, Scheme::NACK, CALM, 24);
         world.script = vec![(0, 700); 3_000];
-        world.deaf = vec![3];
+        world.unreachable = vec![3];
         let mut n = 0;
         while n < 3_000 {
             (0..5).for_each(|me| world.post(me));
@@ -261,7 +261,7 @@ fn one_member_without_multicast_is_enough() {
                 world.run_for(ROUND_TRIP_NS);
             }
             if world.now > ms * 1_000_000 {
-                world.deaf.clear();
+                world.unreachable.clear();
             }
         }
         world.settle();
@@ -274,7 +274,7 @@ fn one_member_without_multicast_is_enough() {
 #[test]
 fn probes_are_heard_where_multicast_is_carried() {
     let cfg = GroupConfig {
-        lanes: 3,
+        networks: 3,
         ..GroupConfig::default()
     };
     let mut world = World::with(3, cfg, CALM, 25);
@@ -282,8 +282,8 @@ fn probes_are_heard_where_multicast_is_carried() {
     world.members[0].group.probe();
     world.pump(0);
     world.settle();
-    assert_eq!(world.members[0].group.heard_lanes(), 0);
-    assert!((1..3).all(|me| world.members[me].group.heard_lanes() == 0b101));
+    assert_eq!(world.members[0].group.heard_networks(), 0);
+    assert!((1..3).all(|me| world.members[me].group.heard_networks() == 0b101));
 }
 
 /// Packets from outside the group only change a counter.
@@ -298,7 +298,7 @@ fn foreign_packets_are_counted() {
         member: 1,
         src_id: 101,
         src_epoch: 1,
-        lane: 255,
+        network: 255,
         flags: 1,
     };
     let bad = [
@@ -328,13 +328,13 @@ fn foreign_packets_are_counted() {
         assert_eq!(group.admit(head), None, "{head:?}");
     }
     assert_eq!(group.stats().strangers, bad.len() as u64);
-    assert_eq!(group.heard_lanes(), 0);
+    assert_eq!(group.heard_networks(), 0);
     let heard = group.admit(&head);
     assert_eq!(
         heard,
         Some(Heard {
             from: 1,
-            lane: Some(255)
+            network: Some(255)
         })
     );
     group.on_dead(1, 1);
@@ -356,7 +356,10 @@ const FIRST: Chunk = Chunk {
 };
 
 fn by(from: u16) -> Heard {
-    Heard { from, lane: None }
+    Heard {
+        from,
+        network: None,
+    }
 }
 
 /// Chunks at impossible places only change a counter.
@@ -393,10 +396,10 @@ fn impossible_chunks_are_counted() {
         Chunk { parity: 2, ..FIRST },
     ];
     for chunk in &bad {
-        assert_eq!(group.place(1, by(0), chunk), Place::Nonsense, "{chunk:?}");
+        assert_eq!(group.place(1, by(0), chunk), Place::Invalid, "{chunk:?}");
     }
     // Only the root or a collector may send the root's chunks.
-    assert_eq!(group.place(1, by(2), &FIRST), Place::Nonsense);
+    assert_eq!(group.place(1, by(2), &FIRST), Place::Invalid);
     let parities = [
         Chunk { parity: 4, ..FIRST },
         Chunk { parity: 1, ..FIRST },

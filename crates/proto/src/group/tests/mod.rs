@@ -63,10 +63,10 @@ struct World {
     /// The broadcasts in order: root and bytes.
     script: Vec<(u16, u64)>,
     /// Number of the next multicast chunks that are lost.
-    swallow: u64,
+    count_unwanted: u64,
     /// Bit mask of rails without multicast, and members that receive none.
     mute: u8,
-    deaf: Vec<u16>,
+    unreachable: Vec<u16>,
     /// Packets that each member has sent.
     sent: Vec<u64>,
     dead: Vec<u16>,
@@ -113,9 +113,9 @@ impl World {
             draw: delay::Draw::new(seed, 2),
             weather,
             script: Vec::new(),
-            swallow: 0,
+            count_unwanted: 0,
             mute: 0,
-            deaf: Vec::new(),
+            unreachable: Vec::new(),
             sent: vec![0; members as usize],
             dead: Vec::new(),
         }
@@ -195,7 +195,7 @@ impl World {
                 }
                 bytes
             }
-            Some(Content::Kept(chunk)) => {
+            Some(Content::Retained(chunk)) => {
                 let kept = &member.kept[&(chunk.root, chunk.number)].1;
                 kept[chunk.within() as usize..][..chunk.len as usize].to_vec()
             }
@@ -224,20 +224,22 @@ impl World {
         self.sent[from as usize] += 1;
         let bytes = self.payload(from, &packet);
         let words: usize = packet.words.iter().map(Word::wire_len).sum();
-        let room = self.members[from as usize].group.cfg.chunk as usize + RIDERS_LEN;
+        let room = self.members[from as usize].group.cfg.chunk as usize + PIGGYBACK_LEN;
         assert!(words + bytes.len() <= room, "{packet:?}");
-        let lane = match packet.to {
-            To::All { lane } => Some(lane),
+        let network = match packet.to {
+            To::All { network } => Some(network),
             To::Member(_) => None,
         };
-        if lane.is_some() && !bytes.is_empty() && self.swallow > 0 {
-            self.swallow -= 1;
+        if network.is_some() && !bytes.is_empty() && self.count_unwanted > 0 {
+            self.count_unwanted -= 1;
             return;
         }
-        let heard = Heard { from, lane };
+        let heard = Heard { from, network };
         for to in 0..self.members.len() as u16 {
             let reached = match packet.to {
-                To::All { lane } => self.mute >> lane & 1 == 0 && !self.deaf.contains(&to),
+                To::All { network } => {
+                    self.mute >> network & 1 == 0 && !self.unreachable.contains(&to)
+                }
                 To::Member(member) => member == to,
             };
             if to == from || !reached {
@@ -269,8 +271,8 @@ impl World {
             member: heard.from,
             src_id: heard.from as u64 + 100,
             src_epoch: 1,
-            lane: heard.lane.unwrap_or(0),
-            flags: heard.lane.is_some() as u8 * GroupHead::FLAG_MULTICAST,
+            network: heard.network.unwrap_or(0),
+            flags: heard.network.is_some() as u8 * GroupHead::FLAG_MULTICAST,
         };
         let Some(heard) = group.admit(&head) else {
             return;
@@ -279,7 +281,7 @@ impl World {
             group.handle_word(now, heard, word);
         }
         match packet.content {
-            Some(Content::Own { chunk, .. } | Content::Kept(chunk)) => {
+            Some(Content::Own { chunk, .. } | Content::Retained(chunk)) => {
                 let place = group.place(now, heard, &chunk);
                 self.take(heard, to, place, &chunk, bytes);
             }

@@ -124,21 +124,21 @@ fn acknowledgements_are_piggybacked_on_broadcasts() {
     }
     world.settle();
     world.check();
-    let (riding, acks) = (world.total(|s| s.acks_riding), world.total(|s| s.acks));
+    let (riding, acks) = (world.total(|s| s.acks_piggybacked), world.total(|s| s.acks));
     assert!(riding * 4 >= acks, "{riding} of {acks} ride");
 }
 
 /// Piggybacked acknowledgements are limited by the room beside the chunk.
 #[test]
 fn full_chunks_carry_fewer_acknowledgements() {
-    for (len, riders) in [(8, 4), (CHUNK as u64 - 20, 3), (CHUNK as u64, 2)] {
+    for (len, piggybacked) in [(8, 4), (CHUNK as u64 - 20, 3), (CHUNK as u64, 2)] {
         let mut world = World::new(6, Scheme::NACK, CALM, 34);
         world.script = (0..5).map(|root| (root, 800)).collect();
         world.post_all();
         world.run_for(ROUND_TRIP_NS / 2);
         world.script.push((5, len));
         world.post_all();
-        assert_eq!(world.total(|s| s.acks_riding), riders, "{len}");
+        assert_eq!(world.total(|s| s.acks_piggybacked), piggybacked, "{len}");
         world.settle();
         world.check();
     }
@@ -169,7 +169,7 @@ fn acknowledgements_are_piggybacked_on_unicast() {
     assert_eq!(member.ride(world.now, 0), None);
     let heard = Heard {
         from: 1,
-        lane: None,
+        network: None,
     };
     let (now, ack) = (world.now, Word::Ack { root, next, flags });
     world.members[0].group.handle_word(now, heard, &ack);
@@ -248,14 +248,14 @@ fn repairs_go_to_each_or_to_all_by_number() {
         let mut world = World::new(8, scheme, CALM, 35);
         world.script = vec![(0, 5_000)];
         // The first chunk reaches only some members.
-        world.deaf = (1..=missing).collect();
+        world.unreachable = (1..=missing).collect();
         world.members[0].group.post(world.now, 0, 0, 5_000);
         let memory: Vec<u8> = (0..5_000).map(|o| byte(0, o)).collect();
         world.members[0].posted.insert(0, (0, memory));
         world.members[0].next_handle = 1;
         let first = world.members[0].group.poll_transmit(world.now).unwrap();
         world.send(0, first);
-        world.deaf.clear();
+        world.unreachable.clear();
         world.pump(0);
         world.post_all();
         world.settle();

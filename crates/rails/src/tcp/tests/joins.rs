@@ -111,7 +111,7 @@ fn a_join_needs_the_token() {
     // A program on the peer's host claims to be the peer's rail.
     let to = a.shared.local();
     let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
-    let mut words = greeting(b.shared.local(), 0);
+    let mut words = handshake(b.shared.local(), 0);
     for guess in [0, 1, token ^ 1] {
         words.extend(frame(Kind::Join, 0, &u64::to_le_bytes(guess)));
     }

@@ -1,6 +1,6 @@
 //! Handling of asynchronous device events.
 
-use super::{Notice, VerbsTx};
+use super::{Notification, VerbsTx};
 use crate::sys::verbs::VerbsEvent;
 use crate::verbs::port::Itself;
 use crate::{RailEvent, RailFault};
@@ -21,7 +21,7 @@ impl VerbsTx {
                 self.look_at_port();
             }
             VerbsEvent::PairBroken(number) if self.links.is_of_datagrams(number) => {
-                self.on_notice(Notice::Failed(self.shared.life.load(Relaxed)));
+                self.on_notification(Notification::Failed(self.shared.life.load(Relaxed)));
             }
             VerbsEvent::PairBroken(number) => {
                 self.links.pair_broken(number);

@@ -1,0 +1,254 @@
+//! Isolation of paths that corrupt packets, and which bytes of a message one checksum covers.
+//!
+//! A corrupted packet costs a retransmission, and many of them mean that a NIC, a cable or a port
+//! is failing. Only the receiver can tell corruption from loss, and only the sender can choose
+//! another path. So the receiver counts ([`Damage`]) and above the limit sends CORRUPT, reliably,
+//! over any path. The sender then takes the path down and isolates it ([`Isolation`]): full
+//! packets, wholly covered by the head's CRC, must arrive many times in a row before the path is
+//! reinstated. The number doubles with each relapse, so that a path with rare corruption is not
+//! reinstated again and again.
+//!
+//! The last usable path is never left. If every path is as bad, all are used.
+
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::sent_packets::FrameRef;
+use crate::tx::packet_builder::Builder;
+use marline_wire::{Header, DATA_LEN};
+
+/// Least interval between two probes of an isolated path, and the longest after a lost probe.
+const ISOLATION_PROBE_NS: u64 = 1_000_000;
+const ISOLATION_PROBE_CAP_NS: u64 = 100_000_000;
+/// A peer that does not poll answers within three ticks of its progress thread (promise 3).
+const ANSWER_NS: u64 = 30_000_000;
+/// If all paths corrupt, CORRUPT frames are ignored for this long.
+const ALL_CORRUPT_NS: u64 = 1_000_000_000;
+
+impl Path {
+    /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
+    /// it was not; so from the start, and later.
+    pub(crate) fn next_isolation_probe(&mut self, now: u64) -> bool {
+        let shortest = ISOLATION_PROBE_NS.max(4 * self.srtt_ns);
+        let waits = self.ring.waiting() > 0;
+        if waits && now < self.isolation.asked_ns + ANSWER_NS {
+            self.probe_at = now + shortest;
+            return false;
+        }
+        if waits {
+            self.isolation.clean = 0;
+            // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
+            self.probe_every = (2 * self.probe_every)
+                .min(ISOLATION_PROBE_CAP_NS)
+                .max(shortest);
+        } else {
+            self.probe_every = shortest;
+        }
+        self.probe_at = now + self.probe_every;
+        self.want_ping = !self.rail_down;
+        self.isolation.asked_ns = now;
+        waits
+    }
+}
+
+impl Conn {
+    /// After an ack on a path that is not in use: returns whether it may be used again.
+    pub(crate) fn reinstated(&mut self, at: usize) -> bool {
+        let alone = !self.others_answer(at);
+        let path = &mut self.paths[at];
+        let free = !path.isolation.active || path.isolation.passed() || alone;
+        if free && path.isolation.active {
+            path.isolation.end(path.newest_acked_sent_ns);
+        }
+        free
+    }
+
+    /// True if any other path is healthy. (A path with some corruption carries more than a silent
+    /// one.)
+    fn others_answer(&self, at: usize) -> bool {
+        let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
+        others.any(|(_, p)| p.healthy())
+    }
+
+    fn others_usable(&self, at: usize) -> bool {
+        let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
+        others.any(|(_, p)| p.usable())
+    }
+}
+
+impl Node {
+    /// Counts a rejected packet of a known path and returns the reason. A message that the packet
+    /// began is still expected, so the deadline of the peer, which may die meanwhile, is set.
+    pub(crate) fn note_refused(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        reason: DropReason,
+    ) -> DropReason {
+        if !self.cfg.errs(Mutation::Unasked) {
+            self.touch(peer, now);
+        }
+        if reason != DropReason::CorruptPayload {
+            return reason;
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.paths[at].stats.corrupt += 1;
+        }
+        self.note_damage(peer, at);
+        reason
+    }
+
+    /// Handles a packet whose head failed its CRC. If enough of its claimed header is right to find
+    /// a path, the path counts a corrupted packet; nothing else follows. Returns false if nothing
+    /// in the header names this node: the packet is foreign, not corrupted.
+    pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
+        let Some(header) = Header::claimed(bytes) else {
+            return false;
+        };
+        let (id, token) = (
+            header.dst_id == self.local.id,
+            header.dst_token == self.local.token,
+        );
+        let peer = self
+            .directory
+            .by_id
+            .get(&header.src_id)
+            .copied()
+            .map(PeerId);
+        if let Some(peer) = peer.filter(|_| id && token) {
+            self.note_bad_head(peer, &header);
+        }
+        id || token || peer.is_some()
+    }
+
+    fn note_bad_head(&mut self, peer: PeerId, header: &Header) {
+        let code = header.path.swap_bytes();
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let known = conn.session.epoch == Some(header.src_epoch) && !conn.session.is_over();
+        if let Some(at) = conn.path_by_send_code(code).filter(|_| known) {
+            self.note_damage(peer, at);
+        }
+    }
+
+    /// Counts a corrupted packet of a path; above the limit the sender is told.
+    fn note_damage(&mut self, peer: PeerId, at: usize) {
+        let limit = self.cfg.corrupt_limit_ppm;
+        let Some(conn) = self.conn_mut(peer).filter(|_| limit > 0) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let received = path.stats.packets_received;
+        let Some((damaged, of)) = path.damage.on_bad(received, limit) else {
+            return;
+        };
+        let event = Event::PathCorrupts {
+            peer,
+            rail: path.local,
+            remote_rail: path.to.index,
+            damaged,
+            of,
+            by_peer: false,
+            left: false,
+        };
+        let frame = FrameRef::Corrupt(path.recv_code());
+        if !conn.tx.control.contains(&frame) {
+            conn.tx.control.push_back(frame);
+        }
+        self.wake(peer);
+        self.events.push_back(event);
+    }
+
+    /// Handles CORRUPT: the peer receives corrupted packets on this path.
+    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let at = conn.path_by_send_code(code);
+        if let Some(at) = at.filter(|&at| conn.paths[at].state != PathState::Down) {
+            let left = self.leave_corrupt(now, &mut conn, at);
+            let path = &conn.paths[at];
+            self.events.push_back(Event::PathCorrupts {
+                peer,
+                rail: path.local,
+                remote_rail: path.to.index,
+                damaged: 0,
+                of: 0,
+                by_peer: true,
+                left,
+            });
+        }
+        self.put(conn);
+    }
+
+    /// Takes a corrupting path down if there is a better one; returns whether it did.
+    fn leave_corrupt(&mut self, now: u64, conn: &mut alloc::boxed::Box<Conn>, at: usize) -> bool {
+        if !conn.others_usable(at) {
+            // Isolated paths are no worse than this one.
+            conn.all_corrupt_until = now + ALL_CORRUPT_NS;
+            for at in 0..conn.paths.len() {
+                let path = &mut conn.paths[at];
+                if path.isolation.active {
+                    path.isolation.end(now);
+                    path.rise(now);
+                    self.tell_path(conn, at, PathReason::NoBetter, 0);
+                }
+            }
+            return false;
+        }
+        if now < conn.all_corrupt_until {
+            return false;
+        }
+        self.path_down(now, conn, at, PathReason::Corrupt);
+        let path = &mut conn.paths[at];
+        let left = path.state == PathState::Down;
+        if left {
+            path.isolation.begin(now);
+            path.stats.corrupt_downs += 1;
+        }
+        left
+    }
+}
+
+/// Which bytes one checksum covers, and its algorithm.
+impl Node {
+    /// Payload algorithm of packets on a path.
+    #[inline]
+    pub(crate) fn algorithm_on(&self, conn: &Conn, at: usize) -> u8 {
+        let local = conn.paths[at].local as usize;
+        let own = self.cfg.rail_algorithm.get(local).copied().flatten();
+        // Only algorithms that the peer can verify.
+        own.filter(|&n| n < 32 && conn.session.algorithms >> n & 1 == 1)
+            .unwrap_or(conn.session.algorithm)
+    }
+
+    /// True if a message of this length has one checksum, if it fits one packet.
+    #[inline]
+    pub(crate) fn undivided(&self, total: u64) -> bool {
+        total <= self.cfg.fragment_max as u64
+    }
+
+    /// Adds whole fragments of a message to a packet while they fit, as fragments may be smaller
+    /// than a packet. All full packets of a message then look alike.
+    pub(crate) fn push_more(&mut self, key: Key, b: &mut Builder<'_, '_>) {
+        loop {
+            let Some(send) = self.ops.sends.get(key) else {
+                return;
+            };
+            let (offset, left) = (send.next, send.upto - send.next);
+            let len = left.min(self.cfg.fragment_max as u64);
+            if len == 0 || !b.writer.fits(DATA_LEN, len as usize) {
+                return;
+            }
+            let Some(pushed) = self.push_data(key, offset, len as u32, b) else {
+                return;
+            };
+            self.ops.advance(key, offset + pushed as u64);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Standby rails: a path over one is made where the preferred rail before it does not carry.
+//!
+//! A standby rail has the address of the rail before it and the next index, so that each follows
+//! from the other ([`RailAddr::behind`]), and no message or table is needed. Until a standby rail
+//! is needed it has no path, no link and no connection. After that the path stays, in a higher
+//! tier: the preferred path carries again as soon as it works.
+
+use crate::base::config::PATHS_MAX;
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use marline_wire::{path_code, RailAddr};
+
+/// Pairs of rails by their places in two lists.
+type Pairs = Vec<(usize, usize)>;
+
+impl Conn {
+    /// The standby rail of the peer with this index, if we have a path to the rail before it.
+    pub(crate) fn behind(&self, remote: usize) -> Option<RailAddr> {
+        let mut behind = self.paths.iter().filter_map(|p| p.to.behind());
+        behind.find(|addr| addr.index as usize == remote)
+    }
+}
+
+impl Node {
+    /// Makes standby paths as no path to the peer carries: for each path one between the two
+    /// standby rails behind it, if there are any. (The engine opens their links; the first answer
+    /// proves a path.)
+    pub(crate) fn standby(&mut self, conn: &mut Conn) {
+        let before = conn.paths.len();
+        for at in 0..before {
+            let path = &conn.paths[at];
+            let local = path.local as usize + 1;
+            let Some(rail) = self.local.rails.get(local).filter(|rail| rail.standby) else {
+                continue;
+            };
+            let Some(to) = path.to.behind() else {
+                continue;
+            };
+            let known = conn.path_by_send_code(path_code(local as u8, to.index));
+            let reached = self.local.pairing.reaches(&rail.addr, &to);
+            if known.is_none() && reached && conn.paths.len() < PATHS_MAX {
+                conn.push_path(Path::new(
+                    local as u8,
+                    &self.local.rail(local, &self.cfg),
+                    to,
+                ));
+            }
+        }
+        if conn.paths.len() > before {
+            self.ask_links_of(conn);
+        }
+    }
+
+    /// Pairs of our rails and the given rails of a peer. If no pair is without standby rails,
+    /// standby rails on both sides count too: a peer may reach only a standby rail here.
+    pub(crate) fn pairs_with<'a>(&self, remotes: &'a [RailAddr]) -> (Cow<'a, [RailAddr]>, Pairs) {
+        let (locals, pairing) = (self.local.addrs(), self.local.pairing);
+        let mut pairs = pairing.pairs(&locals, remotes);
+        let stands_by = |local: usize| self.local.rails[local].standby;
+        if pairs.iter().any(|&(local, _)| !stands_by(local)) {
+            pairs.retain(|&(local, _)| !stands_by(local));
+            return (Cow::Borrowed(remotes), pairs);
+        }
+        let behind: Vec<RailAddr> = remotes.iter().filter_map(RailAddr::behind).collect();
+        if behind.is_empty() {
+            return (Cow::Borrowed(remotes), pairs);
+        }
+        let all = [remotes, &behind[..]].concat();
+        let pairs = pairing.pairs(&locals, &all);
+        (Cow::Owned(all), pairs)
+    }
+}

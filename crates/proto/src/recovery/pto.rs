@@ -1,0 +1,221 @@
+//! Expired retransmission timers. The first retransmission has all frames of a packet, later ones
+//! at most one packet's worth; a write past the packets is not repeated but probed.
+
+use crate::base::config::Config;
+use crate::base::mutation::Mutation;
+use crate::base::types::PathState;
+use crate::node::Node;
+use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
+use crate::state::conn::Conn;
+use crate::state::resends::Why;
+use crate::state::sent_packets::FrameRef;
+use crate::state::sizes::DATAGRAM_BASE;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use marline_wire::{BLOCK_BYTES, DATA_LEN};
+
+/// Payload bytes that fit one packet of any path.
+const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32;
+
+impl Node {
+    /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
+    /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
+    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
+        if self.cfg.errs(Mutation::ResendAll) {
+            return;
+        }
+        let mut room = BYTES_MAX;
+        frames.retain_mut(|frame| {
+            if !matches!(frame, FrameRef::Data { .. }) {
+                return true;
+            }
+            let Some(len) = self.cut(frame, room) else {
+                return false;
+            };
+            room = room.saturating_sub(len + DATA_LEN as u32);
+            true
+        });
+    }
+
+    /// Cuts a fragment to its first run of unacknowledged bytes, and to `room`; returns their
+    /// number. `None`: nothing is left to send.
+    pub(crate) fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
+        let FrameRef::Data { xfer, offset, len } = frame else {
+            return None;
+        };
+        let send = self.ops.sends.get(*xfer)?;
+        if *len == 0 {
+            return Some(0); // a message without payload
+        }
+        while *len > 0 && send.acked.contains(*offset / BLOCK_BYTES) {
+            let step = BLOCK_BYTES.min(*len as u64);
+            *offset += step;
+            *len -= step as u32;
+        }
+        if *len > room {
+            *len = room - room % BLOCK_BYTES as u32;
+        }
+        (*len > 0).then_some(*len)
+    }
+}
+
+/// Lost probes on a path with nothing else in flight before the path is suspect.
+const PINGS_MAX: u16 = 4;
+
+/// Expired timers before another route is tried where no other path carries.
+pub(crate) const REHASH_AFTER: u16 = 3;
+/// Expired timers before a lossy connection is opened anew, even beside paths that carry: all may
+/// be stuck at once. A briefly descheduled peer should not cost connections.
+const REMAKE_AFTER: u16 = 12;
+
+impl Node {
+    /// Requeues packets in flight on a path whose rail is down, which has no timer, as soon as
+    /// another rail is up. (They may have been sent just before the rail failed, or when this path
+    /// was the last.)
+    pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
+        let path = &conn.paths[at];
+        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
+            return;
+        }
+        if conn.paths.iter().any(|p| !p.rail_down) {
+            self.requeue_in_flight(conn, at);
+        }
+    }
+
+    /// Handles an expired timer while retransmissions have been spurious lately: probes whether the
+    /// peer runs.
+    pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        self.descheduled.age(now);
+        let path = &mut conn.paths[at];
+        path.asked_from = match path.waits() {
+            true => now,
+            false => path.repair_from,
+        };
+        let alone = !has_references(conn, at);
+        conn.paths[at].want_ping |= alone;
+        if !alone {
+            ask_references(conn, at, self.local.full, 1);
+        }
+        self.run_queue.mark_ready(conn);
+    }
+
+    /// Handles an expired timer: retransmits the oldest packet's frames on another path; from the
+    /// second time on, starts a path comparison.
+    pub(crate) fn on_pto(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        self.descheduled.age(now);
+        let others = has_references(conn, at);
+        let path = &mut conn.paths[at];
+        let Some((number, sent)) = path.ring.oldest_waiting() else {
+            return;
+        };
+        let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
+        path.repair_from = now;
+        if path.state == PathState::Unproven && others {
+            // The path never worked; `probe` goes on probing it.
+            self.requeue_in_flight(conn, at);
+            return;
+        }
+        if path.sizes.is_probe(number) {
+            return self.probe_lost(now, conn, at);
+        }
+        if !path.policy.lossy {
+            // The rail is still connecting, or its connection is silent.
+            path.back_off();
+            conn.doubt_reachability(now);
+            return self.run_queue.mark_ready(conn);
+        }
+        path.back_off();
+        path.stats.ptos += 1;
+        if conn.is_silent_everywhere(at, &self.cfg) {
+            return self.ask_again(conn, at);
+        }
+        let path = &mut conn.paths[at];
+        path.resent_by_pto = Some(number);
+        if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::ResendAll) {
+            // Retransmitted it would be many packets, and late fragments of the write would find no
+            // place to land. A probe shows whether it landed.
+            frames.retain(|frame| !frame.is_written());
+            (path.want_ping, path.resent_by_pto) = (true, None);
+        }
+        let code = path.send_code();
+        // A probe on behalf of another path may get lost on a working path. If that were as suspect
+        // as a data loss, probes of reference paths would cause path comparisons without an end.
+        let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
+        path.want_ping |= asks;
+        let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
+        self.reroute_if_due(conn, at);
+        let path = &mut conn.paths[at];
+        if suspicious {
+            self.one_packet(&mut frames);
+            path.want_ping = true;
+            // Our acks may be what gets lost: the retransmission repeats them.
+            path.window.renew();
+            if others && path.comparison.is_none() {
+                path.comparison = Some(path.new_comparison(now, self.grants.out));
+            }
+            self.suspect(conn, at);
+        }
+        for frame in frames {
+            conn.requeue(frame, at, Why::Pto);
+            conn.tx.resend.hedge(frame, code);
+        }
+        if suspicious {
+            conn.doubt_reachability(now);
+            if others {
+                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
+            }
+        }
+        self.run_queue.mark_ready(conn);
+    }
+
+    /// Handles an expired timer after a long silence on all paths: data retransmitted on another
+    /// path would only wait there. So the path is probed, as all are; one answer makes all paths
+    /// retransmit at once.
+    fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
+        let path = &mut conn.paths[at];
+        (path.want_ping, path.resent_by_pto) = (true, None);
+        path.window.renew();
+        self.reroute_if_due(conn, at);
+        self.run_queue.mark_ready(conn);
+    }
+
+    fn reroute_if_due(&mut self, conn: &mut Conn, at: usize) {
+        if conn.paths[at].backoff >= REHASH_AFTER {
+            self.links.tell_silent(conn, at);
+        }
+        if !self.wants_reroute(conn, at) {
+            return;
+        }
+        self.links.reroute(conn, at, &self.cfg);
+        // A connection reports by itself that it is opened anew.
+        if conn.paths[at].policy.unordered {
+            self.tell_rerouted(conn, at);
+        }
+    }
+
+    /// True if a path was silent for so long that another route is tried. Each path decides by
+    /// itself: all may be cut for one reason, and each needs its own new route.
+    fn wants_reroute(&self, conn: &Conn, at: usize) -> bool {
+        let path = &conn.paths[at];
+        match path.policy.lossy && !path.policy.unordered {
+            true => path.backoff >= REMAKE_AFTER,
+            false => path.backoff >= REHASH_AFTER && !self.carries_beside(conn, at),
+        }
+    }
+
+    /// True if another path carries, as far as is known, so that this one may stay silent.
+    pub(crate) fn carries_beside(&self, conn: &Conn, at: usize) -> bool {
+        if self.cfg.errs(Mutation::LeaveToSilent) {
+            return has_references(conn, at);
+        }
+        let mut paths = conn.paths.iter().enumerate();
+        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
+    }
+}
+
+impl Conn {
+    /// True if no path is known to carry and all were silent for long: all have been tried by then.
+    fn is_silent_everywhere(&self, at: usize, cfg: &Config) -> bool {
+        self.is_unreached() && self.paths[at].is_slowed(cfg, &self.life)
+    }
+}

@@ -1,0 +1,46 @@
+//! Run queue of a node: peers with packets to send, peers that wait for room, and deadlines.
+
+use crate::base::types::PeerId;
+use crate::state::conn::Conn;
+use crate::state::directory::{Anyone, Directory};
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Deadlines retained beyond one per peer before pruning.
+const DEADLINES_SPARE: usize = 64;
+
+/// The run queue. [`crate::state::conn::Listed`] says which peers are in which list.
+#[derive(Debug, Default)]
+pub struct RunQueue {
+    pub ready: VecDeque<PeerId>,
+    /// Peers that wait for a rail to have room.
+    pub stalled: Vec<PeerId>,
+    pub deadlines: BinaryHeap<Reverse<(u64, u32)>>,
+    pub(crate) anyone: Anyone,
+}
+
+impl RunQueue {
+    /// Queues the peer for `poll_transmit`.
+    #[inline]
+    pub fn mark_ready(&mut self, conn: &mut Conn) {
+        if !conn.listed.ready {
+            conn.listed.ready = true;
+            self.ready.push_back(conn.peer);
+        }
+    }
+
+    /// Drops deadlines that an earlier one replaced. A peer has one valid deadline; but each time
+    /// it owes an answer, the distant deadline of its silence is followed by near ones and would
+    /// stay until due: with 10,000 messages a second, 10,000 times the seconds of the timeout.
+    #[inline]
+    pub fn prune_deadlines(&mut self, directory: &Directory) {
+        if self.deadlines.len() <= 2 * directory.peers.len() + DEADLINES_SPARE {
+            return;
+        }
+        self.deadlines.clear();
+        let armed = directory.conns().filter(|c| c.listed.armed < u64::MAX);
+        self.deadlines
+            .extend(armed.map(|c| Reverse((c.listed.armed, c.peer.0))));
+    }
+}

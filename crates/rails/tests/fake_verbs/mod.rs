@@ -1,0 +1,66 @@
+//! Runs a test with a stand-in for libibverbs (`verbs.c`): the test is repeated in a separate
+//! process whose loader finds the stand-in first.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Variable with the folder of the files that the stand-in reads.
+const FOLDER: &str = "STAND_IN";
+
+/// The stand-in's devices, as a test sees them.
+pub struct FakeVerbs {
+    folder: PathBuf,
+}
+
+impl FakeVerbs {
+    /// Runs the test of this name in a process whose devices have these ports (format: see
+    /// `verbs.c`), and returns `None`; in that process, returns the stand-in.
+    pub fn enter(name: &str, ports: &[&str]) -> Option<FakeVerbs> {
+        if let Some(folder) = std::env::var_os(FOLDER) {
+            let folder = PathBuf::from(folder);
+            return Some(FakeVerbs { folder });
+        }
+        let folder = std::env::temp_dir().join(format!("marline-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_verbs/verbs.c");
+        let library = folder.join("libibverbs.so.1");
+        let compiled = Command::new("cc")
+            .args([
+                "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o",
+            ])
+            .args([library.as_os_str(), source.as_ref()])
+            .status();
+        assert!(
+            compiled.unwrap().success(),
+            "cc and libibverbs-dev: scripts/install-deps"
+        );
+        let fake_verbs = FakeVerbs { folder };
+        fake_verbs.has(ports);
+        let test = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(FOLDER, &fake_verbs.folder)
+            .env("LD_LIBRARY_PATH", &fake_verbs.folder)
+            .output();
+        std::fs::remove_dir_all(&fake_verbs.folder).unwrap();
+        let test = test.unwrap();
+        let [said, wrong] = [test.stdout, test.stderr].map(|text| String::from_utf8(text).unwrap());
+        // A wrong test name would run no test and succeed.
+        let ran = test.status.success() && said.contains("1 passed");
+        assert!(ran, "{said}{wrong}");
+        None
+    }
+
+    /// Sets the devices' ports.
+    pub fn has(&self, ports: &[&str]) {
+        let new = self.folder.join("new");
+        std::fs::write(&new, ports.join("\n")).unwrap();
+        std::fs::rename(new, self.folder.join("ports")).unwrap();
+    }
+
+    /// Makes the devices report an event, by its number in verbs, for a port or queue pair.
+    pub fn tells(&self, event: u32, which: u32) {
+        let events = self.folder.join("events");
+        let before = std::fs::read_to_string(&events).unwrap_or_default();
+        std::fs::write(events, format!("{before}{event} {which}\n")).unwrap();
+    }
+}
