@@ -146,7 +146,7 @@ bench-crowd: deps build programs
 
 bench-checksums: deps build programs
 	cargo build --release --locked -p marline-checksum --example bench
-	taskset -c 1 $(TARGET)/release/examples/bench --rivals crc64-nvme crc64-nh crc32c aes-lanes xxh3
+	taskset -c 1 $(TARGET)/release/examples/bench --libraries crc64-nvme crc64-nh crc32c aes-lanes xxh3
 	bench/checksums
 	bench/checksums --cold
 	bench/checksums --rate 10gbit

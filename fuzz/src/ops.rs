@@ -1,6 +1,5 @@
-//! Two nodes over a network controlled by the input: the operations of their applications, and the
-//! loss, duplication and reordering of packets. Checked against [`model`], a minimal implementation
-//! of MPI's matching.
+//! Two nodes over a network controlled by the input: operations of applications; loss, duplication
+//! and reordering of packets. [`model`], a minimal implementation of MPI's matching, checks them.
 
 #[path = "../../crates/sim/src/truth/credit.rs"]
 mod credit;
@@ -477,8 +476,8 @@ impl World {
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. } => {}
                 #[rustfmt::skip]
-                Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::RpcArrived { .. }
-                | Event::PullWanted { .. } | Event::Pulled { .. } | Event::PutAsked { .. }
+                Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Pulled { .. }
+                | Event::RpcArrived { .. } | Event::PullWanted { .. } | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 #[rustfmt::skip]

@@ -68,8 +68,8 @@ pub struct Common {
           default_missing_values = preload::CALLS, value_parser = preload::CALLS,
           overrides_with = "no_multicast")]
     pub multicast: Option<Vec<String>>,
-    /// Do no calls by multicast. Without either option, broadcasts of 16 KiB and more go by multicast
-    /// after the hundredth on a communicator of 4 to 64 ranks with a host each.
+    /// Do no calls by multicast. Without either option, broadcasts of 16 KiB and more go by
+    /// multicast after the hundredth on a communicator of 4 to 64 ranks with a host each.
     #[arg(long)]
     pub no_multicast: bool,
     /// Directory with libmarline-fi.so.

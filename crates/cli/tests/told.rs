@@ -142,7 +142,7 @@ fn the_verdict_is_first_and_quiet_prints_only_problems() {
     );
     assert!(first.ends_with("; nothing was lost"), "{said}");
     let words: Vec<&str> = said.lines().nth(2).unwrap().split_whitespace().collect();
-    // Rail, out, in, packets, lost, resent, needless.
+    // Rail, out, in, packets, lost, resent, spurious.
     assert_eq!(
         words,
         ["eth1", "0", "B", "0", "B", "22", "0", "0", "10", "0", "0"],

@@ -263,7 +263,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
 }
 
 /// Builds the configuration from settings and profile; `rails` are the rails' names in settings.
-#[allow(clippy::resent_spurious_update)] // see `Config::default` below
+#[allow(clippy::needless_update)] // see `Config::default` below
 fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,

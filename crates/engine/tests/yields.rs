@@ -245,7 +245,7 @@ fn an_engine_on_a_shared_core_sleeps_instead_of_yielding() {
     assert!(met > 10, "asked {met} times whether others are there");
     assert!(
         sleep_budget > 10 * met,
-        "{sleep_budget} naps for {met} yields"
+        "{sleep_budget} sleeps for {met} yields"
     );
 
     others.store(0, Relaxed);

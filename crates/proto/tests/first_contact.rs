@@ -62,7 +62,7 @@ fn said(pair: &mut Pair) -> [Vec<Flying>; 2] {
 }
 
 /// Regression: in an all-to-all of 64 endpoints each message took 6.7 packets: in addition a probe
-/// of a path that was already in use, a needless size probe, and acks of acks.
+/// of a path that was already in use, a unnecessary size probe, and acks of acks.
 #[test]
 fn first_messages_that_cross_take_a_packet_and_an_ack_each() {
     let mut pair = strangers();

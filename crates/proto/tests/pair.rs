@@ -209,7 +209,7 @@ fn falls(config: Config, for_steps: u32, unreachable: bool) -> bool {
         unread.extend(pair.alone());
     }
     let (first, mut later): (Vec<_>, Vec<_>) = unread.into_iter().partition(|p| p.0 == 1);
-    assert!(!first.is_empty() && !later.is_empty(), "no duel");
+    assert!(!first.is_empty() && !later.is_empty(), "no comparison");
     pair.answer(&first, 1);
     for _ in 0..for_steps {
         let mut packets = pair.alone();

@@ -128,7 +128,7 @@ fn an_isolated_path_with_a_small_mtu_is_found_again() {
         )
     };
     let events: Vec<Event> = std::iter::from_fn(|| pair.a.poll_event()).collect();
-    assert!(events.into_iter().any(left), "rail 0 is not in quarantine");
+    assert!(events.into_iter().any(left), "rail 0 is not isolated");
 
     pair.message(1_000, 100_000);
     let end = pair.now + 4 * TIMEOUT_NS;

@@ -147,7 +147,7 @@ fn an_outage_is_noticed_soon_after_its_end() {
 }
 
 /// `b` is heard, but receives nothing from `a`: the time in ms until `a` declares `b` dead.
-fn deaf_for_ms(delivery: Delivery) -> u64 {
+fn silent_for_ms(delivery: Delivery) -> u64 {
     // `b` has a longer timeout, and goes on sending.
     let nodes = [(1, TIMEOUT_NS), (2, 9 * TIMEOUT_NS)].map(|(host, peer_timeout_ns)| {
         let config = Config {
@@ -190,9 +190,9 @@ fn deaf_for_ms(delivery: Delivery) -> u64 {
 #[test]
 fn a_peer_heard_on_a_standing_connection_gets_three_timeouts() {
     let timeout_ms = TIMEOUT_NS / MS;
-    let lossy = deaf_for_ms(Delivery::DATAGRAMS);
+    let lossy = silent_for_ms(Delivery::DATAGRAMS);
     assert!((timeout_ms..timeout_ms * 5 / 4).contains(&lossy), "{lossy}");
-    let standing = deaf_for_ms(Delivery::STREAM);
+    let standing = silent_for_ms(Delivery::STREAM);
     let bound = 3 * timeout_ms..3 * timeout_ms + timeout_ms / 4;
     assert!(bound.contains(&standing), "{standing}");
 }

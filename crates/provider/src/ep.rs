@@ -58,7 +58,8 @@ unsafe impl Object for Ep {
     };
 }
 
-/// Closes the endpoint after its sends are acked. No error is returned, as Open MPI would report it.
+/// Closes the endpoint after its sends are acked. No error is returned, as Open MPI would report
+/// it.
 impl Drop for Ep {
     fn drop(&mut self) {
         trace!("{:?} close", self.id);

@@ -25,7 +25,7 @@ enum Cut {
     /// The rail goes down without notification.
     Silent,
     /// The rail receives nothing.
-    Deaf,
+    Unheard,
     /// Packets sent on the rail are lost.
     Mute,
     /// The rail has a fraction of its rate.
@@ -76,7 +76,7 @@ fn troubles(cut: Cut) -> Vec<Trouble> {
             rail,
             told: cut == Cut::Told,
         }],
-        Cut::Deaf | Cut::Mute => vec![Trouble::Blackhole {
+        Cut::Unheard | Cut::Mute => vec![Trouble::Blackhole {
             host,
             rail,
             outgoing: cut == Cut::Mute,
@@ -145,8 +145,8 @@ fn leaves(cut: Cut) {
         harmed += (net.cut + net.dropped + net.too_big > 0 || cut == Cut::Slow) as u64;
         assert!(!outcome.troubles.is_empty(), "nothing went wrong");
         let (took, bound) = (outcome.recovery_ns, bound_ns(&setup, cut));
-        // A rail that loses three packets of ten also loses packets that reveal its fault: 7 runs of
-        // 3,000 took longer (for example seeds 37 and 788), at most 1.4 times the bound.
+        // A rail that loses three packets of ten also loses packets that reveal its fault: 7 runs
+        // of 3,000 took longer (for example seeds 37 and 788), at most 1.4 times the bound.
         late += (took > bound) as u64;
         let most = bound + (cut == Cut::Leaks) as u64 * bound;
         assert!(took <= most, "{cut:?}, seed {seed}: {took} of {most} ns");
@@ -182,7 +182,7 @@ fn data_leaves_a_silent_rail() {
 
 #[test]
 fn data_leaves_a_rail_that_receives_nothing() {
-    leaves(Cut::Deaf);
+    leaves(Cut::Unheard);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_path_that_is_never_given_up_is_noticed() {
     for (cut, mutation) in [
         (Cut::Told, Mutation::Cling),
         (Cut::Silent, Mutation::Cling),
-        (Cut::Deaf, Mutation::Cling),
+        (Cut::Unheard, Mutation::Cling),
         (Cut::Mute, Mutation::Cling),
         (Cut::Shrinks, Mutation::TrustSizes),
     ] {

@@ -19,7 +19,7 @@ fn clean(seed: u64, profile: Profile) {
     );
 }
 
-/// A duel between paths had its deadline in the past for 9 ms: timers span.
+/// A path comparison had its deadline in the past for 9 ms: timers span.
 #[test]
 fn comparisons_do_not_spin() {
     clean(8, Profile::Swarm);
@@ -202,10 +202,10 @@ fn two_writes_to_the_same_bytes_may_come_by_one_poll() {
     clean_for_long(19_016_395);
 }
 
-/// One poll took a peer's write and then let another peer's in at the same place, which was spoilt
-/// for it, since its rail had no memory of its own left. The simulator looked for the first one's
-/// bytes after that, and asked who else writes there as it had been before that poll: it called
-/// them lost.
+/// One poll took a peer's write and then let another peer's in at the same place, which was
+/// poisoned for it, since its rail had no memory of its own left. The simulator looked for the
+/// first one's bytes after that, and asked who else writes there as it had been before that poll:
+/// it called them lost.
 #[test]
 fn a_write_counts_that_another_let_in_by_the_same_poll_spoils() {
     let setup = Setup::draw(36_005_467, Profile::Verbs, 0, 0);

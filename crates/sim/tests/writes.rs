@@ -133,8 +133,8 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     assert!(outcome.net.direct > 100 && outcome.net.damaged > 10);
 }
 
-/// Datagrams of a direct write may be merged in another order, which sums and exclusive ors of words
-/// do not detect: where such sums are agreed, long messages travel in packets.
+/// Datagrams of a direct write may be merged in another order, which sums and exclusive ors of
+/// words do not detect: where such sums are agreed, long messages travel in packets.
 #[test]
 fn reordered_datagrams_of_direct_writes_never_pass() {
     let shuffled = |algorithm: Algorithm| {

@@ -56,7 +56,7 @@ pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 pub use place::{Answer, Question, PLACE_LEN};
 pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
 
-/// Bytes of a block (granule). Messages are divided into blocks; a fragment carries `k` of them,
+/// Bytes of a block. Messages are divided into blocks; a fragment carries `k` of them,
 /// and only the last block of a message may be shorter. 448 = 7 cache lines of 64: three fill a
 /// 1500-byte MTU (1,344 of 1,372 usable bytes) and one fits the 576-byte minimum of IPv4, so a
 /// fragment can move to any path without negotiation, whatever its MTU.

@@ -139,7 +139,7 @@ fn library_sum(name: &str, of: impl Fn(&[u8]) -> u64 + 'static) -> Vec<Job> {
 }
 
 /// Libraries to compare with.
-pub(crate) fn rivals() -> Vec<Job> {
+pub(crate) fn libraries() -> Vec<Job> {
     use crc_fast::{CrcAlgorithm, Digest};
     let fast = |name, algorithm| {
         let update = |mut d: Digest, b: &[u8]| {

@@ -1,7 +1,7 @@
 //! Benchmarks sums and copy-and-sum against plain copies and other libraries, as CSV on standard
 //! output, and reports on standard error whether the project's goals are met.
 //!
-//! `cargo run --release -p marline-checksum --example bench -- [--rivals] [--sizes A,B] [name
+//! `cargo run --release -p marline-checksum --example bench -- [--libraries] [--sizes A,B] [name
 //! ...]`; without names, our algorithms of strength medium and above. One core: pin it
 //! (`taskset -c 1`).
 //!
@@ -185,18 +185,18 @@ fn rows(jobs: &[Job], plains: usize, dst: *mut u8, src: *const u8, len: usize, o
 struct Args {
     algorithms: Vec<Algorithm>,
     sizes: Vec<usize>,
-    rivals: bool,
+    libraries: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
         algorithms: Vec::new(),
         sizes: SIZES.to_vec(),
-        rivals: false,
+        libraries: false,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--rivals" => args.rivals = true,
+            "--libraries" => args.libraries = true,
             "--sizes" => {
                 let list = words.next().ok_or("--sizes wants sizes")?;
                 let sizes = list.split(',').map(|s| s.parse().ok().filter(|n| *n > 0));
@@ -226,8 +226,8 @@ fn main() {
     let mut jobs = jobs::plain();
     let plains = jobs.len();
     jobs.extend(args.algorithms.iter().flat_map(|a| jobs::ours(*a)));
-    if args.rivals {
-        jobs.extend(jobs::rivals());
+    if args.libraries {
+        jobs.extend(jobs::libraries());
     }
     for len in args.sizes {
         let (from, room) = (Room::new(len), Room::new(len + 4096));

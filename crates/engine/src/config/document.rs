@@ -18,8 +18,8 @@ Two settings must be the same in all processes, and are compared at first contac
 one side reaches one of the other; if none does, the peer is refused with the lists of both.
 
 Some settings are agreed on, or their value travels with what it applies to: the checksum
-(`FI_MARLINE_CHECKSUM`; `_MIN_BYTES` and `_MAX_BYTES` by each packet, as `checksum_rails` and `checksum_slices_ms` of
-experiments), the
+(`FI_MARLINE_CHECKSUM`; `_MIN_BYTES` and `_MAX_BYTES`, `checksum_rails` and `checksum_slices_ms` by
+each packet), the
 size of packets (`FI_MARLINE_MTU`, by the rail's address), credit
 (`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`native`,
 by each packet), direct writes (`direct`, by the rail's address), reads of long

@@ -2,7 +2,7 @@
 //!
 //! Variables of their own, which these settings had before, are read for one more version.
 
-use crate::config::settings::{Kind, Setting, PREFIX, TABLE};
+use crate::config::kind::Kind;
 
 /// Names that have changed: now and before.
 const FORMER: &[(&str, &str)] = &[
@@ -16,36 +16,39 @@ pub(crate) fn former(name: &str) -> Option<&'static str> {
     row.map(|&(_, before)| before)
 }
 
-/// The setting of experiments that had a variable of its own, by the end of that variable's name in
-/// lower case.
-pub(crate) fn by_former_variable(key: &str) -> Option<&'static Setting> {
-    let renamed = FORMER.iter().find(|(_, before)| *before == key);
-    let name = renamed.map_or(key, |(now, _)| now);
-    TABLE.iter().find(|row| row.test && row.name == name)
+/// The name that a setting has now, of one that had this name before.
+pub(crate) fn current(before: &str) -> &str {
+    let row = FORMER.iter().find(|(_, name)| *name == before);
+    row.map_or(before, |(now, _)| now)
 }
 
-/// Keys and values. The value of a list may have commas: a part without a key of the table goes on
-/// with the list before it. An error is a text for people.
-pub(crate) fn parse(text: &str) -> Result<Vec<(&'static str, String)>, String> {
-    let mut pairs: Vec<(&'static Setting, String)> = Vec::new();
+/// Keys and values, of these keys. The value of a list may have commas: a part without a known key
+/// continues the list before it. Errors are texts for people.
+pub(crate) fn parse(
+    text: &str,
+    known: impl Iterator<Item = (&'static str, Kind)> + Clone,
+) -> Result<Vec<(&'static str, String)>, String> {
+    let mut pairs: Vec<((&'static str, Kind), String)> = Vec::new();
     for part in text
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
     {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        let row = TABLE.iter().find(|row| row.test && row.name == key.trim());
-        match (row, pairs.last_mut()) {
+        match (
+            known.clone().find(|(name, _)| *name == key.trim()),
+            pairs.last_mut(),
+        ) {
             (Some(row), _) => pairs.push((row, value.trim().to_owned())),
-            (None, Some((list, values))) if takes_commas(&list.kind) => {
+            (None, Some(((_, kind), values))) if takes_commas(kind) => {
                 *values = format!("{values},{part}");
             }
-            _ => return Err(unknown(key)),
+            _ => return Err(unknown(key, known.map(|(name, _)| name).collect())),
         }
     }
     Ok(pairs
         .into_iter()
-        .map(|(row, value)| (row.name, value))
+        .map(|((name, _), value)| (name, value))
         .collect())
 }
 
@@ -53,14 +56,9 @@ fn takes_commas(kind: &Kind) -> bool {
     matches!(kind, Kind::List | Kind::RailKinds | Kind::RailChecksums)
 }
 
-fn unknown(key: &str) -> String {
-    let names: Vec<_> = TABLE
-        .iter()
-        .filter(|row| row.test)
-        .map(|row| row.name)
-        .collect();
+fn unknown(key: &str, names: Vec<&str>) -> String {
     let names = names.join(", ");
-    format!("{PREFIX}TEST: {key:?} is no key; there are {names}")
+    format!("FI_MARLINE_TEST: {key:?} is no key; there are {names}")
 }
 
 #[cfg(test)]
@@ -117,8 +115,9 @@ mod tests {
         assert_eq!(
             said,
             [
-                "FI_MARLINE_GSO is FI_MARLINE_TEST=gso=... now, and will not be read by the next version",
-                "FI_MARLINE_REPAIR_CAP_MS is FI_MARLINE_TEST=pto_cap_ms=... now, and will not be read by the next version",
+                "FI_MARLINE_GSO is now FI_MARLINE_TEST=gso=...; the next version ignores it",
+                "FI_MARLINE_REPAIR_CAP_MS is now FI_MARLINE_TEST=pto_cap_ms=...; \
+                 the next version ignores it",
             ]
         );
     }

@@ -4,6 +4,7 @@ pub mod choice;
 mod contradictions;
 mod document;
 pub(crate) mod experiments;
+mod kind;
 pub mod policy;
 pub mod ports;
 pub mod profile;

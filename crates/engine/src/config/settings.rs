@@ -6,140 +6,20 @@
 
 use crate::config::choice::ChecksumChoice;
 use crate::config::experiments;
+use crate::config::kind::RailChecksums;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
 use crate::config::scheme::MulticastScheme;
 use crate::config::value::Value;
 use crate::config::workers::Workers;
-use marline_checksum::Algorithm;
-use marline_wire::{BLOCK_BYTES, RAILS_MAX};
+use marline_wire::BLOCK_BYTES;
 
 pub use crate::config::document::document;
+pub use crate::config::kind::Kind;
 pub use crate::config::unknown::{former_in, unknown_in};
 
 /// Prefix of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
-
-/// Checksum algorithms per rail: pairs of interface (or address, as in `rails`) and algorithm.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RailChecksums(pub Vec<(String, Algorithm)>);
-
-impl RailChecksums {
-    /// Algorithm numbers by rail index; `None`: the algorithm agreed with the peer.
-    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; RAILS_MAX] {
-        let mut out = [None; RAILS_MAX];
-        for (slot, rail) in out.iter_mut().zip(rails) {
-            let row = self.0.iter().find(|(name, _)| name == rail);
-            *slot = row.map(|&(_, algorithm)| algorithm as u8);
-        }
-        out
-    }
-
-    /// Names that match no rail.
-    pub fn unknown<'a>(&'a self, rails: &'a [String]) -> impl Iterator<Item = &'a str> {
-        let names = self.0.iter().map(|(name, _)| name);
-        names.filter(|n| !rails.contains(n)).map(String::as_str)
-    }
-}
-
-/// The syntax of a setting's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Comma-separated names.
-    List,
-    /// Any text.
-    Text,
-    /// `on` or `off`.
-    Switch,
-    /// A [`ChecksumChoice`].
-    Checksum,
-    /// [`RailChecksums`].
-    RailChecksums,
-    /// A [`RailsPolicy`].
-    Policy,
-    /// [`RailKinds`].
-    RailKinds,
-    /// A [`MulticastScheme`].
-    Scheme,
-    /// A [`PortRange`].
-    Ports,
-    /// [`Workers`].
-    Workers,
-    /// A whole number within bounds.
-    Number {
-        /// Smallest value allowed.
-        min: u64,
-        /// Largest value allowed.
-        max: u64,
-    },
-    /// Bytes within bounds; the suffixes `K`, `M`, `G` mean KiB, MiB, GiB.
-    Bytes {
-        /// Smallest value allowed.
-        min: u64,
-        /// Largest value allowed.
-        max: u64,
-    },
-    /// As [`Kind::Bytes`], or 0, which each such setting defines for itself.
-    BytesOrZero {
-        /// Smallest value allowed except 0.
-        min: u64,
-        /// Largest value allowed.
-        max: u64,
-    },
-}
-
-impl Kind {
-    /// Describes the allowed values in words.
-    pub fn allowed(&self) -> String {
-        match *self {
-            Kind::List => "names separated by commas".to_owned(),
-            Kind::Text => "any text".to_owned(),
-            Kind::Switch => "on or off".to_owned(),
-            Kind::Checksum => ChecksumChoice::names(),
-            Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
-            Kind::Policy => RailsPolicy::names(),
-            Kind::RailKinds => RailKinds::all(),
-            Kind::Scheme => MulticastScheme::names(),
-            Kind::Ports => PortRange::allowed(),
-            Kind::Workers => Workers::allowed(),
-            Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
-            Kind::Bytes { min, max } => {
-                format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
-            }
-            Kind::BytesOrZero { min, max } => {
-                format!("0, or {}", Kind::Bytes { min, max }.allowed())
-            }
-        }
-    }
-
-    pub(crate) fn number(&self, text: &str) -> Option<u64> {
-        let (least, min, max) = match *self {
-            Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
-            Kind::BytesOrZero { min, max } => (0, min, max),
-            _ => return None,
-        };
-        let shift = match text.as_bytes().last()?.to_ascii_lowercase() {
-            b'k' => 10,
-            b'm' => 20,
-            b'g' => 30,
-            _ => 0,
-        };
-        let scaled = shift != 0;
-        if scaled && matches!(self, Kind::Number { .. }) {
-            return None;
-        }
-        let digits = if scaled {
-            &text[..text.len() - 1]
-        } else {
-            text
-        };
-        if !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None; // `parse` would take a sign
-        }
-        let value = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-        (value == least || (min..=max).contains(&value)).then_some(value)
-    }
-}
 
 /// One row of the table of settings.
 pub struct Setting {
@@ -179,7 +59,10 @@ impl Setting {
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr $(, $test:ident)?;)*) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:literal, $kind:expr $(, $test:ident)?;
+    )*) => {
         /// Parsed settings of one engine.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Settings {
@@ -378,7 +261,7 @@ settings! {
     /// At its end rank 0 (and a process of unknown rank) prints its traffic per rail and all
     /// problems on standard error. `marline env` switches this on.
     summary: bool = "off", Kind::Switch;
-    /// Settings of experiments, as key=value pairs separated by commas, as in gso=off,ack_delay_us=0.
+    /// Settings of experiments: key=value pairs separated by commas, as in gso=off,ack_delay_us=0.
     test: String = "", Kind::Text;
 }
 
@@ -387,7 +270,13 @@ impl Settings {
     /// mean the default. The error is a text for the user about the first value not allowed.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
-        let tests = experiments::parse(&lookup("test").unwrap_or_default())?;
+        let tests = experiments::parse(
+            &lookup("test").unwrap_or_default(),
+            TABLE
+                .iter()
+                .filter(|row| row.test)
+                .map(|row| (row.name, row.kind)),
+        )?;
         for row in TABLE {
             let text = match tests.iter().find(|(name, _)| *name == row.name) {
                 Some((_, text)) => text.clone(),

@@ -1,6 +1,7 @@
 //! Allowed and refused settings, and the generated document.
 
 use super::*;
+use marline_checksum::Algorithm;
 
 fn with(name: &'static str, value: &'static str) -> Result<Settings, String> {
     Settings::from_lookup(|n| (n == name).then(|| value.to_owned()))

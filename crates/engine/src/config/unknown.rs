@@ -1,6 +1,6 @@
 //! Detects unknown settings and suggests similar names.
 
-use crate::config::experiments::by_former_variable;
+use crate::config::experiments::current;
 use crate::config::settings::{Setting, PREFIX, TABLE};
 
 /// Complaints about names with our prefix that are no settings, each with the most similar setting.
@@ -12,7 +12,7 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
             continue;
         };
         let known = |row: &Setting| !row.test && row.name.to_ascii_uppercase() == key;
-        if TABLE.iter().any(known) || by_former_variable(&key.to_ascii_lowercase()).is_some() {
+        if TABLE.iter().any(known) || by_former_variable(key).is_some() {
             continue;
         }
         out.push(match nearest(key) {
@@ -26,16 +26,23 @@ pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Stri
     out
 }
 
+/// The setting of experiments that had this variable (without the prefix).
+fn by_former_variable(key: &str) -> Option<&'static Setting> {
+    let key = key.to_ascii_lowercase();
+    TABLE
+        .iter()
+        .find(|row| row.test && row.name == current(&key))
+}
+
 /// Notices about variables that are keys of `FI_MARLINE_TEST` now, and are read still.
 pub fn former_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
     let mut out = Vec::new();
     for name in names {
         let name = name.as_ref();
-        let key = name.strip_prefix(PREFIX).map(str::to_ascii_lowercase);
-        if let Some(row) = key.and_then(|key| by_former_variable(&key)) {
+        if let Some(row) = name.strip_prefix(PREFIX).and_then(by_former_variable) {
             let now = row.variable();
             out.push(format!(
-                "{name} is {now}=... now, and will not be read by the next version"
+                "{name} is now {now}=...; the next version ignores it"
             ));
         }
     }

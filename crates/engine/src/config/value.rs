@@ -1,10 +1,10 @@
 //! Values of settings, from texts and to texts.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
+use crate::config::kind::{Kind, RailChecksums};
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
 use crate::config::scheme::MulticastScheme;
-use crate::config::settings::{Kind, RailChecksums};
 use crate::config::workers::Workers;
 
 const SWITCH: &[(&str, bool)] = &[

@@ -65,18 +65,12 @@ impl<S: System> Core<S> {
                 self.forget_outages(ep, peer);
                 self.say_dead(ep, &event);
             }
-            Event::PathChanged { .. } => {
-                self.record_event(ep, &event);
-                self.say_path(ep, &event);
-            }
-            Event::PathSuspect { .. } | Event::PathRerouted { .. } | Event::Resumed { .. } => {
-                self.record_event(ep, &event);
-            }
-            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
-            Event::PathShrank { .. } => {
-                self.record_event(ep, &event);
-                self.say_shrank(ep, &event);
-            }
+            Event::PathChanged { .. }
+            | Event::PathSuspect { .. }
+            | Event::PathRerouted { .. }
+            | Event::Resumed { .. }
+            | Event::PathCorrupts { .. }
+            | Event::PathShrank { .. } => self.on_path_event(ep, &event),
             Event::AlgorithmAgreed {
                 peer,
                 preference,
@@ -96,6 +90,19 @@ impl<S: System> Core<S> {
             | Event::ReadAsked { .. }
             | Event::PutAsked { .. }
             | Event::PutRefused { .. } => self.on_remote_event(ep, event),
+        }
+    }
+
+    /// Records and logs an event of a path.
+    fn on_path_event(&mut self, ep: EpId, event: &Event) {
+        if !matches!(event, Event::PathCorrupts { .. }) {
+            self.record_event(ep, event);
+        }
+        match event {
+            Event::PathChanged { .. } => self.say_path(ep, event),
+            Event::PathCorrupts { .. } => self.say_corrupt(ep, event),
+            Event::PathShrank { .. } => self.say_shrank(ep, event),
+            _ => {}
         }
     }
 

@@ -92,17 +92,8 @@ impl<S: System> Core<S> {
             return Err(self.refuse_schemes(&descriptors, unlike));
         }
         let networks = networks(&descriptors);
-        let longest =
-            |(member, at): (usize, &usize)| descriptors[member].rails[*at].datagram_max as usize;
-        let all = networks
-            .iter()
-            .flat_map(|network| network.iter().enumerate());
-        let datagram = all.map(longest).min().ok_or(GroupError::NoNetwork)?;
         let heads = GROUP_HEAD_LEN + CHUNK_HEAD_LEN + PIGGYBACK_LEN;
-        let chunk = datagram.saturating_sub(heads) / CHUNK_ALIGN * CHUNK_ALIGN;
-        if chunk == 0 {
-            return Err(GroupError::NoNetwork);
-        }
+        let chunk = chunk_len(&descriptors, &networks, heads).ok_or(GroupError::NoNetwork)?;
         let joined = self.join_networks(spec, &descriptors, &networks)?;
         let members = self.ways_to(ep, spec.me as usize, &descriptors, &networks);
         let who = identity(spec.id, spec.token, &descriptors);
@@ -159,7 +150,8 @@ impl<S: System> Core<S> {
             format!("{scheme} at member {member} ({})", show_address(address))
         });
         let text = format!(
-            "no multicast: FI_MARLINE_TEST=multicast_scheme={a}, but {b}: set it the same on all hosts"
+            "no multicast: FI_MARLINE_TEST=multicast_scheme={a}, but {b}: set it the same on all \
+             hosts"
         );
         self.say(LogLevel::Warn, &text);
         GroupError::NoNetwork
@@ -466,4 +458,20 @@ fn usual(descriptors: &[MemberDescriptor], chunk: usize) -> Scheme {
         window: window.max(scheme.window),
         ..scheme
     }
+}
+
+/// Bytes of a chunk that all networks carry with these heads; `None` if no packet has room for one.
+fn chunk_len(
+    descriptors: &[MemberDescriptor],
+    networks: &[Vec<usize>],
+    heads: usize,
+) -> Option<usize> {
+    let longest =
+        |(member, at): (usize, &usize)| descriptors[member].rails[*at].datagram_max as usize;
+    let all = networks
+        .iter()
+        .flat_map(|network| network.iter().enumerate());
+    let datagram = all.map(longest).min()?;
+    let chunk = datagram.saturating_sub(heads) / CHUNK_ALIGN * CHUNK_ALIGN;
+    (chunk > 0).then_some(chunk)
 }

@@ -29,8 +29,8 @@ impl<S: System> Core<S> {
         self.counters.process.peers_dead += 1;
         let who = self.describe(ep, peer);
         let why = if lost {
-            "something was lost on a rail without software reliability (FI_MARLINE_TEST=native), where \
-             nobody can send it again"
+            "something was lost on a rail without software reliability (FI_MARLINE_TEST=native): \
+             no retransmission is possible"
                 .to_owned()
         } else if let Some(evidence) = refused {
             why_gone(evidence, silent_ms)

@@ -11,10 +11,10 @@ const SHARED_NS: u64 = 10_000;
 /// that polls, like this one, yields sooner.
 const COMPUTES_NS: u64 = 1_000_000;
 /// After a yield that let another process run, the next 16 offers are sleeps until a packet
-/// arrives, counted in units of which a `Sleep` takes 16 and the shorter `ShortSleep` one. Processes that
-/// only yield in a loop starve each other under the scheduler of Linux 6.18: ranks of Open MPI
-/// (which yields by itself, too) on oversubscribed cores, and their progress threads, did not run
-/// for seconds and were declared dead. Sleeping processes do not suffer from this.
+/// arrives, counted in units of which a `Sleep` takes 16 and the shorter `ShortSleep` one.
+/// Processes that only yield in a loop starve each other under the scheduler of Linux 6.18: ranks
+/// of Open MPI (which yields by itself, too) on oversubscribed cores, and their progress threads,
+/// did not run for seconds and were declared dead. Sleeping processes do not suffer from this.
 const SLEEP_BUDGET: u32 = 16 * SLEEP_COST;
 const SLEEP_COST: u32 = 16;
 const SHORT_SLEEP_COST: u32 = 1;

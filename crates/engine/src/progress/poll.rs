@@ -33,8 +33,8 @@ const SERVE_POLL_BUDGET: u32 = 4;
 /// The core and the time of locking, if a poll has locked it.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
-/// Most receives per rail in a `short_poll`: since the last one `SHORT_POLL_BYTES` were sent, to which
-/// peers that ack every 64 packets respond with two or three packets.
+/// Most receives per rail in a `short_poll`: since the last one `SHORT_POLL_BYTES` were sent, to
+/// which peers that ack every 64 packets respond with two or three packets.
 const SHORT_POLL_TAKES: usize = 4;
 
 /// The part of a rail to poll.

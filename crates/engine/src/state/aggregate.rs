@@ -8,7 +8,7 @@
 use crate::state::rpcs::parse;
 use marline_wire::BLOCK_BYTES;
 
-/// The longest call that operations share: whole granules, so that three packets of Ethernet carry
+/// The longest RPC that operations share: whole blocks, so that three packets of Ethernet carry
 /// it, and none is left for its last bytes.
 pub(crate) const AGGREGATE_MAX: usize = 9 * BLOCK_BYTES as usize;
 /// Bytes of a number of 64 bits, at most.

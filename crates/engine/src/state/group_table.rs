@@ -189,7 +189,8 @@ impl OpenGroup {
     ) -> Tally {
         let tally = self.group.take_batch(now, packets, &mut self.memory);
         if let Some(Heard { from, network }) = tally.heard {
-            self.heard(from, network, rail); // datagrams that the kernel joined (GRO) have one source
+            // Datagrams that the kernel joined (GRO) have one source.
+            self.heard(from, network, rail);
         }
         tally
     }

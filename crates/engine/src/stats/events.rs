@@ -111,7 +111,7 @@ named! {
         /// The peer was silent on every path.
         Silent = 12, "silent";
         /// The peer is heard, but packets to it do not arrive.
-        Unreachable = 13, "deaf";
+        Unreachable = 13, "unreachable";
         /// A packet was lost on a rail without software reliability.
         Lost = 14, "lost";
         /// The peer's rail has another address.

@@ -198,7 +198,7 @@ counters! {
         resent_loss: Sum, "packets", "Retransmissions because acks showed a loss.";
         resent_pto: Sum, "packets", "Retransmissions because no ack came in time.";
         resent_failover: Sum, "packets", "Retransmissions because this path was given up.";
-        resent_spurious: Sum, "packets", "Packets sent again for want of an ack, which came after all.";
+        resent_spurious: Sum, "packets", "Packets resent for want of an ack that came after all.";
         corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";

@@ -167,8 +167,8 @@ pub fn is_well(s: &Summary) -> bool {
 fn columns(name: &str, width: usize, cells: [String; 8]) -> String {
     let [out, inward, packets, lost, resent, resent_spurious, corrupt, failovers] = cells;
     format!(
-        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} {resent_spurious:>8} \
-         {corrupt:>7} {failovers:>9}\n"
+        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} \
+         {resent_spurious:>8} {corrupt:>7} {failovers:>9}\n"
     )
 }
 

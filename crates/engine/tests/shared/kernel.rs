@@ -20,7 +20,7 @@ pub const TICK_NS: u64 = 10_000_000;
 const POLL_NS: u64 = 1_000;
 /// Time that passes whenever the progress thread may wake. Little time passes while it is awake
 /// without a processor, so that a delay is the engine's.
-const NAP_NS: u64 = 50_000;
+const SLEEP_NS: u64 = 50_000;
 /// The alarm's descriptor; those of rails start at 0.
 const ALARM_FD: i32 = 1_000;
 const RAILS: usize = 2;
@@ -105,7 +105,7 @@ impl Kernel {
 
 /// Replaces `event.rs`.
 pub mod event {
-    use super::{call, sleep_until, ALARM_FD, NAP_NS};
+    use super::{call, sleep_until, ALARM_FD, SLEEP_NS};
     use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub mod event {
         }
         pub fn wait(&self, descriptors: &[i32], timeout_ns: u64) -> Woken {
             let end = call(|k| k.now_ns).saturating_add(timeout_ns);
-            sleep_until(NAP_NS, |k| {
+            sleep_until(SLEEP_NS, |k| {
                 if self.0.load(SeqCst) {
                     Some(Woken::RpcArrived)
                 } else if descriptors.iter().any(|&fd| k.is_readable(fd)) {
@@ -147,7 +147,7 @@ pub mod event {
 
     pub fn sleep(descriptors: &[i32], timeout_ns: u64) {
         let end = call(|k| k.now_ns).saturating_add(timeout_ns);
-        sleep_until(NAP_NS, |k| {
+        sleep_until(SLEEP_NS, |k| {
             let readable = descriptors.iter().any(|&fd| k.is_readable(fd));
             (readable || k.now_ns >= end).then_some(())
         });

@@ -1,8 +1,8 @@
 //! Multicast reception of a member, and round-trip times.
 
 /// A member reports that it receives no multicast after this many unicast chunks without multicast
-/// in between, and [`UNREACHABLE_NS`] since the first of them: long enough to ignore a momentary fault,
-/// short enough to report within 100 ms.
+/// in between, and [`UNREACHABLE_NS`] since the first of them: long enough to ignore a momentary
+/// fault, short enough to report within 100 ms.
 const UNREACHABLE_CHUNKS: u32 = 8;
 /// See [`UNREACHABLE_CHUNKS`].
 const UNREACHABLE_NS: u64 = 50_000_000;

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
 /// How long reachability must be lost before standby rails are used: descheduled peers answer
-/// sooner, and get no needless connections.
+/// sooner, and get no unnecessary connections.
 const STAND_IN_NS: u64 = 100_000_000;
 
 impl Node {

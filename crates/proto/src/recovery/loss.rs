@@ -24,6 +24,16 @@ const STALE_NS: u64 = 10_000_000;
 /// probes bring it again ([`Node::stalled`]); this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
 
+impl Path {
+    /// Returns true if a packet is lost by the packet or the time threshold (RFC 9002, section
+    /// 6.1). `age`: nanoseconds since it was sent.
+    fn is_overtaken(&self, number: u64, sent: &Sent, age: u64, time_threshold_ns: u64) -> bool {
+        let behind = self.largest_acked - number;
+        let old = age > time_threshold_ns;
+        behind >= self.reorder || (old && (behind >= 3 || self.outlives(sent, time_threshold_ns)))
+    }
+}
+
 impl Node {
     /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
     /// numbers that this ack covers. Packets below may have been acknowledged by an ack that is
@@ -55,14 +65,10 @@ impl Node {
                 break;
             };
             let age = now.saturating_sub(sent.sent_ns);
-            let behind = path.largest_acked - number;
-            let overtaken = behind >= path.reorder;
             let late = if number < base {
                 age > (4 * time_threshold_ns).max(stale_ns)
             } else {
-                overtaken
-                    || (age > time_threshold_ns
-                        && (behind >= 3 || path.outlives(&sent, time_threshold_ns)))
+                path.is_overtaken(number, &sent, age, time_threshold_ns)
             };
             if !late {
                 if number >= base {

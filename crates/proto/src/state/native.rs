@@ -103,8 +103,8 @@ impl Native {
         self.unsure.is_empty()
     }
 
-    /// When the next probe is due, or the wait for its answer ends. `native_timeout_ns`: how long to wait
-    /// after a failure. `lossy`: the path loses packets while it works.
+    /// When the next probe is due, or the wait for its answer ends. `native_timeout_ns`: how long
+    /// to wait after a failure. `lossy`: the path loses packets while it works.
     pub fn due(&self, native_timeout_ns: u64, lossy: bool) -> Option<u64> {
         if self.unsure.is_empty() {
             return None;

@@ -2,9 +2,9 @@
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
-//! error of its rail, or when, in a path comparison ([`Comparison`]), a probe on another path is answered
-//! and this path's probes, sent no later, are not. If no path answers, the peer is silent and
-//! nothing is requeued.
+//! error of its rail, or when, in a path comparison ([`Comparison`]), a probe on another path is
+//! answered and this path's probes, sent no later, are not. If no path answers, the peer is silent
+//! and nothing is requeued.
 
 use crate::base::config::Config;
 use crate::base::config::Delivery;

@@ -13,7 +13,8 @@ pub struct Uptime {
 }
 
 impl Uptime {
-    /// Notes that the rail goes down or comes back. `neighbour_resolution_ns`: time up that is enough for ARP.
+    /// Notes that the rail goes down or comes back. `neighbour_resolution_ns`: time up that is
+    /// enough for ARP.
     pub fn set(&mut self, now: u64, down: bool, neighbour_resolution_ns: u64) {
         match down {
             true if now.saturating_sub(self.since) >= neighbour_resolution_ns => {

@@ -3,7 +3,7 @@
 //! ```text
 //!  0 the word of frame_word.rs    8 the same eight bytes, inverted
 //! 16 bytes, by kind:
-//!      greeting   the handshake (greeting.rs)
+//!      handshake  of the connection (handshake.rs)
 //!      packets    one or more packets, back to back
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
 //!      rest       nothing: the sender sends nothing more here, and asks for the same

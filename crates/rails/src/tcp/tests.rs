@@ -338,7 +338,7 @@ fn packets_go_both_ways_over_ipv6() {
     assert_eq!(a.links.send(link, b"question", 8), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got == [b"question"]);
     let (back, up) = b.connect(&a);
-    assert!(up, "the greeting told whose connection it is");
+    assert!(up, "the handshake names the peer");
     assert_eq!(b.links.send(back, b"answer", 6), Sent::Taken);
     until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
 }
@@ -516,7 +516,7 @@ fn a_replacement_needs_the_token() {
         .map(|guess| {
             let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
             let words = handshake(a.shared.local(), guess);
-            liar.write_all(&words).expect("room for a greeting");
+            liar.write_all(&words).expect("room for a handshake");
             liar
         })
         .collect();

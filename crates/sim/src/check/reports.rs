@@ -294,15 +294,9 @@ impl World {
         let last = !multi || entry.flags & flag::MULTI_RECV != 0;
         // A message lost with its sender was the last, of which an error entry still reports, or
         // not: both look the same here. (A receive that never ends is found later.)
-        let wrong = if goes_on {
-            last
-        } else {
-            !last && !lost_with_sender
-        };
-        if wrong {
-            return Err(format!(
-                "multi {multi}: last is wrong (left {left}, bereft {lost_with_sender}, posted {posted})"
-            ));
+        if last == goes_on && !(lost_with_sender && !last) {
+            let end = format!("left {left}, sender died {lost_with_sender}, {posted} posted");
+            return Err(format!("multi {multi}: wrong last ({end})"));
         }
         if last {
             self.end(e, handle)?;

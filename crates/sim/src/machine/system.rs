@@ -43,8 +43,8 @@ impl System for SimSystem {
     fn sleep(&self, _: &[RawFd], timeout_ns: u64) {
         let machine = &self.0;
         if !machine.waiting() {
-            let nap_ns = machine.yield_ns.load(Relaxed).min(timeout_ns);
-            machine.now_ns.fetch_add(nap_ns, Relaxed);
+            let sleep_ns = machine.yield_ns.load(Relaxed).min(timeout_ns);
+            machine.now_ns.fetch_add(sleep_ns, Relaxed);
         }
     }
 }

@@ -48,8 +48,9 @@ pub struct SimArgs {
     /// Threads; the report is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = jobs)]
     jobs: usize,
-    /// Instead of seeds: print how the cost of a tree broadcast and an all-to-all grows from `--hosts`
-    /// up to this number of endpoints; with the profile group, of broadcasts by multicast.
+    /// Instead of seeds: print how the cost of a tree broadcast and an all-to-all grows from
+    /// `--hosts` up to this number of endpoints; with the profile group, of broadcasts by
+    /// multicast.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
     scale: Option<usize>,
 }

@@ -1,0 +1,130 @@
+//! Syntax of the values of settings.
+
+use crate::config::choice::ChecksumChoice;
+use crate::config::policy::{RailKinds, RailsPolicy};
+use crate::config::ports::PortRange;
+use crate::config::scheme::MulticastScheme;
+use crate::config::workers::Workers;
+use marline_checksum::Algorithm;
+use marline_wire::RAILS_MAX;
+
+/// Checksum algorithms per rail: pairs of interface (or address, as in `rails`) and algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RailChecksums(pub Vec<(String, Algorithm)>);
+
+impl RailChecksums {
+    /// Algorithm numbers by rail index; `None`: the algorithm agreed with the peer.
+    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; RAILS_MAX] {
+        let mut out = [None; RAILS_MAX];
+        for (slot, rail) in out.iter_mut().zip(rails) {
+            let row = self.0.iter().find(|(name, _)| name == rail);
+            *slot = row.map(|&(_, algorithm)| algorithm as u8);
+        }
+        out
+    }
+
+    /// Names that match no rail.
+    pub fn unknown<'a>(&'a self, rails: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let names = self.0.iter().map(|(name, _)| name);
+        names.filter(|n| !rails.contains(n)).map(String::as_str)
+    }
+}
+
+/// The syntax of a setting's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Comma-separated names.
+    List,
+    /// Any text.
+    Text,
+    /// `on` or `off`.
+    Switch,
+    /// A [`ChecksumChoice`].
+    Checksum,
+    /// [`RailChecksums`].
+    RailChecksums,
+    /// A [`RailsPolicy`].
+    Policy,
+    /// [`RailKinds`].
+    RailKinds,
+    /// A [`MulticastScheme`].
+    Scheme,
+    /// A [`PortRange`].
+    Ports,
+    /// [`Workers`].
+    Workers,
+    /// A whole number within bounds.
+    Number {
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// Bytes within bounds; the suffixes `K`, `M`, `G` mean KiB, MiB, GiB.
+    Bytes {
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// As [`Kind::Bytes`], or 0, which each such setting defines for itself.
+    BytesOrZero {
+        /// Smallest value allowed except 0.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+}
+
+impl Kind {
+    /// Describes the allowed values in words.
+    pub fn allowed(&self) -> String {
+        match *self {
+            Kind::List => "names separated by commas".to_owned(),
+            Kind::Text => "any text".to_owned(),
+            Kind::Switch => "on or off".to_owned(),
+            Kind::Checksum => ChecksumChoice::names(),
+            Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
+            Kind::Policy => RailsPolicy::names(),
+            Kind::RailKinds => RailKinds::all(),
+            Kind::Scheme => MulticastScheme::names(),
+            Kind::Ports => PortRange::allowed(),
+            Kind::Workers => Workers::allowed(),
+            Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
+            Kind::Bytes { min, max } => {
+                format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
+            }
+            Kind::BytesOrZero { min, max } => {
+                format!("0, or {}", Kind::Bytes { min, max }.allowed())
+            }
+        }
+    }
+
+    pub(crate) fn number(&self, text: &str) -> Option<u64> {
+        let (least, min, max) = match *self {
+            Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
+            Kind::BytesOrZero { min, max } => (0, min, max),
+            _ => return None,
+        };
+        let shift = match text.as_bytes().last()?.to_ascii_lowercase() {
+            b'k' => 10,
+            b'm' => 20,
+            b'g' => 30,
+            _ => 0,
+        };
+        let scaled = shift != 0;
+        if scaled && matches!(self, Kind::Number { .. }) {
+            return None;
+        }
+        let digits = if scaled {
+            &text[..text.len() - 1]
+        } else {
+            text
+        };
+        if !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None; // `parse` would take a sign
+        }
+        let value = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+        (value == least || (min..=max).contains(&value)).then_some(value)
+    }
+}
