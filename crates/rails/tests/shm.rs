@@ -46,11 +46,11 @@ impl End {
 
     /// Sleeps until a packet or event arrives.
     fn sleep(&mut self) {
-        assert!(self.sleep(PATIENCE), "nobody woke it");
+        assert!(self.sleep_for(PATIENCE), "nobody woke it");
     }
 
     /// Sleeps for at most this time; returns whether it was woken.
-    fn sleep(&mut self, most: Duration) -> bool {
+    fn sleep_for(&mut self, most: Duration) -> bool {
         if self.rx.arm() == Armed::LookAgain {
             self.poll();
             return true;
@@ -197,7 +197,7 @@ fn a_peer_that_does_not_read_holds_up_no_other() {
         b.packets
     });
     while !reader.is_finished() {
-        a.sleep(Duration::from_millis(100));
+        a.sleep_for(Duration::from_millis(100));
     }
     assert!(reader.join().unwrap().iter().all(|got| *got == packet));
 }
