@@ -294,7 +294,7 @@ impl World {
         let last = !multi || entry.flags & flag::MULTI_RECV != 0;
         // A message lost with its sender was the last, of which an error entry still reports, or
         // not: both look the same here. (A receive that never ends is found later.)
-        if last == goes_on && !(lost_with_sender && !last) {
+        if last == goes_on && (last || !lost_with_sender) {
             let end = format!("left {left}, sender died {lost_with_sender}, {posted} posted");
             return Err(format!("multi {multi}: wrong last ({end})"));
         }
