@@ -1,6 +1,7 @@
 //! Writes JSON by hand: the few shapes are documented in docs/statistics.md.
 
 use marline_engine::stats::dead::DeadPeer;
+use marline_engine::stats::former::former;
 use marline_engine::stats::outages::{End, Outage};
 use marline_engine::stats::summary::{RailSummary, Summary};
 use marline_engine::stats::Counters;
@@ -60,7 +61,12 @@ pub fn array(items: impl Iterator<Item = String>) -> String {
 pub fn counters<C: Counters>(group: &C) -> String {
     let words = group.words();
     let rows = C::ROWS.iter().zip(words.as_ref());
-    let object = rows.fold(Object::default(), |o, (row, value)| o.set(row.name, value));
+    let object = rows.fold(Object::default(), |o, (row, value)| {
+        match former(row.name) {
+            Some(before) => o.set(row.name, value).set(before, value),
+            None => o.set(row.name, value),
+        }
+    });
     object.end()
 }
 
@@ -125,6 +131,9 @@ fn outage(outage: &Outage) -> String {
         .end()
 }
 
+/// Retransmissions without need, of which the row of a rail has a total.
+const SPURIOUS: &str = "resent_spurious";
+
 fn rail(rail: &RailSummary) -> String {
     Object::default()
         .text("name", &rail.name)
@@ -132,7 +141,8 @@ fn rail(rail: &RailSummary) -> String {
         .set("up", rail.up)
         .set("lost", rail.lost())
         .set("resent", rail.resent())
-        .set("resent_spurious", rail.resent_spurious())
+        .set(SPURIOUS, rail.resent_spurious())
+        .set(former(SPURIOUS).unwrap_or(SPURIOUS), rail.resent_spurious())
         .set("corrupt", rail.corrupt())
         .set("failovers", rail.paths.downs)
         .set("rail", counters(&rail.counters))

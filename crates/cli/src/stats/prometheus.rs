@@ -1,6 +1,7 @@
 //! Metrics in Prometheus' text format: per process, per rail, and totals of peers and paths.
 
 use super::jobs::Job;
+use marline_engine::stats::former::former;
 use marline_engine::stats::reader::JobPage;
 use marline_engine::stats::{Combine, Counters, PathCounters};
 
@@ -25,11 +26,13 @@ impl<C: Counters> Family<C> {
                 Combine::Sum => ("counter", "_total"),
                 Combine::Max => ("gauge", ""),
             };
-            let metric = format!("marline_{}_{}{end}", self.name, row.name);
-            out += &format!("# HELP {metric} {}\n# TYPE {metric} {kind}\n", row.doc);
-            for (labels, counters) in &self.samples {
-                let value = counters.words().as_ref()[n];
-                out += &format!("{metric}{{{labels}}} {value}\n");
+            for name in [Some(row.name), former(row.name)].into_iter().flatten() {
+                let metric = format!("marline_{}_{name}{end}", self.name);
+                out += &format!("# HELP {metric} {}\n# TYPE {metric} {kind}\n", row.doc);
+                for (labels, counters) in &self.samples {
+                    let value = counters.words().as_ref()[n];
+                    out += &format!("{metric}{{{labels}}} {value}\n");
+                }
             }
         }
         out

@@ -10,6 +10,7 @@
 pub mod dead;
 pub mod disabled;
 pub mod events;
+pub mod former;
 mod layout;
 mod map;
 pub mod outages;
