@@ -106,6 +106,9 @@ soak: deps build programs eager
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages"
+	$(MAKE) fuzz SECONDS_EACH=60
+	$(MAKE) miri
+	$(MAKE) sanitize
 	$(MAKE) soak-seeds
 
 # Simulated clusters without end, with new seeds each time: until one fails, or Ctrl-C.

@@ -59,11 +59,11 @@ def test_multicast_schemes_that_differ_are_refused_on_all_sides(lab, mpi, tmp_pa
     """The job goes on from rank to rank; each rank's log names both values."""
     if provider != "marline":
         pytest.skip("it is about Marline's groups")
-    script = unlike(tmp_path, "FI_MARLINE_MULTICAST_SCHEME", "basic", "window")
+    script = unlike(tmp_path, "FI_MARLINE_TEST", "multicast_scheme=basic", "multicast_scheme=window")
     # Of one datatype: Open MPI cuts those of others elsewhere, over TCP as well.
     program = [script, mpi.program("bcast"), "--plain", "--count", 20]
     result = lab.run(mpi, program, n=4, options=["--multicast"], env={"FI_LOG_LEVEL": "warn"}, timeout=LIMIT_S)
     assert result.ok and result.find("^bcast ok "), result.tail()
-    told = re.findall(r"libfabric:(\d+):.*no multicast: FI_MARLINE_MULTICAST_SCHEME=basic at member 0 .*, "
+    told = re.findall(r"libfabric:(\d+):.*no multicast: FI_MARLINE_TEST=multicast_scheme=basic at member 0 .*, "
                       r"but window at member ", result.out)
     assert len(set(told)) == 4, f"{told}\n{result.tail()}"

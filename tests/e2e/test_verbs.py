@@ -246,8 +246,8 @@ def test_links_begin_with_datagrams():
     said = in_guest("export FI_MARLINE_TEST=verbs_datagrams=100", pages, *lines, shown)
     assert_carried(said, "rc:rxe0", "uc:rxe0")
     # A link that came up with datagrams and then got a connection: at both ends, in both jobs.
-    woken = re.findall(r"woken[ :=]+(\d+)", said)
-    assert len(woken) >= 4 and all(int(n) > 0 for n in woken), said
+    reconnected = re.findall(r"reconnected[ :=]+(\d+)", said)
+    assert len(reconnected) >= 4 and all(int(n) > 0 for n in reconnected), said
 
 
 def test_another_queue_pair_carries_on():

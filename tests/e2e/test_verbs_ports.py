@@ -64,7 +64,7 @@ def test_an_address_goes_and_comes(kind):
     lost = f"rail {rail} is down: Cannot assign requested address"
     assert_told_in_turn(said, lost, f"rail {rail} is up again", f"path {rail} .* is up again")
     # Reported by both processes, both the loss and the return.
-    told = [int(n) for n in re.findall(r"\btold=(\d+)", said)]
+    told = [int(n) for n in re.findall(r"\basync_events=(\d+)", said)]
     assert len(told) == 2 and min(told) >= 2, said
 
 
