@@ -239,8 +239,8 @@ fn remote_memory_is_offered_if_enabled() {
         };
         decide(&wanted).unwrap_err()
     };
-    assert!(refused(FI_MSG | FI_RMA | FI_READ).contains("FI_MARLINE_RMA=on"));
-    assert!(refused(FI_ATOMIC).contains("FI_MARLINE_RMA=on"));
+    assert!(refused(FI_MSG | FI_RMA | FI_READ).contains("FI_MARLINE_RMA=off"));
+    assert!(refused(FI_ATOMIC).contains("FI_MARLINE_RMA=off"));
     assert!(!refused(FI_RMA | 1 << 62).contains("FI_MARLINE_RMA"));
 }
 

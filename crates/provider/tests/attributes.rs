@@ -232,7 +232,7 @@ fn an_endpoint_beyond_the_offer_is_refused() {
     };
     assert_eq!(open(|_| ()), 0);
     assert_eq!(open(|h| h.ep.type_ = 1), -libc::EINVAL, "FI_EP_MSG");
-    assert_eq!(open(|h| h.info.caps = FI_ATOMIC), -libc::EINVAL);
+    assert_eq!(open(|h| h.info.caps = FI_HMEM), -libc::EINVAL);
     assert_eq!(open(|h| h.tx.op_flags = FI_FENCE), -libc::EINVAL);
     assert_eq!(open(|h| h.ep.rx_ctx_cnt = FI_SHARED_CONTEXT), -libc::EINVAL);
     p.close();

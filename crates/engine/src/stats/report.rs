@@ -186,7 +186,7 @@ pub fn rails(s: &Summary) -> String {
         "packets",
         "lost",
         "resent",
-        "resent_spurious",
+        "spurious",
         "corrupt",
         "failovers",
     ];
