@@ -285,3 +285,10 @@ fn a_silent_peer_is_not_sent_thousands_of_copies() {
 fn a_peer_of_whom_nothing_is_heard_is_asked_until_it_counts_as_dead() {
     clean(31_007_475, Profile::Swarm);
 }
+
+/// The engine reported how a refused call would have been sent; the model of shared calls took that
+/// for the next call.
+#[test]
+fn a_refused_call_says_nothing_of_the_next() {
+    clean(703_455, Profile::Rails);
+}

@@ -151,12 +151,10 @@ impl<S: System> Core<S> {
             return Err(SubmitError::PeerDead);
         }
         let own = endpoint.node.is_loopback(req.peer);
-        if req.may_share() && !own {
-            let joins = self.join(ep, req);
-            self.watch.may_share(joins);
-            if joins {
-                return Ok(());
-            }
+        let may_share = req.may_share() && !own;
+        if may_share && self.join(ep, req) {
+            self.watch.may_share(true);
+            return Ok(());
         }
         let open = self.rpcs.open.get(&(ep.0, req.peer.0)).copied();
         let len = HEAD + req.operands.iter().map(|iov| total(iov)).sum::<usize>();
@@ -196,6 +194,9 @@ impl<S: System> Core<S> {
         if !self.post_logged(ep, req.peer, words, Some(buffer), len) {
             self.rpcs.ops.remove(rpc);
             return Err(SubmitError::PeerDead);
+        }
+        if may_share {
+            self.watch.may_share(false);
         }
         let counted = self.rpcs.open.entry((ep.0, req.peer.0)).or_default();
         counted.rpcs += 1;
