@@ -102,7 +102,7 @@ test-packages: build portable programs
 	scripts/install-deps packages
 	$(PYTEST) tests/e2e -m packages
 
-soak: deps build programs eager
+soak: deps nightly build programs eager
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e -m "not packages"
@@ -188,6 +188,11 @@ HOST := x86_64-unknown-linux-gnu
 TARGETS ?= packet node operations address settings faults stats_page group group_packet
 SECONDS_EACH ?= 300
 
+# What fuzzers, Miri and sanitizers need is there.
+nightly:
+	cargo $(NIGHTLY) miri --version && cargo fuzz --version || { echo "missing: rustup toolchain install \
+	nightly --component miri,rust-src && cargo install cargo-fuzz --locked" >&2; exit 1; }
+
 # Grows the corpora under target/fuzz; what is worth keeping goes to fuzz/corpus (CONTRIBUTING).
 fuzz:
 	for t in $(TARGETS); do mkdir -p target/fuzz/corpus/$$t && \
@@ -197,9 +202,11 @@ fuzz:
 
 # Undefined behaviour, in parts that each end in minutes. Two cases of each property: each step is
 # interpreted.
-MIRI := MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2 cargo $(NIGHTLY) miri test
+MIRI = MIRIFLAGS="-Zmiri-disable-isolation $(MIRI_MORE)" PROPTEST_CASES=2 cargo $(NIGHTLY) miri test
 miri: miri-wire miri-proto miri-checksum miri-engine
 
+# Its property tests leak what their frames borrow.
+miri-wire: MIRI_MORE := -Zmiri-ignore-leaks
 miri-wire:
 	$(MIRI) -p marline-wire
 

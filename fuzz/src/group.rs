@@ -45,7 +45,7 @@ pub fn group_packet(data: &[u8]) {
     assert_eq!(read.chunk(), chunk);
 }
 
-/// One member that receives anything from the others, in any order: memory stays bounded,
+/// A member that receives anything from the others, in any order: memory stays bounded,
 /// operations end once, and when all others are dead every operation has ended and nothing is
 /// retained.
 pub fn group(data: &[u8]) {

@@ -1,4 +1,4 @@
-//! One node among peers with arbitrary packets: correct CRC and identity, nonsensical contents.
+//! A node among peers with arbitrary packets: correct CRC and identity, nonsensical contents.
 
 use crate::frames::frame;
 use crate::input::Input;

@@ -65,7 +65,7 @@ def test_a_standby_rail_shares_the_dead_switch(lab, stress, mpi, tmp_path):
         lab.fault(1, "blackhole")
         assert job.wait_for("rail rail1 to .* is lost", 30), job.output()
         with udp_filtered(lab, "rail0"):
-            assert job.wait_for("stands in: no other carries", 30), job.output()
+            assert job.wait_for("takes over: no other carries", 30), job.output()
             lasts(job, 0.5)
             lab.fault(0, "blackhole")
             bites(lab, job, "rail0 blackhole")

@@ -86,7 +86,7 @@ def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
 def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
     """And UDP carries again when unblocked: the standby rails fall silent then."""
     with under_way(lab, stress, mpi, "marline", 4) as job, udp_filtered(lab):
-        assert job.wait_for("stands in: no other carries", 30), job.output()
+        assert job.wait_for("takes over: no other carries", 30), job.output()
         assert goes_on(job), job.output()
     result = job.result
     assert_right(result)
@@ -104,7 +104,7 @@ def test_udp_that_is_rejected_in_mid_run_is_replaced_by_tcp(lab, stress, mpich, 
     with contextlib.ExitStack() as to_the_end:
         with under_way(lab, stress, mpich, "marline", 2) as job:
             to_the_end.enter_context(udp_filtered(lab, hook=hook, verdict="reject"))
-            assert job.wait_for("stands in: no other carries", 30), job.output()
+            assert job.wait_for("takes over: no other carries", 30), job.output()
     assert_right(job.result)
     behind = {name: rail for name, rail in job.result.rails().items() if name.startswith("tcp:")}
     assert labs_total(behind) > 0, job.result.tail()

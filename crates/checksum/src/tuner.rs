@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-/// One measured point.
+/// A measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// [`Algorithm::None`] for copies.
@@ -269,7 +269,7 @@ impl Bench {
 
 const PAGE: usize = 4096;
 
-/// One call; returns the sum, or 0. Both slices have the same length.
+/// A call; returns the sum, or 0. Both slices have the same length.
 fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
     let (to, from, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len().min(dst.len()));
     // SAFETY: `len` bytes of two slices, which cannot overlap; blocks are larger than 0, as

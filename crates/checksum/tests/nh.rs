@@ -153,11 +153,11 @@ mod small {
             let good = std::array::from_fn(|_| r.below(16) as u8);
             let mut error: [u8; WORDS] = std::array::from_fn(|_| r.below(16) as u8);
             if round % 3 == 0 {
-                // One column that cancels.
+                // A column that cancels.
                 error = [0; WORDS];
                 (error[1], error[1 + BLOCK]) = (1, MOVED);
             } else if round % 3 == 1 {
-                // One word.
+                // A word.
                 let at = r.below(WORDS);
                 error = std::array::from_fn(|i| if i == at { error[i] | 1 } else { 0 });
             }

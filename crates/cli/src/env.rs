@@ -13,7 +13,7 @@ pub struct EnvArgs {
     /// mpiexec, by name or path, or the MPI's directory.
     #[arg(long, default_value = "mpiexec")]
     mpi: String,
-    /// As `export` lines for a POSIX shell: eval "$(marline env --shell)".
+    /// Like `export` lines for a POSIX shell: eval "$(marline env --shell)".
     #[arg(long, conflicts_with = "json")]
     shell: bool,
     /// As a JSON object.

@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 /// Time in which a network that carries multicast is heard, on hosts with more ranks than cores as
 /// well, where some ranks begin a quarter of a second after others.
 const PROBE_TIME: Duration = Duration::from_secs(1);
-/// A look takes microseconds. Of one that took longer, as somebody else had the processor, so much
-/// counts: the other ranks may be as crowded, and not have been heard for that alone.
+/// Most of a poll's duration that counts. A poll takes microseconds; during a longer one another
+/// process ran, and the other ranks may be descheduled as well.
 const LOOK_TIME: Duration = Duration::from_millis(1);
-/// Longest all the same: processors that are so crowded, or stand still for so long, are no place
-/// to measure a network (docs/design/collectives.md).
+/// Longest duration of all polls together: hosts that are oversubscribed that much cannot measure a
+/// network (docs/design/collectives.md).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Each rank lets itself be heard so often at least, as any packet may be lost.
+/// Least number of probes of each rank: any packet may be lost.
 const PROBES_MIN: u32 = 4;
 /// Pause between two probes.
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
@@ -241,7 +241,7 @@ impl MembershipRetry {
         }
     }
 
-    /// It is so late now: whether there is time left.
+    /// Takes the time since the last call from the rest; true if some is left.
     fn lasts(&mut self, now: Instant) -> bool {
         let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
         (self.left, self.last) = (self.left.saturating_sub(took), now);
@@ -249,7 +249,8 @@ impl MembershipRetry {
     }
 }
 
-/// Lets itself be heard and listens: the networks on which all hosts were heard, as bits.
+/// Multicasts probes and receives those of others. Returns the networks on which all hosts were
+/// heard, as bits.
 fn probe(provider: &Provider, group: isize) -> c_int {
     let begun = Instant::now();
     let (mut probes, mut next) = (0, begun);
@@ -277,7 +278,7 @@ fn probe(provider: &Provider, group: isize) -> c_int {
 mod tests {
     use super::*;
 
-    /// Ranks of 16 hosts on two processors were taken for hosts that multicast does not reach.
+    /// Regression: ranks of 16 hosts on two processors counted as hosts without multicast.
     #[test]
     fn a_probe_waits_longer_on_oversubscribed_hosts_and_not_for_ever() {
         let lasts_ms = |look: Duration| {

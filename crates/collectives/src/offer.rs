@@ -11,11 +11,11 @@ const RANDOM_LEN: usize = 12;
 const HOST_AT: usize = RANDOM_LEN;
 const FLAGS_AT: usize = HOST_AT + 8;
 const CALLS_AT: usize = FLAGS_AT + 1;
-const CARD_LEN_AT: usize = CALLS_AT + 1;
-const CARD_AT: usize = CARD_LEN_AT + 2;
-/// Room for a card: providers of other versions may have longer ones than this version's.
-const CARD_MAX: usize = 1_024 - CARD_AT;
-const LEN: usize = CARD_AT + CARD_MAX;
+const DESCRIPTOR_LEN_AT: usize = CALLS_AT + 1;
+const DESCRIPTOR_AT: usize = DESCRIPTOR_LEN_AT + 2;
+/// Room for a member descriptor: providers of other versions may have longer ones.
+const DESCRIPTOR_MAX: usize = 1_024 - DESCRIPTOR_AT;
+const LEN: usize = DESCRIPTOR_AT + DESCRIPTOR_MAX;
 
 /// The communicator's error handler does not end the job.
 const HANDLES_ERRORS: u8 = 1;
@@ -32,7 +32,7 @@ pub struct Offer([u8; LEN]);
 
 impl Offer {
     /// The offer of this rank. A rank without a provider, or without random numbers, offers no
-    /// card.
+    /// descriptor.
     pub fn own(provider: Option<&Provider>, flags: u8) -> Offer {
         let mut bytes = [0; LEN];
         let random = fill_random(&mut bytes[..RANDOM_LEN]);
@@ -40,14 +40,16 @@ impl Offer {
         bytes[FLAGS_AT] = flags;
         bytes[CALLS_AT] = calls::wanted() as u8;
         let descriptor = provider.filter(|_| random).and_then(Provider::descriptor);
-        if let Some(descriptor) = descriptor.filter(|descriptor| descriptor.len() <= CARD_MAX) {
-            bytes[CARD_LEN_AT..CARD_AT].copy_from_slice(&(descriptor.len() as u16).to_le_bytes());
-            bytes[CARD_AT..CARD_AT + descriptor.len()].copy_from_slice(&descriptor);
+        if let Some(descriptor) = descriptor.filter(|descriptor| descriptor.len() <= DESCRIPTOR_MAX)
+        {
+            bytes[DESCRIPTOR_LEN_AT..DESCRIPTOR_AT]
+                .copy_from_slice(&(descriptor.len() as u16).to_le_bytes());
+            bytes[DESCRIPTOR_AT..DESCRIPTOR_AT + descriptor.len()].copy_from_slice(&descriptor);
         }
         Offer(bytes)
     }
 
-    /// As it goes to the others.
+    /// The bytes that the other ranks receive.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -80,17 +82,17 @@ impl Offers {
         self.each().all(|offer| offer[FLAGS_AT] & REQUESTS != 0)
     }
 
-    /// Says if all ranks have a card of one length.
+    /// Says if all ranks have a descriptor of one length.
     pub fn are_complete(&self) -> bool {
         let mut lens = self.each().map(descriptor_len);
         let first = lens.next().unwrap_or(0);
         first > 0 && lens.all(|len| len == first)
     }
 
-    /// All cards, one after another.
+    /// All descriptors, one after another.
     pub fn descriptors(&self) -> Vec<u8> {
         self.each()
-            .flat_map(|offer| &offer[CARD_AT..][..descriptor_len(offer)])
+            .flat_map(|offer| &offer[DESCRIPTOR_AT..][..descriptor_len(offer)])
             .copied()
             .collect()
     }
@@ -102,8 +104,8 @@ impl Offers {
         (u64::from_le_bytes(id), u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Of the calls that all want, those that are done: where several ranks share a host, the MPI
-    /// does all but broadcasts quicker in its memory.
+    /// The calls that the group does, among those that all ranks want: where several ranks share a
+    /// host, the MPI's shared memory is quicker for all but broadcasts.
     pub fn calls(&self) -> c_int {
         let wanted = self
             .each()
@@ -122,10 +124,10 @@ impl Offers {
     }
 }
 
-/// Bytes of the card of an offer.
+/// Bytes of the descriptor of an offer.
 fn descriptor_len(offer: &[u8]) -> usize {
-    let len = u16::from_le_bytes([offer[CARD_LEN_AT], offer[CARD_LEN_AT + 1]]);
-    usize::from(len).min(CARD_MAX)
+    let len = u16::from_le_bytes([offer[DESCRIPTOR_LEN_AT], offer[DESCRIPTOR_LEN_AT + 1]]);
+    usize::from(len).min(DESCRIPTOR_MAX)
 }
 
 /// A number that is the same for all processes of this host, and of its part where it is divided
@@ -151,13 +153,13 @@ fn fill_random(bytes: &mut [u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Offers of ranks with these hosts, flags and cards.
+    /// Offers of ranks with these hosts, flags and descriptors.
     fn offers(ranks: &[(u64, u8, &[u8])]) -> Offers {
         let of = |&(host, flags, descriptor): &(u64, u8, &[u8])| {
             let mut offer = Offer::own(None, flags).0;
             offer[HOST_AT..FLAGS_AT].copy_from_slice(&host.to_le_bytes());
-            offer[CARD_LEN_AT] = descriptor.len() as u8;
-            offer[CARD_AT..CARD_AT + descriptor.len()].copy_from_slice(descriptor);
+            offer[DESCRIPTOR_LEN_AT] = descriptor.len() as u8;
+            offer[DESCRIPTOR_AT..DESCRIPTOR_AT + descriptor.len()].copy_from_slice(descriptor);
             offer
         };
         Offers::new(ranks.iter().flat_map(of).collect(), ranks.len())

@@ -12,7 +12,8 @@ pub struct Quiet<'a> {
 }
 
 impl Quiet<'_> {
-    /// Of a communicator whose errors do not end the job; `None`: they do, whoever's they are.
+    /// Has errors returned on a communicator whose handler does not end the job; `None`: the
+    /// handler ends the job, and stays.
     pub fn of(mpi: &Mpi, comm: Handle) -> Option<Quiet<'_>> {
         let handler = mpi
             .handler(comm)

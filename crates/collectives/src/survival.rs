@@ -56,8 +56,8 @@ impl Survival {
 pub enum Agreement {
     /// All survivors have this.
     Reached(c_int),
-    /// It failed at all survivors.
+    /// The agreement failed at all survivors.
     Failed,
-    /// It failed here, and may have been reached elsewhere.
+    /// The agreement failed here, and may have been reached elsewhere.
     Unknown,
 }

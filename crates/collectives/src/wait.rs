@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(stops(Err(7), false), Stop::Code(7));
     }
 
-    /// One test, as what is due is due in a process.
+    /// A single test: the yield that is due is a state of the process.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));

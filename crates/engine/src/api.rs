@@ -5,7 +5,7 @@ pub type FiAddr = u64;
 /// Any source in receives, unknown source in completions (`FI_ADDR_UNSPEC`).
 pub const ADDR_UNSPEC: FiAddr = u64::MAX;
 
-/// One piece of user memory.
+/// A piece of user memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)] // same layout as struct iovec
 pub struct IoVec {

@@ -185,7 +185,7 @@ fn a_child_has_a_thread_of_its_own_and_talks_to_its_parent() {
     }
     assert_eq!((end, done), (Some(0), 2));
     parent.close();
-    // One complete page each.
+    // A complete page each.
     let pages = list_pages(&dir);
     assert_eq!(pages.len(), 2, "{pages:?}");
     assert!(pages.iter().all(|page| read_page(page).is_ok()));

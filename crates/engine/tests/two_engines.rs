@@ -284,7 +284,7 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
         let receive = RecvReq {
             source: 0,
             iov: &piece(buffer),
-            // One tag each, so that no message waits for the retransmission of an earlier one.
+            // A tag each, so that no message waits for the retransmission of an earlier one.
             tag: Some((context as u64, 0)),
             context,
             flags: OpFlags::COMPLETION,

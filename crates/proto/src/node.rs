@@ -1,4 +1,4 @@
-//! One endpoint: the only API of the protocol. Its parts have their state in `state`; the folders
+//! An endpoint: the only API of the protocol. Its parts have their state in `state`; the folders
 //! above have the functions on them. A function that needs one part takes only that part.
 
 use crate::base::config::{Config, RailSpec};
@@ -36,7 +36,7 @@ pub struct Held {
     pub unexpected_bytes: u64,
 }
 
-/// One endpoint.
+/// An endpoint.
 pub struct Node {
     pub(crate) cfg: Config,
     pub(crate) local: Local,

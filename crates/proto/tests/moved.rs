@@ -38,7 +38,7 @@ fn paths(node: &Node) -> Vec<(PathState, u64)> {
     all
 }
 
-/// One step of both nodes. Packets (by sender and rail) arrive if `passes` accepts them; the
+/// A step of both nodes. Packets (by sender and rail) arrive if `passes` accepts them; the
 /// addresses of opened links are added to `led`, by node.
 fn step(
     pair: &mut Pair,

@@ -93,7 +93,7 @@ fn receives_of_a_closed_peer_end(reliable: bool) {
     pair.settle();
     let to_a = pair.b.peer(&pair.a.address());
     assert_eq!(failed(&mut pair.b), []);
-    // One message without a receive, one receive without a message.
+    // A message without a receive, a receive without a message.
     let tagged = |handle, source| RecvSpec {
         tag: Some((5, 0)),
         ..receive_from(source, handle)
@@ -285,7 +285,7 @@ fn nothing_stays_on_a_rail_that_is_down() {
     assert!(leaves_a_dead_rail(Config::default()));
 }
 
-/// One answer shows that the peer runs, not that the silent path is broken: there is a second
+/// A single answer shows that the peer runs, not that the silent path is broken: there is a second
 /// round. If the path is silent in that too, it goes down.
 #[test]
 fn a_path_goes_down_in_the_second_round() {

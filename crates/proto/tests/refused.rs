@@ -383,7 +383,7 @@ fn refusals_of_a_rail_wait_for_its_standby_rail() {
         arrived |= !behind.is_empty();
         pair.answer(&behind, 1);
     }
-    assert!(arrived, "it stands in");
+    assert!(arrived, "the standby rail carries");
 }
 
 /// The process is dead, and its host refuses datagrams and connections.

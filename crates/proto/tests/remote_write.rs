@@ -138,7 +138,7 @@ impl Pair {
         taken
     }
 
-    /// One exchange; returns the writes of both sides.
+    /// An exchange; returns the writes of both sides.
     fn step(&mut self) -> Vec<WriteOut> {
         self.now += 20_000;
         let mut writes = Vec::new();

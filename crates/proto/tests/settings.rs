@@ -60,7 +60,7 @@ fn told(node: &mut Node) -> (Vec<bool>, Vec<u32>) {
     (refused, failed)
 }
 
-/// One node sends, the other only receives: one packet and its answer refuse both.
+/// A node sends, the other only receives: one packet and its answer refuse both.
 fn both_sides_are_told(sender_is_reliable: bool, len: u64) {
     let mut a = with(sender_is_reliable, 1);
     let mut b = with(!sender_is_reliable, 2);

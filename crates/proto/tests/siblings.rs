@@ -208,7 +208,7 @@ fn a_firewall_that_refuses_all_processes_of_a_host_ends_none() {
         trio.reset([Fate::Refused; 2]);
         let all = [Fate::Refused; 2];
         assert_eq!(trio.during(3_000, all, Some(0)), [], "streams: {streams}");
-        // What was refused last may be read after what passed.
+        // The last refusal may be read after a packet that passed.
         let passes = trio.during(1, [Fate::Refused, Fate::Passes], Some(0));
         assert_eq!(passes, [], "streams: {streams}");
         assert_eq!(trio.during(1_000, [Fate::Passes; 2], None), []);

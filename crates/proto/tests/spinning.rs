@@ -50,7 +50,7 @@ fn leaves(node: &mut Node, now: u64, lost: u64) -> (bool, Vec<(usize, Vec<u8>)>)
     (any, packets)
 }
 
-/// One turn of a node; true if it sent a packet.
+/// A turn of a node; true if it sent a packet.
 fn turn(pair: &mut Pair, from: usize, lost: u64) -> bool {
     let now = pair.now;
     let (sender, taker) = match from {

@@ -58,7 +58,7 @@ impl Host {
         self.node.post_recv(&receive, now);
     }
 
-    /// One poll; returns the packets it sends.
+    /// A poll; returns the packets it sends.
     fn poll(&mut self, now: u64) -> Vec<Flying> {
         let came = std::mem::take(&mut self.inbox);
         self.node.on_poll(now, false);

@@ -154,7 +154,7 @@ impl Run {
         Ok(slowest)
     }
 
-    /// One step of both; `open`: nodes that wait for the end of a message.
+    /// A step of both; `open`: nodes that wait for the end of a message.
     fn step(&mut self, phase: &Phase, open: &mut [bool; 2]) -> Result<(), String> {
         let (pair, dice) = (&mut self.pair, &mut self.dice);
         pair.step_where(&mut |from, packet| phase.carries(dice, from, packet));

@@ -172,7 +172,7 @@ pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T,
     }
 }
 
-/// As [`guard`], for entries without a domain and for closing, which must work after a panic.
+/// Like [`guard`], for entries without a domain and for closing, which must work after a panic.
 pub(crate) fn guard_free<T: Answer>(body: impl FnOnce() -> Result<T, Errno>) -> T {
     guard(&Health::default(), body)
 }

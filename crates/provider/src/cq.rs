@@ -242,7 +242,7 @@ impl Cq {
         }
     }
 
-    /// As [`Cq::take`], sleeping up to `timeout_ms` (negative: for ever) for the first entry.
+    /// Like [`Cq::take`], sleeping up to `timeout_ms` (negative: for ever) for the first entry.
     ///
     /// # Safety
     /// As for [`Cq::take`].

@@ -118,7 +118,7 @@ pub(crate) unsafe fn ep_of<'a>(fid: *mut fid_ep) -> &'a Ep {
     unsafe { object::of::<Ep>(fid) }
 }
 
-/// As [`ep_of`], for control calls: libfabric forbids any concurrent call on the endpoint.
+/// Like [`ep_of`], for control calls: libfabric forbids any concurrent call on the endpoint.
 ///
 /// # Safety
 /// As for [`ep_of`], and no other call on the endpoint runs.

@@ -114,7 +114,7 @@ unsafe fn take(
     Ok(written as isize)
 }
 
-/// As [`take`], waiting up to `timeout` for an event.
+/// Like [`take`], waiting up to `timeout` for an event.
 ///
 /// # Safety
 /// As for [`take`].

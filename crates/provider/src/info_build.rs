@@ -294,7 +294,7 @@ fn domain_attr(
         (*attr).ep_cnt = OBJECTS;
         (*attr).tx_ctx_cnt = OBJECTS;
         (*attr).rx_ctx_cnt = OBJECTS;
-        // One context per endpoint keeps scalable endpoints off in every MPI.
+        // A single context per endpoint keeps scalable endpoints off in every MPI.
         (*attr).max_ep_tx_ctx = 1;
         (*attr).max_ep_rx_ctx = 1;
         (*attr).cntr_cnt = OBJECTS;

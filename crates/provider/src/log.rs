@@ -51,8 +51,8 @@ pub(crate) fn refresh() {
 pub(crate) fn sink() -> LogSink {
     LogSink(Arc::new(|level, text| match level {
         LogLevel::Report => {
-            // One write, so that lines of other processes do not interleave. A closed stderr is
-            // ignored.
+            // A single write, so that lines of other processes do not interleave. A closed stderr
+            // is ignored.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
         LogLevel::Warn => warn(text),

@@ -39,7 +39,7 @@ impl Drop for Mr {
     }
 }
 
-/// One region to register.
+/// A region to register.
 struct Region<'a> {
     iov: &'a [libc::iovec],
     access: u64,

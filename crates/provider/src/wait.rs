@@ -20,7 +20,7 @@ pub(crate) fn bell(wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     }
 }
 
-/// As [`bell`], for an object that relies on the progress thread for news.
+/// Like [`bell`], for an object that relies on the progress thread for news.
 pub(crate) fn bell_in(shared: &DomainShared, wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
     if wait_obj == FI_WAIT_FD && !shared.engine.is_threaded() {
         return Err(Errno::NOSYS);

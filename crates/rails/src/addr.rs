@@ -76,7 +76,7 @@ impl UdpAddr {
         }
     }
 
-    /// As `of`, for any kind over IP.
+    /// Like `of`, for any kind over IP.
     #[inline]
     pub fn read(addr: &RailAddr) -> Option<UdpAddr> {
         UdpAddr::fields(addr).filter(|at| at.port != 0)

@@ -80,7 +80,7 @@ impl RailEvent {
     }
 }
 
-/// One received packet or batch of them.
+/// A received packet or batch of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The link on which the packets arrived; `None` if the receiving half does not know.
@@ -88,7 +88,7 @@ pub struct Received<'a> {
     /// Source address as the kernel reported it (index and largest datagram 0); `RailAddr::NONE`
     /// from a rail that does not ask for the address.
     pub from: RailAddr,
-    /// One or more packets, back to back.
+    /// Packets, back to back.
     pub bytes: &'a [u8],
     /// Length in bytes of each packet but the last, which may be shorter; equals `bytes.len()` for
     /// a single packet. 0 from a rail configured not to ask the kernel (see
@@ -146,13 +146,13 @@ pub trait RailRx: Send {
     /// counts as one); 0 if none waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// As `recv`, but receives only multicast packets where the rail can tell them apart: for a
+    /// Like `recv`, but receives only multicast packets where the rail can tell them apart: for a
     /// caller that polls for group packets repeatedly.
     fn recv_groups(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.recv(sink)
     }
 
-    /// As `recv`, from sources where packets are rare. Call it every 16th poll or so, and before
+    /// Like `recv`, from sources where packets are rare. Call it every 16th poll or so, and before
     /// waiting.
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 

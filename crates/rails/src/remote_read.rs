@@ -4,7 +4,7 @@ use crate::link::LinkId;
 use crate::outcome::SendOutcome;
 use crate::remote_write::{Piece, RemoteWrite};
 
-/// One read.
+/// A read.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The peer's key ([`RemoteRead::offer`]).

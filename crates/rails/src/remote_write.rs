@@ -34,7 +34,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// One write.
+/// A write.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
     /// The peer's key ([`RemoteWrite::register`]).
@@ -90,7 +90,7 @@ pub trait RemoteWrite {
 
 /// Writes by datagrams.
 pub trait DirectWrite: RemoteWrite {
-    /// As [`RemoteWrite::write`] by datagrams: the bytes of `write` leave in datagrams of up to
+    /// Like [`RemoteWrite::write`] by datagrams: the bytes of `write` leave in datagrams of up to
     /// `segment` bytes behind `packet` (the notification of an earlier write, or empty). The
     /// notification of this write is sent later, so that the receiver sums the bytes while the
     /// kernel's copy is still in the cache.

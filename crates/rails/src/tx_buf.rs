@@ -40,7 +40,7 @@ pub trait TxBuffers {
     /// Returns a lent buffer unsent.
     fn give_back(&mut self, id: BufId);
 
-    /// As [`crate::RailTx::send`] of the first `len` bytes of a lent buffer. After `Busy` the
+    /// Like [`crate::RailTx::send`] of the first `len` bytes of a lent buffer. After `Busy` the
     /// buffer is still lent; after any other outcome the rail owns it.
     fn send_buffer(
         &mut self,

@@ -16,7 +16,7 @@ struct Switch {
     waiting: Vec<VecDeque<Vec<u8>>>,
 }
 
-/// One rail.
+/// A rail.
 struct LoopRail {
     index: usize,
     switch: Rc<RefCell<Switch>>,

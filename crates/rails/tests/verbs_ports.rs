@@ -1,4 +1,4 @@
-//! Devices with several ports, and asynchronous events: on a stand-in for libibverbs, since
+//! Devices with several ports, and asynchronous events: on a fake libibverbs, since
 //! emulated devices have only one port and do not report all events.
 
 mod fake_verbs;
@@ -136,7 +136,7 @@ impl End {
     }
 }
 
-/// A link from `a` to `b` that is up. (The stand-in takes no time, but a thread makes the handle.)
+/// A link from `a` to `b` that is up. (The fake takes no time, but a thread makes the handle.)
 fn link(a: &mut End, b: &mut End) -> LinkId {
     a.events.clear();
     let connected = a.tx.connect(&b.tx.local_addr());
@@ -156,7 +156,7 @@ fn carries(a: &mut End, link: LinkId, b: &mut End) {
     carries_by(0, a, link, b);
 }
 
-/// As `carries`, by one of a rail's flows.
+/// Like `carries`, by one of a rail's flows.
 fn carries_by(flow: u8, a: &mut End, link: LinkId, b: &mut End) {
     for len in [1, 1000] {
         let bytes = vec![len as u8; len];

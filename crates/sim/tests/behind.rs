@@ -16,7 +16,7 @@ fn run(seed: u64, faults: &str) -> Outcome {
 }
 
 fn stood_in(report: &Outcome) -> u64 {
-    report.troubles.get("stands in").copied().unwrap_or(0)
+    report.troubles.get("standby carries").copied().unwrap_or(0)
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
     play_with(rails, bad, &[])
 }
 
-/// As [`play`], with other faults.
+/// Like [`play`], with other faults.
 fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
     let mut setup = Setup::plain(1, 2, rails);
     setup.topology = Topology::Planes;

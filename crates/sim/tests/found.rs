@@ -241,7 +241,7 @@ fn a_call_that_was_given_up_may_still_be_done() {
     assert!(failure.is_empty(), "{failure}");
 }
 
-/// One part of an atomic operation was refused, and the peer died before it answered the other:
+/// A part of an atomic operation was refused, and the peer died before it answered the other:
 /// the operation ends with the refusal. The simulator asked for the other answer as well.
 #[test]
 fn a_refusal_may_be_the_last_answer_of_a_peer() {

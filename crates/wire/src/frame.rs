@@ -200,7 +200,7 @@ pub struct Read {
     pub upto: u64,
 }
 
-/// One frame. `H` and `M` are the types of its long parts: owned, or ([`FrameView`]) borrowed from
+/// A frame. `H` and `M` are the types of its long parts: owned, or ([`FrameView`]) borrowed from
 /// the received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // lives on the stack, one at a time

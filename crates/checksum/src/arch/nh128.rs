@@ -22,7 +22,7 @@ pub(super) trait Multiply<V> {
     unsafe fn blocks<S: Store>(sum: V, dst: *mut u8, src: *const u8, len: usize) -> V;
 }
 
-/// One lane per register.
+/// A lane per register.
 pub(super) struct Single;
 
 impl<V: Vector> Multiply<V> for Single {

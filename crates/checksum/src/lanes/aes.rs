@@ -54,7 +54,7 @@ pub(crate) const LENGTH_KEY: u64 = splitmix(64);
 /// x^64 modulo the polynomial of the field.
 pub(crate) const FIELD: u64 = 0x1b;
 
-/// One factor per half of a lane; aligned for the 512-bit kernel.
+/// A factor per half of a lane; aligned for the 512-bit kernel.
 #[repr(align(64))]
 pub(crate) struct Keys(pub(crate) [u64; 32]);
 

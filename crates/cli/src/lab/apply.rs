@@ -47,7 +47,7 @@ fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
     run_in(lab, Place::Switch, &["nft", "-f", "-"], &script).map(drop)
 }
 
-/// One transaction: rules are replaced, counters of unchanged faults continue.
+/// A single transaction: rules are replaced, counters of unchanged faults continue.
 fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     let mut s = String::from("add table netdev marline\nflush table netdev marline\n");
     for fault in old.iter().filter(|f| !new.iter().any(|n| n.id() == f.id())) {
@@ -196,7 +196,7 @@ fn corrupt_rules(s: &mut String, id: &str) {
     }
 }
 
-/// One chain per byte offset. XOR with a constant always changes the byte. Checksums are not
+/// A chain per byte offset. XOR with a constant always changes the byte. Checksums are not
 /// adjusted, and a veth never verifies the transport header's checksum, like an adapter that
 /// corrupts data after its check.
 fn flip_chains(s: &mut String) {

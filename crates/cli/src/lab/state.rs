@@ -60,7 +60,7 @@ pub struct Shape {
     pub direct: bool,
 }
 
-/// One lab.
+/// A lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     /// Its name.

@@ -6,7 +6,7 @@ use super::state::Lab;
 /// A rail of one host or of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// One host; `None` for all.
+    /// A host; `None` for all.
     pub host: Option<usize>,
     /// The rail.
     pub rail: usize,

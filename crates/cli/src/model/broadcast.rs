@@ -56,7 +56,7 @@ impl Cluster {
         start + levels.max(0.0) * hop + len * per_byte
     }
 
-    /// As `window`, plus one acknowledgement from each member to the root.
+    /// Like `window`, plus one acknowledgement from each member to the root.
     pub fn basic(&self, members: u32, len: f64) -> f64 {
         let back = self.message.0;
         self.window(members, len)

@@ -191,7 +191,7 @@ impl Told<'_> {
                 self.address()
             ),
             Kind::RailCame => format!("rail {rail} is there now, at {}", self.address()),
-            Kind::StandbyCarries => format!("{} stands in: no other carries", path()),
+            Kind::StandbyCarries => format!("{} takes over: no other carries", path()),
         }
     }
 

@@ -5,7 +5,7 @@ use marline_engine::stats::former::former;
 use marline_engine::stats::reader::JobPage;
 use marline_engine::stats::{Combine, Counters, PathCounters};
 
-/// One metric per counter of a group, with its samples.
+/// A metric per counter of a group, with its samples.
 struct Family<C> {
     name: &'static str,
     samples: Vec<(String, C)>,

@@ -260,7 +260,7 @@ impl Probe {
         }
     }
 
-    /// One stream; `None` if a packet was lost.
+    /// A stream; `None` if a packet was lost.
     fn stream(&mut self, time: Duration) -> Result<Option<f64>, String> {
         // An echo resets the other end's count.
         self.end.send(&self.to, ECHO, u64::MAX, SMALL, SMALL)?;

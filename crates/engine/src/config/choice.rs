@@ -76,8 +76,8 @@ impl ChecksumChoice {
             ChecksumChoice::NewMadeleineCrc => Algorithm::Fletcher64,
             ChecksumChoice::Strong => {
                 fastest(profile, Strength::Strong).unwrap_or(match tier {
-                    // One multiplication per 16 bytes instead of two, where multiplications are the
-                    // bottleneck (docs/checksums.md); not measured on the other tiers.
+                    // A single multiplication per 16 bytes instead of two, where multiplications
+                    // are the bottleneck (docs/checksums.md); not measured on the other tiers.
                     Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul | Tier::Avx512 => Algorithm::Crc64Nh,
                     Tier::Portable | Tier::Neon => Algorithm::Crc64Nvme,
                 })

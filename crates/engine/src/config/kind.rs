@@ -67,7 +67,7 @@ pub enum Kind {
         /// Largest value allowed.
         max: u64,
     },
-    /// As [`Kind::Bytes`], or 0, which each such setting defines for itself.
+    /// Like [`Kind::Bytes`], or 0, which each such setting defines for itself.
     BytesOrZero {
         /// Smallest value allowed except 0.
         min: u64,

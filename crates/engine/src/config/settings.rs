@@ -21,7 +21,7 @@ pub use crate::config::unknown::{former_in, unknown_in};
 /// Prefix of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
 
-/// One row of the table of settings.
+/// A row of the table of settings.
 pub struct Setting {
     /// Name without the `FI_MARLINE_` prefix, lower case (libfabric upper-cases it).
     pub name: &'static str,

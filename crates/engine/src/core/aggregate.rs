@@ -1,4 +1,4 @@
-//! Short writes and atomics that follow each other into one region: as long as the call of the
+//! Short writes and atomics that follow each other into one region: as long as the RPC of the
 //! first has not left, the others go in it. The peer does them in their order, and answers once.
 
 use crate::api::{EpId, FiAddr, IoVec, OpError};
@@ -12,12 +12,12 @@ use crate::state::core::Core;
 use crate::state::rpcs::{id_of, Joined, LastCall, Verb, Word, HEAD};
 use marline_proto::{Mutation, PeerId};
 
-/// The place of a call's data, which holds the length of the first operation of several.
+/// The place of an RPC's data, which holds the length of the first operation of several.
 const FIRST_LEN: std::ops::Range<usize> = HEAD - 8..HEAD;
 
 /// Asking.
 impl<S: System> Core<S> {
-    /// Notes a call that was posted, if others may go in it.
+    /// Notes an RPC that was posted, if others may go in it.
     pub(crate) fn note_last(&mut self, ep: EpId, req: &Request<'_>, rpc: u32, serial: u32) {
         let whose = (ep.0, req.peer.0);
         if !req.may_share() {
@@ -37,7 +37,7 @@ impl<S: System> Core<S> {
         self.rpcs.last.insert(whose, last);
     }
 
-    /// Posts an operation in the call before it, if that has not left and has room; `false`: it
+    /// Posts an operation in the RPC before it, if that has not left and has room; `false`: it
     /// needs one of its own.
     pub(crate) fn join(&mut self, ep: EpId, req: &Request<'_>) -> bool {
         let whose = (ep.0, req.peer.0);
@@ -80,7 +80,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Writes an operation behind those of a call, whose log grows to `len` bytes.
+    /// Writes an operation behind those of an RPC, whose log grows to `len` bytes.
     fn append(
         &mut self,
         handle: u32,
@@ -94,7 +94,7 @@ impl<S: System> Core<S> {
         let grows = op.log.as_mut().is_none_or(|log| log.bytes().len() < len);
         if grows {
             let Some(mut longer) = self.buffers.pool.take(len, true) else {
-                return; // (No call is as long.)
+                return; // (No RPC is as long.)
             };
             if let Some(mut before) = op.log.take() {
                 longer.bytes()[..last.len].copy_from_slice(&before.bytes()[..last.len]);
@@ -114,7 +114,7 @@ impl<S: System> Core<S> {
         op.pieces = Pieces::new(&[IoVec { base, len }]);
     }
 
-    /// The peer has answered a call that several operations share; `refused`: some of them, or all.
+    /// The peer has answered an RPC that several operations share; `refused`: some of them, or all.
     pub(crate) fn answered_all(&mut self, rpc: u32, refused: Option<&[u8]>) {
         let Some(op) = self.rpcs.ops.get_mut(rpc) else {
             return;
@@ -134,7 +134,7 @@ impl<S: System> Core<S> {
 
 /// Answering.
 impl<S: System> Core<S> {
-    /// Does the operations of a call that several share, in their order; those that were refused go
+    /// Does the operations of an RPC that several share, in their order; those that were refused go
     /// to `refused`.
     pub(crate) fn execute_all(
         &mut self,

@@ -232,7 +232,7 @@ impl<S: System> Core<S> {
                 (text, !said && self.outages.lose(path))
             }
             _ if self.stands_by(rail) => (
-                format!("{between} stands in: no other carries"),
+                format!("{between} takes over: no other carries"),
                 !self.outages.stood_in(path),
             ),
             _ => {

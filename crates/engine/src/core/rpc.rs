@@ -56,8 +56,8 @@ impl Request<'_> {
         whole: None,
     };
 
-    /// It may share its call with others like it: it brings nothing back, tells of no data, and is
-    /// an operation by itself, or one of its parts that come in their order.
+    /// Returns whether operations of the same kind may share its RPC: the operation returns no
+    /// result and has no CQ data, and it is whole or a part that follows the part before.
     pub(crate) fn may_share(&self) -> bool {
         let kind = matches!(self.word.verb, Verb::Write | Verb::Atomic);
         kind && self.word.flags & !MORE == 0
@@ -321,7 +321,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// One call, of so many operations, is open no more at a peer.
+    /// Closes an open RPC of so many operations at a peer.
     fn close_rpc(&mut self, ep: EpId, peer: PeerId, operations: usize) {
         let Some(open) = self.rpcs.open.get_mut(&(ep.0, peer.0)) else {
             return;

@@ -42,7 +42,7 @@ pub(crate) enum Found {
     Busy,
 }
 
-/// One job, in separate cache lines.
+/// A job, in separate cache lines.
 #[repr(align(128))]
 struct Slot {
     state: AtomicU32,

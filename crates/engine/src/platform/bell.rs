@@ -3,7 +3,7 @@
 use crate::platform::event::Event;
 use crate::platform::sync::{fence, AtomicBool, Ordering};
 
-/// One thread sleeps at a time; any thread rings.
+/// At most one thread sleeps; any thread rings.
 #[derive(Debug)]
 pub struct Bell {
     event: Event,

@@ -47,7 +47,7 @@ impl Source for Tsc {
     }
 }
 
-/// One per process, since a fork may happen while a thread of the parent updates it.
+/// Each process has its own, since a fork may happen while a thread of the parent updates it.
 static COUNTER_CLOCK: PerProcess<Option<CounterClock<Tsc>>> = PerProcess::new();
 
 /// The processor's time-stamp counter. All values of the type share one clock per process.

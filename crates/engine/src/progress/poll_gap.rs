@@ -26,7 +26,7 @@ impl PollGaps {
             self.sum_ns = self.sum_ns.checked_shr(spans as u32).unwrap_or(0);
             self.since_ns = now;
         }
-        // One long gap is a computation, for which the thread takes over by itself.
+        // A long gap is a computation, for which the thread takes over by itself.
         self.sum_ns += gap_ns.min(MUCH_NS / 4);
         (self.sum_ns >= MUCH_NS).then_some(now + SPAN_NS)
     }

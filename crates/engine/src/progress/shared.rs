@@ -35,7 +35,7 @@ pub(crate) struct Slow {
     pub(crate) sums: bool,
 }
 
-/// One engine, shared by its callers and the progress thread.
+/// An engine, shared by its callers and the progress thread.
 pub(crate) struct Shared<S: System> {
     pub(crate) core: Mutex<Core<S>>,
     pub(crate) receivers: Mutex<Receivers<S::Rx>>,

@@ -1,9 +1,9 @@
-//! Short operations that share a call: how they lie behind each other in it, and in the answer.
+//! Short operations that share an RPC: how they lie behind each other in it, and in the answer.
 //!
 //! The first lies as if it were alone, with its length in place of the data. Each that follows has
 //! the distance of its address from the end of the one before, its length, both in as few bytes as
 //! they need, and its payload. The lowest bit of a length says that the next is a part of the same
-//! operation. The answer to such a call lists those that were refused.
+//! operation. The answer to such an RPC lists those that were refused.
 
 use crate::state::rpcs::parse;
 use marline_wire::BLOCK_BYTES;
@@ -11,9 +11,11 @@ use marline_wire::BLOCK_BYTES;
 /// The longest RPC that operations share: whole blocks, so that three packets of Ethernet carry
 /// it, and none is left for its last bytes.
 pub(crate) const AGGREGATE_MAX: usize = 9 * BLOCK_BYTES as usize;
+// `Core::join` lengthens an RPC before it takes the memory for it.
+const _: () = assert!(AGGREGATE_MAX <= marline_proto::RPC_MAX);
 /// Bytes of a number of 64 bits, at most.
 const NUMBER_MAX: usize = 10;
-/// Bytes of a refused operation in an answer: the operation's place in its call.
+/// Bytes of a refused operation in an answer: the operation's place in its RPC.
 const REFUSED: usize = size_of::<u16>();
 
 /// A length as it travels; `more`: the next is a part of the same operation.
@@ -34,7 +36,7 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// Of so many bytes at an address, where the operation before ended at `end`.
+    /// The prefix of so many bytes at an address; the operation before ended at `end`.
     pub(crate) fn new(addr: u64, length: u64, end: u64) -> Prefix {
         let mut prefix = Prefix {
             bytes: [0; 2 * NUMBER_MAX],
@@ -80,7 +82,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// One of the operations of a call.
+/// An operation of a shared RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation<'a> {
     pub(crate) addr: u64,
@@ -89,7 +91,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) more: bool,
 }
 
-/// The operations of a call, in their order. An error where it is not one.
+/// The operations of an RPC, in their order. An error where it is not one.
 #[derive(Debug)]
 pub(crate) struct Operations<'a> {
     /// Address and length of the next one, and what follows.
@@ -98,7 +100,7 @@ pub(crate) struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    /// The key, and the operations on its memory; `None`: not the contents of such a call.
+    /// The key, and the operations on its memory; `None`: not the contents of such an RPC.
     pub(crate) fn of(bytes: &'a [u8]) -> Option<(u64, Operations<'a>)> {
         let ((key, addr), len, rest) = parse(bytes)?;
         let next = Some((addr, length_of(len)?));

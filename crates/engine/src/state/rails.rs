@@ -45,7 +45,7 @@ pub struct OutstandingRead {
 /// Bytes that were read and are being summed by workers, before the node is notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummedRead {
-    /// As [`OutstandingRead::of`].
+    /// Like [`OutstandingRead::of`].
     pub(crate) of: (EpId, u64, u64),
     pub(crate) part: Part,
     /// Time of the next check; a part that no worker has begun by then is withdrawn.

@@ -232,7 +232,7 @@ impl Word {
         }
     }
 
-    /// Of the call that operations of this kind share.
+    /// The word of an RPC that operations of this kind share.
     pub(crate) fn shared(self) -> Word {
         let verb = match self.verb {
             Verb::Write => Verb::Writes,
@@ -247,8 +247,8 @@ impl Word {
         }
     }
 
-    /// Of one of the operations that share a call, of so many elements; `more`: the next is a part
-    /// of the same operation.
+    /// The word of a single operation of a shared RPC, of so many elements; `more`: the next is a
+    /// part of the same operation.
     pub(crate) fn alone(self, elements: usize, more: bool) -> Word {
         let (verb, count) = match self.verb {
             Verb::Writes => (Verb::Write, 0),
@@ -263,7 +263,7 @@ impl Word {
         }
     }
 
-    /// As it travels.
+    /// The word on the wire.
     pub(crate) fn pack(self) -> u64 {
         let verb = match self.verb {
             Verb::Answer => 0,

@@ -211,7 +211,7 @@ const MERGED_NS: u64 = 1_000_000_000;
 /// Stands for no rail.
 pub const NO_RAIL: u8 = u8::MAX;
 
-/// One event.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds since 1970 of the first occurrence.

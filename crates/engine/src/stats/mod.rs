@@ -32,7 +32,7 @@ pub enum Combine {
     Max,
 }
 
-/// One row of a table of counters.
+/// A row of a table of counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Name of the field.

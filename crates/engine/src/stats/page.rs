@@ -56,7 +56,7 @@ states! {
     PeerState {
         /// Contacted, no answer yet.
         Contacted,
-        /// It answers.
+        /// Answers.
         Alive,
         /// Said BYE.
         Closed,

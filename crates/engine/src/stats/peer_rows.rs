@@ -8,7 +8,7 @@ use super::{Counters, PathCounters, PeerCounters};
 pub(crate) struct Together {
     peers: u64,
     counters: PeerCounters,
-    /// One row per rail of ours.
+    /// A row per rail of ours.
     paths: Vec<PathRow>,
 }
 

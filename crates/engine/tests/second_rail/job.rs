@@ -49,7 +49,7 @@ impl<T: RailTx + 'static, R: RailRx + 'static> System for Machine<T, R> {
     fn yield_now(&self) {}
 }
 
-/// One process.
+/// A process.
 struct Side<T: RailTx + 'static, R: RailRx + 'static> {
     engine: Engine<Machine<T, R>>,
     machine: Machine<T, R>,

@@ -153,7 +153,7 @@ pub mod event {
         });
     }
 
-    /// One per model.
+    /// Each model has its own.
     pub struct Alarm;
 
     impl Alarm {

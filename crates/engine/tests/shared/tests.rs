@@ -517,7 +517,7 @@ fn a_poll_between_sends_wakes_sleeping_threads() {
     });
 }
 
-/// One thread closes an endpoint while another sends on it and a third reads its queue: calls are
+/// A thread closes an endpoint while another sends on it and a third reads its queue: calls are
 /// refused from some moment on, accepted messages arrive, and the close ends. Another endpoint of
 /// the engine is undisturbed.
 #[test]

@@ -10,7 +10,7 @@ pub enum Evidence {
     Ended,
     /// Packets and connections are refused; believed at once.
     Both,
-    /// It is refused, while packets to other processes at the same address arrive.
+    /// Packets to the peer are refused, while packets to other processes at its address arrive.
     OneProcess,
     /// Packets were refused for so long.
     Packets,

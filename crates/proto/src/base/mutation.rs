@@ -124,7 +124,7 @@ pub enum Mutation {
     BelieveHiccups,
     /// Another process of a host that refuses counts as reached by what arrived there before.
     TrustSiblings,
-    /// Nobody asks what stands behind a rail that refuses.
+    /// The standby rail of a rail that refuses is not probed.
     AskNoStandby,
     /// PMTU black holes are taken for chance loss.
     TrustSizes,
@@ -138,7 +138,7 @@ pub enum Mutation {
     AnyKey,
     /// Lost RPCs and lost replies are not retransmitted.
     ForgetRpcs,
-    /// Of operations that share a call only the first is done.
+    /// Only the first of the operations that share an RPC is done.
     ForgetAggregated,
     /// An operation in parts is over with its first.
     EndWithPart,

@@ -58,7 +58,7 @@ pub(super) struct Alone {
     since: u64,
     /// Bytes of the longest.
     longest: u32,
-    /// It was told that none comes by multicast.
+    /// The root was told that no multicast arrives.
     told: bool,
     /// A chunk was asked for in vain for [`STALL_NS`].
     stalled: bool,
@@ -116,7 +116,7 @@ pub(super) struct Carried {
     networks: u8,
     /// Chunks of all roots.
     pub(super) alone: Alone,
-    /// It was told so in answer to questions, and when to the last.
+    /// Replies to questions that no multicast arrives, and the time of the last.
     answers: (u8, u64),
 }
 

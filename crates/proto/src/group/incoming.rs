@@ -21,7 +21,7 @@ pub(super) struct Receiving {
 #[derive(Debug)]
 pub(super) struct FromRoot {
     pub(super) got: BlockSet,
-    /// Of those that are not here, the pieces that are.
+    /// Pieces of chunks that are not whole yet.
     pub(super) pieces: Pieces,
     /// All chunks below are here.
     pub(super) next: u64,

@@ -58,7 +58,7 @@ pub enum GroupMutation {
     WholeOnly,
     /// A chunk counts when one of its pieces is here.
     PieceIsWhole,
-    /// Nobody is asked how far it is.
+    /// Members are not asked for their progress.
     NeverRemind,
     /// A member that has closed the group does not answer TAILs.
     RetireDumb,

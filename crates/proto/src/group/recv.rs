@@ -257,7 +257,7 @@ impl Group {
     /// A chunk came, or a piece of one: notes if multicast carries it. That it came alone says
     /// nothing where it is not `fresh`.
     fn hear_chunk(&mut self, now: u64, heard: Heard, chunk: &Chunk, fresh: bool) {
-        // One piece counts for the chunk.
+        // A single piece counts for the chunk.
         let counts = fresh && chunk.piece <= 1 && !self.cfg.scheme.alone;
         let len = self.whole_of(chunk).map_or(0, |whole| whole.len);
         let from = self.receiving.roots.get_mut(&chunk.root);

@@ -1,4 +1,4 @@
-//! One path: health, probes, packet sizes, corruption.
+//! A path: health, probes, packet sizes, corruption.
 
 pub(crate) mod comparison;
 pub(crate) mod isolation;

@@ -1,4 +1,4 @@
-//! One peer: handshake, negotiation, keepalive, closing, teardown.
+//! A peer: handshake, negotiation, keepalive, closing, teardown.
 
 pub(crate) mod close;
 pub(crate) mod death;

@@ -3,7 +3,7 @@
 use crate::base::types::{sum_seed, sums_of, Payload};
 use marline_wire::{Data, Eager, Header, MsgHead, FLAG_DEREGISTER, FLAG_READ_REPLY};
 
-/// One fragment.
+/// A fragment.
 pub(crate) struct Fragment<'a> {
     pub number: u32,
     pub reply: bool,

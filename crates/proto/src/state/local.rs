@@ -74,7 +74,7 @@ impl Local {
         named.map(|r| r.addr).collect()
     }
 
-    /// One rail as a parameter of new paths.
+    /// A rail as a parameter of new paths.
     pub fn rail(&self, at: usize, cfg: &Config) -> LocalRail {
         let spec = &self.rails[at];
         let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;

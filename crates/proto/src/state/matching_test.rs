@@ -89,7 +89,7 @@ fn long_queues_have_an_index_that_finds_every_entry() {
     assert!(matches!(&m.tagged.unexpected, Queue::Short(few) if short(few.len())));
 }
 
-/// One step; few tags and peers, so that much matches.
+/// A step; few tags and peers, so that much matches.
 #[derive(Clone, Debug)]
 enum Step {
     Post {

@@ -1,4 +1,4 @@
-//! One path: a local rail to a rail of the peer. Round-trip time, congestion window, health.
+//! A path: a local rail to a rail of the peer. Round-trip time, congestion window, health.
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
@@ -125,7 +125,7 @@ pub struct LocalRail {
     pub policy: Policy,
 }
 
-/// One path.
+/// A path.
 #[derive(Debug)]
 pub struct Path {
     pub local: u8,

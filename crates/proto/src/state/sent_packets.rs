@@ -85,7 +85,7 @@ pub struct Delivered {
     pub at_ns: u64,
 }
 
-/// One sent packet.
+/// A sent packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub sent_ns: u64,

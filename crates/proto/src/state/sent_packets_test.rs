@@ -27,7 +27,7 @@ fn late_ring() -> SendRing {
     }
 }
 
-/// One step.
+/// A step.
 #[derive(Clone, Debug)]
 enum Step {
     Push(u16, usize),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const HANG: Duration = Duration::from_secs(30);
 pub const API: u32 = fi_version_of(1, 20);
 
-/// One domain and two endpoints with one queue; address 0 is the first endpoint, 1 the second.
+/// A domain and two endpoints with one queue; address 0 is the first endpoint, 1 the second.
 pub struct Pair {
     pub fabric: *mut fid_fabric,
     pub domain: *mut fid_domain,

@@ -130,7 +130,7 @@ pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, Strin
     choose_by(names, IpVersion::V4)
 }
 
-/// As `choose_interfaces`, with the IP version for interfaces after `later:`.
+/// Like `choose_interfaces`, with the IP version for interfaces after `later:`.
 pub(crate) fn choose_by(
     names: &[String],
     later: IpVersion,

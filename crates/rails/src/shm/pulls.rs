@@ -22,11 +22,11 @@ pub(super) struct Run {
 /// The result of adding a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It belongs to the run.
+    /// The pull belongs to the run.
     Yes,
-    /// It begins another run.
+    /// The pull begins another run.
     No,
-    /// It is malformed.
+    /// The pull is malformed.
     Nonsense,
 }
 

@@ -91,7 +91,7 @@ impl Producer {
         Ok((end <= self.room_to).then_some(self.at + HEAD_LEN))
     }
 
-    /// As [`Producer::body`]; without room, asks the consumer for a notification of new room.
+    /// Like [`Producer::body`]; without room, asks the consumer for a notification of new room.
     #[cold]
     pub(crate) fn body_or_wait<M: Memory>(
         &mut self,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// not read does not delay packets to others.
 const BACKLOG_MAX: usize = 16 << 20;
 
-/// One link.
+/// A link.
 struct Link {
     /// `None` if the link is down.
     connection: Option<Arc<Connection>>,

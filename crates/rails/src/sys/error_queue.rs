@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-/// One entry of an error queue.
+/// An entry of an error queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorReport {
     /// The error.

@@ -183,7 +183,7 @@ impl LinkMemory {
     }
 }
 
-/// One ring of a link, with its words.
+/// A ring of a link, with its words.
 #[derive(Clone)]
 pub(crate) struct Ring {
     memory: Arc<LinkMemory>,

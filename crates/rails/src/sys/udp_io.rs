@@ -61,7 +61,7 @@ impl Default for RecvBuffers {
     }
 }
 
-/// One datagram or GRO batch as it arrived.
+/// A datagram or GRO batch as it arrived.
 pub struct Datagram<'a> {
     /// Source.
     pub from: Option<UdpAddr>,

@@ -22,7 +22,7 @@ const NAMELESS_MAX: usize = 256;
 /// Most connections accepted at a time, before established ones are read.
 const ACCEPT_MAX: usize = 32;
 
-/// One connection.
+/// A connection.
 struct Incoming {
     stream: Arc<Stream>,
     input: Input,

@@ -147,7 +147,7 @@ fn a_full_connection_reports_no_room_and_loses_nothing() {
     );
 }
 
-/// One peer does not read. Data for it is queued up to a bound, and the other peers are served
+/// A peer does not read. Data for it is queued up to a bound, and the other peers are served
 /// meanwhile.
 #[test]
 fn a_full_connection_holds_up_no_other_peer() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Largest packet: that of other rails, and with its head it fits a frame of 64 KiB.
 pub(super) const PACKET_LEN_MAX: usize = 64_000;
-/// One for building packets; the others hold packets while there is no room.
+/// A buffer for building packets; the others hold packets while there is no room.
 const BUFFERS_MAX: usize = 4;
 /// Bytes in flight to one rail, as limited by the kernel's windows, which grow to 6 MiB by default.
 const RECEIVE_BUFFER_BYTES: usize = 6 << 20;

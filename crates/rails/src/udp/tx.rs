@@ -21,7 +21,7 @@ use std::hash::RandomState;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// One for building packets, one that waits for room, and a spare.
+/// A buffer for building packets, a buffer that waits for room, and a spare.
 const BUFFERS_MAX: usize = 3;
 /// Maximum of repetitions of one send whose error may belong to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;

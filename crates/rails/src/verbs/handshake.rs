@@ -39,7 +39,7 @@ pub(super) enum Say {
     Rested = 6,
 }
 
-/// One handshake message.
+/// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handshake {
     pub(super) say: Say,
@@ -52,7 +52,7 @@ pub(super) struct Handshake {
     pub(super) to: u64,
 }
 
-/// One end of a link.
+/// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     /// The owner's name of the link; later names are greater.

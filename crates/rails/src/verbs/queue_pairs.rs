@@ -65,7 +65,7 @@ enum State {
     Down,
 }
 
-/// One link.
+/// A link.
 struct Link {
     name: u64,
     state: State,

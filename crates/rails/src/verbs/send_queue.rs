@@ -24,7 +24,7 @@ pub(super) enum Read {
     Peer(u64),
 }
 
-/// One send queue.
+/// A send queue.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     depth: u64,

@@ -263,7 +263,7 @@ impl Writes {
         }))
     }
 
-    /// As `open`, without a copy.
+    /// Like `open`, without a copy.
     fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());

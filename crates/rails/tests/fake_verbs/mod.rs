@@ -1,20 +1,20 @@
-//! Runs a test with a stand-in for libibverbs (`verbs.c`): the test is repeated in a separate
-//! process whose loader finds the stand-in first.
+//! Runs a test with a fake libibverbs (`verbs.c`): the test is repeated in a separate
+//! process whose loader finds the fake first.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Variable with the folder of the files that the stand-in reads.
+/// Variable with the folder of the files that the fake reads.
 const FOLDER: &str = "STAND_IN";
 
-/// The stand-in's devices, as a test sees them.
+/// The fake's devices, as a test sees them.
 pub struct FakeVerbs {
     folder: PathBuf,
 }
 
 impl FakeVerbs {
     /// Runs the test of this name in a process whose devices have these ports (format: see
-    /// `verbs.c`), and returns `None`; in that process, returns the stand-in.
+    /// `verbs.c`), and returns `None`; in that process, returns the fake.
     pub fn enter(name: &str, ports: &[&str]) -> Option<FakeVerbs> {
         if let Some(folder) = std::env::var_os(FOLDER) {
             let folder = PathBuf::from(folder);

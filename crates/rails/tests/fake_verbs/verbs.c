@@ -1,4 +1,4 @@
-/* A stand-in for libibverbs with devices described by a file, for features that no emulated device
+/* A fake libibverbs with devices described by a file, for features that no emulated device
  * has (two ports, InfiniBand, all events). Sends land at once in the destination queue pair, which
  * must be of this process; remote reads and writes do nothing.
  *

@@ -29,7 +29,7 @@ fn lowest_bit(e: u32, n: u32) -> u32 {
 }
 
 impl World {
-    /// One round of a structured application.
+    /// A round of a structured application.
     pub(crate) fn round(&mut self, e: u32) {
         let round = self.eps[e as usize].app.round;
         let n = self.setup.hosts as u32;

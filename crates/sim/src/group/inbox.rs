@@ -19,7 +19,7 @@ pub(super) struct Parcel {
 pub(super) struct Inbox {
     waiting: VecDeque<(u64, Parcel)>,
     busy_until: u64,
-    /// Of packets that were taken, as an engine keeps it.
+    /// The backlog of received packets, as in the engine.
     pub backlog: Backlog,
 }
 

@@ -5,7 +5,7 @@ use marline_checksum::{crc32c, sum};
 use marline_proto::group::{Group, Packet, To};
 use marline_wire::{Chunk, GroupHead, GroupPacket, GroupWriter};
 
-/// One member.
+/// A member.
 #[derive(Debug)]
 pub(super) struct Member {
     pub group: Group,

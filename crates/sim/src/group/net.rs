@@ -21,9 +21,9 @@ const ROOM_BYTES: u64 = 4 << 20;
 pub(super) enum Harm {
     /// None.
     None,
-    /// Some bit of it, by this number.
+    /// A bit flips, chosen by this number.
     Flip(u64),
-    /// It claims to come from elsewhere, by this number.
+    /// The packet claims another source, chosen by this number.
     Forge(u64),
 }
 

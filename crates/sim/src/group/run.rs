@@ -1,4 +1,4 @@
-//! One seed of groups: played, and the report.
+//! A seed of groups: played, and the report.
 
 use super::setup::GroupSetup;
 use super::world::GroupWorld;

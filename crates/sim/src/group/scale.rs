@@ -16,7 +16,7 @@ pub const SCHEMES: [(&str, Scheme); 7] = [
     ("usual", Scheme::NACK),
 ];
 
-/// One row of the table: broadcasts of one root to all, one after the other.
+/// A row of the table: broadcasts of one root to all, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct GroupScaled {
     /// Time from a broadcast's post to its last receiver, in ns, on average.

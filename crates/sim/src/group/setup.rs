@@ -78,7 +78,7 @@ pub struct GroupFault {
     pub what: GroupTrouble,
 }
 
-/// One group and its broadcasts.
+/// A group and its broadcasts.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Its members, as processes.

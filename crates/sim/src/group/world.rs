@@ -58,7 +58,7 @@ pub(super) struct GroupWorld<'a> {
     events: BTreeMap<(u64, u64), Happening>,
     count: u64,
     pub now: u64,
-    /// Of everything that ended, and when.
+    /// Hash of all ends of operations and their times.
     pub hash: u64,
     /// When the last operation ended.
     pub worked_ns: u64,
@@ -378,7 +378,7 @@ impl<'a> GroupWorld<'a> {
             return Ok(());
         }
         let (now, process) = (self.now, &mut self.processes[proc]);
-        // What is due waits for packets that wait to be read.
+        // Due work waits until packets that have arrived are read.
         let due = process.members.iter().flatten().any(|m| m.is_due(now));
         let waits = due && process.inbox.backlog.must_read_first();
         let read_at = process.inbox.next_at().filter(|_| waits).unwrap_or(0);
@@ -402,7 +402,7 @@ impl<'a> GroupWorld<'a> {
             pumped.and(bounded).map_err(failed)?;
         }
         if next < u64::MAX {
-            // What is due now and was not done just now would be tried for ever.
+            // The clock advances: due work that cannot be done now would be tried without end.
             self.wake(proc, next.max(now + 1).max(read_at));
         }
         Ok(())

@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-/// One experiment.
+/// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Checksum algorithm of payloads.

@@ -3,7 +3,7 @@
 use marline_rails::{DownReason, RailEvent};
 use marline_wire::RailAddr;
 
-/// One batch that the engine sent.
+/// A batch that the engine sent.
 #[derive(Debug)]
 pub struct Out {
     /// Rail.

@@ -30,7 +30,7 @@ const CLOSE_LOOK_NS: u64 = 50_000_000;
 const SLACK_NS: u64 = 50_000;
 
 impl World {
-    /// One turn of an endpoint.
+    /// A turn of an endpoint.
     pub(crate) fn run(&mut self, e: u32) {
         let ep = &self.eps[e as usize];
         if !ep.runs() || ep.held_until > self.now {

@@ -121,7 +121,7 @@ pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
     watch_seeds(seeds, hunt, |_, _| {})
 }
 
-/// As [`run_seeds`]; `look` sees the report after each seed, and the first seed not included.
+/// Like [`run_seeds`]; `look` sees the report after each seed, and the first seed not included.
 pub fn watch_seeds(seeds: Range<u64>, hunt: &Hunt, look: impl FnMut(&Report, u64)) -> Report {
     let mut report = Report::default();
     let (next, over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));

@@ -4,7 +4,7 @@ use crate::run::seed::run_setup;
 use crate::setup::choices::{PacketFaults, Setup, Topology, Work};
 use marline_proto::Config;
 
-/// One row of the scaling table.
+/// A row of the scaling table.
 #[derive(Clone, Debug)]
 pub struct Scaled {
     /// Endpoints.

@@ -1,4 +1,4 @@
-//! One seed: its two phases, the verdict, the report.
+//! A seed: its two phases, the verdict, the report.
 
 use crate::check::outcome::Outcome;
 use crate::setup::choices::Setup;

@@ -13,7 +13,7 @@ use marline_proto::Config;
 pub enum Topology {
     /// Rail `i` of every host is in subnet `i`.
     Planes,
-    /// One subnet: every rail reaches every rail.
+    /// A subnet: every rail reaches every rail.
     Mesh,
     /// Every rail is alone in its subnet (routed).
     Routed,
@@ -238,7 +238,7 @@ pub enum Work {
     Storm,
 }
 
-/// One simulation.
+/// A simulation.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The seed.

@@ -58,7 +58,7 @@ impl World {
         self.net.stats.refused += u64::from(down == Some(DownReason::Refused));
         if down.is_none() {
             if self.setup.behind == Some(rail) {
-                *self.troubles.entry("stands in").or_default() += 1;
+                *self.troubles.entry("standby carries").or_default() += 1;
             }
             self.net.stats.connected += 1;
             self.connections.up.insert(end_of(e, rail, &to), to);

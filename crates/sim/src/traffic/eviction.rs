@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// As [`World::let_evict`], after the current packets have left.
+    /// Like [`World::let_evict`], after the current packets have left.
     fn let_evict_soon(&mut self, way: Way) {
         let order = self.push(self.now, Next::Dialled);
         self.connections.rest.steps.insert(order, way);

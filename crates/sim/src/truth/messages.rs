@@ -59,7 +59,7 @@ impl Put {
     }
 }
 
-/// One message.
+/// A message.
 #[derive(Clone, Debug)]
 pub struct Msg {
     /// Sending endpoint.

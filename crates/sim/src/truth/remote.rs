@@ -19,9 +19,9 @@ pub struct Call {
     pub done: bool,
     /// True if its answer was received.
     pub answered: bool,
-    /// Messages of the operations that share it, behind its own; their place is their number in it.
+    /// Messages of the operations that follow its own in the RPC, in their order.
     pub joined: Vec<u32>,
-    /// It travels in the call of this message, in this place.
+    /// Message of the RPC that carries this operation, and its place there.
     pub within: Option<(u32, u16)>,
     /// The message of its answer.
     pub answer: Option<u32>,
@@ -171,9 +171,9 @@ pub struct Atomic {
     pub cut: usize,
     /// True if it fetches the old values.
     pub fetches: bool,
-    /// One operand per element.
+    /// An operand per element.
     pub operands: Vec<u8>,
-    /// One compare value per element, for operations that compare.
+    /// A compare value per element, for operations that compare.
     pub compare: Vec<u8>,
 }
 

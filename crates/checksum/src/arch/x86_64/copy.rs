@@ -81,7 +81,7 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
     }
 }
 
-/// One block without prefetching.
+/// A block without prefetching.
 ///
 /// # Safety
 /// As [`blocks`].

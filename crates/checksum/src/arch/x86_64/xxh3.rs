@@ -56,7 +56,7 @@ pub(crate) unsafe fn wide<S: Store>(
     }
 }
 
-/// As [`wide`], with two registers of 256 bits.
+/// Like [`wide`], with two registers of 256 bits.
 ///
 /// # Safety
 /// As [`wide`].

@@ -246,7 +246,7 @@ fn all_members_abandon_multicast_at_the_same_broadcast() {
     }
 }
 
-/// One member without multicast suffices to abandon the group; a momentary fault does not.
+/// A single member without multicast suffices to abandon the group; a momentary fault does not.
 #[test]
 fn one_member_without_multicast_is_enough() {
     for (ms, leaves) in [(20, false), (400, true)] {

@@ -17,7 +17,7 @@ fn byte(broadcast: u64, offset: u64) -> u8 {
     (broadcast.wrapping_mul(31) ^ offset.wrapping_mul(7)) as u8
 }
 
-/// One member with its memory.
+/// A member with its memory.
 struct Member {
     group: Group,
     /// Broadcast and received bytes of each operation.

@@ -80,7 +80,7 @@ impl Region {
         Region::with(domain, len, |base| (base, LOCAL_WRITE))
     }
 
-    /// As `new`, writable by peers at addresses from 0.
+    /// Like `new`, writable by peers at addresses from 0.
     pub(crate) fn to_be_written(domain: &Arc<Domain>, len: usize) -> Result<Region, Errno> {
         Region::with(domain, len, |_| (0, LOCAL_WRITE | REMOTE_WRITE))
     }

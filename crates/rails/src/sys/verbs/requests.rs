@@ -36,7 +36,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// One request.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The name reported in its completion (`wr_id`).

@@ -212,7 +212,7 @@ impl TcpLinks {
         }
     }
 
-    /// As [`TcpLinks::join`], if the peer has connected while this link's connection was being
+    /// Like [`TcpLinks::join`], if the peer has connected while this link's connection was being
     /// made.
     pub(super) fn join_newest(&mut self, id: LinkId) {
         let newest = self.table.key(id).and_then(|to| self.newest_stranger(&to));
