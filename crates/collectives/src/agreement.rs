@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time in which a network that carries multicast is heard, on hosts with more ranks than cores as
-/// well, where some ranks begin a quarter of a second after others.
+/// well, where some ranks begin to probe long after others (docs/design/collectives.md).
 const PROBE_TIME: Duration = Duration::from_secs(1);
 /// Most of a poll's duration that counts. A poll takes microseconds; during a longer one another
 /// process ran, and the other ranks may be descheduled as well.
