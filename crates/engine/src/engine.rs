@@ -326,10 +326,10 @@ impl<S: System> Engine<S> {
     #[inline]
     pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
-        let (now_please, now) = core.send(ep, req, || self.shared.clock.now_ns())?;
+        let now_please = core.send(ep, req)?;
         let short_poll = core.short_poll_due();
         if now_please || !self.shared.threaded {
-            core.flush(now.unwrap_or_else(|| self.shared.clock.now_ns()));
+            core.flush(self.shared.clock.now_ns());
             core.log_posted();
             drop(core);
         } else {

@@ -48,7 +48,6 @@ pub use node::{Held, Node};
 pub use path::link::{LinkAsk, LinkEnd};
 pub use peer::waiting::Silence;
 pub use rma::remote_write::DIRECT_PACKET_MAX;
-pub use state::pending::UNKEPT_MAX;
 pub use state::recv_window::RecvWindow;
 pub use testing::kept::Retained;
 pub use tx::bulk::Run;

@@ -38,7 +38,6 @@ impl<S: System> Core<S> {
         }
         self.flush_groups(now);
         self.send_notifications(now);
-        assert!(!self.fast_path.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {
             return;
         }
@@ -73,10 +72,6 @@ impl<S: System> Core<S> {
         fill_offer(&mut endpoint.node, &mut self.rails, &self.ops.sends, &first);
         let rail = &mut self.rails.list[first.rail];
         let stage = rail.tx.buffer(buffer);
-        if let Some(outcome) = self.fast_path.settle(&first, stage) {
-            self.batch_sent(now, index, &first, (1, first.len), outcome);
-            return true;
-        }
         if first.written {
             self.send_written(now, index, &first);
             return true;

@@ -8,8 +8,7 @@ use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::directory::Endpoint;
-use crate::state::fast_path;
-use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source, UNKEPT_MAX};
+use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source};
 
 /// Longest send that may use the reserve and is never refused for lack of log memory. Sends without
 /// completion must not be refused (design rule 9); other sends of this length are treated alike.
@@ -43,14 +42,8 @@ pub(crate) fn gather(iov: &[IoVec], to: &mut [u8]) {
 
 impl<S: System> Core<S> {
     /// Posts a send. Returns `true` if a flush is worthwhile immediately, `false` if the message
-    /// may be coalesced with later ones; and the time if the clock was read, which the flush has to
-    /// use.
-    pub fn send(
-        &mut self,
-        ep: EpId,
-        req: &SendReq<'_>,
-        clock: impl FnOnce() -> u64,
-    ) -> Result<(bool, Option<u64>), SubmitError> {
+    /// may be coalesced with later ones.
+    pub fn send(&mut self, ep: EpId, req: &SendReq<'_>) -> Result<bool, SubmitError> {
         let peer = self
             .dir
             .peer_of(ep, req.dest)
@@ -70,12 +63,6 @@ impl<S: System> Core<S> {
             return Err(SubmitError::TooLong);
         }
         let tx_cq = endpoint.tx_cq;
-        let certain = !req.flags.wants_word() && self.logs(len);
-        let fast = fast_path::ENABLED && certain && len < UNKEPT_MAX;
-        let now = match fast {
-            true => self.send_fast((ep, peer), req, len, clock),
-            false => None,
-        };
         let op = self.send_op(ep, req, len)?;
         let local = op.on_delivery.is_none() && req.flags.completion;
         let (flags, borrowed) = (op.flags, op.borrowed);
@@ -107,7 +94,7 @@ impl<S: System> Core<S> {
         if !now_please {
             self.log_posted();
         }
-        Ok((now_please, now))
+        Ok(now_please)
     }
 
     /// Counts a posted remote operation as a send of its burst. `writes`: a write whose bytes
@@ -184,35 +171,6 @@ impl<S: System> Core<S> {
         gather(op.pieces.as_slice(), bytes);
         let base = bytes.as_mut_ptr();
         op.pieces = Pieces::new(&[IoVec { base, len }]);
-    }
-
-    /// Sends a message on the fast path if it is the first of a burst and no other packet is
-    /// queued; all checks have passed. Returns the time, if the clock was read.
-    #[inline]
-    fn send_fast(
-        &mut self,
-        (ep, peer): (EpId, PeerId),
-        req: &SendReq<'_>,
-        len: usize,
-        clock: impl FnOnce() -> u64,
-    ) -> Option<u64> {
-        let others = self.has_output() || self.rails.full_mask != 0;
-        if !self.coalescer.leaves_next(self.cfg.aggregate_after) || others {
-            return None;
-        }
-        let now = clock();
-        let spec = SendSpec {
-            handle: 0, // no handle yet; it is not part of the packet
-            peer,
-            tag: req.tag,
-            data: req.data,
-            len: len as u64,
-            urgent_ack: false,
-        };
-        let node = &self.dir.eps[ep.0 as usize].as_ref()?.node;
-        let pieces = Pieces::new(req.iov);
-        (self.fast_path).send(now, node, &mut self.rails, &spec, &pieces);
-        Some(now)
     }
 
     /// True if a message of `len` bytes, at most 64 KiB, fits into the log.

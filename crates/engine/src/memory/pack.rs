@@ -33,19 +33,6 @@ pub(crate) fn fill(
     seal(packet, transmit.head_len);
 }
 
-/// [`fill`] for a packet's only payload, from memory that no operation owns yet.
-#[inline]
-pub(crate) fn fill_one(packet: &mut [u8], transmit: &Transmit, span: &Span, pieces: &Pieces) {
-    let algorithm = match span.summed {
-        true => Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None),
-        false => Algorithm::None,
-    };
-    let to = &mut packet[span.payload_at as usize..][..span.len as usize];
-    let sum = gather(pieces, span.offset, to, algorithm, span.seed);
-    packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
-    seal(packet, transmit.head_len);
-}
-
 /// Writes the CRC of a head whose checksums are in place.
 #[inline]
 fn seal(packet: &mut [u8], head_len: usize) {

@@ -57,11 +57,6 @@ impl Coalescer {
         self.burst >= sends
     }
 
-    /// True if the next send is among the first of a burst, which leave immediately.
-    pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
-        self.burst < at_once
-    }
-
     /// Like [`Coalescer::posted`], for a message of which only a request leaves.
     pub(crate) fn requested(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.posted(

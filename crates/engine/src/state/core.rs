@@ -9,7 +9,6 @@ use crate::state::buffers::Buffers;
 use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
-use crate::state::fast_path::FastPath;
 use crate::state::group_table::Groups;
 use crate::state::operations::Operations;
 use crate::state::outages::Outages;
@@ -64,7 +63,6 @@ pub struct Core<S: System> {
     pub(crate) counters: Counters,
     pub(crate) outages: Outages,
     pub(crate) coalescer: Coalescer,
-    pub(crate) fast_path: FastPath,
     /// Posted sends wait for a flush.
     pub(crate) deferred: bool,
     /// An endpoint's last open remote operation has ended.
@@ -108,7 +106,6 @@ impl<S: System> Core<S> {
             counters: Counters::default(),
             outages: Outages::default(),
             coalescer: Coalescer::default(),
-            fast_path: FastPath::new(),
             deferred: false,
             answered: false,
             served: false,

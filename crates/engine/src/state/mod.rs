@@ -7,7 +7,6 @@ pub(crate) mod coalesce;
 pub mod core;
 pub(crate) mod counters;
 pub(crate) mod directory;
-pub(crate) mod fast_path;
 pub(crate) mod group_batch;
 pub(crate) mod group_copies;
 pub(crate) mod group_table;

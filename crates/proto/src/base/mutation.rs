@@ -112,8 +112,6 @@ pub enum Mutation {
     SharedLog,
     /// A path comparison takes the path down after its first round.
     Hasty,
-    /// A packet sent before its bookkeeping omits the pending acks.
-    Overlook,
     /// No path ever goes down.
     Cling,
     /// Refusals are believed from whatever path they come.
@@ -183,7 +181,7 @@ impl Mutation {
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
-    pub const ALL: [Mutation; 66] = [
+    pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -232,7 +230,6 @@ impl Mutation {
         Mutation::Overgrant,
         Mutation::Uncharged,
         Mutation::BoundlessLog,
-        Mutation::Overlook,
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
         Mutation::BelieveResets,

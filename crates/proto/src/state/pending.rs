@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
 
 /// Packets up to this length are recorded after they were sent; longer ones take the kernel longer.
-pub const UNKEPT_MAX: usize = 1_024;
+pub(crate) const UNKEPT_MAX: usize = 1_024;
 /// A packet that was built and is recorded once sent. Its frames are in [`Pending::scratch`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unkept {

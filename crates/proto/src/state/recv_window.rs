@@ -169,13 +169,6 @@ impl RecvWindow {
         Some(self.head(path, now_ns, next.base))
     }
 
-    /// The ack that [`RecvWindow::take_head`] would make, if one ack names all fresh packets.
-    #[inline]
-    pub fn peek_head(&self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
-        let next = self.next().filter(|next| next.fresh == 0)?;
-        Some(self.head(path, now_ns, next.base))
-    }
-
     /// Bytes of the next ack in a packet.
     pub fn ack_len(&self) -> usize {
         const FIXED: usize = 16;

@@ -17,7 +17,7 @@ use marline_wire::{
 };
 
 /// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
-pub(crate) const QUIET_MAX: u8 = 32;
+const QUIET_MAX: u8 = 32;
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
