@@ -105,7 +105,7 @@ impl Path {
                     false if comparison.expects => self.takes_slowly_ns(CWND_FLOOR / 2),
                     false => self.drains_ns(),
                 };
-                COMPARISON_NS.max(4 * self.srtt_ns).max(queue_ns)
+                COMPARISON_NS.max(self.rtt.four_ns()).max(queue_ns)
             }
             // A reliable path's mean round trip is its queueing delay, and acks arrive all the
             // time.
@@ -114,7 +114,7 @@ impl Path {
                     true => WRITTEN_COMPARISON_NS,
                     false => STALL_COMPARISON_NS,
                 };
-                time_threshold_ns.max((4 * self.srtt_ns).min(self.min_rtt_ns.saturating_mul(16)))
+                time_threshold_ns.max(self.rtt.four_unqueued_ns(0))
             }
         };
         let (started, answered) = (

@@ -32,7 +32,7 @@ impl Path {
     /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
     /// it was not; so from the start, and later.
     pub(crate) fn next_isolation_probe(&mut self, now: u64) -> bool {
-        let shortest = ISOLATION_PROBE_NS.max(4 * self.srtt_ns);
+        let shortest = ISOLATION_PROBE_NS.max(self.rtt.four_ns());
         let waits = self.ring.waiting() > 0;
         if waits && now < self.isolation.asked_ns + ANSWER_NS {
             self.probe_at = now + shortest;

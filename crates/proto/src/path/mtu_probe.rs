@@ -115,13 +115,6 @@ impl Path {
         }
     }
 
-    /// Time after which an overtaken size probe is lost: the probe timer of RFC 8899, with room for
-    /// reordering. Longer than for data (a round trip and a quarter): a wrong decision there costs
-    /// a packet, here a size.
-    pub(crate) fn size_probe_ns(&self) -> u64 {
-        4 * (self.srtt_ns + self.rttvar_ns.min(self.srtt_ns))
-    }
-
     /// Handles the first ack after retransmissions without an answer: an older packet that still
     /// waits was overtaken.
     #[cold]
@@ -299,7 +292,7 @@ impl Node {
         let path = &conn.paths[at];
         let overdue = |n: u64| {
             let sent = path.ring.get(n);
-            sent.is_none_or(|sent| now.saturating_sub(sent.sent_ns) > path.size_probe_ns())
+            sent.is_none_or(|sent| now.saturating_sub(sent.sent_ns) > path.rtt.size_probe_ns())
         };
         let overtaken = |n: u64| sizes.with_short_probe && path.largest_acked > n && overdue(n);
         if sizes.probe.is_some_and(overtaken) {

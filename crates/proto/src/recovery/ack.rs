@@ -275,7 +275,7 @@ fn newest_acked(
     let waited = ack.delay_us as u64 * 1_000;
     let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
     // The reported delay does not include time in which the peer was descheduled.
-    if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
+    if !lying && (!path.rtt.is_known() || waited < 1_000_000) {
         path.on_rtt(rtt, now);
         let bytes = path.delivered.bytes - sent.delivered.bytes;
         path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);

@@ -37,13 +37,13 @@ impl Path {
     #[inline]
     fn initial_pto_ns(&self, cfg: &Config) -> u64 {
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
-        let first = if self.srtt_ns == 0 {
+        let first = if !self.rtt.is_known() {
             1_000_000
         } else if self.ring.waiting() <= FEW_PACKETS {
             self.answer_ns(cfg)
         } else {
-            (4 * self.srtt_ns)
-                .max(self.srtt_ns + 4 * self.rttvar_ns)
+            (self.rtt.four_ns())
+                .max(self.rtt.with_variation_ns())
                 .max(cfg.pto_floor_ns)
         };
         first.max(self.drains_ns()).min(PTO_INITIAL_MAX_NS)

@@ -51,8 +51,7 @@ impl Node {
         }
         let mut lost: Vec<FrameRef> = Vec::new();
         let (mut shortest, mut probe) = (u32::MAX, false);
-        // Time threshold: a quarter of a round trip, and 20 us for the peer's batch.
-        let time_threshold_ns = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let time_threshold_ns = path.rtt.loss_delay_ns();
         let base = named.start;
         let stale_ns = match path.policy.lossy {
             true => STALE_NS,
@@ -79,7 +78,7 @@ impl Node {
             }
             if path.sizes.is_probe(number) {
                 // A probe too long for the path says nothing of congestion.
-                probe |= age > path.size_probe_ns();
+                probe |= age > path.rtt.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
                 path.strict_until = now + STRICT_NS;

@@ -131,7 +131,7 @@ impl Conn {
 
     /// Probes the other healthy paths of the tier for their round trips, if that is due.
     pub fn compare(&mut self, at: usize, now: u64) {
-        if self.paths.len() < 2 || !self.paths[at].latency.is_to_compare(now) {
+        if self.paths.len() < 2 || !self.paths[at].rtt.is_to_compare(now) {
             return;
         }
         let tier = self.paths[at].tier;
@@ -296,5 +296,5 @@ impl Conn {
 #[inline]
 fn takes_short_ns(path: &Path) -> u64 {
     let queued = path.ring.in_flight() > LONE_BYTES;
-    path.latency.one_way_ns() + if queued { path.drains_ns() } else { 0 }
+    path.rtt.one_way_ns() + if queued { path.drains_ns() } else { 0 }
 }

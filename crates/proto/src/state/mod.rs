@@ -20,6 +20,7 @@ pub(crate) mod path;
 pub(crate) mod pending;
 pub(crate) mod recv_window;
 pub(crate) mod resends;
+pub(crate) mod round_trip;
 pub(crate) mod run_queue;
 pub(crate) mod sent_packets;
 pub(crate) mod session;

@@ -12,9 +12,9 @@ use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
-use crate::state::latency::Latency;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
+use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use core::num::NonZeroU64;
@@ -144,11 +144,7 @@ pub struct Path {
     pub native: crate::state::native::OfPath,
     pub window: RecvWindow,
     pub stats: PathStats,
-    pub srtt_ns: u64,
-    pub rttvar_ns: u64,
-    pub latency: Latency,
-    pub(crate) min_rtt_ns: u64,
-    pub(crate) min_rtt_at: u64,
+    pub rtt: RoundTrip,
     pub delivered: Delivered,
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     pub(crate) rate: [u64; 2],
@@ -240,11 +236,7 @@ impl Path {
             native: policy.native.then(Default::default),
             window: RecvWindow::default(),
             stats: PathStats::default(),
-            srtt_ns: 0,
-            rttvar_ns: 0,
-            latency: Latency::default(),
-            min_rtt_ns: u64::MAX,
-            min_rtt_at: 0,
+            rtt: RoundTrip::default(),
             delivered: Delivered::default(),
             rate: [0; 2],
             rate_since: 0,
@@ -365,7 +357,7 @@ impl Path {
 
     /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
-        (4 * self.srtt_ns).clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
+        self.rtt.four_ns().clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
     }
 
     /// Time in which a running peer answers.
@@ -375,13 +367,11 @@ impl Path {
         // If round trips are long but even, the cause is a queue at the peer in which acks wait.
         // (Bounded by two windows, as round trips that a fault delays to a retransmission are even
         // too.)
-        let queue_ns = match 2 * self.rttvar_ns <= self.srtt_ns {
-            true => (self.srtt_ns + 4 * self.rttvar_ns).min(self.takes_ns(2 * CWND_FLOOR)),
+        let queue_ns = match self.rtt.is_even() {
+            true => (self.rtt.with_variation_ns()).min(self.takes_ns(2 * CWND_FLOOR)),
             false => 0,
         };
-        (4 * self.srtt_ns)
-            .min(self.min_rtt_ns.saturating_mul(16).max(queue_ns))
-            .max(cfg.pto_floor_ns)
+        self.rtt.four_unqueued_ns(queue_ns).max(cfg.pto_floor_ns)
     }
 
     /// Time in which the next ack may come, at the measured rate: where the queue to a slow rail is
@@ -390,7 +380,7 @@ impl Path {
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
         let ours = self.takes_ns(self.ring.in_flight());
-        ours.max(4 * self.srtt_ns).min(self.takes_ns(CWND_FLOOR))
+        ours.max(self.rtt.four_ns()).min(self.takes_ns(CWND_FLOOR))
     }
 
     /// Time to drain the bytes in flight at the recent mean rate: nothing is late before that. Few
@@ -417,22 +407,8 @@ impl Path {
 
     /// Adds a round-trip sample.
     pub fn on_rtt(&mut self, rtt_ns: u64, now: u64) {
-        let rtt = rtt_ns.max(1);
-        if self.srtt_ns == 0 {
-            self.srtt_ns = rtt;
-            self.rttvar_ns = rtt / 2;
-        } else {
-            let err = self.srtt_ns.abs_diff(rtt);
-            self.rttvar_ns = (3 * self.rttvar_ns + err) / 4;
-            self.srtt_ns = (7 * self.srtt_ns + rtt) / 8;
-        }
-        // A ten-second window, so that a changed route is noticed.
-        if rtt < self.min_rtt_ns || now.saturating_sub(self.min_rtt_at) > 10_000_000_000 {
-            self.min_rtt_ns = rtt;
-            self.min_rtt_at = now;
-        }
-        self.latency.take(rtt, now);
-        self.stats.srtt_ns = self.srtt_ns;
+        self.rtt.on_sample(rtt_ns, now);
+        self.stats.srtt_ns = self.rtt.srtt_ns();
     }
 
     /// Adds a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5). The sample
@@ -444,7 +420,7 @@ impl Path {
         }
         self.fell = false;
         let rate = product_over(bytes, NS_PER_S, elapsed_ns.max(1_000));
-        if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
+        if now.saturating_sub(self.rate_since) > 20 * self.rtt.srtt_ns().max(500_000) {
             self.rate = [rate, self.rate[0]];
             self.rate_since = now;
         }
@@ -452,7 +428,7 @@ impl Path {
         if self.ring.in_flight() > 0 && bytes >= BUSY_BYTES_MIN {
             self.on_busy(bytes, elapsed_ns);
         }
-        if self.policy.lossy && self.min_rtt_ns != u64::MAX {
+        if let Some(min_rtt_ns) = self.rtt.min_ns().filter(|_| self.policy.lossy) {
             // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
             // bound them too); after a loss the window follows the path's capacity.
             let floor = if now < self.strict_until {
@@ -460,7 +436,7 @@ impl Path {
             } else {
                 RTT_ROOM_NS
             };
-            let rtt = self.min_rtt_ns.max(floor);
+            let rtt = min_rtt_ns.max(floor);
             // (A best rate of twice the mean is usual; more was a burst.)
             let rate = match self.busy_bytes_per_s() {
                 0 => self.rate_bytes_per_s(),

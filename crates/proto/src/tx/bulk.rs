@@ -397,8 +397,7 @@ impl Path {
             rate => rate,
         };
         let queued = self.ring.in_flight() + bytes;
-        // (The mean round trip includes queueing.)
-        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
+        product_over(queued, NS_PER_S, rate) + self.rtt.half_ns()
     }
 
     /// Packets of `segment` bytes that may leave while the window is not full before each.
