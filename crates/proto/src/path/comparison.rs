@@ -3,8 +3,9 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
+use crate::state::congestion::{product_over, CWND_FLOOR, NS_PER_S};
 use crate::state::conn::Conn;
-use crate::state::path::{product_over, Comparison, Path, CWND_FLOOR, NS_PER_S, RATE_BYTES_MIN};
+use crate::state::path::{Comparison, Path};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -100,9 +101,13 @@ impl Path {
             true => {
                 // (A write may queue behind writes that were given up before.)
                 let queue_ns = match comparison.written {
-                    true => 2 * self.may_drain_ns(),
+                    true => {
+                        2 * (self.congestion).drains_or_ns(self.ring.in_flight(), SLOW_BYTES_PER_S)
+                    }
                     // The answer may queue behind a write by the peer, which is sent as a whole.
-                    false if comparison.expects => self.takes_slowly_ns(CWND_FLOOR / 2),
+                    false if comparison.expects => {
+                        (self.congestion).takes_or_ns(CWND_FLOOR / 2, SLOW_BYTES_PER_S)
+                    }
                     false => self.drains_ns(),
                 };
                 COMPARISON_NS.max(self.rtt.four_ns()).max(queue_ns)
@@ -129,22 +134,6 @@ impl Path {
         (verdict, started + 10 * round)
     }
 
-    /// Time to drain the bytes in flight, at an assumed slow rate if there is no rate sample.
-    fn may_drain_ns(&self) -> u64 {
-        match self.ring.in_flight() {
-            ..RATE_BYTES_MIN => 0,
-            bytes => self.takes_slowly_ns(bytes.min(CWND_FLOOR)),
-        }
-    }
-
-    /// Time to send `bytes`, at the assumed slow rate if there is no rate sample.
-    fn takes_slowly_ns(&self, bytes: u64) -> u64 {
-        match self.busy_bytes_per_s() {
-            0 => product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S),
-            _ => self.takes_ns(bytes),
-        }
-    }
-
     /// A comparison that begins now. (`holds_written` may look at many packets, once.)
     pub(crate) fn new_comparison(&self, now: u64, granted: u64) -> Comparison {
         Comparison {
@@ -166,7 +155,7 @@ impl Path {
     fn awaits_standby(&self, now: u64, comparison: &Comparison) -> Option<Comparison> {
         let came = self.stats.bytes_received as u32;
         let bytes = came.wrapping_sub(comparison.came);
-        let rate = match self.busy_bytes_per_s() {
+        let rate = match self.congestion.busy_bytes_per_s() {
             0 => SLOW_BYTES_PER_S,
             rate => rate,
         };

@@ -236,7 +236,8 @@ fn acknowledge(
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
-            path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
+            path.congestion
+                .on_delivered(acked.packets as u64 * sent.bytes as u64);
             // (A size probe is a run of its own.)
             if path.sizes.is_probe(number) {
                 path.size_passes(sent.bytes as usize, now);
@@ -253,7 +254,7 @@ fn acknowledge(
     if number >= path.largest_acked {
         newest_acked(path, (number, &sent), ack, now, gap_end);
     }
-    path.delivered.at_ns = now;
+    path.congestion.on_ack(now);
     path.acked_any = true;
     true
 }
@@ -277,7 +278,6 @@ fn newest_acked(
     // The reported delay does not include time in which the peer was descheduled.
     if !lying && (!path.rtt.is_known() || waited < 1_000_000) {
         path.on_rtt(rtt, now);
-        let bytes = path.delivered.bytes - sent.delivered.bytes;
-        path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
+        path.on_rate(sent, now);
     }
 }

@@ -4,7 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::given_up::Lost;
-use crate::state::path::{Path, STRICT_NS};
+use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, Sent, SentState};
 use alloc::boxed::Box;
@@ -81,7 +81,7 @@ impl Node {
                 probe |= age > path.rtt.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
-                path.strict_until = now + STRICT_NS;
+                path.congestion.on_loss(now);
                 path.given_up.push(Lost {
                     number,
                     bytes: sent.bytes.min(path.datagram_max as u32),
@@ -222,7 +222,7 @@ impl Path {
             self.reorder = (2 * self.reorder).min(REORDER_MAX);
         }
         if spurious + named_probes == before {
-            self.strict_until = 0; // no loss was real
+            self.congestion.on_spurious();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! State of a node: peers, paths, messages, packets.
 
 pub(crate) mod completion_order;
+pub(crate) mod congestion;
 pub(crate) mod conn;
 pub(crate) mod credit;
 pub(crate) mod damage;

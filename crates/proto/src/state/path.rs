@@ -10,12 +10,13 @@ use crate::base::config::Config;
 use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
+use crate::state::congestion::{Congestion, CWND_FLOOR};
 use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::round_trip::RoundTrip;
-use crate::state::sent_packets::{Delivered, SendRing};
+use crate::state::sent_packets::{SendRing, Sent};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
@@ -32,29 +33,6 @@ pub(crate) const FEW_PACKETS: u32 = 4;
 /// and longer samples mean a descheduled peer (which may answer after a second or more).
 pub(crate) const PTO_INITIAL_MAX_NS: u64 = 100_000_000;
 
-/// Time constant of a busy path's mean rate.
-const BUSY_MEMORY_NS: u64 = 2_000_000;
-/// Fewer bytes than this between a packet and its ack mean a short queue; the sample then measures
-/// the peer's reaction.
-const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
-/// Bound of queueing delay: a mean rate that implies more is due to a descheduled peer.
-const QUEUED_MAX_NS: u64 = 30_000_000;
-
-pub(crate) const NS_PER_S: u64 = 1_000_000_000;
-
-/// Floor of the congestion window: two super-packets (design rule 5).
-pub const CWND_FLOOR: u64 = 128_000;
-const CWND_CAP: u64 = 64 << 20;
-/// Least round trip assumed for the window: on a loopback-like path the delay comes from batching,
-/// not from the wire. The second, far larger value applies while nothing was lost for a second.
-const RTT_FLOOR_NS: u64 = 50_000;
-const RTT_ROOM_NS: u64 = 500_000;
-/// Bytes between a packet and its ack below which a rate sample measures the demand (probes, small
-/// messages) and not the path. After a path was down, its first sample must be larger, or the path
-/// would not get load again.
-pub(crate) const RATE_BYTES_MIN: u64 = 16_000;
-/// How long a loss makes the window strict.
-pub const STRICT_NS: u64 = 1_000_000_000;
 /// Hold time of a path that goes down again: doubled each time, between these bounds (flap
 /// damping).
 const HOLD_MIN_NS: u32 = 1_000_000;
@@ -145,17 +123,7 @@ pub struct Path {
     pub window: RecvWindow,
     pub stats: PathStats,
     pub rtt: RoundTrip,
-    pub delivered: Delivered,
-    /// Best delivery rate (bytes/s) of this half window and of the one before.
-    pub(crate) rate: [u64; 2],
-    pub(crate) rate_since: u64,
-    /// Recent mean delivery rate under load, in KiB/s; 0: unknown.
-    busy_kib_per_s: u32,
-    /// The path was down since its rate was measured.
-    pub(crate) fell: bool,
-    pub cwnd: u64,
-    /// End of the strict window after a loss.
-    pub strict_until: u64,
+    pub congestion: Congestion,
     /// Start of the running retransmission interval: oldest send or last ack progress.
     pub repair_from: u64,
     /// Start of the interval in which another path was probed for the peer; on a reliable path, the
@@ -237,16 +205,7 @@ impl Path {
             window: RecvWindow::default(),
             stats: PathStats::default(),
             rtt: RoundTrip::default(),
-            delivered: Delivered::default(),
-            rate: [0; 2],
-            rate_since: 0,
-            busy_kib_per_s: 0,
-            fell: false,
-            cwnd: match policy.lossy {
-                true => CWND_FLOOR,
-                false => u64::MAX,
-            },
-            strict_until: 0,
+            congestion: Congestion::new(policy.lossy),
             repair_from: 0,
             asked_from: u64::MAX,
             resent_by_pto: None,
@@ -314,6 +273,12 @@ impl Path {
         self.state != PathState::Unproven
     }
 
+    /// True if the congestion window takes another packet.
+    #[inline]
+    pub(crate) fn window_has_room(&self) -> bool {
+        self.congestion.has_room(self.ring.in_flight())
+    }
+
     /// True if the path's rail has room (bit n of `full`: rail n has none).
     #[inline]
     pub fn has_room(&self, full: u32) -> bool {
@@ -368,7 +333,7 @@ impl Path {
         // (Bounded by two windows, as round trips that a fault delays to a retransmission are even
         // too.)
         let queue_ns = match self.rtt.is_even() {
-            true => (self.rtt.with_variation_ns()).min(self.takes_ns(2 * CWND_FLOOR)),
+            true => (self.rtt.with_variation_ns()).min(self.congestion.takes_ns(2 * CWND_FLOOR)),
             false => 0,
         };
         self.rtt.four_unqueued_ns(queue_ns).max(cfg.pto_floor_ns)
@@ -379,30 +344,15 @@ impl Path {
     /// in the round trip.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
-        let ours = self.takes_ns(self.ring.in_flight());
-        ours.max(self.rtt.four_ns()).min(self.takes_ns(CWND_FLOOR))
+        let ours = self.congestion.takes_ns(self.ring.in_flight());
+        ours.max(self.rtt.four_ns())
+            .min(self.congestion.takes_ns(CWND_FLOOR))
     }
 
-    /// Time to drain the bytes in flight at the recent mean rate: nothing is late before that. Few
-    /// and short packets count as 0.
+    /// Time to drain the bytes in flight: nothing is late before that.
+    #[inline]
     pub(crate) fn drains_ns(&self) -> u64 {
-        match self.ring.in_flight() {
-            ..RATE_BYTES_MIN => 0,
-            bytes => self.takes_ns(bytes.min(CWND_FLOOR)),
-        }
-    }
-
-    /// Time to send `bytes` at that rate; 0 without a rate sample.
-    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
-        match self.busy_bytes_per_s() {
-            0 => 0,
-            rate => product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS),
-        }
-    }
-
-    /// The recent mean rate in bytes/s; 0 without a sample.
-    pub(crate) fn busy_bytes_per_s(&self) -> u64 {
-        u64::from(self.busy_kib_per_s) << 10
+        self.congestion.drains_ns(self.ring.in_flight())
     }
 
     /// Adds a round-trip sample.
@@ -411,64 +361,15 @@ impl Path {
         self.stats.srtt_ns = self.rtt.srtt_ns();
     }
 
-    /// Adds a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5). The sample
-    /// is the bytes acknowledged since the packet left over the time since the ack before that:
-    /// acks come in clumps, and an ack due when the packet left must not count.
-    pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
-        if self.fell && bytes < RATE_BYTES_MIN {
-            return;
+    /// Adds a delivery-rate sample, from the ack of packet `sent`.
+    pub(crate) fn on_rate(&mut self, sent: &Sent, now: u64) {
+        let in_flight = self.ring.in_flight();
+        if self.congestion.on_sample(sent, in_flight, &self.rtt, now) {
+            self.stats.bytes_per_s = self.congestion.rate_bytes_per_s();
+            if self.congestion.is_bounded() {
+                self.stats.window_bytes = self.congestion.cwnd();
+            }
         }
-        self.fell = false;
-        let rate = product_over(bytes, NS_PER_S, elapsed_ns.max(1_000));
-        if now.saturating_sub(self.rate_since) > 20 * self.rtt.srtt_ns().max(500_000) {
-            self.rate = [rate, self.rate[0]];
-            self.rate_since = now;
-        }
-        self.rate[0] = self.rate[0].max(rate);
-        if self.ring.in_flight() > 0 && bytes >= BUSY_BYTES_MIN {
-            self.on_busy(bytes, elapsed_ns);
-        }
-        if let Some(min_rtt_ns) = self.rtt.min_ns().filter(|_| self.policy.lossy) {
-            // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
-            // bound them too); after a loss the window follows the path's capacity.
-            let floor = if now < self.strict_until {
-                RTT_FLOOR_NS
-            } else {
-                RTT_ROOM_NS
-            };
-            let rtt = min_rtt_ns.max(floor);
-            // (A best rate of twice the mean is usual; more was a burst.)
-            let rate = match self.busy_bytes_per_s() {
-                0 => self.rate_bytes_per_s(),
-                busy => self.rate_bytes_per_s().min(2 * busy),
-            };
-            let window = product_over(2 * rate, rtt, NS_PER_S);
-            self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
-            self.stats.window_bytes = self.cwnd;
-        }
-        self.stats.bytes_per_s = self.rate_bytes_per_s();
-    }
-
-    /// Adds a sample of the path's rate under load: `bytes` were delivered in this time, and more
-    /// are in flight. The mean is weighted by time, so that a burst that a token bucket lets pass
-    /// counts little.
-    fn on_busy(&mut self, bytes: u64, elapsed_ns: u64) {
-        let before = match self.busy_bytes_per_s() {
-            0 => 0,
-            rate => product_over(rate, BUSY_MEMORY_NS, NS_PER_S),
-        };
-        let memory_ns = if before == 0 { 0 } else { BUSY_MEMORY_NS };
-        let mean = product_over(
-            before + bytes,
-            NS_PER_S,
-            (memory_ns + elapsed_ns).max(1_000),
-        );
-        self.busy_kib_per_s = (mean >> 10).clamp(1, u32::MAX.into()) as u32;
-    }
-
-    /// Best recent delivery rate in bytes/s; 0 without a sample.
-    pub fn rate_bytes_per_s(&self) -> u64 {
-        self.rate[0].max(self.rate[1])
     }
 
     /// Takes the path down; its return is damped, by `hold_down_max_ns` at most.
@@ -484,11 +385,7 @@ impl Path {
         (self.backoff, self.hedges) = (0, 0);
         self.probe_every = self.hold_ns.into();
         self.probe_at = now + self.probe_every;
-        self.rate = [0; 2];
-        self.fell = true;
-        if self.policy.lossy {
-            self.cwnd = CWND_FLOOR;
-        }
+        self.congestion.on_down();
         self.stats.failovers += 1;
     }
 
@@ -516,13 +413,5 @@ impl Path {
             self.state = PathState::Up;
         }
         suspect
-    }
-}
-
-/// `a * b / c`. The product nearly always fits 64 bits, where a division costs a third.
-pub(crate) fn product_over(a: u64, b: u64, c: u64) -> u64 {
-    match a.checked_mul(b) {
-        Some(product) => product / c,
-        None => (a as u128 * b as u128 / c as u128) as u64,
     }
 }

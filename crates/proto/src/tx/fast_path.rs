@@ -86,7 +86,7 @@ impl Node {
     #[inline]
     fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];
-        let room = path.ring.in_flight() < path.cwnd;
+        let room = path.window_has_room();
         let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
         room && path.healthy()
             && !path.policy.native

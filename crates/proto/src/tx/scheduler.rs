@@ -165,7 +165,7 @@ impl Node {
         if !spare {
             self.add_control(now, conn, &mut b);
         }
-        let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
+        let room = conn.paths[at].window_has_room();
         // A timer's retransmission ignores the window, as all packets in the window may be lost.
         if room || conn.tx.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
