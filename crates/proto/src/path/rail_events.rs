@@ -155,7 +155,7 @@ impl Node {
                 let path = &mut conn.paths[at];
                 let ours = path.is_on(rail, link);
                 // A size probe that is too big does not affect packets in flight.
-                if ours && path.too_big(max, now_ns) {
+                if ours && path.mtu.on_too_big(max, now_ns) {
                     self.requeue_in_flight(&mut conn, at);
                 }
             }

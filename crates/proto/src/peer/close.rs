@@ -65,7 +65,7 @@ impl Node {
         let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
         conn.bye.due -= 1;
         conn.bye.said = byes;
-        let limit = conn.paths[at].datagram_max;
+        let limit = conn.paths[at].datagram_max();
         for path in &mut conn.paths {
             path.window.renew();
             path.ack_since = now;

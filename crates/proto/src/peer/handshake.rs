@@ -67,7 +67,7 @@ impl Conn {
     pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
         let paths = self.paths.iter_mut().filter(|_| wanted);
-        paths.for_each(|path| path.ask_size(reliable));
+        paths.for_each(|path| path.mtu.resume(reliable));
     }
 
     /// Returns whether an unacknowledged packet waits on a path that will retransmit it.

@@ -103,7 +103,7 @@ impl Node {
             due > 0 && path.link.up && !path.rail_down && path.has_room(self.local.full)
         })?;
         conn.session.refusals_due -= 1;
-        let limit = conn.paths[at].datagram_max;
+        let limit = conn.paths[at].datagram_max();
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
         self.finish(now, conn, at, b, false, false)

@@ -239,8 +239,8 @@ fn acknowledge(
             path.congestion
                 .on_delivered(acked.packets as u64 * sent.bytes as u64);
             // (A size probe is a run of its own.)
-            if path.sizes.is_probe(number) {
-                path.size_passes(sent.bytes as usize, now);
+            if path.mtu.is_probe(number) {
+                path.mtu.on_probe_acked(sent.bytes as usize, now);
             }
             newest = Some((number, sent));
         }
@@ -270,7 +270,7 @@ fn newest_acked(
     path.largest_acked = number;
     path.newest_acked_sent_ns = sent.sent_ns;
     path.asked = 0;
-    path.size_arrived(sent.bytes);
+    path.mtu.on_acked(sent.bytes);
     // Samples that span a poll gap measure our own gap.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
     let waited = ack.delay_us as u64 * 1_000;

@@ -76,7 +76,7 @@ impl Node {
                 number = base;
                 continue;
             }
-            if path.sizes.is_probe(number) {
+            if path.mtu.is_probe(number) {
                 // A probe too long for the path says nothing of congestion.
                 probe |= age > path.rtt.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
@@ -84,7 +84,7 @@ impl Node {
                 path.congestion.on_loss(now);
                 path.given_up.push(Lost {
                     number,
-                    bytes: sent.bytes.min(path.datagram_max as u32),
+                    bytes: sent.bytes.min(path.datagram_max() as u32),
                     probe: false,
                 });
                 lost.extend(path.ring.frames_of(&sent));
@@ -93,7 +93,7 @@ impl Node {
             number += 1;
         }
         if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
-            path.suspect_black_hole(shortest, now);
+            path.want_ping |= path.mtu.suspect_black_hole(shortest, now);
         }
         for frame in lost {
             let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.is_of_rpc(&frame);
@@ -124,7 +124,7 @@ impl Node {
         if let Some(native) = &mut path.native {
             native.doubt(self.descheduled.last_poll_ns);
         }
-        path.forget_size_probe(self.descheduled.last_poll_ns);
+        path.mtu.forget_probe(self.descheduled.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at, Why::Failover);

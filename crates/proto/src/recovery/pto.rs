@@ -7,9 +7,9 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::state::conn::Conn;
+use crate::state::mtu_search::DATAGRAM_BASE;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
-use crate::state::sizes::DATAGRAM_BASE;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{BLOCK_BYTES, DATA_LEN};
@@ -115,7 +115,7 @@ impl Node {
             self.requeue_in_flight(conn, at);
             return;
         }
-        if path.sizes.is_probe(number) {
+        if path.mtu.is_probe(number) {
             return self.probe_lost(now, conn, at);
         }
         if !path.policy.lossy {

@@ -118,7 +118,7 @@ impl Node {
         if !rail.addr.writes() || !path.to.writes() {
             return None;
         }
-        let most = span_max(rail, path.datagram_max);
+        let most = span_max(rail, path.datagram_max());
         let (offset, left) = (send.next, send.upto.saturating_sub(send.next));
         let placed = path.to.writes == RailWrites::Keyed;
         let chunk = match self.cfg.staged.filter(|_| placed) {
@@ -204,7 +204,7 @@ impl Node {
         let message_end = send.wanted;
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // A packet with HELLO is longer, and gets no acks.
-        let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
+        let (most, greeted) = (conn.paths[at].datagram_max(), conn.session.hello_acked);
         let limit = if greeted {
             most.min(DIRECT_PACKET_MAX)
         } else {
@@ -250,7 +250,7 @@ impl Node {
         let ours = |path: &Path| &self.local.rails[path.local as usize];
         let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
         let path = self.conn(peer)?.paths.iter().find(able)?;
-        let span = span_max(ours(path), path.datagram_max);
+        let span = span_max(ours(path), path.datagram_max());
         // A few short datagrams have no room for a write.
         Some(span).filter(|&span| span >= SPAN_MIN)
     }

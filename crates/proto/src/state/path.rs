@@ -14,10 +14,10 @@ use crate::state::congestion::{Congestion, CWND_FLOOR};
 use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
+use crate::state::mtu_search::MtuSearch;
 use crate::state::recv_window::RecvWindow;
 use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
-use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
 
@@ -116,8 +116,7 @@ pub struct Path {
     pub flow: u8,
     pub write_backoff: WriteBackoff,
     pub state: PathState,
-    pub datagram_max: usize,
-    pub sizes: Sizes,
+    pub mtu: MtuSearch,
     pub ring: SendRing,
     pub native: crate::state::native::OfPath,
     pub window: RecvWindow,
@@ -141,8 +140,6 @@ pub struct Path {
     pub acked_any: bool,
     /// Send time of the newest acknowledged packet.
     pub newest_acked_sent_ns: u64,
-    /// Bytes of that packet; for a write, of one datagram.
-    pub newest_acked_bytes: usize,
     /// When to probe next (paths that are down or unproven), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
@@ -156,9 +153,8 @@ pub struct Path {
     /// Nothing leaves on the path: its rail is down, or its link is not up.
     pub rail_down: bool,
     pub link: PathLink,
-    /// Probes to send at the next transmit: plain, padded.
+    /// A probe is to leave at the next transmit.
     pub want_ping: bool,
-    pub want_padded: bool,
     /// Probes received since one of our packets was acknowledged.
     pub asked: u8,
     /// Packets sent in a row without a request for an ack.
@@ -192,13 +188,9 @@ impl Path {
             flow: 0,
             write_backoff: WriteBackoff::default(),
             state: PathState::Unproven,
-            datagram_max: match policy.sized {
-                true => DATAGRAM_BASE.min(ceiling),
-                false => ceiling,
-            },
-            sizes: match policy.sized {
-                true => Sizes::new(ceiling),
-                false => Sizes::fixed(ceiling),
+            mtu: match policy.sized {
+                true => MtuSearch::new(ceiling),
+                false => MtuSearch::fixed(ceiling),
             },
             ring: SendRing::default(),
             native: policy.native.then(Default::default),
@@ -217,7 +209,6 @@ impl Path {
             largest_acked: 0,
             acked_any: false,
             newest_acked_sent_ns: 0,
-            newest_acked_bytes: 0,
             probe_at: 0,
             probe_every: 1_000_000,
             hold_ns: HOLD_MIN_NS,
@@ -228,7 +219,6 @@ impl Path {
             rail_down: false,
             link: PathLink::new(false),
             want_ping: false,
-            want_padded: false,
             asked: 0,
             quiet: 0,
             unheard: 0,
@@ -271,6 +261,12 @@ impl Path {
     /// True if the peer ever answered on the path.
     pub fn is_proven(&self) -> bool {
         self.state != PathState::Unproven
+    }
+
+    /// The largest datagram in use.
+    #[inline]
+    pub(crate) fn datagram_max(&self) -> usize {
+        self.mtu.datagram_max()
     }
 
     /// True if the congestion window takes another packet.
@@ -393,7 +389,7 @@ impl Path {
     pub fn rise(&mut self, now: u64) {
         if self.state == PathState::Down {
             self.stats.returns += 1;
-            self.suspect_black_hole_sooner();
+            self.mtu.suspect_black_hole_sooner();
         }
         self.state = PathState::Up;
         self.up_since = now;

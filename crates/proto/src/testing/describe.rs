@@ -71,7 +71,12 @@ fn write_path(out: &mut String, p: &Path, on_pto: Option<u64>) -> Result {
     write!(out, " rail down {}", p.rail_down)?;
     write!(out, " waiting {}", p.ring.waiting())?;
     write!(out, " in flight {}", p.ring.in_flight())?;
-    write!(out, " cwnd {} mtu {}", p.congestion.cwnd(), p.datagram_max)?;
+    write!(
+        out,
+        " cwnd {} mtu {}",
+        p.congestion.cwnd(),
+        p.datagram_max()
+    )?;
     write!(out, " srtt {} backoff {}", p.rtt.srtt_ns(), p.backoff)?;
     write!(out, " fresh {} repair {on_pto:?}", p.window.fresh())?;
     writeln!(out, " lost {}", p.stats.lost)

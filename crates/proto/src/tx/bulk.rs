@@ -138,8 +138,8 @@ impl Node {
         if !path.window_has_room() {
             return None;
         }
-        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max));
-        let limit = limit.min(path.datagram_max);
+        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max()));
+        let limit = limit.min(path.datagram_max());
         let key = self.next_bulk(conn, limit, segment.is_some())?;
         if segment.is_some() && self.placed_next(conn, at) {
             return None;
@@ -198,7 +198,7 @@ impl Node {
             .front()
             .and_then(|&key| self.ops.sends.get(key));
         let path = &conn.paths[at];
-        let limit = path.datagram_max - path.window.ack_len();
+        let limit = path.datagram_max() - path.window.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }

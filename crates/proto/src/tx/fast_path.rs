@@ -36,7 +36,7 @@ impl Node {
             return None;
         }
         let path = &conn.paths[at];
-        let mut writer = HeadWriter::new(out, path.datagram_max.min(UNKEPT_MAX));
+        let mut writer = HeadWriter::new(out, path.datagram_max().min(UNKEPT_MAX));
         if path.window.fresh() > 0 && !self.cfg.errs(Mutation::Overlook) {
             let (ack, count) = path.window.peek_head(path.recv_code(), now_ns)?;
             writer.push_ack(&ack, count, |m| path.window.mask(&ack, m));

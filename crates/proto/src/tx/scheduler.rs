@@ -6,10 +6,10 @@ use crate::base::config::RailPolicy;
 use crate::base::types::{Batch, PathState, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::mtu_search::DATAGRAM_FLOOR;
 use crate::state::path::Path;
 use crate::state::resends::ANYWHERE;
 use crate::state::sent_packets::FrameRef;
-use crate::state::sizes::DATAGRAM_FLOOR;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
@@ -90,7 +90,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.local.full))
+            .position(|p| p.mtu.wants_probe() && !p.rail_down && p.has_room(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -114,7 +114,7 @@ impl Node {
         if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
             if path.asks_alone(conn.is_unreached()) {
-                let limit = path.datagram_max.min(DATAGRAM_FLOOR);
+                let limit = path.datagram_max().min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: the retransmission repeats these
                 // acks. (Without reachability the peer's probes request acks on every path.)
@@ -123,7 +123,7 @@ impl Node {
                 }
                 return probe;
             }
-            let limit = path.datagram_max;
+            let limit = path.datagram_max();
             if self.acks_piggyback(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
@@ -133,7 +133,7 @@ impl Node {
             return self.probe_packet(now, conn, at, limit, out, spans);
         }
         let small = small?;
-        let limit = conn.paths[small].datagram_max;
+        let limit = conn.paths[small].datagram_max();
         let gathers = conn.has_small() || self.due_ack(now, conn);
         if gathers && !self.acks_piggyback(conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
@@ -209,8 +209,7 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let size = conn.paths[at].sizes.asked();
-        conn.paths[at].want_padded = false;
+        let size = conn.paths[at].mtu.take_probe();
         if size == 0 {
             return self.any_packet(now, conn, out, spans);
         }
@@ -220,7 +219,7 @@ impl Node {
         b.control(&Frame::Pad { len, head: 0 }, None);
         b.flags |= Header::FLAG_ACK_NOW;
         let number = conn.paths[at].ring.next_number();
-        conn.paths[at].sizes.left(number);
+        conn.paths[at].mtu.on_probe_sent(number);
         self.finish(now, conn, at, b, false, false)
     }
 }
