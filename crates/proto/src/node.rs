@@ -227,7 +227,7 @@ impl Node {
             .map(|c| {
                 let paths = c.paths.iter();
                 let windows: usize = paths
-                    .map(|p| p.ring.heap_bytes() + p.window.heap_bytes())
+                    .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
                     .sum();
                 size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
             })

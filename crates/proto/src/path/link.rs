@@ -248,7 +248,7 @@ impl Node {
             node.requeue_in_flight(conn, at);
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
-            path.tell_native(now_ns);
+            path.acks.renew_native(now_ns);
             path.rail_down = true;
             let first = path.link.fall(now_ns);
             path.link.ended |= how == LinkEnd::Closed || believes;

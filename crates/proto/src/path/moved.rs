@@ -129,7 +129,7 @@ impl Node {
         if let Some(link) = path.link.id {
             self.links.unused.push((path.local as usize, link));
         }
-        path.tell_native(now);
+        path.acks.renew_native(now);
         path.link = PathLink::new(false);
         (path.to, path.flow) = (to, 0);
         (path.probe_at, path.repair_from) = (now, now);

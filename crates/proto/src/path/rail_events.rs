@@ -52,7 +52,7 @@ impl Node {
                     self.requeue_in_flight(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
-                path.tell_native(now_ns);
+                path.acks.renew_native(now_ns);
                 path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
@@ -130,7 +130,7 @@ impl Node {
                     .iter()
                     .any(|p| p.usable() && p.local != rail as u8);
                 let path = &mut conn.paths[at];
-                if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
+                if others && (path.ring.waiting() > 0 || path.acks.any()) {
                     path.want_ping = true;
                     self.suspect(&mut conn, at);
                     conn.doubt_reachability(now_ns);

@@ -102,8 +102,8 @@ impl Conn {
     /// Makes each path repeat the acks of all paths.
     fn answer_everywhere(&mut self) {
         for path in &mut self.paths {
-            path.echo = !path.rail_down;
-            self.reachability.echoes |= path.echo;
+            path.acks.set_echo(!path.rail_down);
+            self.reachability.echoes |= path.acks.echoes();
         }
     }
 
@@ -111,16 +111,18 @@ impl Conn {
     /// `alone`: no path is healthy; which path delivers acks is then unknown, so all doubtful paths
     /// repeat them.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        if core::mem::take(&mut self.paths[at].echo) {
-            self.reachability.echoes = self.paths.iter().any(|p| p.echo);
+        if self.paths[at].acks.take_echo() {
+            self.reachability.echoes = self.paths.iter().any(|p| p.acks.echoes());
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
         // (Acks without news are repeated by this packet only.)
-        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.has_news()) {
+        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.acks.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
-                path.echo |= i != at && !path.rail_down && doubted(path);
-                self.reachability.echoes |= path.echo;
+                if i != at && !path.rail_down && doubted(path) {
+                    path.acks.set_echo(true);
+                }
+                self.reachability.echoes |= path.acks.echoes();
             }
         }
         false

@@ -67,8 +67,7 @@ impl Node {
         conn.bye.said = byes;
         let limit = conn.paths[at].datagram_max();
         for path in &mut conn.paths {
-            path.window.renew();
-            path.ack_since = now;
+            path.acks.renew_now(now);
         }
         let mut b = self.begin(conn, limit, out, spans);
         self.add_acks(now, conn, at, &mut b);

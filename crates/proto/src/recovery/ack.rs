@@ -78,8 +78,10 @@ impl Node {
     /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
     pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
-        let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
-        conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
+        let due = |p: &Path| {
+            p.acks.is_due(now, delay) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
+        };
+        conn.paths.iter().any(due)
     }
 
     /// Handles a delivered frame.

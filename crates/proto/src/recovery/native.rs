@@ -120,13 +120,4 @@ impl Path {
         let end = end.min(self.ring.next_number());
         native.heard(ack, end, !self.policy.lossy)
     }
-
-    /// After the path failed: acknowledges the peer's native packets on another path, as the peer
-    /// cannot retransmit them.
-    pub(crate) fn tell_native(&mut self, now: u64) {
-        if self.window.native {
-            self.window.renew();
-            (self.ack_since, self.ack_now) = (now, true);
-        }
-    }
 }

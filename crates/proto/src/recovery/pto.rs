@@ -149,7 +149,7 @@ impl Node {
             self.one_packet(&mut frames);
             path.want_ping = true;
             // Our acks may be what gets lost: the retransmission repeats them.
-            path.window.renew();
+            path.acks.renew();
             if others && path.comparison.is_none() {
                 path.comparison = Some(path.new_comparison(now, self.grants.out));
             }
@@ -174,7 +174,7 @@ impl Node {
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         (path.want_ping, path.resent_by_pto) = (true, None);
-        path.window.renew();
+        path.acks.renew();
         self.reroute_if_due(conn, at);
         self.run_queue.mark_ready(conn);
     }

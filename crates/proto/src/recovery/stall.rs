@@ -153,7 +153,7 @@ impl Node {
         path.hedges = 0;
         path.back_off();
         path.want_ping = true;
-        path.window.renew();
+        path.acks.renew();
         let rounds = path.backoff / REHASH_AFTER;
         // With growing intervals: a connection's own retransmissions take time, and the peer may be
         // silent.

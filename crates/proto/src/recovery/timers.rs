@@ -127,11 +127,11 @@ impl Node {
         for at in 0..conn.paths.len() {
             // Acks without room are due again when a rail has room. Nothing leaves before some link
             // is up; then this runs again.
-            let acks = conn.paths[at].window.fresh() > 0 && conn.paths.iter().any(|p| p.link.up);
+            let acks = conn.paths[at].acks.any() && conn.paths.iter().any(|p| p.link.up);
             if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
             } else if acks {
-                next = next.min(conn.paths[at].ack_since + cfg.ack_delay_ns);
+                next = next.min(conn.paths[at].acks.due_ns(cfg.ack_delay_ns));
             }
             next = next.min(conn.path_deadline(at, now, soonest, cfg, descheduled));
         }
@@ -177,11 +177,7 @@ impl Node {
             return Some(Death::Lost);
         }
         let delay = self.cfg.ack_delay_ns;
-        if conn
-            .paths
-            .iter()
-            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
-        {
+        if conn.paths.iter().any(|p| p.acks.is_due(now, delay)) {
             self.run_queue.mark_ready(conn);
         }
         for at in 0..conn.paths.len() {

@@ -216,7 +216,7 @@ impl Conn {
 
     /// True if anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
-        let asks = |p: &Path| p.ack_now || p.want_ping || p.mtu.wants_probe();
+        let asks = |p: &Path| p.acks.is_urgent() || p.want_ping || p.mtu.wants_probe();
         let paths = self.reachability.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.tx.bulk.is_empty() || paths
     }

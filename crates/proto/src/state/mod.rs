@@ -1,5 +1,6 @@
 //! State of a node: peers, paths, messages, packets.
 
+pub(crate) mod acks_owed;
 pub(crate) mod completion_order;
 pub(crate) mod congestion;
 pub(crate) mod conn;

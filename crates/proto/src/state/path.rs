@@ -10,12 +10,12 @@ use crate::base::config::Config;
 use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
+use crate::state::acks_owed::AcksOwed;
 use crate::state::congestion::{Congestion, CWND_FLOOR};
 use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::mtu_search::MtuSearch;
-use crate::state::recv_window::RecvWindow;
 use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
 use core::num::NonZeroU64;
@@ -119,7 +119,7 @@ pub struct Path {
     pub mtu: MtuSearch,
     pub ring: SendRing,
     pub native: crate::state::native::OfPath,
-    pub window: RecvWindow,
+    pub acks: AcksOwed,
     pub stats: PathStats,
     pub rtt: RoundTrip,
     pub congestion: Congestion,
@@ -145,11 +145,6 @@ pub struct Path {
     pub probe_every: u64,
     pub(crate) hold_ns: u32,
     pub up_since: u64,
-    /// Since when an ack is owed, and whether it is urgent.
-    pub ack_since: u64,
-    pub ack_now: bool,
-    /// The path is to repeat the acks of other paths.
-    pub echo: bool,
     /// Nothing leaves on the path: its rail is down, or its link is not up.
     pub rail_down: bool,
     pub link: PathLink,
@@ -173,7 +168,7 @@ pub struct Path {
 impl Path {
     /// Bytes of the path with its windows.
     pub fn bytes(&self) -> usize {
-        let windows = self.ring.heap_bytes() + self.window.heap_bytes();
+        let windows = self.ring.heap_bytes() + self.acks.heap_bytes();
         size_of::<Path>() + windows + self.given_up.heap_bytes()
     }
 
@@ -194,7 +189,7 @@ impl Path {
             },
             ring: SendRing::default(),
             native: policy.native.then(Default::default),
-            window: RecvWindow::default(),
+            acks: AcksOwed::default(),
             stats: PathStats::default(),
             rtt: RoundTrip::default(),
             congestion: Congestion::new(policy.lossy),
@@ -213,9 +208,6 @@ impl Path {
             probe_every: 1_000_000,
             hold_ns: HOLD_MIN_NS,
             up_since: 0,
-            ack_since: 0,
-            ack_now: false,
-            echo: false,
             rail_down: false,
             link: PathLink::new(false),
             want_ping: false,

@@ -198,7 +198,7 @@ impl Node {
             .front()
             .and_then(|&key| self.ops.sends.get(key));
         let path = &conn.paths[at];
-        let limit = path.datagram_max() - path.window.ack_len();
+        let limit = path.datagram_max() - path.acks.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }

@@ -37,9 +37,9 @@ impl Node {
         }
         let path = &conn.paths[at];
         let mut writer = HeadWriter::new(out, path.datagram_max().min(UNKEPT_MAX));
-        if path.window.fresh() > 0 && !self.cfg.errs(Mutation::Overlook) {
-            let (ack, count) = path.window.peek_head(path.recv_code(), now_ns)?;
-            writer.push_ack(&ack, count, |m| path.window.mask(&ack, m));
+        if path.acks.any() && !self.cfg.errs(Mutation::Overlook) {
+            let (ack, count) = path.acks.peek_head(path.recv_code(), now_ns)?;
+            writer.push_ack(&ack, count, |m| path.acks.mask(&ack, m));
         }
         let len = spec.len as usize;
         if !writer.fits(EAGER_LEN, len) {
@@ -87,7 +87,7 @@ impl Node {
     fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];
         let room = path.window_has_room();
-        let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
+        let other = |(i, p): (usize, &Path)| i == at || p.healthy() || !p.acks.any();
         room && path.healthy()
             && !path.policy.native
             && path.quiet < QUIET_MAX

@@ -151,8 +151,8 @@ impl Node {
         let first = (conn.reachability.asked_at as usize).min(conn.paths.len());
         let (before, from) = conn.paths.split_at_mut(first);
         for path in from.iter_mut().chain(before) {
-            if path.window.fresh() == 0 && builder.fits_ack() {
-                path.window.renew();
+            if !path.acks.any() && builder.fits_ack() {
+                path.acks.renew();
             }
             self.push_acks(now, path, builder);
         }
@@ -160,9 +160,9 @@ impl Node {
 
     #[inline]
     fn push_acks(&mut self, now: u64, path: &mut Path, builder: &mut Builder<'_, '_>) {
-        let waited = now.saturating_sub(path.ack_since);
-        while path.window.fresh() > 0 && builder.fits_ack() {
-            let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
+        let waited = path.acks.waited_ns(now);
+        while path.acks.any() && builder.fits_ack() {
+            let Some((ack, count)) = path.acks.take_head(path.recv_code(), now) else {
                 break;
             };
             self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
@@ -170,12 +170,9 @@ impl Node {
                 let worst = &mut self.stats.thread_ack_delay_max_ns;
                 *worst = waited.max(*worst);
             }
-            let window = &path.window;
-            builder
-                .writer
-                .push_ack(&ack, count, |m| window.mask(&ack, m));
+            let acks = &path.acks;
+            builder.writer.push_ack(&ack, count, |m| acks.mask(&ack, m));
             builder.acks += 1;
-            path.ack_now = false;
         }
     }
 
@@ -202,7 +199,7 @@ impl Node {
             path.note_asked(heard_ns);
             path.want_ping = false;
         }
-        path.ack_now &= path.window.fresh() > 0;
+        path.acks.on_packet_built();
     }
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {

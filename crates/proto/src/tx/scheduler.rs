@@ -106,9 +106,9 @@ impl Node {
         let delay = self.cfg.ack_delay_ns;
         let paths = &conn.paths;
         let special = |p: &Path| {
-            let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
-            let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
-            let asks = ack || p.want_ping || due || p.echo;
+            let due = p.healthy() && p.acks.is_due(now, delay);
+            let ack = p.acks.is_urgent() && !(p.left_by_acks() && paths.iter().any(Path::healthy));
+            let asks = ack || p.want_ping || due || p.acks.echoes();
             asks && !p.rail_down && p.has_room(full)
         };
         if let Some(at) = paths.iter().position(special) {
@@ -119,7 +119,7 @@ impl Node {
                 // Short packets may be the ones that get lost: the retransmission repeats these
                 // acks. (Without reachability the peer's probes request acks on every path.)
                 if !conn.tx.resend.is_empty() && !conn.is_unreached() {
-                    conn.paths[at].window.renew();
+                    conn.paths[at].acks.renew();
                 }
                 return probe;
             }
