@@ -219,7 +219,7 @@ impl Node {
             path.link.rise();
             path.rail_down = rail_down;
             path.probe_at = now_ns;
-            path.repair_from = now_ns;
+            path.pto.restart(now_ns);
             path.want_ping |= !rail_down && conn.session.epoch.is_some();
         });
     }

@@ -132,7 +132,8 @@ impl Node {
         path.acks.renew_native(now);
         path.link = PathLink::new(false);
         (path.to, path.flow) = (to, 0);
-        (path.probe_at, path.repair_from) = (now, now);
+        path.probe_at = now;
+        path.pto.restart(now);
         path.want_ping = true;
     }
 }

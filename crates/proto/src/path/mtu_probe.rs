@@ -48,10 +48,10 @@ impl Path {
     /// known to carry packets.
     pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state {
-            PathState::Unproven => self.backoff >= LONE_AFTER,
+            PathState::Unproven => self.pto.backoff() >= LONE_AFTER,
             PathState::Down => lost || !self.isolation.active,
             // One probe of four: a silent peer gets few extra packets.
-            _ => (self.doubtful() && self.backoff % 4 == 2) || self.mtu.wants_short_probe(),
+            _ => (self.doubtful() && self.pto.backoff() % 4 == 2) || self.mtu.wants_short_probe(),
         };
         self.want_ping && doubted
     }

@@ -55,7 +55,7 @@ impl Node {
                 path.acks.renew_native(now_ns);
                 path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
-                path.repair_from = now_ns;
+                path.pto.restart(now_ns);
                 path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
                 if down {
                     conn.doubt_reachability(now_ns);

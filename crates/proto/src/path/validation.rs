@@ -53,7 +53,7 @@ impl Node {
         // Data in flight on a new path serves as a probe.
         let asks = path
             .pto_at(&self.cfg, &conn.life)
-            .filter(|_| path.backoff == 0);
+            .filter(|_| path.pto.backoff() == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probe_at = at;
             return;

@@ -60,7 +60,7 @@ impl Node {
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let path = &mut conn.paths[at];
             if let Some(sent_ns) = path.ring.oldest_waiting().map(|(_, sent)| sent.sent_ns) {
-                path.repair_from = path.repair_from.max(sent_ns);
+                path.pto.begin_at(sent_ns);
             }
         }
         if !conn.session.dead {

@@ -87,10 +87,8 @@ impl Node {
     pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.descheduled.age(now);
         let path = &mut conn.paths[at];
-        path.asked_from = match path.waits() {
-            true => now,
-            false => path.repair_from,
-        };
+        let reliable = path.waits();
+        path.pto.ask_elsewhere(now, reliable);
         let alone = !has_references(conn, at);
         conn.paths[at].want_ping |= alone;
         if !alone {
@@ -109,7 +107,7 @@ impl Node {
             return;
         };
         let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
-        path.repair_from = now;
+        path.pto.restart(now);
         if path.state == PathState::Unproven && others {
             // The path never worked; `probe` goes on probing it.
             self.requeue_in_flight(conn, at);
@@ -120,29 +118,30 @@ impl Node {
         }
         if !path.policy.lossy {
             // The rail is still connecting, or its connection is silent.
-            path.back_off();
+            path.pto.back_off();
             conn.doubt_reachability(now);
             return self.run_queue.mark_ready(conn);
         }
-        path.back_off();
+        path.pto.back_off();
         path.stats.ptos += 1;
         if conn.is_silent_everywhere(at, &self.cfg) {
             return self.ask_again(conn, at);
         }
         let path = &mut conn.paths[at];
-        path.resent_by_pto = Some(number);
+        path.pto.set_resent(Some(number));
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::ResendAll) {
             // Retransmitted it would be many packets, and late fragments of the write would find no
             // place to land. A probe shows whether it landed.
             frames.retain(|frame| !frame.is_written());
-            (path.want_ping, path.resent_by_pto) = (true, None);
+            path.want_ping = true;
+            path.pto.set_resent(None);
         }
         let code = path.send_code();
         // A probe on behalf of another path may get lost on a working path. If that were as suspect
         // as a data loss, probes of reference paths would cause path comparisons without an end.
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
-        let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
+        let suspicious = path.pto.backoff() >= if asks { PINGS_MAX } else { 2 };
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
@@ -173,14 +172,15 @@ impl Node {
     /// retransmit at once.
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
-        (path.want_ping, path.resent_by_pto) = (true, None);
+        path.want_ping = true;
+        path.pto.set_resent(None);
         path.acks.renew();
         self.reroute_if_due(conn, at);
         self.run_queue.mark_ready(conn);
     }
 
     fn reroute_if_due(&mut self, conn: &mut Conn, at: usize) {
-        if conn.paths[at].backoff >= REHASH_AFTER {
+        if conn.paths[at].pto.backoff() >= REHASH_AFTER {
             self.links.tell_silent(conn, at);
         }
         if !self.wants_reroute(conn, at) {
@@ -198,8 +198,8 @@ impl Node {
     fn wants_reroute(&self, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];
         match path.policy.lossy && !path.policy.unordered {
-            true => path.backoff >= REMAKE_AFTER,
-            false => path.backoff >= REHASH_AFTER && !self.carries_beside(conn, at),
+            true => path.pto.backoff() >= REMAKE_AFTER,
+            false => path.pto.backoff() >= REHASH_AFTER && !self.carries_beside(conn, at),
         }
     }
 

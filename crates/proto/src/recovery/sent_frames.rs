@@ -82,7 +82,7 @@ impl Node {
             let first = path.ring.waiting() == 0;
             if first {
                 path.congestion.on_first_sent(now);
-                path.repair_from = now;
+                path.pto.restart(now);
             }
             path.ring
                 .push(&frames, len, path.congestion.delivered(), now);

@@ -110,7 +110,7 @@ impl Conn {
                 p.rail_down,
                 avoided && class < 3,
                 class,
-                p.backoff > 0 && class == 2,
+                p.pto.backoff() > 0 && class == 2,
                 p.tier,
             )
         };

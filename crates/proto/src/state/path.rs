@@ -16,6 +16,7 @@ use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::mtu_search::MtuSearch;
+use crate::state::pto_timer::PtoTimer;
 use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
 use core::num::NonZeroU64;
@@ -123,16 +124,7 @@ pub struct Path {
     pub stats: PathStats,
     pub rtt: RoundTrip,
     pub congestion: Congestion,
-    /// Start of the running retransmission interval: oldest send or last ack progress.
-    pub repair_from: u64,
-    /// Start of the interval in which another path was probed for the peer; on a reliable path, the
-    /// time of that probe.
-    pub asked_from: u64,
-    /// A retransmitted packet that is not yet known to be spurious or lost.
-    pub resent_by_pto: Option<u64>,
-    pub backoff: u16,
-    /// How often frames in flight were repeated on other paths since the last ack.
-    pub hedges: u8,
+    pub pto: PtoTimer,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
     pub comparison: Option<Comparison>,
@@ -193,11 +185,7 @@ impl Path {
             stats: PathStats::default(),
             rtt: RoundTrip::default(),
             congestion: Congestion::new(policy.lossy),
-            repair_from: 0,
-            asked_from: u64::MAX,
-            resent_by_pto: None,
-            backoff: 0,
-            hedges: 0,
+            pto: PtoTimer::default(),
             reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
             given_up: GivenUp::default(),
             comparison: None,
@@ -226,12 +214,6 @@ impl Path {
     #[inline]
     pub fn waits(&self) -> bool {
         !self.policy.lossy && self.is_proven()
-    }
-
-    /// Counts another expired timer. The count wraps in its upper half, since every fourth expiry
-    /// has extra actions.
-    pub(crate) fn back_off(&mut self) {
-        self.backoff = self.backoff.checked_add(1).unwrap_or(u16::MAX / 2);
     }
 
     /// `Header::path` of outgoing packets.
@@ -305,7 +287,7 @@ impl Path {
     /// True if delivery on the path is doubtful: packets in flight were retransmitted twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
-        self.state == PathState::Suspect || self.backoff >= 2
+        self.state == PathState::Suspect || self.pto.is_doubtful()
     }
 
     /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
@@ -370,7 +352,7 @@ impl Path {
         }
         self.state = PathState::Down;
         self.comparison = None;
-        (self.backoff, self.hedges) = (0, 0);
+        self.pto.reset();
         self.probe_every = self.hold_ns.into();
         self.probe_at = now + self.probe_every;
         self.congestion.on_down();
@@ -385,7 +367,7 @@ impl Path {
         }
         self.state = PathState::Up;
         self.up_since = now;
-        self.backoff = 0;
+        self.pto.on_up();
         self.comparison = None;
         self.probe_every = 1_000_000;
     }
@@ -393,9 +375,8 @@ impl Path {
     /// Notes an ack with news on the path; returns true if the path was suspect.
     #[inline]
     pub fn on_progress(&mut self, now: u64) -> bool {
-        (self.backoff, self.hedges) = (0, 0);
+        self.pto.on_ack(now);
         self.comparison = None;
-        self.repair_from = now;
         let suspect = self.state == PathState::Suspect;
         if suspect {
             self.state = PathState::Up;

@@ -77,7 +77,7 @@ fn write_path(out: &mut String, p: &Path, on_pto: Option<u64>) -> Result {
         p.congestion.cwnd(),
         p.datagram_max()
     )?;
-    write!(out, " srtt {} backoff {}", p.rtt.srtt_ns(), p.backoff)?;
+    write!(out, " srtt {} backoff {}", p.rtt.srtt_ns(), p.pto.backoff())?;
     write!(out, " fresh {} repair {on_pto:?}", p.acks.fresh())?;
     writeln!(out, " lost {}", p.stats.lost)
 }

@@ -182,7 +182,7 @@ impl Node {
         let quiet = path.quiet >= QUIET_MAX;
         let wanted = path.want_ping || quiet;
         // Packets that stall on a reliable path may have been acknowledged on another.
-        let stalls = path.waits() && path.backoff > 0;
+        let stalls = path.waits() && path.pto.backoff() > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];
         if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
