@@ -50,7 +50,7 @@ impl Node {
                     written,
                     ..path.new_comparison(now, self.grants.out)
                 });
-                path.want_ping = true;
+                path.probing.request();
                 ask_references(conn, at, self.local.full, REFERENCE_PATHS);
             }
         }
@@ -193,7 +193,7 @@ pub(crate) fn ask_references(conn: &mut Conn, at: usize, full: u32, most: usize)
     let mut references: Vec<_> = references.map(order).collect();
     references.sort_unstable();
     for &(.., i) in references.iter().take(most) {
-        conn.paths[i].want_ping = true;
+        conn.paths[i].probing.request();
     }
 }
 

@@ -35,20 +35,18 @@ impl Path {
         let shortest = ISOLATION_PROBE_NS.max(self.rtt.four_ns());
         let waits = self.ring.waiting() > 0;
         if waits && now < self.isolation.asked_ns + ANSWER_NS {
-            self.probe_at = now + shortest;
+            self.probing.set_due(now + shortest);
             return false;
         }
+        let mut every_ns = shortest;
         if waits {
             self.isolation.clean = 0;
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
-            self.probe_every = (2 * self.probe_every)
-                .min(ISOLATION_PROBE_CAP_NS)
-                .max(shortest);
-        } else {
-            self.probe_every = shortest;
+            let doubled = 2 * self.probing.every_ns();
+            every_ns = doubled.min(ISOLATION_PROBE_CAP_NS).max(shortest);
         }
-        self.probe_at = now + self.probe_every;
-        self.want_ping = !self.rail_down;
+        self.probing.restart(now, every_ns);
+        self.probing.set_requested(!self.rail_down);
         self.isolation.asked_ns = now;
         waits
     }

@@ -218,9 +218,10 @@ impl Node {
             let path = &mut conn.paths[at];
             path.link.rise();
             path.rail_down = rail_down;
-            path.probe_at = now_ns;
+            path.probing.set_due(now_ns);
             path.pto.restart(now_ns);
-            path.want_ping |= !rail_down && conn.session.epoch.is_some();
+            path.probing
+                .request_if(!rail_down && conn.session.epoch.is_some());
         });
     }
 

@@ -97,8 +97,8 @@ impl Node {
             return;
         };
         for path in &mut conn.paths[before..] {
-            path.probe_at = now;
-            path.want_ping = true;
+            path.probing.set_due(now);
+            path.probing.request();
         }
         conn.ask_sizes(reliable);
         self.wake(peer);
@@ -132,9 +132,9 @@ impl Node {
         path.acks.renew_native(now);
         path.link = PathLink::new(false);
         (path.to, path.flow) = (to, 0);
-        path.probe_at = now;
+        path.probing.set_due(now);
         path.pto.restart(now);
-        path.want_ping = true;
+        path.probing.request();
     }
 }
 
@@ -142,6 +142,6 @@ impl Conn {
     /// Requests HELLO soon on each path whose rail is up.
     pub(crate) fn announce_rails(&mut self) {
         let paths = self.paths.iter_mut().filter(|p| !p.rail_down);
-        paths.for_each(|path| path.want_ping = true);
+        paths.for_each(|path| path.probing.request());
     }
 }

@@ -33,7 +33,8 @@ impl Path {
         let oldest = self.ring.oldest_waiting();
         let overtaken = oldest.filter(|&(number, _)| number < self.largest_acked);
         if let Some((_, sent)) = overtaken.filter(|&(number, _)| !self.mtu.is_probe(number)) {
-            self.want_ping |= self.mtu.suspect_black_hole(sent.bytes, now);
+            self.probing
+                .request_if(self.mtu.suspect_black_hole(sent.bytes, now));
         }
     }
 
@@ -53,13 +54,13 @@ impl Path {
             // One probe of four: a silent peer gets few extra packets.
             _ => (self.doubtful() && self.pto.backoff() % 4 == 2) || self.mtu.wants_short_probe(),
         };
-        self.want_ping && doubted
+        self.probing.is_requested() && doubted
     }
 
     /// Probes for a larger size, if that is due.
     fn raise_size(&mut self, now: u64) {
         if self.mtu.is_raise_due(now) && self.healthy() {
-            self.want_ping |= self.mtu.raise();
+            self.probing.request_if(self.mtu.raise());
         }
     }
 }
@@ -82,7 +83,7 @@ impl Node {
         path.ring.retire();
         let fair = path.acked_any && path.largest_acked > number;
         let lost = path.mtu.on_probe_lost(now, fair);
-        path.want_ping |= lost.short_probe;
+        path.probing.request_if(lost.short_probe);
         path.stats.shrinks += u64::from(lost.shrank);
         if lost.shrank {
             self.requeue_in_flight(conn, at);

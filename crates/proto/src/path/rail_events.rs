@@ -54,9 +54,10 @@ impl Node {
                 let path = &mut conn.paths[at];
                 path.acks.renew_native(now_ns);
                 path.rail_down = down || !path.link.up;
-                path.probe_at = now_ns;
+                path.probing.set_due(now_ns);
                 path.pto.restart(now_ns);
-                path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
+                path.probing
+                    .request_if(!path.rail_down && conn.session.epoch.is_some());
                 if down {
                     conn.doubt_reachability(now_ns);
                 }
@@ -131,7 +132,7 @@ impl Node {
                     .any(|p| p.usable() && p.local != rail as u8);
                 let path = &mut conn.paths[at];
                 if others && (path.ring.waiting() > 0 || path.acks.any()) {
-                    path.want_ping = true;
+                    path.probing.request();
                     self.suspect(&mut conn, at);
                     conn.doubt_reachability(now_ns);
                 }
@@ -279,7 +280,8 @@ impl Conn {
     /// probe.
     pub(crate) fn ask_beside(&mut self, at: usize) {
         for (other, path) in self.paths.iter_mut().enumerate() {
-            path.want_ping |= other != at && path.is_proven() && path.may_be_asked();
+            path.probing
+                .request_if(other != at && path.is_proven() && path.may_be_asked());
         }
     }
 
@@ -297,7 +299,7 @@ impl Conn {
             .filter(|p| p.is_proven() && !p.refused)
         {
             everywhere = false;
-            path.want_ping |= first && path.may_be_asked();
+            path.probing.request_if(first && path.may_be_asked());
         }
         everywhere
     }

@@ -30,20 +30,6 @@ const FLAPS_TIME: u8 = 2 * TIMEOUT_EXTENSION;
 /// silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
-impl Path {
-    /// Counts a probe of the path. `heard_ns`: when the peer was last heard; a new value restarts
-    /// the count.
-    #[inline]
-    pub(crate) fn note_asked(&mut self, heard_ns: u64) {
-        let asked = if self.unheard_since_ns == heard_ns {
-            self.unheard
-        } else {
-            0
-        };
-        (self.unheard_since_ns, self.unheard) = (heard_ns, asked.saturating_add(1));
-    }
-}
-
 impl Conn {
     /// True if each path that could carry a probe has had enough of them, unanswered, that they
     /// cannot all have been lost. (`full`: rails without room.)
@@ -52,7 +38,7 @@ impl Conn {
             .paths
             .iter()
             .filter(|p| !p.rail_down && p.has_room(full));
-        open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
+        open.all(|p| p.probing.unheard(self.life.heard_ns) >= ASKED_MIN)
     }
     /// True if a reliable connection (TCP, RC) is up, or was within the timeout. If the network
     /// carries one direction only, the connection breaks; until then data or acks may wait on it
@@ -79,8 +65,7 @@ impl Conn {
         }
         self.reachability.lose(now);
         for path in &mut self.paths {
-            path.probe_every = ASK_EVERY_NS;
-            path.probe_at = now + ASK_EVERY_NS;
+            path.probing.restart(now, ASK_EVERY_NS);
         }
     }
 
@@ -146,7 +131,8 @@ impl Node {
         (conn.reachability.asked_at, conn.reachability.answered_ns) = (at as u16, now);
         conn.answer_everywhere();
         for path in &mut conn.paths {
-            path.want_ping |= path.healthy() && path.ring.waiting() == 0;
+            path.probing
+                .request_if(path.healthy() && path.ring.waiting() == 0);
         }
         self.run_queue.mark_ready(conn);
     }

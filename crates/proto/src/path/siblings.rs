@@ -36,7 +36,7 @@ impl Node {
             let Some(mut asked) = self.take(sibling.peer) else {
                 continue;
             };
-            asked.paths[sibling.at].want_ping = true;
+            asked.paths[sibling.at].probing.request();
             self.run_queue.mark_ready(&mut asked);
             self.put(asked);
             self.touch(sibling.peer, now);

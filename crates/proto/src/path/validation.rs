@@ -37,7 +37,7 @@ impl Node {
         if lost && conn.reachability.lost_for_ns(now) >= STAND_IN_NS {
             self.standby(conn);
         }
-        if now < conn.paths[at].probe_at || !conn.asks_path(at, &self.cfg) {
+        if now < conn.paths[at].probing.due_ns() || !conn.asks_path(at, &self.cfg) {
             return;
         }
         let path = &mut conn.paths[at];
@@ -55,23 +55,22 @@ impl Node {
             .pto_at(&self.cfg, &conn.life)
             .filter(|_| path.pto.backoff() == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
-            path.probe_at = at;
+            path.probing.set_due(at);
             return;
         }
-        path.probe_at = now + path.probe_every;
         let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
             self.cfg.probe_interval_max_ns()
         };
-        path.probe_every = (path.probe_every * 2).min(cap);
+        path.probing.on_timer(now, cap);
         self.links.tell_silent(conn, at);
         self.links.reroute(conn, at, &self.cfg);
         let path = &mut conn.paths[at];
         if path.rail_down {
             return;
         }
-        path.want_ping = true;
+        path.probing.request();
         if path.state == PathState::Down {
             self.requeue_in_flight(conn, at);
         }

@@ -149,7 +149,9 @@ impl Node {
         conn.session.epoch = Some(hello.epoch);
         conn.session.remote_slot = hello.slot;
         conn.credit.raise(hello.credit);
-        conn.paths.iter_mut().for_each(|path| path.probe_at = now);
+        conn.paths
+            .iter_mut()
+            .for_each(|path| path.probing.set_due(now));
         conn.ask_sizes(hello.reliable);
         if awaits {
             conn.session.rails = rails;

@@ -271,7 +271,7 @@ fn newest_acked(
 ) {
     path.largest_acked = number;
     path.newest_acked_sent_ns = sent.sent_ns;
-    path.asked = 0;
+    path.probing.on_ack();
     path.mtu.on_acked(sent.bytes);
     // Samples that span a poll gap measure our own gap.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;

@@ -93,7 +93,8 @@ impl Node {
             number += 1;
         }
         if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
-            path.want_ping |= path.mtu.suspect_black_hole(shortest, now);
+            path.probing
+                .request_if(path.mtu.suspect_black_hole(shortest, now));
         }
         for frame in lost {
             let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.is_of_rpc(&frame);
@@ -148,7 +149,8 @@ impl Conn {
             // paths that are down when probed: all of them at each loss would flood a silent peer.
             FrameRef::Hello(_) => {
                 let path = &mut self.paths[at];
-                path.want_ping |= !self.session.hello_acked && path.usable();
+                path.probing
+                    .request_if(!self.session.hello_acked && path.usable());
                 true
             }
             FrameRef::Bye => {

@@ -47,7 +47,7 @@ impl Node {
             .as_mut()
             .is_some_and(|n| n.left(number, count, now));
         if due {
-            path.want_ping = true;
+            path.probing.request();
             self.run_queue.mark_ready(conn);
         }
     }
@@ -59,7 +59,7 @@ impl Node {
         if path.native_due(&self.cfg).is_none_or(|due| due > now) {
             return false;
         }
-        path.want_ping |= !path.rail_down;
+        path.probing.request_if(!path.rail_down);
         let native_timeout_ns = native_timeout_ns(&self.cfg);
         let next = path.ring.next_number();
         let native = path.native.as_mut();
@@ -91,7 +91,7 @@ impl Node {
             };
             for path in &mut conn.paths {
                 let open = path.native.as_ref().is_some_and(|native| !native.is_sure());
-                path.want_ping |= open && !path.rail_down;
+                path.probing.request_if(open && !path.rail_down);
             }
             self.run_queue.mark_ready(conn);
         }

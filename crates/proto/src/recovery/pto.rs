@@ -90,7 +90,7 @@ impl Node {
         let reliable = path.waits();
         path.pto.ask_elsewhere(now, reliable);
         let alone = !has_references(conn, at);
-        conn.paths[at].want_ping |= alone;
+        conn.paths[at].probing.request_if(alone);
         if !alone {
             ask_references(conn, at, self.local.full, 1);
         }
@@ -133,20 +133,20 @@ impl Node {
             // Retransmitted it would be many packets, and late fragments of the write would find no
             // place to land. A probe shows whether it landed.
             frames.retain(|frame| !frame.is_written());
-            path.want_ping = true;
+            path.probing.request();
             path.pto.set_resent(None);
         }
         let code = path.send_code();
         // A probe on behalf of another path may get lost on a working path. If that were as suspect
         // as a data loss, probes of reference paths would cause path comparisons without an end.
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
-        path.want_ping |= asks;
+        path.probing.request_if(asks);
         let suspicious = path.pto.backoff() >= if asks { PINGS_MAX } else { 2 };
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
             self.one_packet(&mut frames);
-            path.want_ping = true;
+            path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
             path.acks.renew();
             if others && path.comparison.is_none() {
@@ -172,7 +172,7 @@ impl Node {
     /// retransmit at once.
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
-        path.want_ping = true;
+        path.probing.request();
         path.pto.set_resent(None);
         path.acks.renew();
         self.reroute_if_due(conn, at);

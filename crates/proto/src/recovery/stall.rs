@@ -97,7 +97,7 @@ impl Node {
         if path.comparison.is_none() {
             path.comparison = Some(path.new_comparison(now, self.grants.out));
         }
-        path.want_ping |= first;
+        path.probing.request_if(first);
         self.suspect(conn, at);
         conn.doubt_reachability(now);
         ask_references(conn, at, self.local.full, REFERENCE_PATHS);
@@ -141,7 +141,7 @@ impl Node {
         // A peer silent on all paths is descheduled or dead: no path is at fault.
         let silent = heard_ns < path.pto.since_ns();
         path.pto.on_stall(now);
-        path.want_ping = true;
+        path.probing.request();
         path.acks.renew();
         let rounds = path.pto.backoff() / REHASH_AFTER;
         // With growing intervals: a connection's own retransmissions take time, and the peer may be

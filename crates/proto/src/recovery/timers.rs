@@ -225,7 +225,7 @@ impl Conn {
             next = next.min(now + cfg.pto_cap_ns);
         }
         if self.asks_path(at, cfg) {
-            next = next.min(path.probe_at);
+            next = next.min(path.probing.due_ns());
         }
         if let Some(due) = path.native_due(cfg) {
             next = next.min(due);

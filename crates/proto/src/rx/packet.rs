@@ -245,7 +245,8 @@ impl Node {
         };
         conn.stats.duplicates += 1;
         for (i, path) in conn.paths.iter_mut().enumerate() {
-            path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
+            path.probing
+                .request_if(i != at && path.usable() && path.ring.waiting() == 0);
         }
         self.run_queue.mark_ready(conn);
     }
@@ -257,10 +258,9 @@ impl Node {
             return;
         };
         let path = &mut conn.paths[at];
-        path.asked = path.asked.saturating_add(1);
-        if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
-            path.asked = 0;
-            path.want_ping = true;
+        let asked = path.probing.on_received();
+        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.probing.ask_back();
             self.run_queue.mark_ready(conn);
         }
     }

@@ -137,7 +137,7 @@ impl Conn {
         let tier = self.paths[at].tier;
         let others = self.paths.iter_mut().enumerate().filter(|(i, _)| *i != at);
         for (_, path) in others.filter(|(_, p)| p.healthy() && p.tier == tier) {
-            path.want_ping |= path.ring.waiting() == 0;
+            path.probing.request_if(path.ring.waiting() == 0);
         }
     }
 
@@ -216,7 +216,7 @@ impl Conn {
 
     /// True if anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
-        let asks = |p: &Path| p.acks.is_urgent() || p.want_ping || p.mtu.wants_probe();
+        let asks = |p: &Path| p.acks.is_urgent() || p.probing.is_requested() || p.mtu.wants_probe();
         let paths = self.reachability.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.tx.bulk.is_empty() || paths
     }

@@ -21,6 +21,7 @@ pub(crate) mod offer;
 pub(crate) mod operations;
 pub(crate) mod path;
 pub(crate) mod pending;
+pub(crate) mod probing;
 pub(crate) mod pto_timer;
 pub(crate) mod recv_window;
 pub(crate) mod resends;

@@ -16,6 +16,7 @@ use crate::state::damage::{Damage, Isolation};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::mtu_search::MtuSearch;
+use crate::state::probing::Probing;
 use crate::state::pto_timer::PtoTimer;
 use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
@@ -132,23 +133,12 @@ pub struct Path {
     pub acked_any: bool,
     /// Send time of the newest acknowledged packet.
     pub newest_acked_sent_ns: u64,
-    /// When to probe next (paths that are down or unproven), and the interval.
-    pub probe_at: u64,
-    pub probe_every: u64,
+    pub probing: Probing,
     pub(crate) hold_ns: u32,
     pub up_since: u64,
     /// Nothing leaves on the path: its rail is down, or its link is not up.
     pub rail_down: bool,
     pub link: PathLink,
-    /// A probe is to leave at the next transmit.
-    pub want_ping: bool,
-    /// Probes received since one of our packets was acknowledged.
-    pub asked: u8,
-    /// Packets sent in a row without a request for an ack.
-    pub quiet: u8,
-    /// Probes since the peer was last heard, and the time when it was.
-    pub unheard: u8,
-    pub unheard_since_ns: u64,
     /// The peer's host refused a packet on the path since the peer was heard (see `Refusals`).
     pub refused: bool,
     /// Corrupted packets that arrived on the path.
@@ -192,17 +182,11 @@ impl Path {
             largest_acked: 0,
             acked_any: false,
             newest_acked_sent_ns: 0,
-            probe_at: 0,
-            probe_every: 1_000_000,
+            probing: Probing::default(),
             hold_ns: HOLD_MIN_NS,
             up_since: 0,
             rail_down: false,
             link: PathLink::new(false),
-            want_ping: false,
-            asked: 0,
-            quiet: 0,
-            unheard: 0,
-            unheard_since_ns: 0,
             refused: false,
             damage: Damage::default(),
             isolation: Isolation::default(),
@@ -272,7 +256,7 @@ impl Path {
     pub fn left_by_acks(&self) -> bool {
         let doubted = match self.state {
             PathState::Up => false,
-            PathState::Unproven => self.asked > 1,
+            PathState::Unproven => self.probing.is_asked_again(),
             PathState::Suspect | PathState::Down => true,
         };
         self.rail_down || doubted
@@ -353,8 +337,7 @@ impl Path {
         self.state = PathState::Down;
         self.comparison = None;
         self.pto.reset();
-        self.probe_every = self.hold_ns.into();
-        self.probe_at = now + self.probe_every;
+        self.probing.restart(now, self.hold_ns.into());
         self.congestion.on_down();
         self.stats.failovers += 1;
     }
@@ -369,7 +352,7 @@ impl Path {
         self.up_since = now;
         self.pto.on_up();
         self.comparison = None;
-        self.probe_every = 1_000_000;
+        self.probing.on_up();
     }
 
     /// Notes an ack with news on the path; returns true if the path was suspect.

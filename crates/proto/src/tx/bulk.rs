@@ -177,8 +177,9 @@ impl Node {
     /// it, a write or the end of a message, takes them along. (A packet for them costs a system
     /// call at both ends.) `urgent`: some are due and must not wait for several messages.
     pub(crate) fn acks_piggyback(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
-        let only_acks =
-            !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
+        let only_acks = !conn.paths[at].probing.is_requested()
+            && conn.session.hello_acked
+            && !conn.has_control();
         let only_acks = only_acks && !conn.reachability.echoes;
         let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
@@ -353,7 +354,7 @@ impl Node {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, when.0, now)),
         }
-        path.quiet = if reliable { 0 } else { path.quiet };
+        path.probing.on_run_sent(reliable);
         path.stats.packets_sent += packets as u64;
         path.stats.bytes_sent += (packets * segment) as u64;
         if !reliable {

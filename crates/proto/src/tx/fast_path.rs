@@ -90,7 +90,7 @@ impl Node {
         let other = |(i, p): (usize, &Path)| i == at || p.healthy() || !p.acks.any();
         room && path.healthy()
             && !path.policy.native
-            && path.quiet < QUIET_MAX
+            && path.probing.quiet() < QUIET_MAX
             && !self.due_ack(now, conn)
             && conn.paths.iter().enumerate().all(other)
     }

@@ -179,14 +179,14 @@ impl Node {
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
         let (lost, heard_ns) = (conn.is_unreached(), conn.life.heard_ns);
         let path = &conn.paths[at];
-        let quiet = path.quiet >= QUIET_MAX;
-        let wanted = path.want_ping || quiet;
+        let quiet = path.probing.quiet() >= QUIET_MAX;
+        let wanted = path.probing.is_requested() || quiet;
         // Packets that stall on a reliable path may have been acknowledged on another.
         let stalls = path.waits() && path.pto.backoff() > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];
         if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
-            if path.want_ping {
+            if path.probing.is_requested() {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
             if lost || stalls {
@@ -196,8 +196,7 @@ impl Node {
                 path.isolation.fill(&mut b.writer);
             }
             path.stats.probes += 1;
-            path.note_asked(heard_ns);
-            path.want_ping = false;
+            path.probing.on_sent(heard_ns);
         }
         path.acks.on_packet_built();
     }
@@ -406,7 +405,7 @@ impl Node {
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
-        path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
+        path.probing.on_packet_sent(eliciting);
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += (len + b.written) as u64;
         let mut transmit = conn.transmit(at, header.algorithm, (head_len, len));

@@ -108,7 +108,7 @@ impl Node {
         let special = |p: &Path| {
             let due = p.healthy() && p.acks.is_due(now, delay);
             let ack = p.acks.is_urgent() && !(p.left_by_acks() && paths.iter().any(Path::healthy));
-            let asks = ack || p.want_ping || due || p.acks.echoes();
+            let asks = ack || p.probing.is_requested() || due || p.acks.echoes();
             asks && !p.rail_down && p.has_room(full)
         };
         if let Some(at) = paths.iter().position(special) {
