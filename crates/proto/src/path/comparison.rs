@@ -29,7 +29,7 @@ impl Node {
     /// Compares silent paths with path `acked`, which just had an ack of packets sent at
     /// `newest_acked_sent_ns`.
     pub(crate) fn compare_paths(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
-        let witness_ns = conn.paths[acked].newest_acked_sent_ns;
+        let witness_ns = conn.paths[acked].loss.newest_acked_sent_ns();
         for at in (0..conn.paths.len()).filter(|&i| i != acked) {
             let Some(comparison) = &mut conn.paths[at].comparison else {
                 continue;
@@ -185,7 +185,7 @@ pub(crate) fn ask_references(conn: &mut Conn, at: usize, full: u32, most: usize)
     let (local, remote) = (conn.paths[at].local, conn.paths[at].to.index);
     let order = |(i, path): (usize, &Path)| {
         let shared = (path.local == local) as u8 + (path.to.index == remote) as u8;
-        let heard = Reverse(path.newest_acked_sent_ns);
+        let heard = Reverse(path.loss.newest_acked_sent_ns());
         (!path.has_room(full), shared, heard, i)
     };
     let references = conn.paths.iter().enumerate();

@@ -59,7 +59,7 @@ impl Conn {
         let path = &mut self.paths[at];
         let free = !path.isolation.active || path.isolation.passed() || alone;
         if free && path.isolation.active {
-            path.isolation.end(path.newest_acked_sent_ns);
+            path.isolation.end(path.loss.newest_acked_sent_ns());
         }
         free
     }

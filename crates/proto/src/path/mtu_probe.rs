@@ -31,7 +31,7 @@ impl Path {
     #[cold]
     pub(crate) fn doubt_resent(&mut self, now: u64) {
         let oldest = self.ring.oldest_waiting();
-        let overtaken = oldest.filter(|&(number, _)| number < self.largest_acked);
+        let overtaken = oldest.filter(|&(number, _)| number < self.loss.largest_acked());
         if let Some((_, sent)) = overtaken.filter(|&(number, _)| !self.mtu.is_probe(number)) {
             self.probing
                 .request_if(self.mtu.suspect_black_hole(sent.bytes, now));
@@ -73,7 +73,7 @@ impl Node {
             return;
         };
         if let Some(sent) = path.ring.get(number) {
-            path.given_up.push(Lost {
+            path.loss.on_lost(Lost {
                 number,
                 bytes: sent.bytes,
                 probe: true,
@@ -81,7 +81,7 @@ impl Node {
         }
         path.ring.settle(number, SentState::Lost);
         path.ring.retire();
-        let fair = path.acked_any && path.largest_acked > number;
+        let fair = path.loss.is_overtaken(number);
         let lost = path.mtu.on_probe_lost(now, fair);
         path.probing.request_if(lost.short_probe);
         path.stats.shrinks += u64::from(lost.shrank);
@@ -110,7 +110,7 @@ impl Node {
             let sent = path.ring.get(n);
             sent.is_none_or(|sent| now.saturating_sub(sent.sent_ns) > path.rtt.size_probe_ns())
         };
-        let overtaken = |n: u64| path.largest_acked > n && overdue(n);
+        let overtaken = |n: u64| path.loss.largest_acked() > n && overdue(n);
         if path.mtu.probe_with_reference().is_some_and(overtaken) {
             self.probe_lost(now, conn, at);
         }

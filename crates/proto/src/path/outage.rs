@@ -28,7 +28,11 @@ impl Conn {
             return; // nothing waits
         };
         if self.life.gap_from == 0 {
-            let delivered = self.paths.iter().map(|p| p.newest_acked_sent_ns).max();
+            let delivered = self
+                .paths
+                .iter()
+                .map(|p| p.loss.newest_acked_sent_ns())
+                .max();
             self.life.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
         }
         self.life.gap_told |= told;

@@ -69,7 +69,7 @@ impl Node {
             found.extend(beside.map(|at| Sibling {
                 peer,
                 at,
-                reached_ns: other.paths[at].newest_acked_sent_ns,
+                reached_ns: other.paths[at].loss.newest_acked_sent_ns(),
             }));
         }
         found

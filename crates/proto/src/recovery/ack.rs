@@ -208,7 +208,7 @@ fn acknowledge(
     frames: &mut Vec<FrameRef>,
     wait_max_ns: &mut u64,
 ) -> bool {
-    if !path.given_up.is_empty() {
+    if path.loss.has_losses() {
         path.take_back(ack);
     }
     let (first, next) = (path.ring.first(), path.ring.next_number());
@@ -249,28 +249,17 @@ fn acknowledge(
     }
     let Some((number, sent)) = newest else {
         // Packets of a new path were given up long ago, but their arrival proves the path.
-        let proven = !path.acked_any && names_any(ack, next);
-        path.acked_any |= proven;
-        return proven;
+        return path.loss.on_old_ack(|| names_any(ack, next));
     };
-    if number >= path.largest_acked {
-        newest_acked(path, (number, &sent), ack, now, gap_end);
+    if path.loss.on_acked(number, sent.sent_ns) {
+        newest_acked(path, &sent, ack, now, gap_end);
     }
     path.congestion.on_ack(now);
-    path.acked_any = true;
     true
 }
 
-/// Updates round trip and rate after an ack of packet `number`, the newest ever acknowledged.
-fn newest_acked(
-    path: &mut Path,
-    (number, sent): (u64, &Sent),
-    ack: &Ack<MasksView<'_>>,
-    now: u64,
-    gap_end: u64,
-) {
-    path.largest_acked = number;
-    path.newest_acked_sent_ns = sent.sent_ns;
+/// Updates round trip and rate after an ack of packet `sent`, the newest ever acknowledged.
+fn newest_acked(path: &mut Path, sent: &Sent, ack: &Ack<MasksView<'_>>, now: u64, gap_end: u64) {
     path.probing.on_ack();
     path.mtu.on_acked(sent.bytes);
     // Samples that span a poll gap measure our own gap.

@@ -51,7 +51,7 @@ impl Descheduled {
     /// Handles an ack on path `at` with news: learns the length of the silence that it ended.
     pub(crate) fn note_answer(&mut self, now: u64, conn: &Conn, at: usize, cfg: &Config) {
         let path = &conn.paths[at];
-        let waited = now.saturating_sub(path.newest_acked_sent_ns);
+        let waited = now.saturating_sub(path.loss.newest_acked_sent_ns());
         // An answer to a recent packet does not show that the peer was descheduled before.
         if conn.life.silence_ended_ns == now && waited > path.answer_ns(cfg) {
             self.learn(now, conn.life.silent_ns);

@@ -21,9 +21,10 @@ impl Node {
 
     #[cold]
     fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
-        let proven = path.state == PathState::Up && path.acked_any && conn.session.hello_acked;
+        let proven =
+            path.state == PathState::Up && path.loss.has_acks() && conn.session.hello_acked;
         let number = path.ring.next_number();
-        let takes = path.native.as_ref().is_some_and(|n| n.takes(number));
+        let takes = path.loss.native().is_some_and(|n| n.takes(number));
         let put = |key| {
             let send = self.ops.sends.get(key);
             send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
@@ -43,8 +44,8 @@ impl Node {
     ) {
         let path = &mut conn.paths[at];
         let due = path
-            .native
-            .as_mut()
+            .loss
+            .native_mut()
             .is_some_and(|n| n.left(number, count, now));
         if due {
             path.probing.request();
@@ -62,7 +63,7 @@ impl Node {
         path.probing.request_if(!path.rail_down);
         let native_timeout_ns = native_timeout_ns(&self.cfg);
         let next = path.ring.next_number();
-        let native = path.native.as_mut();
+        let native = path.loss.native_mut();
         let over = native.is_some_and(|n| n.serve(now, next, native_timeout_ns));
         self.run_queue.mark_ready(conn);
         over
@@ -70,7 +71,7 @@ impl Node {
 
     /// True if all native packets are known to have arrived.
     pub(crate) fn knows_natives(&self) -> bool {
-        let sure = |p: &Path| p.native.as_ref().is_none_or(|native| native.is_sure());
+        let sure = |p: &Path| p.loss.native().is_none_or(|native| native.is_sure());
         let over = |c: &Conn| c.session.is_over();
         let mut conns = self
             .directory
@@ -90,7 +91,7 @@ impl Node {
                 continue;
             };
             for path in &mut conn.paths {
-                let open = path.native.as_ref().is_some_and(|native| !native.is_sure());
+                let open = path.loss.native().is_some_and(|native| !native.is_sure());
                 path.probing.request_if(open && !path.rail_down);
             }
             self.run_queue.mark_ready(conn);
@@ -107,17 +108,17 @@ impl Path {
     /// When a timer of the path's native packets is due.
     #[inline]
     pub(crate) fn native_due(&self, cfg: &Config) -> Option<u64> {
-        let native = self.native.as_ref()?;
+        let native = self.loss.native()?;
         native.due(native_timeout_ns(cfg), self.policy.lossy)
     }
 
     /// Handles an ack of native packets; returns true if some of them were lost.
     #[inline]
     pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
-        let Some(native) = &mut self.native else {
+        let end = end.min(self.ring.next_number());
+        let Some(native) = self.loss.native_mut() else {
             return false;
         };
-        let end = end.min(self.ring.next_number());
         native.heard(ack, end, !self.policy.lossy)
     }
 }

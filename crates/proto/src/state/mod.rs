@@ -13,6 +13,7 @@ pub(crate) mod grants;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;
+pub(crate) mod loss_detector;
 pub(crate) mod match_index;
 pub(crate) mod matching;
 pub(crate) mod mtu_search;

@@ -13,8 +13,8 @@ use crate::base::types::PathState;
 use crate::state::acks_owed::AcksOwed;
 use crate::state::congestion::{Congestion, CWND_FLOOR};
 use crate::state::damage::{Damage, Isolation};
-use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
+use crate::state::loss_detector::LossDetector;
 use crate::state::mtu_search::MtuSearch;
 use crate::state::probing::Probing;
 use crate::state::pto_timer::PtoTimer;
@@ -22,12 +22,6 @@ use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
 use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
-
-/// Packet threshold (RFC 9002): more than a super-packet, because one can be overtaken as a whole
-/// when a sender moves to another core.
-pub const REORDER_START: u64 = 64;
-/// Packet threshold of ordered paths: the next packet that arrives proves a loss.
-const REORDER_NONE: u64 = 1;
 
 /// With no more packets in flight than this, they do not queue behind each other.
 pub(crate) const FEW_PACKETS: u32 = 4;
@@ -120,19 +114,13 @@ pub struct Path {
     pub state: PathState,
     pub mtu: MtuSearch,
     pub ring: SendRing,
-    pub native: crate::state::native::OfPath,
     pub acks: AcksOwed,
     pub stats: PathStats,
     pub rtt: RoundTrip,
     pub congestion: Congestion,
     pub pto: PtoTimer,
-    pub reorder: u64,
-    pub(crate) given_up: GivenUp,
+    pub loss: LossDetector,
     pub comparison: Option<Comparison>,
-    pub largest_acked: u64,
-    pub acked_any: bool,
-    /// Send time of the newest acknowledged packet.
-    pub newest_acked_sent_ns: u64,
     pub probing: Probing,
     pub(crate) hold_ns: u32,
     pub up_since: u64,
@@ -151,7 +139,7 @@ impl Path {
     /// Bytes of the path with its windows.
     pub fn bytes(&self) -> usize {
         let windows = self.ring.heap_bytes() + self.acks.heap_bytes();
-        size_of::<Path>() + windows + self.given_up.heap_bytes()
+        size_of::<Path>() + windows + self.loss.heap_bytes()
     }
 
     pub fn new(local: u8, rail: &LocalRail, to: RailAddr) -> Path {
@@ -170,18 +158,13 @@ impl Path {
                 false => MtuSearch::fixed(ceiling),
             },
             ring: SendRing::default(),
-            native: policy.native.then(Default::default),
             acks: AcksOwed::default(),
             stats: PathStats::default(),
             rtt: RoundTrip::default(),
             congestion: Congestion::new(policy.lossy),
             pto: PtoTimer::default(),
-            reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
-            given_up: GivenUp::default(),
+            loss: LossDetector::new(policy.unordered, policy.native),
             comparison: None,
-            largest_acked: 0,
-            acked_any: false,
-            newest_acked_sent_ns: 0,
             probing: Probing::default(),
             hold_ns: HOLD_MIN_NS,
             up_since: 0,
