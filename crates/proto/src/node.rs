@@ -390,7 +390,7 @@ impl Peer {
     ) {
         let Some(conn) = &self.conn else { return };
         let paths = conn.paths.iter();
-        let mut paths = paths.map(|p| (p.local, p.to.index, p.state, p.stats));
+        let mut paths = paths.map(|p| (p.local, p.to.index, p.state(), p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
     }
 }

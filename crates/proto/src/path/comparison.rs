@@ -5,7 +5,8 @@ use crate::base::types::PathReason;
 use crate::node::Node;
 use crate::state::congestion::{product_over, CWND_FLOOR, NS_PER_S};
 use crate::state::conn::Conn;
-use crate::state::path::{Comparison, Path};
+use crate::state::health::Comparison;
+use crate::state::path::Path;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -31,7 +32,7 @@ impl Node {
     pub(crate) fn compare_paths(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
         let witness_ns = conn.paths[acked].loss.newest_acked_sent_ns();
         for at in (0..conn.paths.len()).filter(|&i| i != acked) {
-            let Some(comparison) = &mut conn.paths[at].comparison else {
+            let Some(comparison) = conn.paths[at].health.comparison_mut() else {
                 continue;
             };
             if witness_ns < comparison.started_ns {
@@ -45,11 +46,12 @@ impl Node {
             } else {
                 let written = comparison.written;
                 let path = &mut conn.paths[at];
-                path.comparison = Some(Comparison {
+                let second = Comparison {
                     second: true,
                     written,
                     ..path.new_comparison(now, self.grants.out)
-                });
+                };
+                path.health.set_comparison(Some(second));
                 path.probing.request();
                 ask_references(conn, at, self.local.full, REFERENCE_PATHS);
             }
@@ -59,7 +61,7 @@ impl Node {
     pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let patient = self.descheduled.descheduled_grace_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
-        let Some(comparison) = path.comparison else {
+        let Some(&comparison) = path.health.comparison() else {
             return;
         };
         let (verdict, draw) = path.comparison_ends(&comparison);
@@ -70,11 +72,11 @@ impl Node {
             let fell_silent = patient && conn.life.prompt_ns + path.answer_ns(&self.cfg) < now;
             if (self.descheduled.gap_end_ns > answered || fell_silent) && !comparison.patient {
                 let lossy = path.policy.lossy;
-                path.comparison = Some(Comparison {
+                path.health.set_comparison(Some(Comparison {
                     answered_ns: NonZeroU64::new(now).filter(|_| lossy),
                     patient: true,
                     ..comparison
-                });
+                }));
                 if !lossy {
                     // Rounds of a reliable path are long: other paths may have been idle meanwhile.
                     ask_references(conn, at, self.local.full, REFERENCE_PATHS);
@@ -83,13 +85,14 @@ impl Node {
                 return;
             }
             let path = &mut conn.paths[at];
-            path.comparison = path.awaits_standby(now, &comparison);
-            if path.comparison.is_none() {
+            let another = path.awaits_standby(now, &comparison);
+            path.health.set_comparison(another);
+            if another.is_none() {
                 self.path_down(now, conn, at, PathReason::Unanswered);
             }
         } else if now >= draw {
             // No reference path answered either: the peer is silent, not the path.
-            conn.paths[at].comparison = None;
+            conn.paths[at].health.set_comparison(None);
         }
     }
 }
@@ -189,7 +192,7 @@ pub(crate) fn ask_references(conn: &mut Conn, at: usize, full: u32, most: usize)
         (!path.has_room(full), shared, heard, i)
     };
     let references = conn.paths.iter().enumerate();
-    let references = references.filter(|&(i, p)| i != at && p.usable() && p.comparison.is_none());
+    let references = references.filter(|&(i, p)| i != at && p.usable() && !p.health.is_compared());
     let mut references: Vec<_> = references.map(order).collect();
     references.sort_unstable();
     for &(.., i) in references.iter().take(most) {

@@ -87,7 +87,7 @@ impl Links {
     /// Tells the rail that a path which has worked is silent.
     pub(crate) fn tell_silent(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
-        if path.is_proven() && !path.rail_down {
+        if path.is_proven() && !path.rail_down() {
             path.link.silent = true;
             self.wanted.push(conn.peer);
         }
@@ -98,12 +98,15 @@ impl Links {
     pub(crate) fn take_new_flow(&mut self, path: &mut Path, cfg: &Config) {
         let alone = cfg.errs(Mutation::CountFlowsAlone);
         let Some(link) = path.link.id.filter(|_| !alone) else {
-            path.flow = path.flow.wrapping_add(1);
+            path.link.flow = path.link.flow.wrapping_add(1);
             return;
         };
-        let newest = self.flows.entry((path.local, link)).or_insert(path.flow);
+        let newest = self
+            .flows
+            .entry((path.local, link))
+            .or_insert(path.link.flow);
         *newest = newest.wrapping_add(1);
-        path.flow = *newest;
+        path.link.flow = *newest;
     }
 
     /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
@@ -217,7 +220,7 @@ impl Node {
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
             path.link.rise();
-            path.rail_down = rail_down;
+            path.health.set_rail_down(rail_down);
             path.probing.set_due(now_ns);
             path.pto.restart(now_ns);
             path.probing
@@ -250,7 +253,7 @@ impl Node {
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
             path.acks.renew_native(now_ns);
-            path.rail_down = true;
+            path.health.set_rail_down(true);
             let first = path.link.fall(now_ns);
             path.link.ended |= how == LinkEnd::Closed || believes;
             conn.begin_waiting(now_ns);
@@ -309,7 +312,8 @@ impl Node {
                 path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
                 wanted = true;
             }
-            path.rail_down = uptimes[rail].is_down() || !path.link.up;
+            path.health
+                .set_rail_down(uptimes[rail].is_down() || !path.link.up);
         }
         conn.note_cut(self.descheduled.last_poll_ns, uptimes);
         if wanted {

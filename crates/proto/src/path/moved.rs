@@ -8,7 +8,6 @@
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::link::PathLink;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -130,8 +129,8 @@ impl Node {
             self.links.unused.push((path.local as usize, link));
         }
         path.acks.renew_native(now);
-        path.link = PathLink::new(false);
-        (path.to, path.flow) = (to, 0);
+        path.link.on_new_address();
+        path.to = to;
         path.probing.set_due(now);
         path.pto.restart(now);
         path.probing.request();
@@ -141,7 +140,7 @@ impl Node {
 impl Conn {
     /// Requests HELLO soon on each path whose rail is up.
     pub(crate) fn announce_rails(&mut self) {
-        let paths = self.paths.iter_mut().filter(|p| !p.rail_down);
+        let paths = self.paths.iter_mut().filter(|p| !p.rail_down());
         paths.for_each(|path| path.probing.request());
     }
 }

@@ -48,9 +48,9 @@ impl Path {
     /// True if the probe proves something only in a packet without long frames. `lost`: no path is
     /// known to carry packets.
     pub(crate) fn asks_alone(&self, lost: bool) -> bool {
-        let doubted = match self.state {
+        let doubted = match self.state() {
             PathState::Unproven => self.pto.backoff() >= LONE_AFTER,
-            PathState::Down => lost || !self.isolation.active,
+            PathState::Down => lost || !self.health.is_isolated(),
             // One probe of four: a silent peer gets few extra packets.
             _ => (self.doubtful() && self.pto.backoff() % 4 == 2) || self.mtu.wants_short_probe(),
         };

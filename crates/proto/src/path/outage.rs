@@ -13,7 +13,7 @@ impl Path {
             peer: conn.peer,
             rail: self.local,
             remote_rail: self.to.index,
-            state: self.state,
+            state: self.state(),
             why,
             moved,
         }
@@ -80,12 +80,12 @@ impl Node {
 
     /// Marks a path in use as suspect.
     pub(crate) fn suspect(&mut self, conn: &mut Conn, at: usize) {
-        if conn.paths[at].state != PathState::Up {
+        if conn.paths[at].state() != PathState::Up {
             return;
         }
         conn.begin_gap(at, false);
         let path = &mut conn.paths[at];
-        path.state = PathState::Suspect;
+        path.health.on_late();
         self.events.push_back(Event::PathSuspect {
             peer: conn.peer,
             rail: path.local,

@@ -53,11 +53,11 @@ impl Node {
                 }
                 let path = &mut conn.paths[at];
                 path.acks.renew_native(now_ns);
-                path.rail_down = down || !path.link.up;
+                path.health.set_rail_down(down || !path.link.up);
                 path.probing.set_due(now_ns);
                 path.pto.restart(now_ns);
                 path.probing
-                    .request_if(!path.rail_down && conn.session.epoch.is_some());
+                    .request_if(!path.rail_down() && conn.session.epoch.is_some());
                 if down {
                     conn.doubt_reachability(now_ns);
                 }
@@ -230,7 +230,7 @@ impl Node {
     /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
     /// that the peer is dead.
     fn evidence(&self, now: u64, conn: &Conn) -> (Evidence, u64) {
-        let mut refused = conn.paths.iter().filter(|p| p.refused);
+        let mut refused = conn.paths.iter().filter(|p| p.health.is_refused());
         // (The other two mutations are not about time, so their time is the shortest.)
         let hasty = self.cfg.errs(Mutation::BelieveHiccups)
             || self.cfg.errs(Mutation::BelieveRefusals)
@@ -254,7 +254,7 @@ impl Node {
 impl Path {
     /// True if a probe is possible and nothing in flight serves as one.
     fn may_be_asked(&self) -> bool {
-        !self.rail_down && self.ring.waiting() == 0
+        !self.rail_down() && self.ring.waiting() == 0
     }
 }
 
@@ -273,7 +273,7 @@ impl Conn {
     /// True if every path whose refusal is about the peer was refused since it was heard.
     fn is_refused_everywhere(&self) -> bool {
         let mut all = 0..self.paths.len();
-        all.all(|at| self.paths[at].refused || !self.tells_of_peer(at))
+        all.all(|at| self.paths[at].health.is_refused() || !self.tells_of_peer(at))
     }
 
     /// Probes all paths that have worked, except path `at`, where nothing in flight serves as a
@@ -289,14 +289,16 @@ impl Conn {
     /// the peer was heard. The others are probed, where nothing in flight serves as a probe.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
         if self.refusals.note(now) {
-            self.paths.iter_mut().for_each(|p| p.refused = false);
+            self.paths
+                .iter_mut()
+                .for_each(|p| p.health.forget_refusals());
         }
-        let first = !core::mem::replace(&mut self.paths[at].refused, true);
+        let first = self.paths[at].health.on_refusal();
         let mut everywhere = true;
         for path in self
             .paths
             .iter_mut()
-            .filter(|p| p.is_proven() && !p.refused)
+            .filter(|p| p.is_proven() && !p.health.is_refused())
         {
             everywhere = false;
             path.probing.request_if(first && path.may_be_asked());

@@ -37,7 +37,7 @@ impl Conn {
         let mut open = self
             .paths
             .iter()
-            .filter(|p| !p.rail_down && p.has_room(full));
+            .filter(|p| !p.rail_down() && p.has_room(full));
         open.all(|p| p.probing.unheard(self.life.heard_ns) >= ASKED_MIN)
     }
     /// True if a reliable connection (TCP, RC) is up, or was within the timeout. If the network
@@ -73,7 +73,7 @@ impl Conn {
     #[inline]
     pub(crate) fn asks_path(&self, at: usize, cfg: &Config) -> bool {
         let path = &self.paths[at];
-        match path.state {
+        match path.state() {
             PathState::Down => true,
             PathState::Unproven => self.session.epoch.is_some() || self.is_unreached(),
             // Retransmissions of waiting packets probe as well, if they are as frequent.
@@ -87,7 +87,7 @@ impl Conn {
     /// Makes each path repeat the acks of all paths.
     fn answer_everywhere(&mut self) {
         for path in &mut self.paths {
-            path.acks.set_echo(!path.rail_down);
+            path.acks.set_echo(!path.rail_down());
             self.reachability.echoes |= path.acks.echoes();
         }
     }
@@ -100,11 +100,11 @@ impl Conn {
             self.reachability.echoes = self.paths.iter().any(|p| p.acks.echoes());
             return true;
         }
-        let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
+        let doubted = |p: &Path| p.doubtful() || p.state() == PathState::Down;
         // (Acks without news are repeated by this packet only.)
         if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.acks.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
-                if i != at && !path.rail_down && doubted(path) {
+                if i != at && !path.rail_down() && doubted(path) {
                     path.acks.set_echo(true);
                 }
                 self.reachability.echoes |= path.acks.echoes();

@@ -61,9 +61,9 @@ impl Node {
             };
             let mut paths = other.paths.iter();
             let beside = paths.position(|p| {
-                let mut refused = conn.paths.iter().filter(|r| r.refused);
+                let mut refused = conn.paths.iter().filter(|r| r.health.is_refused());
                 p.is_proven()
-                    && (trusts || !p.rail_down)
+                    && (trusts || !p.rail_down())
                     && refused.any(|r| r.local == p.local && pairing.same_host(&r.to, &p.to))
             });
             found.extend(beside.map(|at| Sibling {

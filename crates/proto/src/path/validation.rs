@@ -4,6 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::health_table::Input;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 
@@ -20,13 +21,13 @@ impl Node {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
-        if last || kept || conn.paths[at].state == PathState::Down {
-            conn.paths[at].comparison = None;
+        if last || kept || conn.paths[at].state() == PathState::Down {
+            conn.paths[at].health.set_comparison(None);
             return;
         }
         let hold_down_max_ns = self.cfg.hold_down_max_ns();
         conn.begin_gap(at, true);
-        conn.paths[at].fall(now, hold_down_max_ns);
+        conn.paths[at].fall(now, hold_down_max_ns, Input::of_failure(why));
         conn.doubt_reachability(now);
         let moved = self.requeue_in_flight(conn, at);
         self.tell_path(conn, at, why, moved);
@@ -41,7 +42,7 @@ impl Node {
             return;
         }
         let path = &mut conn.paths[at];
-        if path.isolation.active && !lost {
+        if path.health.is_isolated() && !lost {
             if path.next_isolation_probe(now) {
                 self.links.take_new_flow(path, &self.cfg);
                 self.requeue_in_flight(conn, at);
@@ -49,7 +50,7 @@ impl Node {
             self.run_queue.mark_ready(conn);
             return;
         }
-        let unproven = path.state == PathState::Unproven;
+        let unproven = path.state() == PathState::Unproven;
         // Data in flight on a new path serves as a probe.
         let asks = path
             .pto_at(&self.cfg, &conn.life)
@@ -67,11 +68,11 @@ impl Node {
         self.links.tell_silent(conn, at);
         self.links.reroute(conn, at, &self.cfg);
         let path = &mut conn.paths[at];
-        if path.rail_down {
+        if path.rail_down() {
             return;
         }
         path.probing.request();
-        if path.state == PathState::Down {
+        if path.state() == PathState::Down {
             self.requeue_in_flight(conn, at);
         }
         self.run_queue.mark_ready(conn);

@@ -60,8 +60,8 @@ impl Node {
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
         let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.local.full);
-        let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
-        let none = conn.paths.iter().all(|p| p.rail_down);
+        let works = |i: &usize| !conn.paths[*i].rail_down() && free(i);
+        let none = conn.paths.iter().all(|p| p.rail_down());
         let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
         conn.bye.due -= 1;
         conn.bye.said = byes;

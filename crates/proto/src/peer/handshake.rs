@@ -73,7 +73,7 @@ impl Conn {
     /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
     fn asks(&self) -> bool {
         let mut paths = self.paths.iter();
-        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down && p.state != PathState::Down)
+        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down() && p.state() != PathState::Down)
     }
 }
 

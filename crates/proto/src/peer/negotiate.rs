@@ -100,7 +100,7 @@ impl Node {
         let mut turns = (0..count).map(|i| (due as usize + i) % count);
         let at = turns.find(|&at| {
             let path = &conn.paths[at];
-            due > 0 && path.link.up && !path.rail_down && path.has_room(self.local.full)
+            due > 0 && path.link.up && !path.rail_down() && path.has_room(self.local.full)
         })?;
         conn.session.refusals_due -= 1;
         let limit = conn.paths[at].datagram_max();

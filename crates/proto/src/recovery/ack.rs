@@ -41,13 +41,14 @@ impl Node {
                 }
                 self.descheduled.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
-                if !path.usable() && conn.reinstated(at) {
+                let out = !path.usable();
+                if let Some(input) = out.then(|| conn.reinstated(at)).flatten() {
                     let path = &mut conn.paths[at];
                     let why = match path.is_proven() {
                         true => PathReason::Answered,
                         false => PathReason::Proven,
                     };
-                    path.rise(now);
+                    path.rise(now, input);
                     self.tell_path(&conn, at, why, 0);
                 }
                 // Otherwise the old state would hide that reachability is lost again.

@@ -27,7 +27,7 @@ impl Node {
         };
         let path = &conn.paths[at];
         let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= DEFERRED_BYTES_MAX;
-        if !few || !path.healthy() || conn.paths.iter().any(|p| p.comparison.is_some()) {
+        if !few || !path.healthy() || conn.paths.iter().any(|p| p.health.is_compared()) {
             return false;
         }
         debug_assert!(

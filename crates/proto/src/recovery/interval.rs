@@ -63,7 +63,7 @@ impl Path {
     /// When the retransmission timer expires, if it runs, from the state of this path alone.
     #[inline]
     pub fn pto_at(&self, cfg: &Config, life: &Liveness) -> Option<u64> {
-        (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)
+        (self.ring.waiting() > 0 && !self.rail_down() && self.state() != PathState::Down)
             .then(|| self.pto.since_ns() + self.pto_ns(cfg, life))
     }
 }

@@ -153,7 +153,7 @@ impl Conn {
             | FrameRef::Offer { .. }
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {
-                self.paths[at].write_failed();
+                self.paths[at].link.on_write_failed();
                 self.tx.resend.push(frame, at, why);
                 false
             }

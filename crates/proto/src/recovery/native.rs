@@ -22,7 +22,7 @@ impl Node {
     #[cold]
     fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
         let proven =
-            path.state == PathState::Up && path.loss.has_acks() && conn.session.hello_acked;
+            path.state() == PathState::Up && path.loss.has_acks() && conn.session.hello_acked;
         let number = path.ring.next_number();
         let takes = path.loss.native().is_some_and(|n| n.takes(number));
         let put = |key| {
@@ -60,7 +60,7 @@ impl Node {
         if path.native_due(&self.cfg).is_none_or(|due| due > now) {
             return false;
         }
-        path.probing.request_if(!path.rail_down);
+        path.probing.request_if(!path.rail_down());
         let native_timeout_ns = native_timeout_ns(&self.cfg);
         let next = path.ring.next_number();
         let native = path.loss.native_mut();
@@ -92,7 +92,7 @@ impl Node {
             };
             for path in &mut conn.paths {
                 let open = path.loss.native().is_some_and(|native| !native.is_sure());
-                path.probing.request_if(open && !path.rail_down);
+                path.probing.request_if(open && !path.rail_down());
             }
             self.run_queue.mark_ready(conn);
         }

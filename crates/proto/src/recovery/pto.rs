@@ -74,10 +74,10 @@ impl Node {
     /// was the last.)
     pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
-        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
+        if !path.rail_down() || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
         }
-        if conn.paths.iter().any(|p| !p.rail_down) {
+        if conn.paths.iter().any(|p| !p.rail_down()) {
             self.requeue_in_flight(conn, at);
         }
     }
@@ -108,7 +108,7 @@ impl Node {
         };
         let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
         path.pto.restart(now);
-        if path.state == PathState::Unproven && others {
+        if path.state() == PathState::Unproven && others {
             // The path never worked; `probe` goes on probing it.
             self.requeue_in_flight(conn, at);
             return;
@@ -149,8 +149,9 @@ impl Node {
             path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
             path.acks.renew();
-            if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
+            if others && !path.health.is_compared() {
+                let comparison = path.new_comparison(now, self.grants.out);
+                path.health.set_comparison(Some(comparison));
             }
             self.suspect(conn, at);
         }

@@ -94,8 +94,9 @@ impl Node {
         }
         let path = &mut conn.paths[at];
         path.stats.ptos += first as u64;
-        if path.comparison.is_none() {
-            path.comparison = Some(path.new_comparison(now, self.grants.out));
+        if !path.health.is_compared() {
+            let comparison = path.new_comparison(now, self.grants.out);
+            path.health.set_comparison(Some(comparison));
         }
         path.probing.request_if(first);
         self.suspect(conn, at);
@@ -159,8 +160,9 @@ impl Node {
         }
         let path = &mut conn.paths[at];
         if path.pto.backoff() >= 2 {
-            if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
+            if others && !path.health.is_compared() {
+                let comparison = path.new_comparison(now, self.grants.out);
+                path.health.set_comparison(Some(comparison));
             }
             if !(silent && others) {
                 self.suspect(conn, at);

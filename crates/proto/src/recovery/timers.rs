@@ -221,7 +221,7 @@ impl Conn {
         if let Some((due, _)) = self.pto_at(at, cfg, descheduled) {
             next = next.min(due.max(soonest));
         }
-        if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
+        if path.rail_down() && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.pto_cap_ns);
         }
         if self.asks_path(at, cfg) {
@@ -230,7 +230,7 @@ impl Conn {
         if let Some(due) = path.native_due(cfg) {
             next = next.min(due);
         }
-        if let Some(comparison) = &path.comparison {
+        if let Some(comparison) = path.health.comparison() {
             let (verdict, draw) = path.comparison_ends(comparison);
             let ends = if now < verdict { verdict } else { draw };
             next = next.min(ends.max(soonest));

@@ -99,7 +99,7 @@ impl Conn {
     /// Rails in `full` have no room (bit n: rail n); `None` if usable paths exist but lack room.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
         let rank = |p: &Path| {
-            let class = match p.state {
+            let class = match p.state() {
                 PathState::Up => 0,
                 PathState::Suspect => 1,
                 PathState::Unproven => 2,
@@ -107,11 +107,11 @@ impl Conn {
             };
             let avoided = avoid == Some(p.send_code());
             (
-                p.rail_down,
+                p.rail_down(),
                 avoided && class < 3,
                 class,
                 p.pto.backoff() > 0 && class == 2,
-                p.tier,
+                p.policy.tier,
             )
         };
         let free = |p: &Path| p.link.up && p.has_room(full);
@@ -134,9 +134,9 @@ impl Conn {
         if self.paths.len() < 2 || !self.paths[at].rtt.is_to_compare(now) {
             return;
         }
-        let tier = self.paths[at].tier;
+        let tier = self.paths[at].policy.tier;
         let others = self.paths.iter_mut().enumerate().filter(|(i, _)| *i != at);
-        for (_, path) in others.filter(|(_, p)| p.healthy() && p.tier == tier) {
+        for (_, path) in others.filter(|(_, p)| p.healthy() && p.policy.tier == tier) {
             path.probing.request_if(path.ring.waiting() == 0);
         }
     }

@@ -10,6 +10,8 @@ pub(crate) mod descheduled;
 pub(crate) mod directory;
 pub(crate) mod given_up;
 pub(crate) mod grants;
+pub(crate) mod health;
+pub(crate) mod health_table;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;

@@ -2,7 +2,7 @@
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
-//! error of its rail, or when, in a path comparison ([`Comparison`]), a probe on another path is
+//! error of its rail, or when, in a path comparison (`Comparison`), a probe on another path is
 //! answered and this path's probes, sent no later, are not. If no path answers, the peer is silent
 //! and nothing is requeued.
 
@@ -12,7 +12,8 @@ use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::acks_owed::AcksOwed;
 use crate::state::congestion::{Congestion, CWND_FLOOR};
-use crate::state::damage::{Damage, Isolation};
+use crate::state::health::Health;
+use crate::state::health_table::Input;
 use crate::state::link::PathLink;
 use crate::state::loss_detector::LossDetector;
 use crate::state::mtu_search::MtuSearch;
@@ -20,7 +21,6 @@ use crate::state::probing::Probing;
 use crate::state::pto_timer::PtoTimer;
 use crate::state::round_trip::RoundTrip;
 use crate::state::sent_packets::{SendRing, Sent};
-use core::num::NonZeroU64;
 use marline_wire::{path_code, RailAddr};
 
 /// With no more packets in flight than this, they do not queue behind each other.
@@ -29,45 +29,11 @@ pub(crate) const FEW_PACKETS: u32 = 4;
 /// and longer samples mean a descheduled peer (which may answer after a second or more).
 pub(crate) const PTO_INITIAL_MAX_NS: u64 = 100_000_000;
 
-/// Hold time of a path that goes down again: doubled each time, between these bounds (flap
-/// damping).
-const HOLD_MIN_NS: u32 = 1_000_000;
-const HOLD_CAP_NS: u64 = 1_000_000_000;
-/// Time up after which the damping is forgotten.
-const HOLD_FORGET_NS: u64 = 10_000_000_000;
-
-/// A running comparison of this path with reference paths.
-#[derive(Clone, Copy, Debug)]
-pub struct Comparison {
-    /// When this round's probes left.
-    pub started_ns: u64,
-    /// When a reference path answered a packet sent after the start.
-    pub answered_ns: Option<NonZeroU64>,
-    /// This process or the peer was descheduled meanwhile, so the path got another round.
-    pub patient: bool,
-    /// Second round. The first round shows that the peer runs, the second that this path is silent:
-    /// a peer that is scheduled again reads one socket before the other.
-    pub second: bool,
-    /// Written bytes (past packets) were in flight at the start.
-    pub written: bool,
-    /// The peer may write a long part of a message on the path.
-    pub expects: bool,
-    /// Bytes received on the path when this round began, wrapping.
-    pub came: u32,
-    /// Bytes that may still arrive on the path before the answer.
-    pub before: u32,
-}
-
-/// Backoff of writes on a path after failures.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteBackoff {
-    pub failures: u8,
-    pub skips: u8,
-}
-
 /// Treatment of a path, fixed when it is made, from its rail's delivery guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// The path carries nothing while a path of a lower tier works.
+    pub tier: u8,
     /// The path loses packets while it works: late ones are retransmitted, and a congestion window
     /// bounds those in flight. Otherwise packets wait as long as the path is up.
     pub lossy: bool,
@@ -81,8 +47,9 @@ pub struct Policy {
 
 impl Policy {
     /// The treatment for a rail's guarantees. `native`: without software reliability.
-    pub fn new(delivery: Delivery, native: bool) -> Policy {
+    pub fn new(tier: u8, delivery: Delivery, native: bool) -> Policy {
         Policy {
+            tier,
             lossy: !delivery.lossless,
             unordered: !delivery.ordered,
             sized: !delivery.fixed_mtu,
@@ -95,7 +62,6 @@ impl Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
     pub datagram_max: usize,
-    pub tier: u8,
     pub policy: Policy,
 }
 
@@ -104,14 +70,7 @@ pub struct LocalRail {
 pub struct Path {
     pub local: u8,
     pub policy: Policy,
-    /// The path carries nothing while a path of a lower tier works.
-    pub tier: u8,
     pub to: RailAddr,
-    /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
-    /// port; the values wrap.
-    pub flow: u8,
-    pub write_backoff: WriteBackoff,
-    pub state: PathState,
     pub mtu: MtuSearch,
     pub ring: SendRing,
     pub acks: AcksOwed,
@@ -120,19 +79,9 @@ pub struct Path {
     pub congestion: Congestion,
     pub pto: PtoTimer,
     pub loss: LossDetector,
-    pub comparison: Option<Comparison>,
     pub probing: Probing,
-    pub(crate) hold_ns: u32,
-    pub up_since: u64,
-    /// Nothing leaves on the path: its rail is down, or its link is not up.
-    pub rail_down: bool,
+    pub health: Health,
     pub link: PathLink,
-    /// The peer's host refused a packet on the path since the peer was heard (see `Refusals`).
-    pub refused: bool,
-    /// Corrupted packets that arrived on the path.
-    pub damage: Damage,
-    /// Isolation: our packets arrive corrupted on the path.
-    pub isolation: Isolation,
 }
 
 impl Path {
@@ -148,11 +97,7 @@ impl Path {
         Path {
             local,
             policy,
-            tier: rail.tier,
             to,
-            flow: 0,
-            write_backoff: WriteBackoff::default(),
-            state: PathState::Unproven,
             mtu: match policy.sized {
                 true => MtuSearch::new(ceiling),
                 false => MtuSearch::fixed(ceiling),
@@ -164,15 +109,9 @@ impl Path {
             congestion: Congestion::new(policy.lossy),
             pto: PtoTimer::default(),
             loss: LossDetector::new(policy.unordered, policy.native),
-            comparison: None,
             probing: Probing::default(),
-            hold_ns: HOLD_MIN_NS,
-            up_since: 0,
-            rail_down: false,
+            health: Health::default(),
             link: PathLink::new(false),
-            refused: false,
-            damage: Damage::default(),
-            isolation: Isolation::default(),
         }
     }
 
@@ -199,9 +138,21 @@ impl Path {
         self.local as usize == rail && self.link.id == Some(link)
     }
 
+    /// The state as shown to the owner.
+    #[inline]
+    pub(crate) fn state(&self) -> PathState {
+        self.health.state()
+    }
+
+    /// True if nothing leaves on the path: its rail is down, or its link is not up.
+    #[inline]
+    pub(crate) fn rail_down(&self) -> bool {
+        self.health.rail_down()
+    }
+
     /// True if the peer ever answered on the path.
     pub fn is_proven(&self) -> bool {
-        self.state != PathState::Unproven
+        self.health.is_proven()
     }
 
     /// The largest datagram in use.
@@ -224,37 +175,37 @@ impl Path {
 
     /// True if proven and not down (its rail may be down at the moment).
     pub fn carries(&self) -> bool {
-        matches!(self.state, PathState::Up | PathState::Suspect)
+        self.health.carries()
     }
 
     /// True if the path carries its own acks.
     #[inline]
     pub fn healthy(&self) -> bool {
-        !self.rail_down && self.state == PathState::Up
+        self.health.is_healthy()
     }
 
     /// True if acks should take a healthy path instead, if there is one, as this path may not carry
     /// them. (An unproven path carries its acks until the peer probes again.)
     #[inline]
     pub fn left_by_acks(&self) -> bool {
-        let doubted = match self.state {
+        let doubted = match self.state() {
             PathState::Up => false,
             PathState::Unproven => self.probing.is_asked_again(),
             PathState::Suspect | PathState::Down => true,
         };
-        self.rail_down || doubted
+        self.health.rail_down() || doubted
     }
 
     /// True if the path may carry data.
     #[inline]
     pub fn usable(&self) -> bool {
-        !self.rail_down && self.carries()
+        self.health.is_usable()
     }
 
     /// True if delivery on the path is doubtful: packets in flight were retransmitted twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
-        self.state == PathState::Suspect || self.pto.is_doubtful()
+        self.state() == PathState::Suspect || self.pto.is_doubtful()
     }
 
     /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
@@ -310,43 +261,29 @@ impl Path {
     }
 
     /// Takes the path down; its return is damped, by `hold_down_max_ns` at most.
-    pub fn fall(&mut self, now: u64, hold_down_max_ns: u64) {
-        if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
-            self.hold_ns = HOLD_MIN_NS;
-        } else {
-            let hold_ns = 2 * u64::from(self.hold_ns);
-            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_down_max_ns) as u32;
-        }
-        self.state = PathState::Down;
-        self.comparison = None;
+    pub(crate) fn fall(&mut self, now: u64, hold_down_max_ns: u64, input: Input) {
+        let hold_ns = self.health.on_failure(now, hold_down_max_ns, input);
         self.pto.reset();
-        self.probing.restart(now, self.hold_ns.into());
+        self.probing.restart(now, hold_ns);
         self.congestion.on_down();
         self.stats.failovers += 1;
     }
 
     /// Brings the path up after it answered a probe.
-    pub fn rise(&mut self, now: u64) {
-        if self.state == PathState::Down {
+    pub(crate) fn rise(&mut self, now: u64, input: Input) {
+        if self.state() == PathState::Down {
             self.stats.returns += 1;
             self.mtu.suspect_black_hole_sooner();
         }
-        self.state = PathState::Up;
-        self.up_since = now;
+        self.health.on_up(now, input);
         self.pto.on_up();
-        self.comparison = None;
         self.probing.on_up();
     }
 
     /// Notes an ack with news on the path; returns true if the path was suspect.
     #[inline]
-    pub fn on_progress(&mut self, now: u64) -> bool {
+    pub(crate) fn on_progress(&mut self, now: u64) -> bool {
         self.pto.on_ack(now);
-        self.comparison = None;
-        let suspect = self.state == PathState::Suspect;
-        if suspect {
-            self.state = PathState::Up;
-        }
-        suspect
+        self.health.on_ack()
     }
 }

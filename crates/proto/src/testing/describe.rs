@@ -67,8 +67,8 @@ fn write_conn(out: &mut String, c: &Conn) -> Result {
 }
 
 fn write_path(out: &mut String, p: &Path, on_pto: Option<u64>) -> Result {
-    write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state)?;
-    write!(out, " rail down {}", p.rail_down)?;
+    write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state())?;
+    write!(out, " rail down {}", p.rail_down())?;
     write!(out, " waiting {}", p.ring.waiting())?;
     write!(out, " in flight {}", p.ring.in_flight())?;
     write!(

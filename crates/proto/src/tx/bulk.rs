@@ -71,12 +71,12 @@ impl Node {
         let healthy = conn
             .paths
             .iter()
-            .any(|p| p.usable() && p.state == PathState::Up);
-        let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
+            .any(|p| p.usable() && p.state() == PathState::Up);
+        let good = |p: &Path| p.usable() && (p.state() == PathState::Up || !healthy);
         // (Network traffic inside a host would take processor time from the copies.)
-        let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.tier);
+        let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.policy.tier);
         let tier = tiers.min()?;
-        let good = |p: &Path| good(p) && p.tier == tier;
+        let good = |p: &Path| good(p) && p.policy.tier == tier;
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;

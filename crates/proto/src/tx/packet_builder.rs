@@ -73,7 +73,7 @@ impl Conn {
             rail: path.local as usize,
             dest: Dest::Link {
                 link: path.link.id.unwrap_or(u32::MAX),
-                flow: path.flow,
+                flow: path.link.flow,
             },
             batch: Batch {
                 peer: self.peer,
@@ -193,7 +193,7 @@ impl Node {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }
             if !lost {
-                path.isolation.fill(&mut b.writer);
+                path.health.fill_probe(&mut b.writer);
             }
             path.stats.probes += 1;
             path.probing.on_sent(heard_ns);

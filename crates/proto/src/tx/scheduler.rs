@@ -90,7 +90,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.mtu.wants_probe() && !p.rail_down && p.has_room(self.local.full))
+            .position(|p| p.mtu.wants_probe() && !p.rail_down() && p.has_room(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -109,7 +109,7 @@ impl Node {
             let due = p.healthy() && p.acks.is_due(now, delay);
             let ack = p.acks.is_urgent() && !(p.left_by_acks() && paths.iter().any(Path::healthy));
             let asks = ack || p.probing.is_requested() || due || p.acks.echoes();
-            asks && !p.rail_down && p.has_room(full)
+            asks && !p.rail_down() && p.has_room(full)
         };
         if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
@@ -160,7 +160,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         // A path that is down takes only retransmissions that leave on two paths.
-        let down = conn.paths[at].state == PathState::Down;
+        let down = conn.paths[at].state() == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
         if !spare {
             self.add_control(now, conn, &mut b);
@@ -193,7 +193,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && (!path.isolation.active || conn.is_unreached()) {
+        if path.state() == PathState::Down && (!path.health.is_isolated() || conn.is_unreached()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();
