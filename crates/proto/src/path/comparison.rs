@@ -1,5 +1,6 @@
 //! Path comparison: which of two silent paths is at fault.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
@@ -27,37 +28,6 @@ const SLOW_BYTES_PER_S: u64 = 10_000_000;
 pub(crate) const REFERENCE_PATHS: usize = 2;
 
 impl Node {
-    /// Compares silent paths with path `acked`, which just had an ack of packets sent at
-    /// `newest_acked_sent_ns`.
-    pub(crate) fn compare_paths(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
-        let witness_ns = conn.paths[acked].loss.newest_acked_sent_ns();
-        for at in (0..conn.paths.len()).filter(|&i| i != acked) {
-            let Some(comparison) = conn.paths[at].health.comparison_mut() else {
-                continue;
-            };
-            if witness_ns < comparison.started_ns {
-                continue;
-            }
-            if comparison.second || self.cfg.errs(Mutation::Hasty) {
-                comparison.second = true;
-                // The timer decides after every rail was read: the path's own answer may be in the
-                // next socket.
-                comparison.answered_ns = comparison.answered_ns.or(NonZeroU64::new(now));
-            } else {
-                let written = comparison.written;
-                let path = &mut conn.paths[at];
-                let second = Comparison {
-                    second: true,
-                    written,
-                    ..path.new_comparison(now, self.grants.out)
-                };
-                path.health.set_comparison(Some(second));
-                path.probing.request();
-                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-            }
-        }
-    }
-
     pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let patient = self.descheduled.descheduled_grace_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
@@ -93,6 +63,46 @@ impl Node {
         } else if now >= draw {
             // No reference path answered either: the peer is silent, not the path.
             conn.paths[at].health.set_comparison(None);
+        }
+    }
+}
+
+impl Conn {
+    /// Compares silent paths with path `acked`, which just had an ack of packets sent at
+    /// `newest_acked_sent_ns`.
+    pub(crate) fn compare_paths(
+        &mut self,
+        now: u64,
+        acked: usize,
+        granted: u64,
+        full: u32,
+        cfg: &Config,
+    ) {
+        let witness_ns = self.paths[acked].loss.newest_acked_sent_ns();
+        for at in (0..self.paths.len()).filter(|&i| i != acked) {
+            let Some(comparison) = self.paths[at].health.comparison_mut() else {
+                continue;
+            };
+            if witness_ns < comparison.started_ns {
+                continue;
+            }
+            if comparison.second || cfg.errs(Mutation::Hasty) {
+                comparison.second = true;
+                // The timer decides after every rail was read: the path's own answer may be in the
+                // next socket.
+                comparison.answered_ns = comparison.answered_ns.or(NonZeroU64::new(now));
+            } else {
+                let written = comparison.written;
+                let path = &mut self.paths[at];
+                let second = Comparison {
+                    second: true,
+                    written,
+                    ..path.new_comparison(now, granted)
+                };
+                path.health.set_comparison(Some(second));
+                path.probing.request();
+                ask_references(self, at, full, REFERENCE_PATHS);
+            }
         }
     }
 }

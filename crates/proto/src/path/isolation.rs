@@ -192,7 +192,8 @@ impl Node {
                 if path.health.is_isolated() {
                     path.health.end_isolation(now);
                     path.rise(now, Input::NoBetter);
-                    self.tell_path(conn, at, PathReason::NoBetter, 0);
+                    let event = conn.path_changed(at, PathReason::NoBetter, 0);
+                    self.events.push_back(event);
                 }
             }
             return false;

@@ -201,8 +201,8 @@ impl Node {
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Other routes of a down path beside a path that carries are probing, not an event.
-            if conn.paths[at].usable() || !node.carries_beside(conn, at) {
-                node.tell_rerouted(conn, at);
+            if conn.paths[at].usable() || !conn.carries_beside(at, &node.cfg) {
+                node.events.push_back(conn.path_rerouted(at));
             }
         });
     }
@@ -210,7 +210,8 @@ impl Node {
     /// Another connection replaced a silent one. `of`: the largest segments of the old and the new.
     pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            node.tell_shrank(conn, at, of, PathReason::Unanswered);
+            let event = conn.path_shrank(at, of, PathReason::Unanswered);
+            node.events.push_back(event);
         });
     }
 
@@ -237,7 +238,7 @@ impl Node {
         self.take_deferred();
         let believes = self.cfg.errs(Mutation::BelieveResets);
         let refused = match how == LinkEnd::Refused || believes {
-            true => self.paths_on(rail, link),
+            true => self.directory.paths_on(rail, link),
             false => Vec::new(),
         };
         self.of_link(now_ns, rail, link, |node, conn, at| {

@@ -90,7 +90,7 @@ impl Node {
         } else if lost.chokes {
             self.path_chokes(now, conn, at);
         }
-        self.report_size(conn, at);
+        self.events.extend(conn.size_report(at));
         self.run_queue.mark_ready(conn);
     }
 
@@ -115,20 +115,14 @@ impl Node {
             self.probe_lost(now, conn, at);
         }
         conn.paths[at].raise_size(now);
-        self.report_size(conn, at);
+        self.events.extend(conn.size_report(at));
     }
 
     /// Gives up a path on which no packet long enough for data passes, if there is another.
     fn path_chokes(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        self.tell_shrank(conn, at, (DATAGRAM_FLOOR, 0), PathReason::Size);
+        let event = conn.path_shrank(at, (DATAGRAM_FLOOR, 0), PathReason::Size);
+        self.events.push_back(event);
         self.path_down(now, conn, at, PathReason::Size);
-    }
-
-    /// Reports once that a path shrank, when the new size is known.
-    fn report_size(&mut self, conn: &mut Conn, at: usize) {
-        if let Some(sizes) = conn.paths[at].mtu.take_report() {
-            self.tell_shrank(conn, at, sizes, PathReason::Size);
-        }
     }
 }
 

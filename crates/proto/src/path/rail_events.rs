@@ -1,6 +1,7 @@
 //! Events of rails: down or up, no room, packets too big for a network on the way, refusals by a
 //! host without a listener (for datagrams and connections alike).
 
+use crate::base::config::Config;
 use crate::base::evidence::Evidence;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
@@ -8,7 +9,6 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::session::Death;
-use alloc::vec::Vec;
 
 /// Refusals (ICMP port unreachable, or refused connections) that prove a dead process, if nothing
 /// was heard in between, every path that has worked was refused, and they lasted for one of the
@@ -76,32 +76,14 @@ impl Node {
         let back = self.local.full & !rails;
         self.local.full = rails;
         if back != 0 {
-            self.go_on();
+            self.run_queue.unpark(&mut self.directory);
         }
     }
 
     /// Parks all peers that have packets to send, as no rail has room.
     #[cold]
     pub fn stall(&mut self) {
-        for peer in core::mem::take(&mut self.run_queue.ready) {
-            let Some(conn) = self.directory.conn_mut(peer) else {
-                continue;
-            };
-            conn.listed.ready = false;
-            if !core::mem::replace(&mut conn.listed.stalled, true) {
-                self.run_queue.stalled.push(peer);
-            }
-        }
-    }
-
-    #[cold]
-    fn go_on(&mut self) {
-        for peer in core::mem::take(&mut self.run_queue.stalled) {
-            if let Some(conn) = self.directory.conn_mut(peer) {
-                conn.listed.stalled = false;
-                self.run_queue.mark_ready(conn);
-            }
-        }
+        self.run_queue.park(&mut self.directory);
     }
 
     /// Notes that a local rail has had no room for long: frames and acks of its paths leave on
@@ -133,7 +115,7 @@ impl Node {
                 let path = &mut conn.paths[at];
                 if others && (path.ring.waiting() > 0 || path.acks.any()) {
                     path.probing.request();
-                    self.suspect(&mut conn, at);
+                    self.events.extend(conn.suspect(at));
                     conn.doubt_reachability(now_ns);
                 }
             }
@@ -172,19 +154,9 @@ impl Node {
     /// and all of them must be refused.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
-        for (peer, at) in self.paths_on(rail, link) {
+        for (peer, at) in self.directory.paths_on(rail, link) {
             self.count_refusal(now_ns, peer, at, false);
         }
-    }
-
-    /// The paths of a link, each by its peer and its index there.
-    pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
-        let peers = (0..self.directory.peers.len()).map(|index| PeerId(index as u32));
-        let on_link = |peer| {
-            let mut paths = self.conn(peer)?.paths.iter();
-            Some((peer, paths.position(|p| p.is_on(rail, link))?))
-        };
-        peers.filter_map(on_link).collect()
     }
 
     /// Counts a refused packet or `connection` on path `at`. When all paths that have worked are
@@ -213,7 +185,7 @@ impl Node {
             self.ask_siblings(now, &mut conn);
         }
         let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
-        let (evidence, least_ns) = self.evidence(now, &conn);
+        let (evidence, least_ns) = conn.evidence(now, &self.cfg);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
         // Packets that the peer sent while this process did not run may not be read yet.
         let gone = everywhere && enough && !self.descheduled.is_standby(now);
@@ -226,25 +198,25 @@ impl Node {
     }
 }
 
-impl Node {
+impl Conn {
     /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
     /// that the peer is dead.
-    fn evidence(&self, now: u64, conn: &Conn) -> (Evidence, u64) {
-        let mut refused = conn.paths.iter().filter(|p| p.health.is_refused());
+    fn evidence(&self, now: u64, cfg: &Config) -> (Evidence, u64) {
+        let mut refused = self.paths.iter().filter(|p| p.health.is_refused());
         // (The other two mutations are not about time, so their time is the shortest.)
-        let hasty = self.cfg.errs(Mutation::BelieveHiccups)
-            || self.cfg.errs(Mutation::BelieveRefusals)
-            || self.cfg.errs(Mutation::AskNoStandby);
+        let hasty = cfg.errs(Mutation::BelieveHiccups)
+            || cfg.errs(Mutation::BelieveRefusals)
+            || cfg.errs(Mutation::AskNoStandby);
         let one_kind_ns = match hasty {
             true => CERTAIN_NS,
-            false => ONE_KIND_NS.min(self.cfg.silence_ns()),
+            false => ONE_KIND_NS.min(cfg.silence_ns()),
         };
-        let kinds = (conn.refusals.connections, conn.refusals.packets);
+        let kinds = (self.refusals.connections, self.refusals.packets);
         match kinds {
             _ if refused.clone().any(|p| p.to.kind.is_near()) => (Evidence::NoSuchName, CERTAIN_NS),
             _ if refused.any(|p| p.link.ended) => (Evidence::Ended, CERTAIN_NS),
             (true, true) => (Evidence::Both, BOTH_NS),
-            _ if conn.refusals.are_of_one_process(now) => (Evidence::OneProcess, 0),
+            _ if self.refusals.are_of_one_process(now) => (Evidence::OneProcess, 0),
             (true, false) => (Evidence::Connections, one_kind_ns),
             (false, _) => (Evidence::Packets, one_kind_ns),
         }

@@ -12,6 +12,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::local::Local;
 use crate::state::path::Path;
 
 /// First interval between two probes of a path.
@@ -155,7 +156,10 @@ impl Node {
         if judged_at.is_some_and(|at| now < at) {
             return false;
         }
-        let (flaps, given) = (self.flaps(conn, since, now), conn.life.given(since));
+        let (flaps, given) = (
+            conn.flaps(since, now, &self.local, &self.cfg),
+            conn.life.given(since),
+        );
         let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);
         let most = if flaps { FLAPS_TIME } else { TIMEOUT_EXTENSION };
         if (proven && !flaps) || given >= most {
@@ -164,27 +168,29 @@ impl Node {
         (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
         false
     }
+}
 
+impl Conn {
     /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
     /// counts as dead.
-    pub(crate) fn is_undeliverable(&self, now: u64, conn: &mut Conn) -> bool {
-        let timeout = self.cfg.silence_ns();
-        if !self.cfg.reliable || conn.life.cut_since_ns > 0 || !conn.delivers_nothing(now, timeout)
-        {
+    pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
+        let timeout = cfg.silence_ns();
+        if !cfg.reliable || self.life.cut_since_ns > 0 || !self.delivers_nothing(now, timeout) {
             return false;
         }
-        let since = conn.life.unanswered_since.unwrap_or(now);
-        let most = timeout + self.cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
-        let retransmit_or_probe = self.flaps(conn, since, now) || conn.is_held_up(now, timeout);
+        let since = self.life.unanswered_since.unwrap_or(now);
+        let most = timeout + cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
+        let retransmit_or_probe =
+            self.flaps(since, now, local, cfg) || self.is_held_up(now, timeout);
         now.saturating_sub(since) >= most || !retransmit_or_probe
     }
 
     /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
     /// resolve the peer's address (ARP).
-    fn flaps(&self, conn: &Conn, since: u64, now: u64) -> bool {
-        let rails = conn.paths.iter().map(|p| p.local as usize);
-        let mut rails = rails.map(|rail| &self.local.uptimes[rail]);
+    fn flaps(&self, since: u64, now: u64, local: &Local, cfg: &Config) -> bool {
+        let rails = self.paths.iter().map(|p| p.local as usize);
+        let mut rails = rails.map(|rail| &local.uptimes[rail]);
         rails.clone().any(|rail| rail.came_back(since))
-            && !rails.any(|rail| rail.was_up(self.cfg.neighbour_resolution_ns(), since, now))
+            && !rails.any(|rail| rail.was_up(cfg.neighbour_resolution_ns(), since, now))
     }
 }

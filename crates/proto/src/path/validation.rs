@@ -30,7 +30,7 @@ impl Node {
         conn.paths[at].fall(now, hold_down_max_ns, Input::of_failure(why));
         conn.doubt_reachability(now);
         let moved = self.requeue_in_flight(conn, at);
-        self.tell_path(conn, at, why, moved);
+        self.events.push_back(conn.path_changed(at, why, moved));
     }
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {

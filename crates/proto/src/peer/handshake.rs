@@ -164,7 +164,7 @@ impl Node {
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let rails = 0..self.local.rails.len();
         let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
-        let (remotes, pairs) = self.pairs_with(remotes);
+        let (remotes, pairs) = self.local.pairs_with(remotes);
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, &remotes, pairs, most);
         }

@@ -37,7 +37,8 @@ impl Node {
                     self.links.wanted.push(peer);
                 }
                 if cleared || conn.life.gap_from != 0 {
-                    self.end_gap(now, &mut conn, at, cleared);
+                    let told = conn.end_gap(now, at, cleared);
+                    self.events.extend(told.into_iter().flatten());
                 }
                 self.descheduled.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
@@ -49,13 +50,13 @@ impl Node {
                         false => PathReason::Proven,
                     };
                     path.rise(now, input);
-                    self.tell_path(&conn, at, why, 0);
+                    self.events.push_back(conn.path_changed(at, why, 0));
                 }
                 // Otherwise the old state would hide that reachability is lost again.
                 if conn.paths[at].healthy() {
                     conn.reachability.regain();
                 }
-                self.compare_paths(now, &mut conn, at);
+                conn.compare_paths(now, at, self.grants.out, self.local.full, &self.cfg);
                 if self.cfg.policy != RailPolicy::Standby {
                     conn.compare(at, now);
                 }
@@ -74,15 +75,6 @@ impl Node {
             self.frame_delivered(peer, frame);
         }
         self.pending.scratch = frames;
-    }
-
-    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
-    pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
-        let delay = self.cfg.ack_delay_ns;
-        let due = |p: &Path| {
-            p.acks.is_due(now, delay) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
-        };
-        conn.paths.iter().any(due)
     }
 
     /// Handles a delivered frame.
@@ -158,6 +150,16 @@ impl Node {
             handle: send.handle,
             ok: true,
         });
+    }
+}
+
+impl Conn {
+    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
+    pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
+        let due = |p: &Path| {
+            p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
+        };
+        self.paths.iter().any(due)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::state::conn::Conn;
 use crate::state::mtu_search::DATAGRAM_BASE;
+use crate::state::operations::Operations;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
@@ -17,11 +18,11 @@ use marline_wire::{BLOCK_BYTES, DATA_LEN};
 /// Payload bytes that fit one packet of any path.
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32;
 
-impl Node {
+impl Operations {
     /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
     /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
-    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
-        if self.cfg.errs(Mutation::ResendAll) {
+    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>, cfg: &Config) {
+        if cfg.errs(Mutation::ResendAll) {
             return;
         }
         let mut room = BYTES_MAX;
@@ -43,7 +44,7 @@ impl Node {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
-        let send = self.ops.sends.get(*xfer)?;
+        let send = self.sends.get(*xfer)?;
         if *len == 0 {
             return Some(0); // a message without payload
         }
@@ -145,7 +146,7 @@ impl Node {
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
-            self.one_packet(&mut frames);
+            self.ops.one_packet(&mut frames, &self.cfg);
             path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
             path.acks.renew();
@@ -153,7 +154,7 @@ impl Node {
                 let comparison = path.new_comparison(now, self.grants.out);
                 path.health.set_comparison(Some(comparison));
             }
-            self.suspect(conn, at);
+            self.events.extend(conn.suspect(at));
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Pto);
@@ -184,37 +185,37 @@ impl Node {
         if conn.paths[at].pto.backoff() >= REHASH_AFTER {
             self.links.tell_silent(conn, at);
         }
-        if !self.wants_reroute(conn, at) {
+        if !conn.wants_reroute(at, &self.cfg) {
             return;
         }
         self.links.reroute(conn, at, &self.cfg);
         // A connection reports by itself that it is opened anew.
         if conn.paths[at].policy.unordered {
-            self.tell_rerouted(conn, at);
+            self.events.push_back(conn.path_rerouted(at));
         }
-    }
-
-    /// True if a path was silent for so long that another route is tried. Each path decides by
-    /// itself: all may be cut for one reason, and each needs its own new route.
-    fn wants_reroute(&self, conn: &Conn, at: usize) -> bool {
-        let path = &conn.paths[at];
-        match path.policy.lossy && !path.policy.unordered {
-            true => path.pto.backoff() >= REMAKE_AFTER,
-            false => path.pto.backoff() >= REHASH_AFTER && !self.carries_beside(conn, at),
-        }
-    }
-
-    /// True if another path carries, as far as is known, so that this one may stay silent.
-    pub(crate) fn carries_beside(&self, conn: &Conn, at: usize) -> bool {
-        if self.cfg.errs(Mutation::LeaveToSilent) {
-            return has_references(conn, at);
-        }
-        let mut paths = conn.paths.iter().enumerate();
-        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
     }
 }
 
 impl Conn {
+    /// True if a path was silent for so long that another route is tried. Each path decides by
+    /// itself: all may be cut for one reason, and each needs its own new route.
+    fn wants_reroute(&self, at: usize, cfg: &Config) -> bool {
+        let path = &self.paths[at];
+        match path.policy.lossy && !path.policy.unordered {
+            true => path.pto.backoff() >= REMAKE_AFTER,
+            false => path.pto.backoff() >= REHASH_AFTER && !self.carries_beside(at, cfg),
+        }
+    }
+
+    /// True if another path carries, as far as is known, so that this one may stay silent.
+    pub(crate) fn carries_beside(&self, at: usize, cfg: &Config) -> bool {
+        if cfg.errs(Mutation::LeaveToSilent) {
+            return has_references(self, at);
+        }
+        let mut paths = self.paths.iter().enumerate();
+        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
+    }
+
     /// True if no path is known to carry and all were silent for long: all have been tried by then.
     fn is_silent_everywhere(&self, at: usize, cfg: &Config) -> bool {
         self.is_unreached() && self.paths[at].is_slowed(cfg, &self.life)

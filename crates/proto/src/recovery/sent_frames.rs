@@ -37,7 +37,7 @@ impl Node {
     pub(crate) fn left(&mut self, now: u64, mut conn: Box<Conn>, some: bool) {
         let peer = conn.peer;
         // A short message alone leaves no other work.
-        if some && (conn.has_work() || self.due_ack(now, &conn)) {
+        if some && (conn.has_work() || conn.due_ack(now, self.cfg.ack_delay_ns)) {
             self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);

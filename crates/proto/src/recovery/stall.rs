@@ -16,6 +16,7 @@ use crate::recovery::descheduled::Expiry;
 use crate::recovery::pto::REHASH_AFTER;
 use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
+use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
@@ -79,7 +80,7 @@ impl Node {
         let first = path.pto.is_first_hedge();
         // Frames repeated before leave first.
         if conn.tx.resend.is_empty() {
-            let frames = self.unhedged(&conn.paths[at]);
+            let frames = self.ops.unhedged(&conn.paths[at]);
             let path = &mut conn.paths[at];
             path.pto.on_hedge(frames.is_empty());
             let code = path.send_code();
@@ -99,12 +100,57 @@ impl Node {
             path.health.set_comparison(Some(comparison));
         }
         path.probing.request_if(first);
-        self.suspect(conn, at);
+        self.events.extend(conn.suspect(at));
         conn.doubt_reachability(now);
         ask_references(conn, at, self.local.full, REFERENCE_PATHS);
         self.run_queue.mark_ready(conn);
     }
 
+    /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
+    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
+    /// paths show whether the path or the peer is silent.
+    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let others = has_references(conn, at);
+        let heard_ns = conn.life.heard_ns;
+        let path = &mut conn.paths[at];
+        // A peer silent on all paths is descheduled or dead: no path is at fault.
+        let silent = heard_ns < path.pto.since_ns();
+        path.pto.on_stall(now);
+        path.probing.request();
+        path.acks.renew();
+        let rounds = path.pto.backoff() / REHASH_AFTER;
+        // With growing intervals: a connection's own retransmissions take time, and the peer may be
+        // silent.
+        let again = path.pto.backoff() == rounds * REHASH_AFTER && rounds.is_power_of_two();
+        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
+        // does not reconnect.
+        let trusts = self.cfg.errs(Mutation::LeaveToSilent);
+        let nowhere = !conn.carries_beside(at, &self.cfg) || silent && !trusts;
+        if again && nowhere {
+            self.links.reroute(conn, at, &self.cfg);
+        }
+        if conn.paths[at].pto.backoff() >= 2 {
+            self.links.tell_silent(conn, at);
+        }
+        let path = &mut conn.paths[at];
+        if path.pto.backoff() >= 2 {
+            if others && !path.health.is_compared() {
+                let comparison = path.new_comparison(now, self.grants.out);
+                path.health.set_comparison(Some(comparison));
+            }
+            if !(silent && others) {
+                self.events.extend(conn.suspect(at));
+            }
+            conn.doubt_reachability(now);
+            if others {
+                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
+            }
+        }
+        self.run_queue.mark_ready(conn);
+    }
+}
+
+impl Operations {
     /// Frames of the oldest packets in flight that no other path has delivered, of twice as many
     /// packets as last time.
     fn unhedged(&self, path: &Path) -> Vec<FrameRef> {
@@ -130,48 +176,5 @@ impl Node {
             packets += (frames.len() > before) as usize;
         }
         frames
-    }
-
-    /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
-    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
-    /// paths show whether the path or the peer is silent.
-    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = has_references(conn, at);
-        let heard_ns = conn.life.heard_ns;
-        let path = &mut conn.paths[at];
-        // A peer silent on all paths is descheduled or dead: no path is at fault.
-        let silent = heard_ns < path.pto.since_ns();
-        path.pto.on_stall(now);
-        path.probing.request();
-        path.acks.renew();
-        let rounds = path.pto.backoff() / REHASH_AFTER;
-        // With growing intervals: a connection's own retransmissions take time, and the peer may be
-        // silent.
-        let again = path.pto.backoff() == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
-        // does not reconnect.
-        let trusts = self.cfg.errs(Mutation::LeaveToSilent);
-        let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
-        if again && nowhere {
-            self.links.reroute(conn, at, &self.cfg);
-        }
-        if conn.paths[at].pto.backoff() >= 2 {
-            self.links.tell_silent(conn, at);
-        }
-        let path = &mut conn.paths[at];
-        if path.pto.backoff() >= 2 {
-            if others && !path.health.is_compared() {
-                let comparison = path.new_comparison(now, self.grants.out);
-                path.health.set_comparison(Some(comparison));
-            }
-            if !(silent && others) {
-                self.suspect(conn, at);
-            }
-            conn.doubt_reachability(now);
-            if others {
-                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-            }
-        }
-        self.run_queue.mark_ready(conn);
     }
 }

@@ -194,12 +194,16 @@ impl Node {
             }
             self.links.relink(now, conn, at);
             self.probe(now, conn, at);
-            if self.serve_native(now, conn, at) {
-                return Some(Death::Lost);
+            if let Some(over) = conn.paths[at].serve_native(now, &self.cfg) {
+                self.run_queue.mark_ready(conn);
+                if over {
+                    return Some(Death::Lost);
+                }
             }
         }
         self.keep_alive(now, conn);
-        let choked = self.is_undeliverable(now, conn) && !self.cfg.errs(Mutation::Immortal);
+        let choked = conn.is_undeliverable(now, &self.local, &self.cfg)
+            && !self.cfg.errs(Mutation::Immortal);
         choked.then_some(Death::Silent)
     }
 }

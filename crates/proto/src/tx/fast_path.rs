@@ -91,7 +91,7 @@ impl Node {
         room && path.healthy()
             && !path.policy.native
             && path.probing.quiet() < QUIET_MAX
-            && !self.due_ack(now, conn)
+            && !conn.due_ack(now, self.cfg.ack_delay_ns)
             && conn.paths.iter().enumerate().all(other)
     }
 }

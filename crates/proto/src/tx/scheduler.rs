@@ -134,7 +134,7 @@ impl Node {
         }
         let small = small?;
         let limit = conn.paths[small].datagram_max();
-        let gathers = conn.has_small() || self.due_ack(now, conn);
+        let gathers = conn.has_small() || conn.due_ack(now, self.cfg.ack_delay_ns);
         if gathers && !self.acks_piggyback(conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
