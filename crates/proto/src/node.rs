@@ -227,7 +227,7 @@ impl Node {
             .map(|c| {
                 let paths = c.paths.iter();
                 let windows: usize = paths
-                    .map(|p| p.ring.heap_bytes() + p.window.heap_bytes())
+                    .map(|p| p.ring.heap_bytes() + p.acks.heap_bytes())
                     .sum();
                 size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
             })
@@ -390,7 +390,7 @@ impl Peer {
     ) {
         let Some(conn) = &self.conn else { return };
         let paths = conn.paths.iter();
-        let mut paths = paths.map(|p| (p.local, p.to.index, p.state, p.stats));
+        let mut paths = paths.map(|p| (p.local, p.to.index, p.state(), p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
     }
 }

@@ -1,10 +1,13 @@
 //! Path comparison: which of two silent paths is at fault.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
+use crate::state::congestion::{product_over, CWND_FLOOR, NS_PER_S};
 use crate::state::conn::Conn;
-use crate::state::path::{product_over, Comparison, Path, CWND_FLOOR, NS_PER_S, RATE_BYTES_MIN};
+use crate::state::health::Comparison;
+use crate::state::path::Path;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -25,40 +28,10 @@ const SLOW_BYTES_PER_S: u64 = 10_000_000;
 pub(crate) const REFERENCE_PATHS: usize = 2;
 
 impl Node {
-    /// Compares silent paths with path `acked`, which just had an ack of packets sent at
-    /// `newest_acked_sent_ns`.
-    pub(crate) fn compare_paths(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
-        let witness_ns = conn.paths[acked].newest_acked_sent_ns;
-        for at in (0..conn.paths.len()).filter(|&i| i != acked) {
-            let Some(comparison) = &mut conn.paths[at].comparison else {
-                continue;
-            };
-            if witness_ns < comparison.started_ns {
-                continue;
-            }
-            if comparison.second || self.cfg.errs(Mutation::Hasty) {
-                comparison.second = true;
-                // The timer decides after every rail was read: the path's own answer may be in the
-                // next socket.
-                comparison.answered_ns = comparison.answered_ns.or(NonZeroU64::new(now));
-            } else {
-                let written = comparison.written;
-                let path = &mut conn.paths[at];
-                path.comparison = Some(Comparison {
-                    second: true,
-                    written,
-                    ..path.new_comparison(now, self.grants.out)
-                });
-                path.want_ping = true;
-                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-            }
-        }
-    }
-
     pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let patient = self.descheduled.descheduled_grace_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
-        let Some(comparison) = path.comparison else {
+        let Some(&comparison) = path.health.comparison() else {
             return;
         };
         let (verdict, draw) = path.comparison_ends(&comparison);
@@ -69,11 +42,11 @@ impl Node {
             let fell_silent = patient && conn.life.prompt_ns + path.answer_ns(&self.cfg) < now;
             if (self.descheduled.gap_end_ns > answered || fell_silent) && !comparison.patient {
                 let lossy = path.policy.lossy;
-                path.comparison = Some(Comparison {
+                path.health.set_comparison(Some(Comparison {
                     answered_ns: NonZeroU64::new(now).filter(|_| lossy),
                     patient: true,
                     ..comparison
-                });
+                }));
                 if !lossy {
                     // Rounds of a reliable path are long: other paths may have been idle meanwhile.
                     ask_references(conn, at, self.local.full, REFERENCE_PATHS);
@@ -82,13 +55,54 @@ impl Node {
                 return;
             }
             let path = &mut conn.paths[at];
-            path.comparison = path.awaits_standby(now, &comparison);
-            if path.comparison.is_none() {
+            let another = path.awaits_standby(now, &comparison);
+            path.health.set_comparison(another);
+            if another.is_none() {
                 self.path_down(now, conn, at, PathReason::Unanswered);
             }
         } else if now >= draw {
             // No reference path answered either: the peer is silent, not the path.
-            conn.paths[at].comparison = None;
+            conn.paths[at].health.set_comparison(None);
+        }
+    }
+}
+
+impl Conn {
+    /// Compares silent paths with path `acked`, which just had an ack of packets sent at
+    /// `newest_acked_sent_ns`.
+    pub(crate) fn compare_paths(
+        &mut self,
+        now: u64,
+        acked: usize,
+        granted: u64,
+        full: u32,
+        cfg: &Config,
+    ) {
+        let witness_ns = self.paths[acked].loss.newest_acked_sent_ns();
+        for at in (0..self.paths.len()).filter(|&i| i != acked) {
+            let Some(comparison) = self.paths[at].health.comparison_mut() else {
+                continue;
+            };
+            if witness_ns < comparison.started_ns {
+                continue;
+            }
+            if comparison.second || cfg.errs(Mutation::Hasty) {
+                comparison.second = true;
+                // The timer decides after every rail was read: the path's own answer may be in the
+                // next socket.
+                comparison.answered_ns = comparison.answered_ns.or(NonZeroU64::new(now));
+            } else {
+                let written = comparison.written;
+                let path = &mut self.paths[at];
+                let second = Comparison {
+                    second: true,
+                    written,
+                    ..path.new_comparison(now, granted)
+                };
+                path.health.set_comparison(Some(second));
+                path.probing.request();
+                ask_references(self, at, full, REFERENCE_PATHS);
+            }
         }
     }
 }
@@ -100,12 +114,16 @@ impl Path {
             true => {
                 // (A write may queue behind writes that were given up before.)
                 let queue_ns = match comparison.written {
-                    true => 2 * self.may_drain_ns(),
+                    true => {
+                        2 * (self.congestion).drains_or_ns(self.ring.in_flight(), SLOW_BYTES_PER_S)
+                    }
                     // The answer may queue behind a write by the peer, which is sent as a whole.
-                    false if comparison.expects => self.takes_slowly_ns(CWND_FLOOR / 2),
+                    false if comparison.expects => {
+                        (self.congestion).takes_or_ns(CWND_FLOOR / 2, SLOW_BYTES_PER_S)
+                    }
                     false => self.drains_ns(),
                 };
-                COMPARISON_NS.max(4 * self.srtt_ns).max(queue_ns)
+                COMPARISON_NS.max(self.rtt.four_ns()).max(queue_ns)
             }
             // A reliable path's mean round trip is its queueing delay, and acks arrive all the
             // time.
@@ -114,7 +132,7 @@ impl Path {
                     true => WRITTEN_COMPARISON_NS,
                     false => STALL_COMPARISON_NS,
                 };
-                time_threshold_ns.max((4 * self.srtt_ns).min(self.min_rtt_ns.saturating_mul(16)))
+                time_threshold_ns.max(self.rtt.four_unqueued_ns(0))
             }
         };
         let (started, answered) = (
@@ -127,22 +145,6 @@ impl Path {
             false => (started + round).max(answered + COMPARISON_NS),
         };
         (verdict, started + 10 * round)
-    }
-
-    /// Time to drain the bytes in flight, at an assumed slow rate if there is no rate sample.
-    fn may_drain_ns(&self) -> u64 {
-        match self.ring.in_flight() {
-            ..RATE_BYTES_MIN => 0,
-            bytes => self.takes_slowly_ns(bytes.min(CWND_FLOOR)),
-        }
-    }
-
-    /// Time to send `bytes`, at the assumed slow rate if there is no rate sample.
-    fn takes_slowly_ns(&self, bytes: u64) -> u64 {
-        match self.busy_bytes_per_s() {
-            0 => product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S),
-            _ => self.takes_ns(bytes),
-        }
     }
 
     /// A comparison that begins now. (`holds_written` may look at many packets, once.)
@@ -166,7 +168,7 @@ impl Path {
     fn awaits_standby(&self, now: u64, comparison: &Comparison) -> Option<Comparison> {
         let came = self.stats.bytes_received as u32;
         let bytes = came.wrapping_sub(comparison.came);
-        let rate = match self.busy_bytes_per_s() {
+        let rate = match self.congestion.busy_bytes_per_s() {
             0 => SLOW_BYTES_PER_S,
             rate => rate,
         };
@@ -196,15 +198,15 @@ pub(crate) fn ask_references(conn: &mut Conn, at: usize, full: u32, most: usize)
     let (local, remote) = (conn.paths[at].local, conn.paths[at].to.index);
     let order = |(i, path): (usize, &Path)| {
         let shared = (path.local == local) as u8 + (path.to.index == remote) as u8;
-        let heard = Reverse(path.newest_acked_sent_ns);
+        let heard = Reverse(path.loss.newest_acked_sent_ns());
         (!path.has_room(full), shared, heard, i)
     };
     let references = conn.paths.iter().enumerate();
-    let references = references.filter(|&(i, p)| i != at && p.usable() && p.comparison.is_none());
+    let references = references.filter(|&(i, p)| i != at && p.usable() && !p.health.is_compared());
     let mut references: Vec<_> = references.map(order).collect();
     references.sort_unstable();
     for &(.., i) in references.iter().take(most) {
-        conn.paths[i].want_ping = true;
+        conn.paths[i].probing.request();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::health_table::Input;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
@@ -32,38 +33,33 @@ impl Path {
     /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
     /// it was not; so from the start, and later.
     pub(crate) fn next_isolation_probe(&mut self, now: u64) -> bool {
-        let shortest = ISOLATION_PROBE_NS.max(4 * self.srtt_ns);
+        let shortest = ISOLATION_PROBE_NS.max(self.rtt.four_ns());
         let waits = self.ring.waiting() > 0;
-        if waits && now < self.isolation.asked_ns + ANSWER_NS {
-            self.probe_at = now + shortest;
+        if waits && now < self.health.isolation_asked_ns() + ANSWER_NS {
+            self.probing.set_due(now + shortest);
             return false;
         }
+        let mut every_ns = shortest;
         if waits {
-            self.isolation.clean = 0;
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
-            self.probe_every = (2 * self.probe_every)
-                .min(ISOLATION_PROBE_CAP_NS)
-                .max(shortest);
-        } else {
-            self.probe_every = shortest;
+            let doubled = 2 * self.probing.every_ns();
+            every_ns = doubled.min(ISOLATION_PROBE_CAP_NS).max(shortest);
         }
-        self.probe_at = now + self.probe_every;
-        self.want_ping = !self.rail_down;
-        self.isolation.asked_ns = now;
+        self.probing.restart(now, every_ns);
+        self.probing.set_requested(!self.rail_down());
+        self.health.on_isolation_probe(now, waits);
         waits
     }
 }
 
 impl Conn {
-    /// After an ack on a path that is not in use: returns whether it may be used again.
-    pub(crate) fn reinstated(&mut self, at: usize) -> bool {
+    /// After an ack on a path that is not in use: returns the input that brings it up, if it may be
+    /// used again.
+    pub(crate) fn reinstated(&mut self, at: usize) -> Option<Input> {
         let alone = !self.others_answer(at);
         let path = &mut self.paths[at];
-        let free = !path.isolation.active || path.isolation.passed() || alone;
-        if free && path.isolation.active {
-            path.isolation.end(path.newest_acked_sent_ns);
-        }
-        free
+        let sent_ns = path.loss.newest_acked_sent_ns();
+        path.health.on_answer(alone, sent_ns)
     }
 
     /// True if any other path is healthy. (A path with some corruption carries more than a silent
@@ -144,7 +140,7 @@ impl Node {
         };
         let path = &mut conn.paths[at];
         let received = path.stats.packets_received;
-        let Some((damaged, of)) = path.damage.on_bad(received, limit) else {
+        let Some((damaged, of)) = path.health.on_damage(received, limit) else {
             return;
         };
         let event = Event::PathCorrupts {
@@ -170,7 +166,7 @@ impl Node {
             return;
         };
         let at = conn.path_by_send_code(code);
-        if let Some(at) = at.filter(|&at| conn.paths[at].state != PathState::Down) {
+        if let Some(at) = at.filter(|&at| conn.paths[at].state() != PathState::Down) {
             let left = self.leave_corrupt(now, &mut conn, at);
             let path = &conn.paths[at];
             self.events.push_back(Event::PathCorrupts {
@@ -193,10 +189,11 @@ impl Node {
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
-                if path.isolation.active {
-                    path.isolation.end(now);
-                    path.rise(now);
-                    self.tell_path(conn, at, PathReason::NoBetter, 0);
+                if path.health.is_isolated() {
+                    path.health.end_isolation(now);
+                    path.rise(now, Input::NoBetter);
+                    let event = conn.path_changed(at, PathReason::NoBetter, 0);
+                    self.events.push_back(event);
                 }
             }
             return false;
@@ -206,9 +203,8 @@ impl Node {
         }
         self.path_down(now, conn, at, PathReason::Corrupt);
         let path = &mut conn.paths[at];
-        let left = path.state == PathState::Down;
+        let left = path.state() == PathState::Down;
         if left {
-            path.isolation.begin(now);
             path.stats.corrupt_downs += 1;
         }
         left

@@ -87,7 +87,7 @@ impl Links {
     /// Tells the rail that a path which has worked is silent.
     pub(crate) fn tell_silent(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
-        if path.is_proven() && !path.rail_down {
+        if path.is_proven() && !path.rail_down() {
             path.link.silent = true;
             self.wanted.push(conn.peer);
         }
@@ -98,12 +98,15 @@ impl Links {
     pub(crate) fn take_new_flow(&mut self, path: &mut Path, cfg: &Config) {
         let alone = cfg.errs(Mutation::CountFlowsAlone);
         let Some(link) = path.link.id.filter(|_| !alone) else {
-            path.flow = path.flow.wrapping_add(1);
+            path.link.flow = path.link.flow.wrapping_add(1);
             return;
         };
-        let newest = self.flows.entry((path.local, link)).or_insert(path.flow);
+        let newest = self
+            .flows
+            .entry((path.local, link))
+            .or_insert(path.link.flow);
         *newest = newest.wrapping_add(1);
-        path.flow = *newest;
+        path.link.flow = *newest;
     }
 
     /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
@@ -198,8 +201,8 @@ impl Node {
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Other routes of a down path beside a path that carries are probing, not an event.
-            if conn.paths[at].usable() || !node.carries_beside(conn, at) {
-                node.tell_rerouted(conn, at);
+            if conn.paths[at].usable() || !conn.carries_beside(at, &node.cfg) {
+                node.events.push_back(conn.path_rerouted(at));
             }
         });
     }
@@ -207,7 +210,8 @@ impl Node {
     /// Another connection replaced a silent one. `of`: the largest segments of the old and the new.
     pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            node.tell_shrank(conn, at, of, PathReason::Unanswered);
+            let event = conn.path_shrank(at, of, PathReason::Unanswered);
+            node.events.push_back(event);
         });
     }
 
@@ -217,10 +221,11 @@ impl Node {
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
             path.link.rise();
-            path.rail_down = rail_down;
-            path.probe_at = now_ns;
-            path.repair_from = now_ns;
-            path.want_ping |= !rail_down && conn.session.epoch.is_some();
+            path.health.set_rail_down(rail_down);
+            path.probing.set_due(now_ns);
+            path.pto.restart(now_ns);
+            path.probing
+                .request_if(!rail_down && conn.session.epoch.is_some());
         });
     }
 
@@ -233,7 +238,7 @@ impl Node {
         self.take_deferred();
         let believes = self.cfg.errs(Mutation::BelieveResets);
         let refused = match how == LinkEnd::Refused || believes {
-            true => self.paths_on(rail, link),
+            true => self.directory.paths_on(rail, link),
             false => Vec::new(),
         };
         self.of_link(now_ns, rail, link, |node, conn, at| {
@@ -248,8 +253,8 @@ impl Node {
             node.requeue_in_flight(conn, at);
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
-            path.tell_native(now_ns);
-            path.rail_down = true;
+            path.acks.renew_native(now_ns);
+            path.health.set_rail_down(true);
             let first = path.link.fall(now_ns);
             path.link.ended |= how == LinkEnd::Closed || believes;
             conn.begin_waiting(now_ns);
@@ -308,7 +313,8 @@ impl Node {
                 path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
                 wanted = true;
             }
-            path.rail_down = uptimes[rail].is_down() || !path.link.up;
+            path.health
+                .set_rail_down(uptimes[rail].is_down() || !path.link.up);
         }
         conn.note_cut(self.descheduled.last_poll_ns, uptimes);
         if wanted {

@@ -8,7 +8,6 @@
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::link::PathLink;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -97,8 +96,8 @@ impl Node {
             return;
         };
         for path in &mut conn.paths[before..] {
-            path.probe_at = now;
-            path.want_ping = true;
+            path.probing.set_due(now);
+            path.probing.request();
         }
         conn.ask_sizes(reliable);
         self.wake(peer);
@@ -129,18 +128,19 @@ impl Node {
         if let Some(link) = path.link.id {
             self.links.unused.push((path.local as usize, link));
         }
-        path.tell_native(now);
-        path.link = PathLink::new(false);
-        (path.to, path.flow) = (to, 0);
-        (path.probe_at, path.repair_from) = (now, now);
-        path.want_ping = true;
+        path.acks.renew_native(now);
+        path.link.on_new_address();
+        path.to = to;
+        path.probing.set_due(now);
+        path.pto.restart(now);
+        path.probing.request();
     }
 }
 
 impl Conn {
     /// Requests HELLO soon on each path whose rail is up.
     pub(crate) fn announce_rails(&mut self) {
-        let paths = self.paths.iter_mut().filter(|p| !p.rail_down);
-        paths.for_each(|path| path.want_ping = true);
+        let paths = self.paths.iter_mut().filter(|p| !p.rail_down());
+        paths.for_each(|path| path.probing.request());
     }
 }

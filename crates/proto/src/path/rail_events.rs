@@ -1,6 +1,7 @@
 //! Events of rails: down or up, no room, packets too big for a network on the way, refusals by a
 //! host without a listener (for datagrams and connections alike).
 
+use crate::base::config::Config;
 use crate::base::evidence::Evidence;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
@@ -8,7 +9,6 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::session::Death;
-use alloc::vec::Vec;
 
 /// Refusals (ICMP port unreachable, or refused connections) that prove a dead process, if nothing
 /// was heard in between, every path that has worked was refused, and they lasted for one of the
@@ -52,11 +52,12 @@ impl Node {
                     self.requeue_in_flight(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
-                path.tell_native(now_ns);
-                path.rail_down = down || !path.link.up;
-                path.probe_at = now_ns;
-                path.repair_from = now_ns;
-                path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
+                path.acks.renew_native(now_ns);
+                path.health.set_rail_down(down || !path.link.up);
+                path.probing.set_due(now_ns);
+                path.pto.restart(now_ns);
+                path.probing
+                    .request_if(!path.rail_down() && conn.session.epoch.is_some());
                 if down {
                     conn.doubt_reachability(now_ns);
                 }
@@ -75,32 +76,14 @@ impl Node {
         let back = self.local.full & !rails;
         self.local.full = rails;
         if back != 0 {
-            self.go_on();
+            self.run_queue.unpark(&mut self.directory);
         }
     }
 
     /// Parks all peers that have packets to send, as no rail has room.
     #[cold]
     pub fn stall(&mut self) {
-        for peer in core::mem::take(&mut self.run_queue.ready) {
-            let Some(conn) = self.directory.conn_mut(peer) else {
-                continue;
-            };
-            conn.listed.ready = false;
-            if !core::mem::replace(&mut conn.listed.stalled, true) {
-                self.run_queue.stalled.push(peer);
-            }
-        }
-    }
-
-    #[cold]
-    fn go_on(&mut self) {
-        for peer in core::mem::take(&mut self.run_queue.stalled) {
-            if let Some(conn) = self.directory.conn_mut(peer) {
-                conn.listed.stalled = false;
-                self.run_queue.mark_ready(conn);
-            }
-        }
+        self.run_queue.park(&mut self.directory);
     }
 
     /// Notes that a local rail has had no room for long: frames and acks of its paths leave on
@@ -130,9 +113,9 @@ impl Node {
                     .iter()
                     .any(|p| p.usable() && p.local != rail as u8);
                 let path = &mut conn.paths[at];
-                if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
-                    path.want_ping = true;
-                    self.suspect(&mut conn, at);
+                if others && (path.ring.waiting() > 0 || path.acks.any()) {
+                    path.probing.request();
+                    self.events.extend(conn.suspect(at));
                     conn.doubt_reachability(now_ns);
                 }
             }
@@ -155,7 +138,7 @@ impl Node {
                 let path = &mut conn.paths[at];
                 let ours = path.is_on(rail, link);
                 // A size probe that is too big does not affect packets in flight.
-                if ours && path.too_big(max, now_ns) {
+                if ours && path.mtu.on_too_big(max, now_ns) {
                     self.requeue_in_flight(&mut conn, at);
                 }
             }
@@ -171,19 +154,9 @@ impl Node {
     /// and all of them must be refused.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
-        for (peer, at) in self.paths_on(rail, link) {
+        for (peer, at) in self.directory.paths_on(rail, link) {
             self.count_refusal(now_ns, peer, at, false);
         }
-    }
-
-    /// The paths of a link, each by its peer and its index there.
-    pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
-        let peers = (0..self.directory.peers.len()).map(|index| PeerId(index as u32));
-        let on_link = |peer| {
-            let mut paths = self.conn(peer)?.paths.iter();
-            Some((peer, paths.position(|p| p.is_on(rail, link))?))
-        };
-        peers.filter_map(on_link).collect()
     }
 
     /// Counts a refused packet or `connection` on path `at`. When all paths that have worked are
@@ -212,7 +185,7 @@ impl Node {
             self.ask_siblings(now, &mut conn);
         }
         let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
-        let (evidence, least_ns) = self.evidence(now, &conn);
+        let (evidence, least_ns) = conn.evidence(now, &self.cfg);
         let enough = conn.refusals.last(now, REFUSALS, least_ns);
         // Packets that the peer sent while this process did not run may not be read yet.
         let gone = everywhere && enough && !self.descheduled.is_standby(now);
@@ -225,25 +198,25 @@ impl Node {
     }
 }
 
-impl Node {
+impl Conn {
     /// The kind of evidence in the refusals of a peer's paths, and how long they must last to prove
     /// that the peer is dead.
-    fn evidence(&self, now: u64, conn: &Conn) -> (Evidence, u64) {
-        let mut refused = conn.paths.iter().filter(|p| p.refused);
+    fn evidence(&self, now: u64, cfg: &Config) -> (Evidence, u64) {
+        let mut refused = self.paths.iter().filter(|p| p.health.is_refused());
         // (The other two mutations are not about time, so their time is the shortest.)
-        let hasty = self.cfg.errs(Mutation::BelieveHiccups)
-            || self.cfg.errs(Mutation::BelieveRefusals)
-            || self.cfg.errs(Mutation::AskNoStandby);
+        let hasty = cfg.errs(Mutation::BelieveHiccups)
+            || cfg.errs(Mutation::BelieveRefusals)
+            || cfg.errs(Mutation::AskNoStandby);
         let one_kind_ns = match hasty {
             true => CERTAIN_NS,
-            false => ONE_KIND_NS.min(self.cfg.silence_ns()),
+            false => ONE_KIND_NS.min(cfg.silence_ns()),
         };
-        let kinds = (conn.refusals.connections, conn.refusals.packets);
+        let kinds = (self.refusals.connections, self.refusals.packets);
         match kinds {
             _ if refused.clone().any(|p| p.to.kind.is_near()) => (Evidence::NoSuchName, CERTAIN_NS),
             _ if refused.any(|p| p.link.ended) => (Evidence::Ended, CERTAIN_NS),
             (true, true) => (Evidence::Both, BOTH_NS),
-            _ if conn.refusals.are_of_one_process(now) => (Evidence::OneProcess, 0),
+            _ if self.refusals.are_of_one_process(now) => (Evidence::OneProcess, 0),
             (true, false) => (Evidence::Connections, one_kind_ns),
             (false, _) => (Evidence::Packets, one_kind_ns),
         }
@@ -253,7 +226,7 @@ impl Node {
 impl Path {
     /// True if a probe is possible and nothing in flight serves as one.
     fn may_be_asked(&self) -> bool {
-        !self.rail_down && self.ring.waiting() == 0
+        !self.rail_down() && self.ring.waiting() == 0
     }
 }
 
@@ -272,14 +245,15 @@ impl Conn {
     /// True if every path whose refusal is about the peer was refused since it was heard.
     fn is_refused_everywhere(&self) -> bool {
         let mut all = 0..self.paths.len();
-        all.all(|at| self.paths[at].refused || !self.tells_of_peer(at))
+        all.all(|at| self.paths[at].health.is_refused() || !self.tells_of_peer(at))
     }
 
     /// Probes all paths that have worked, except path `at`, where nothing in flight serves as a
     /// probe.
     pub(crate) fn ask_beside(&mut self, at: usize) {
         for (other, path) in self.paths.iter_mut().enumerate() {
-            path.want_ping |= other != at && path.is_proven() && path.may_be_asked();
+            path.probing
+                .request_if(other != at && path.is_proven() && path.may_be_asked());
         }
     }
 
@@ -287,17 +261,19 @@ impl Conn {
     /// the peer was heard. The others are probed, where nothing in flight serves as a probe.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
         if self.refusals.note(now) {
-            self.paths.iter_mut().for_each(|p| p.refused = false);
+            self.paths
+                .iter_mut()
+                .for_each(|p| p.health.forget_refusals());
         }
-        let first = !core::mem::replace(&mut self.paths[at].refused, true);
+        let first = self.paths[at].health.on_refusal();
         let mut everywhere = true;
         for path in self
             .paths
             .iter_mut()
-            .filter(|p| p.is_proven() && !p.refused)
+            .filter(|p| p.is_proven() && !p.health.is_refused())
         {
             everywhere = false;
-            path.want_ping |= first && path.may_be_asked();
+            path.probing.request_if(first && path.may_be_asked());
         }
         everywhere
     }

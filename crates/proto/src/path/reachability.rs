@@ -12,6 +12,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::local::Local;
 use crate::state::path::Path;
 
 /// First interval between two probes of a path.
@@ -30,20 +31,6 @@ const FLAPS_TIME: u8 = 2 * TIMEOUT_EXTENSION;
 /// silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
-impl Path {
-    /// Counts a probe of the path. `heard_ns`: when the peer was last heard; a new value restarts
-    /// the count.
-    #[inline]
-    pub(crate) fn note_asked(&mut self, heard_ns: u64) {
-        let asked = if self.unheard_since_ns == heard_ns {
-            self.unheard
-        } else {
-            0
-        };
-        (self.unheard_since_ns, self.unheard) = (heard_ns, asked.saturating_add(1));
-    }
-}
-
 impl Conn {
     /// True if each path that could carry a probe has had enough of them, unanswered, that they
     /// cannot all have been lost. (`full`: rails without room.)
@@ -51,8 +38,8 @@ impl Conn {
         let mut open = self
             .paths
             .iter()
-            .filter(|p| !p.rail_down && p.has_room(full));
-        open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
+            .filter(|p| !p.rail_down() && p.has_room(full));
+        open.all(|p| p.probing.unheard(self.life.heard_ns) >= ASKED_MIN)
     }
     /// True if a reliable connection (TCP, RC) is up, or was within the timeout. If the network
     /// carries one direction only, the connection breaks; until then data or acks may wait on it
@@ -79,8 +66,7 @@ impl Conn {
         }
         self.reachability.lose(now);
         for path in &mut self.paths {
-            path.probe_every = ASK_EVERY_NS;
-            path.probe_at = now + ASK_EVERY_NS;
+            path.probing.restart(now, ASK_EVERY_NS);
         }
     }
 
@@ -88,7 +74,7 @@ impl Conn {
     #[inline]
     pub(crate) fn asks_path(&self, at: usize, cfg: &Config) -> bool {
         let path = &self.paths[at];
-        match path.state {
+        match path.state() {
             PathState::Down => true,
             PathState::Unproven => self.session.epoch.is_some() || self.is_unreached(),
             // Retransmissions of waiting packets probe as well, if they are as frequent.
@@ -102,8 +88,8 @@ impl Conn {
     /// Makes each path repeat the acks of all paths.
     fn answer_everywhere(&mut self) {
         for path in &mut self.paths {
-            path.echo = !path.rail_down;
-            self.reachability.echoes |= path.echo;
+            path.acks.set_echo(!path.rail_down());
+            self.reachability.echoes |= path.acks.echoes();
         }
     }
 
@@ -111,16 +97,18 @@ impl Conn {
     /// `alone`: no path is healthy; which path delivers acks is then unknown, so all doubtful paths
     /// repeat them.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        if core::mem::take(&mut self.paths[at].echo) {
-            self.reachability.echoes = self.paths.iter().any(|p| p.echo);
+        if self.paths[at].acks.take_echo() {
+            self.reachability.echoes = self.paths.iter().any(|p| p.acks.echoes());
             return true;
         }
-        let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
+        let doubted = |p: &Path| p.doubtful() || p.state() == PathState::Down;
         // (Acks without news are repeated by this packet only.)
-        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.has_news()) {
+        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.acks.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
-                path.echo |= i != at && !path.rail_down && doubted(path);
-                self.reachability.echoes |= path.echo;
+                if i != at && !path.rail_down() && doubted(path) {
+                    path.acks.set_echo(true);
+                }
+                self.reachability.echoes |= path.acks.echoes();
             }
         }
         false
@@ -144,7 +132,8 @@ impl Node {
         (conn.reachability.asked_at, conn.reachability.answered_ns) = (at as u16, now);
         conn.answer_everywhere();
         for path in &mut conn.paths {
-            path.want_ping |= path.healthy() && path.ring.waiting() == 0;
+            path.probing
+                .request_if(path.healthy() && path.ring.waiting() == 0);
         }
         self.run_queue.mark_ready(conn);
     }
@@ -167,7 +156,10 @@ impl Node {
         if judged_at.is_some_and(|at| now < at) {
             return false;
         }
-        let (flaps, given) = (self.flaps(conn, since, now), conn.life.given(since));
+        let (flaps, given) = (
+            conn.flaps(since, now, &self.local, &self.cfg),
+            conn.life.given(since),
+        );
         let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);
         let most = if flaps { FLAPS_TIME } else { TIMEOUT_EXTENSION };
         if (proven && !flaps) || given >= most {
@@ -176,27 +168,29 @@ impl Node {
         (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
         false
     }
+}
 
+impl Conn {
     /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
     /// counts as dead.
-    pub(crate) fn is_undeliverable(&self, now: u64, conn: &mut Conn) -> bool {
-        let timeout = self.cfg.silence_ns();
-        if !self.cfg.reliable || conn.life.cut_since_ns > 0 || !conn.delivers_nothing(now, timeout)
-        {
+    pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
+        let timeout = cfg.silence_ns();
+        if !cfg.reliable || self.life.cut_since_ns > 0 || !self.delivers_nothing(now, timeout) {
             return false;
         }
-        let since = conn.life.unanswered_since.unwrap_or(now);
-        let most = timeout + self.cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
-        let retransmit_or_probe = self.flaps(conn, since, now) || conn.is_held_up(now, timeout);
+        let since = self.life.unanswered_since.unwrap_or(now);
+        let most = timeout + cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
+        let retransmit_or_probe =
+            self.flaps(since, now, local, cfg) || self.is_held_up(now, timeout);
         now.saturating_sub(since) >= most || !retransmit_or_probe
     }
 
     /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
     /// resolve the peer's address (ARP).
-    fn flaps(&self, conn: &Conn, since: u64, now: u64) -> bool {
-        let rails = conn.paths.iter().map(|p| p.local as usize);
-        let mut rails = rails.map(|rail| &self.local.uptimes[rail]);
+    fn flaps(&self, since: u64, now: u64, local: &Local, cfg: &Config) -> bool {
+        let rails = self.paths.iter().map(|p| p.local as usize);
+        let mut rails = rails.map(|rail| &local.uptimes[rail]);
         rails.clone().any(|rail| rail.came_back(since))
-            && !rails.any(|rail| rail.was_up(self.cfg.neighbour_resolution_ns(), since, now))
+            && !rails.any(|rail| rail.was_up(cfg.neighbour_resolution_ns(), since, now))
     }
 }

@@ -36,7 +36,7 @@ impl Node {
             let Some(mut asked) = self.take(sibling.peer) else {
                 continue;
             };
-            asked.paths[sibling.at].want_ping = true;
+            asked.paths[sibling.at].probing.request();
             self.run_queue.mark_ready(&mut asked);
             self.put(asked);
             self.touch(sibling.peer, now);
@@ -61,15 +61,15 @@ impl Node {
             };
             let mut paths = other.paths.iter();
             let beside = paths.position(|p| {
-                let mut refused = conn.paths.iter().filter(|r| r.refused);
+                let mut refused = conn.paths.iter().filter(|r| r.health.is_refused());
                 p.is_proven()
-                    && (trusts || !p.rail_down)
+                    && (trusts || !p.rail_down())
                     && refused.any(|r| r.local == p.local && pairing.same_host(&r.to, &p.to))
             });
             found.extend(beside.map(|at| Sibling {
                 peer,
                 at,
-                reached_ns: other.paths[at].newest_acked_sent_ns,
+                reached_ns: other.paths[at].loss.newest_acked_sent_ns(),
             }));
         }
         found

@@ -8,6 +8,7 @@
 use crate::base::config::PATHS_MAX;
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::local::Local;
 use crate::state::path::Path;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -53,13 +54,15 @@ impl Node {
             self.ask_links_of(conn);
         }
     }
+}
 
+impl Local {
     /// Pairs of our rails and the given rails of a peer. If no pair is without standby rails,
     /// standby rails on both sides count too: a peer may reach only a standby rail here.
     pub(crate) fn pairs_with<'a>(&self, remotes: &'a [RailAddr]) -> (Cow<'a, [RailAddr]>, Pairs) {
-        let (locals, pairing) = (self.local.addrs(), self.local.pairing);
+        let (locals, pairing) = (self.addrs(), self.pairing);
         let mut pairs = pairing.pairs(&locals, remotes);
-        let stands_by = |local: usize| self.local.rails[local].standby;
+        let stands_by = |local: usize| self.rails[local].standby;
         if pairs.iter().any(|&(local, _)| !stands_by(local)) {
             pairs.retain(|&(local, _)| !stands_by(local));
             return (Cow::Borrowed(remotes), pairs);

@@ -4,6 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::health_table::Input;
 use crate::state::path::Path;
 use alloc::boxed::Box;
 
@@ -20,16 +21,16 @@ impl Node {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
-        if last || kept || conn.paths[at].state == PathState::Down {
-            conn.paths[at].comparison = None;
+        if last || kept || conn.paths[at].state() == PathState::Down {
+            conn.paths[at].health.set_comparison(None);
             return;
         }
         let hold_down_max_ns = self.cfg.hold_down_max_ns();
         conn.begin_gap(at, true);
-        conn.paths[at].fall(now, hold_down_max_ns);
+        conn.paths[at].fall(now, hold_down_max_ns, Input::of_failure(why));
         conn.doubt_reachability(now);
         let moved = self.requeue_in_flight(conn, at);
-        self.tell_path(conn, at, why, moved);
+        self.events.push_back(conn.path_changed(at, why, moved));
     }
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
@@ -37,11 +38,11 @@ impl Node {
         if lost && conn.reachability.lost_for_ns(now) >= STAND_IN_NS {
             self.standby(conn);
         }
-        if now < conn.paths[at].probe_at || !conn.asks_path(at, &self.cfg) {
+        if now < conn.paths[at].probing.due_ns() || !conn.asks_path(at, &self.cfg) {
             return;
         }
         let path = &mut conn.paths[at];
-        if path.isolation.active && !lost {
+        if path.health.is_isolated() && !lost {
             if path.next_isolation_probe(now) {
                 self.links.take_new_flow(path, &self.cfg);
                 self.requeue_in_flight(conn, at);
@@ -49,30 +50,29 @@ impl Node {
             self.run_queue.mark_ready(conn);
             return;
         }
-        let unproven = path.state == PathState::Unproven;
+        let unproven = path.state() == PathState::Unproven;
         // Data in flight on a new path serves as a probe.
         let asks = path
             .pto_at(&self.cfg, &conn.life)
-            .filter(|_| path.backoff == 0);
+            .filter(|_| path.pto.backoff() == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
-            path.probe_at = at;
+            path.probing.set_due(at);
             return;
         }
-        path.probe_at = now + path.probe_every;
         let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
             self.cfg.probe_interval_max_ns()
         };
-        path.probe_every = (path.probe_every * 2).min(cap);
+        path.probing.on_timer(now, cap);
         self.links.tell_silent(conn, at);
         self.links.reroute(conn, at, &self.cfg);
         let path = &mut conn.paths[at];
-        if path.rail_down {
+        if path.rail_down() {
             return;
         }
-        path.want_ping = true;
-        if path.state == PathState::Down {
+        path.probing.request();
+        if path.state() == PathState::Down {
             self.requeue_in_flight(conn, at);
         }
         self.run_queue.mark_ready(conn);

@@ -60,15 +60,14 @@ impl Node {
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
         let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.local.full);
-        let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
-        let none = conn.paths.iter().all(|p| p.rail_down);
+        let works = |i: &usize| !conn.paths[*i].rail_down() && free(i);
+        let none = conn.paths.iter().all(|p| p.rail_down());
         let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
         conn.bye.due -= 1;
         conn.bye.said = byes;
-        let limit = conn.paths[at].datagram_max;
+        let limit = conn.paths[at].datagram_max();
         for path in &mut conn.paths {
-            path.window.renew();
-            path.ack_since = now;
+            path.acks.renew_now(now);
         }
         let mut b = self.begin(conn, limit, out, spans);
         self.add_acks(now, conn, at, &mut b);

@@ -67,13 +67,13 @@ impl Conn {
     pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
         let paths = self.paths.iter_mut().filter(|_| wanted);
-        paths.for_each(|path| path.ask_size(reliable));
+        paths.for_each(|path| path.mtu.resume(reliable));
     }
 
     /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
     fn asks(&self) -> bool {
         let mut paths = self.paths.iter();
-        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down && p.state != PathState::Down)
+        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down() && p.state() != PathState::Down)
     }
 }
 
@@ -149,7 +149,9 @@ impl Node {
         conn.session.epoch = Some(hello.epoch);
         conn.session.remote_slot = hello.slot;
         conn.credit.raise(hello.credit);
-        conn.paths.iter_mut().for_each(|path| path.probe_at = now);
+        conn.paths
+            .iter_mut()
+            .for_each(|path| path.probing.set_due(now));
         conn.ask_sizes(hello.reliable);
         if awaits {
             conn.session.rails = rails;
@@ -162,7 +164,7 @@ impl Node {
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let rails = 0..self.local.rails.len();
         let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
-        let (remotes, pairs) = self.pairs_with(remotes);
+        let (remotes, pairs) = self.local.pairs_with(remotes);
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, &remotes, pairs, most);
         }

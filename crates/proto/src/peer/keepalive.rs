@@ -120,7 +120,7 @@ impl Node {
         conn.life.owed_since.get_or_insert(since);
         let free = conn.small_path(None, false, self.local.full);
         if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
-            conn.paths[at].want_ping = true;
+            conn.paths[at].probing.request();
             self.run_queue.mark_ready(conn);
         }
         true

@@ -100,10 +100,10 @@ impl Node {
         let mut turns = (0..count).map(|i| (due as usize + i) % count);
         let at = turns.find(|&at| {
             let path = &conn.paths[at];
-            due > 0 && path.link.up && !path.rail_down && path.has_room(self.local.full)
+            due > 0 && path.link.up && !path.rail_down() && path.has_room(self.local.full)
         })?;
         conn.session.refusals_due -= 1;
-        let limit = conn.paths[at].datagram_max;
+        let limit = conn.paths[at].datagram_max();
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
         self.finish(now, conn, at, b, false, false)

@@ -76,7 +76,7 @@ impl Conn {
         }
         for path in &mut self.paths {
             path.ring.shrink();
-            path.given_up = Default::default();
+            path.loss.shrink();
         }
         self.tx.shrink();
         self.listed.oversized = false;

@@ -39,7 +39,7 @@ impl Node {
                 continue;
             }
             let mut worked = conn.paths.iter().filter(|p| p.is_proven()).peekable();
-            let refused = worked.peek().is_some() && worked.all(|p| p.refused);
+            let refused = worked.peek().is_some() && worked.all(|p| p.health.is_refused());
             tell(&Silence {
                 peer: conn.peer,
                 silent_ns,

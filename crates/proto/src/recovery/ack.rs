@@ -37,24 +37,26 @@ impl Node {
                     self.links.wanted.push(peer);
                 }
                 if cleared || conn.life.gap_from != 0 {
-                    self.end_gap(now, &mut conn, at, cleared);
+                    let told = conn.end_gap(now, at, cleared);
+                    self.events.extend(told.into_iter().flatten());
                 }
                 self.descheduled.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
-                if !path.usable() && conn.reinstated(at) {
+                let out = !path.usable();
+                if let Some(input) = out.then(|| conn.reinstated(at)).flatten() {
                     let path = &mut conn.paths[at];
                     let why = match path.is_proven() {
                         true => PathReason::Answered,
                         false => PathReason::Proven,
                     };
-                    path.rise(now);
-                    self.tell_path(&conn, at, why, 0);
+                    path.rise(now, input);
+                    self.events.push_back(conn.path_changed(at, why, 0));
                 }
                 // Otherwise the old state would hide that reachability is lost again.
                 if conn.paths[at].healthy() {
                     conn.reachability.regain();
                 }
-                self.compare_paths(now, &mut conn, at);
+                conn.compare_paths(now, at, self.grants.out, self.local.full, &self.cfg);
                 if self.cfg.policy != RailPolicy::Standby {
                     conn.compare(at, now);
                 }
@@ -73,13 +75,6 @@ impl Node {
             self.frame_delivered(peer, frame);
         }
         self.pending.scratch = frames;
-    }
-
-    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
-    pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
-        let delay = self.cfg.ack_delay_ns;
-        let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
-        conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
     }
 
     /// Handles a delivered frame.
@@ -158,6 +153,16 @@ impl Node {
     }
 }
 
+impl Conn {
+    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
+    pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
+        let due = |p: &Path| {
+            p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
+        };
+        self.paths.iter().any(due)
+    }
+}
+
 /// The packet numbers that an ack covers: up to the newest packet that had arrived. (Masks extend
 /// up to 63 numbers beyond.)
 fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
@@ -206,7 +211,7 @@ fn acknowledge(
     frames: &mut Vec<FrameRef>,
     wait_max_ns: &mut u64,
 ) -> bool {
-    if !path.given_up.is_empty() {
+    if path.loss.has_losses() {
         path.take_back(ack);
     }
     let (first, next) = (path.ring.first(), path.ring.next_number());
@@ -236,48 +241,37 @@ fn acknowledge(
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
-            path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
+            path.congestion
+                .on_delivered(acked.packets as u64 * sent.bytes as u64);
             // (A size probe is a run of its own.)
-            if path.sizes.is_probe(number) {
-                path.size_passes(sent.bytes as usize, now);
+            if path.mtu.is_probe(number) {
+                path.mtu.on_probe_acked(sent.bytes as usize, now);
             }
             newest = Some((number, sent));
         }
     }
     let Some((number, sent)) = newest else {
         // Packets of a new path were given up long ago, but their arrival proves the path.
-        let proven = !path.acked_any && names_any(ack, next);
-        path.acked_any |= proven;
-        return proven;
+        return path.loss.on_old_ack(|| names_any(ack, next));
     };
-    if number >= path.largest_acked {
-        newest_acked(path, (number, &sent), ack, now, gap_end);
+    if path.loss.on_acked(number, sent.sent_ns) {
+        newest_acked(path, &sent, ack, now, gap_end);
     }
-    path.delivered.at_ns = now;
-    path.acked_any = true;
+    path.congestion.on_ack(now);
     true
 }
 
-/// Updates round trip and rate after an ack of packet `number`, the newest ever acknowledged.
-fn newest_acked(
-    path: &mut Path,
-    (number, sent): (u64, &Sent),
-    ack: &Ack<MasksView<'_>>,
-    now: u64,
-    gap_end: u64,
-) {
-    path.largest_acked = number;
-    path.newest_acked_sent_ns = sent.sent_ns;
-    path.asked = 0;
-    path.size_arrived(sent.bytes);
+/// Updates round trip and rate after an ack of packet `sent`, the newest ever acknowledged.
+fn newest_acked(path: &mut Path, sent: &Sent, ack: &Ack<MasksView<'_>>, now: u64, gap_end: u64) {
+    path.probing.on_ack();
+    path.mtu.on_acked(sent.bytes);
     // Samples that span a poll gap measure our own gap.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
     let waited = ack.delay_us as u64 * 1_000;
     let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
     // The reported delay does not include time in which the peer was descheduled.
-    if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
+    if !lying && (!path.rtt.is_known() || waited < 1_000_000) {
         path.on_rtt(rtt, now);
-        let bytes = path.delivered.bytes - sent.delivered.bytes;
-        path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
+        path.on_rate(sent, now);
     }
 }

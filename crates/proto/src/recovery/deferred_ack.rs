@@ -27,7 +27,7 @@ impl Node {
         };
         let path = &conn.paths[at];
         let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= DEFERRED_BYTES_MAX;
-        if !few || !path.healthy() || conn.paths.iter().any(|p| p.comparison.is_some()) {
+        if !few || !path.healthy() || conn.paths.iter().any(|p| p.health.is_compared()) {
             return false;
         }
         debug_assert!(
@@ -60,7 +60,7 @@ impl Node {
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let path = &mut conn.paths[at];
             if let Some(sent_ns) = path.ring.oldest_waiting().map(|(_, sent)| sent.sent_ns) {
-                path.repair_from = path.repair_from.max(sent_ns);
+                path.pto.begin_at(sent_ns);
             }
         }
         if !conn.session.dead {

@@ -51,7 +51,7 @@ impl Descheduled {
     /// Handles an ack on path `at` with news: learns the length of the silence that it ended.
     pub(crate) fn note_answer(&mut self, now: u64, conn: &Conn, at: usize, cfg: &Config) {
         let path = &conn.paths[at];
-        let waited = now.saturating_sub(path.newest_acked_sent_ns);
+        let waited = now.saturating_sub(path.loss.newest_acked_sent_ns());
         // An answer to a recent packet does not show that the peer was descheduled before.
         if conn.life.silence_ended_ns == now && waited > path.answer_ns(cfg) {
             self.learn(now, conn.life.silent_ns);
@@ -61,16 +61,16 @@ impl Descheduled {
     /// Counts whether the last retransmission of path `at` was spurious, once that is known.
     pub(crate) fn judge_pto(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
-        let Some(number) = path.resent_by_pto else {
+        let Some(number) = path.pto.resent() else {
             return;
         };
         let resent_spurious = match path.ring.get(number).map(|sent| sent.state) {
             Some(SentState::Waiting) => return,
             Some(SentState::Done) => true,
             Some(SentState::Lost) => false,
-            None => return path.resent_by_pto = None,
+            None => return path.pto.set_resent(None),
         };
-        path.resent_by_pto = None;
+        path.pto.set_resent(None);
         path.stats.resent_spurious += resent_spurious as u64;
         conn.life.verdicts.add(resent_spurious);
         self.verdicts.add(resent_spurious);
@@ -107,8 +107,8 @@ impl Conn {
         match descheduled.descheduled_grace_ns(&self.life) {
             0 => Some((due, Expiry::Pto)),
             descheduled_grace_ns => {
-                let from = descheduled.left_ns(path.repair_from);
-                let due = from + (due - path.repair_from);
+                let from = descheduled.left_ns(path.pto.since_ns());
+                let due = from + (due - path.pto.since_ns());
                 Some(self.retransmit_or_probe(path, (from, due), descheduled_grace_ns, cfg))
             }
         }
@@ -123,7 +123,7 @@ impl Conn {
     ) -> (u64, Expiry) {
         let answer_ns = path.answer_ns(cfg);
         let mut descheduled_grace_ns =
-            (descheduled_grace_ns << path.backoff.min(6)).min(PTO_INITIAL_MAX_NS);
+            (descheduled_grace_ns << path.pto.backoff().min(6)).min(PTO_INITIAL_MAX_NS);
         if self.is_unreached() {
             descheduled_grace_ns = descheduled_grace_ns.min(cfg.probe_interval_max_ns());
         }
@@ -135,7 +135,7 @@ impl Conn {
             let silence_ended_ns = self.life.silence_ended_ns.min(until);
             return (due.max(silence_ended_ns + answer_ns), Expiry::Pto);
         }
-        match until <= due || path.asked_from == path.repair_from {
+        match until <= due || path.pto.has_asked() {
             true => (until.max(due), Expiry::Pto),
             false => (due, Expiry::Ask),
         }

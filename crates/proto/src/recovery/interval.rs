@@ -8,10 +8,6 @@ use crate::base::types::PathState;
 use crate::state::path::{Path, FEW_PACKETS, PTO_INITIAL_MAX_NS};
 use crate::state::session::Liveness;
 
-/// Repeated retransmissions leave up to a quarter of their interval early, in so many steps.
-const JITTER_SHARE: u64 = 4;
-const JITTER_STEPS: u64 = 64;
-
 /// The interval to a silent peer grows to this part of its silence: a network that carries again is
 /// noticed before the outage has lasted an eighth longer.
 const SILENCE_SHARE: u64 = 8;
@@ -21,29 +17,26 @@ impl Path {
     #[inline]
     pub fn pto_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         if self.waits() {
-            return (self.stall_ns(cfg) << self.backoff.min(4)).min(PTO_INITIAL_MAX_NS);
+            return (self.stall_ns(cfg) << self.pto.backoff().min(4)).min(PTO_INITIAL_MAX_NS);
         }
         let first = self.initial_pto_ns(cfg);
-        if self.backoff == 0 {
+        if self.pto.backoff() == 0 {
             return first;
         }
         let most = cfg.pto_cap_ns.max(first).max(self.slowed_ns(cfg, life));
-        let interval = (first << self.backoff.min(12)).min(most);
-        // A fixed period can meet a full queue every time, if another sender's stream that fills it
-        // is periodic too: so the intervals vary.
-        interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
+        self.pto.interval_ns(first, most)
     }
 
     #[inline]
     fn initial_pto_ns(&self, cfg: &Config) -> u64 {
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
-        let first = if self.srtt_ns == 0 {
+        let first = if !self.rtt.is_known() {
             1_000_000
         } else if self.ring.waiting() <= FEW_PACKETS {
             self.answer_ns(cfg)
         } else {
-            (4 * self.srtt_ns)
-                .max(self.srtt_ns + 4 * self.rttvar_ns)
+            (self.rtt.four_ns())
+                .max(self.rtt.with_variation_ns())
                 .max(cfg.pto_floor_ns)
         };
         first.max(self.drains_ns()).min(PTO_INITIAL_MAX_NS)
@@ -54,7 +47,7 @@ impl Path {
     /// peer; packets that then wait for it decide how soon it answers.)
     fn slowed_ns(&self, cfg: &Config, life: &Liveness) -> u64 {
         // (Also for a peer that is heard: if it receives nothing, retransmissions are lost too.)
-        let silent_ns = life.unread_until(self.repair_from);
+        let silent_ns = life.unread_until(self.pto.since_ns());
         if silent_ns < cfg.peer_silent_ns() || cfg.errs(Mutation::ResendAll) {
             return 0;
         }
@@ -67,20 +60,10 @@ impl Path {
         self.slowed_ns(cfg, life) > usual_ns
     }
 
-    /// Pseudo-random number below `JITTER_STEPS`, from the start of this interval; 0 without
-    /// backoff.
-    fn jitter(&self) -> u64 {
-        if self.backoff == 0 {
-            return 0;
-        }
-        // Fibonacci hashing: the upper bits of the product depend on all bits of the time.
-        self.repair_from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - JITTER_STEPS.ilog2())
-    }
-
     /// When the retransmission timer expires, if it runs, from the state of this path alone.
     #[inline]
     pub fn pto_at(&self, cfg: &Config, life: &Liveness) -> Option<u64> {
-        (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)
-            .then(|| self.repair_from + self.pto_ns(cfg, life))
+        (self.ring.waiting() > 0 && !self.rail_down() && self.state() != PathState::Down)
+            .then(|| self.pto.since_ns() + self.pto_ns(cfg, life))
     }
 }

@@ -4,17 +4,15 @@ use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::given_up::Lost;
-use crate::state::path::{Path, STRICT_NS};
+use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, Sent, SentState};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
-use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
+use marline_wire::{Ack, MasksView};
 
-/// Bound of the reordering threshold, which grows when packets declared lost are acknowledged.
-const REORDER_MAX: u64 = 512;
 /// A packet that no ack covered for this long, while later packets were acknowledged, is lost. Its
 /// ack may have come on another rail whose socket was not read yet, but a tick is enough to read
 /// all.
@@ -23,16 +21,6 @@ const STALE_NS: u64 = 10_000_000;
 /// it waits in our sockets or at a descheduled peer, or was lost on another rail. In the last case
 /// probes bring it again ([`Node::stalled`]); this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
-
-impl Path {
-    /// Returns true if a packet is lost by the packet or the time threshold (RFC 9002, section
-    /// 6.1). `age`: nanoseconds since it was sent.
-    fn is_overtaken(&self, number: u64, sent: &Sent, age: u64, time_threshold_ns: u64) -> bool {
-        let behind = self.largest_acked - number;
-        let old = age > time_threshold_ns;
-        behind >= self.reorder || (old && (behind >= 3 || self.outlives(sent, time_threshold_ns)))
-    }
-}
 
 impl Node {
     /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
@@ -46,19 +34,18 @@ impl Node {
         named: Range<u64>,
     ) {
         let path = &mut conn.paths[at];
-        if !path.acked_any || path.ring.waiting() == 0 {
+        if !path.loss.has_acks() || path.ring.waiting() == 0 {
             return;
         }
         let mut lost: Vec<FrameRef> = Vec::new();
         let (mut shortest, mut probe) = (u32::MAX, false);
-        // Time threshold: a quarter of a round trip, and 20 us for the peer's batch.
-        let time_threshold_ns = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let time_threshold_ns = path.rtt.loss_delay_ns();
         let base = named.start;
         let stale_ns = match path.policy.lossy {
             true => STALE_NS,
             false => UNSAID_NS,
         };
-        let end = path.largest_acked.min(named.end);
+        let end = path.loss.largest_acked().min(named.end);
         let mut number = path.ring.first();
         while number < end {
             let Some(sent) = path.ring.get(number) else {
@@ -68,7 +55,9 @@ impl Node {
             let late = if number < base {
                 age > (4 * time_threshold_ns).max(stale_ns)
             } else {
-                path.is_overtaken(number, &sent, age, time_threshold_ns)
+                let old = age > time_threshold_ns;
+                path.loss
+                    .is_lost(number, old, || path.outlives(&sent, time_threshold_ns))
             };
             if !late {
                 if number >= base {
@@ -77,15 +66,15 @@ impl Node {
                 number = base;
                 continue;
             }
-            if path.sizes.is_probe(number) {
+            if path.mtu.is_probe(number) {
                 // A probe too long for the path says nothing of congestion.
-                probe |= age > path.size_probe_ns();
+                probe |= age > path.rtt.size_probe_ns();
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
-                path.strict_until = now + STRICT_NS;
-                path.given_up.push(Lost {
+                path.congestion.on_loss(now);
+                path.loss.on_lost(Lost {
                     number,
-                    bytes: sent.bytes.min(path.datagram_max as u32),
+                    bytes: sent.bytes.min(path.datagram_max() as u32),
                     probe: false,
                 });
                 lost.extend(path.ring.frames_of(&sent));
@@ -94,7 +83,8 @@ impl Node {
             number += 1;
         }
         if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
-            path.suspect_black_hole(shortest, now);
+            path.probing
+                .request_if(path.mtu.suspect_black_hole(shortest, now));
         }
         for frame in lost {
             let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.is_of_rpc(&frame);
@@ -122,10 +112,10 @@ impl Node {
             }
         }
         path.ring.retire();
-        if let Some(native) = &mut path.native {
+        if let Some(native) = path.loss.native_mut() {
             native.doubt(self.descheduled.last_poll_ns);
         }
-        path.forget_size_probe(self.descheduled.last_poll_ns);
+        path.mtu.forget_probe(self.descheduled.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at, Why::Failover);
@@ -149,7 +139,8 @@ impl Conn {
             // paths that are down when probed: all of them at each loss would flood a silent peer.
             FrameRef::Hello(_) => {
                 let path = &mut self.paths[at];
-                path.want_ping |= !self.session.hello_acked && path.usable();
+                path.probing
+                    .request_if(!self.session.hello_acked && path.usable());
                 true
             }
             FrameRef::Bye => {
@@ -162,7 +153,7 @@ impl Conn {
             | FrameRef::Offer { .. }
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {
-                self.paths[at].write_failed();
+                self.paths[at].link.on_write_failed();
                 self.tx.resend.push(frame, at, why);
                 false
             }
@@ -181,49 +172,23 @@ impl Path {
     /// time (the idea of RACK, RFC 8985); or if the packet was only a probe, which that ack
     /// answers.
     fn outlives(&self, sent: &Sent, ns: u64) -> bool {
-        let later = self.newest_acked_sent_ns > sent.sent_ns + ns;
+        let later = self.loss.newest_acked_sent_ns() > sent.sent_ns + ns;
         let mut frames = self.ring.frames_of(sent);
         later && frames.any(|frame| frame.is_written())
             || self.ring.frames_of(sent).all(|frame| frame.is_ping())
     }
 
-    /// Takes back losses that an ack contradicts. Reordering was larger than thought: the threshold
-    /// grows, and the congestion window need not be strict for these.
+    /// Takes back losses that an ack contradicts; the congestion window need not be strict for
+    /// these.
     #[cold]
     pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
-        let mut masks = [0; ACK_MASKS_MAX];
-        masks
-            .iter_mut()
-            .zip(ack.masks.iter())
-            .for_each(|(to, mask)| *to = mask);
-        let named = |number: u64| {
-            let at = number.checked_sub(ack.base).unwrap_or(u64::MAX);
-            let mask = masks.get((at / 64) as usize).copied().unwrap_or(0);
-            mask >> (at % 64) & 1 == 1
-        };
-        let before = self.given_up.len();
-        // Acks do not repeat packets as old as this.
-        let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
-        self.given_up.retain(|lost| lost.number >= oldest);
-        let (mut spurious, mut named_probes, mut longest) = (0, 0, 0);
-        self.given_up.retain(|lost| {
-            let arrived = named(lost.number);
-            if arrived {
-                spurious += usize::from(!lost.probe);
-                named_probes += usize::from(lost.probe);
-                longest = longest.max(lost.bytes);
-            }
-            !arrived
-        });
-        if longest > 0 {
-            self.size_arrived_late(longest as usize);
+        let spurious = self.loss.take_back(ack);
+        if spurious.longest > 0 {
+            self.size_arrived_late(spurious.longest);
         }
-        self.stats.spurious += spurious as u64;
-        for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
-            self.reorder = (2 * self.reorder).min(REORDER_MAX);
-        }
-        if spurious + named_probes == before {
-            self.strict_until = 0; // no loss was real
+        self.stats.spurious += spurious.packets;
+        if spurious.all {
+            self.congestion.on_spurious();
         }
     }
 }

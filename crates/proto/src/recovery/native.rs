@@ -5,6 +5,7 @@ use crate::base::config::Config;
 use crate::base::types::PathState;
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use marline_wire::{Ack, MasksView, FLAG_PUT};
@@ -16,20 +17,7 @@ impl Node {
     #[inline]
     pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
         let path = &conn.paths[at];
-        path.policy.native && self.may_be_native(conn, path, frames)
-    }
-
-    #[cold]
-    fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
-        let proven = path.state == PathState::Up && path.acked_any && conn.session.hello_acked;
-        let number = path.ring.next_number();
-        let takes = path.native.as_ref().is_some_and(|n| n.takes(number));
-        let put = |key| {
-            let send = self.ops.sends.get(key);
-            send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
-        };
-        let mut data = frames.iter().filter_map(FrameRef::bytes_of).peekable();
-        proven && takes && data.peek().is_some() && !data.any(|(key, ..)| put(key))
+        path.policy.native && self.ops.may_be_native(conn, path, frames)
     }
 
     /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
@@ -43,34 +31,18 @@ impl Node {
     ) {
         let path = &mut conn.paths[at];
         let due = path
-            .native
-            .as_mut()
+            .loss
+            .native_mut()
             .is_some_and(|n| n.left(number, count, now));
         if due {
-            path.want_ping = true;
+            path.probing.request();
             self.run_queue.mark_ready(conn);
         }
     }
 
-    /// Serves the timers of a path's native packets; returns true if a loss was possible but
-    /// unknown for too long.
-    pub(crate) fn serve_native(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
-        let path = &mut conn.paths[at];
-        if path.native_due(&self.cfg).is_none_or(|due| due > now) {
-            return false;
-        }
-        path.want_ping |= !path.rail_down;
-        let native_timeout_ns = native_timeout_ns(&self.cfg);
-        let next = path.ring.next_number();
-        let native = path.native.as_mut();
-        let over = native.is_some_and(|n| n.serve(now, next, native_timeout_ns));
-        self.run_queue.mark_ready(conn);
-        over
-    }
-
     /// True if all native packets are known to have arrived.
     pub(crate) fn knows_natives(&self) -> bool {
-        let sure = |p: &Path| p.native.as_ref().is_none_or(|native| native.is_sure());
+        let sure = |p: &Path| p.loss.native().is_none_or(|native| native.is_sure());
         let over = |c: &Conn| c.session.is_over();
         let mut conns = self
             .directory
@@ -90,8 +62,8 @@ impl Node {
                 continue;
             };
             for path in &mut conn.paths {
-                let open = path.native.as_ref().is_some_and(|native| !native.is_sure());
-                path.want_ping |= open && !path.rail_down;
+                let open = path.loss.native().is_some_and(|native| !native.is_sure());
+                path.probing.request_if(open && !path.rail_down());
             }
             self.run_queue.mark_ready(conn);
         }
@@ -103,30 +75,51 @@ fn native_timeout_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
 
+impl Operations {
+    #[cold]
+    fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
+        let proven =
+            path.state() == PathState::Up && path.loss.has_acks() && conn.session.hello_acked;
+        let number = path.ring.next_number();
+        let takes = path.loss.native().is_some_and(|n| n.takes(number));
+        let put = |key| {
+            let send = self.sends.get(key);
+            send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
+        };
+        let mut data = frames.iter().filter_map(FrameRef::bytes_of).peekable();
+        proven && takes && data.peek().is_some() && !data.any(|(key, ..)| put(key))
+    }
+}
+
 impl Path {
+    /// Serves the timers of a path's native packets; returns whether a loss was
+    /// possible but unknown for too long, if a timer was due.
+    pub(crate) fn serve_native(&mut self, now: u64, cfg: &Config) -> Option<bool> {
+        if self.native_due(cfg).is_none_or(|due| due > now) {
+            return None;
+        }
+        self.probing.request_if(!self.rail_down());
+        let native_timeout_ns = native_timeout_ns(cfg);
+        let next = self.ring.next_number();
+        let native = self.loss.native_mut();
+        let over = native.is_some_and(|n| n.serve(now, next, native_timeout_ns));
+        Some(over)
+    }
+
     /// When a timer of the path's native packets is due.
     #[inline]
     pub(crate) fn native_due(&self, cfg: &Config) -> Option<u64> {
-        let native = self.native.as_ref()?;
+        let native = self.loss.native()?;
         native.due(native_timeout_ns(cfg), self.policy.lossy)
     }
 
     /// Handles an ack of native packets; returns true if some of them were lost.
     #[inline]
     pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
-        let Some(native) = &mut self.native else {
+        let end = end.min(self.ring.next_number());
+        let Some(native) = self.loss.native_mut() else {
             return false;
         };
-        let end = end.min(self.ring.next_number());
         native.heard(ack, end, !self.policy.lossy)
-    }
-
-    /// After the path failed: acknowledges the peer's native packets on another path, as the peer
-    /// cannot retransmit them.
-    pub(crate) fn tell_native(&mut self, now: u64) {
-        if self.window.native {
-            self.window.renew();
-            (self.ack_since, self.ack_now) = (now, true);
-        }
     }
 }

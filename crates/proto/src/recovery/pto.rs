@@ -7,9 +7,10 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::state::conn::Conn;
+use crate::state::mtu_search::DATAGRAM_BASE;
+use crate::state::operations::Operations;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
-use crate::state::sizes::DATAGRAM_BASE;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{BLOCK_BYTES, DATA_LEN};
@@ -17,11 +18,11 @@ use marline_wire::{BLOCK_BYTES, DATA_LEN};
 /// Payload bytes that fit one packet of any path.
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32;
 
-impl Node {
+impl Operations {
     /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
     /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
-    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
-        if self.cfg.errs(Mutation::ResendAll) {
+    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>, cfg: &Config) {
+        if cfg.errs(Mutation::ResendAll) {
             return;
         }
         let mut room = BYTES_MAX;
@@ -43,7 +44,7 @@ impl Node {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
-        let send = self.ops.sends.get(*xfer)?;
+        let send = self.sends.get(*xfer)?;
         if *len == 0 {
             return Some(0); // a message without payload
         }
@@ -74,10 +75,10 @@ impl Node {
     /// was the last.)
     pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
-        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
+        if !path.rail_down() || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
         }
-        if conn.paths.iter().any(|p| !p.rail_down) {
+        if conn.paths.iter().any(|p| !p.rail_down()) {
             self.requeue_in_flight(conn, at);
         }
     }
@@ -87,12 +88,10 @@ impl Node {
     pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.descheduled.age(now);
         let path = &mut conn.paths[at];
-        path.asked_from = match path.waits() {
-            true => now,
-            false => path.repair_from,
-        };
+        let reliable = path.waits();
+        path.pto.ask_elsewhere(now, reliable);
         let alone = !has_references(conn, at);
-        conn.paths[at].want_ping |= alone;
+        conn.paths[at].probing.request_if(alone);
         if !alone {
             ask_references(conn, at, self.local.full, 1);
         }
@@ -109,51 +108,53 @@ impl Node {
             return;
         };
         let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
-        path.repair_from = now;
-        if path.state == PathState::Unproven && others {
+        path.pto.restart(now);
+        if path.state() == PathState::Unproven && others {
             // The path never worked; `probe` goes on probing it.
             self.requeue_in_flight(conn, at);
             return;
         }
-        if path.sizes.is_probe(number) {
+        if path.mtu.is_probe(number) {
             return self.probe_lost(now, conn, at);
         }
         if !path.policy.lossy {
             // The rail is still connecting, or its connection is silent.
-            path.back_off();
+            path.pto.back_off();
             conn.doubt_reachability(now);
             return self.run_queue.mark_ready(conn);
         }
-        path.back_off();
+        path.pto.back_off();
         path.stats.ptos += 1;
         if conn.is_silent_everywhere(at, &self.cfg) {
             return self.ask_again(conn, at);
         }
         let path = &mut conn.paths[at];
-        path.resent_by_pto = Some(number);
+        path.pto.set_resent(Some(number));
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::ResendAll) {
             // Retransmitted it would be many packets, and late fragments of the write would find no
             // place to land. A probe shows whether it landed.
             frames.retain(|frame| !frame.is_written());
-            (path.want_ping, path.resent_by_pto) = (true, None);
+            path.probing.request();
+            path.pto.set_resent(None);
         }
         let code = path.send_code();
         // A probe on behalf of another path may get lost on a working path. If that were as suspect
         // as a data loss, probes of reference paths would cause path comparisons without an end.
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
-        path.want_ping |= asks;
-        let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
+        path.probing.request_if(asks);
+        let suspicious = path.pto.backoff() >= if asks { PINGS_MAX } else { 2 };
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
-            self.one_packet(&mut frames);
-            path.want_ping = true;
+            self.ops.one_packet(&mut frames, &self.cfg);
+            path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
-            path.window.renew();
-            if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
+            path.acks.renew();
+            if others && !path.health.is_compared() {
+                let comparison = path.new_comparison(now, self.grants.out);
+                path.health.set_comparison(Some(comparison));
             }
-            self.suspect(conn, at);
+            self.events.extend(conn.suspect(at));
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Pto);
@@ -173,47 +174,48 @@ impl Node {
     /// retransmit at once.
     fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
-        (path.want_ping, path.resent_by_pto) = (true, None);
-        path.window.renew();
+        path.probing.request();
+        path.pto.set_resent(None);
+        path.acks.renew();
         self.reroute_if_due(conn, at);
         self.run_queue.mark_ready(conn);
     }
 
     fn reroute_if_due(&mut self, conn: &mut Conn, at: usize) {
-        if conn.paths[at].backoff >= REHASH_AFTER {
+        if conn.paths[at].pto.backoff() >= REHASH_AFTER {
             self.links.tell_silent(conn, at);
         }
-        if !self.wants_reroute(conn, at) {
+        if !conn.wants_reroute(at, &self.cfg) {
             return;
         }
         self.links.reroute(conn, at, &self.cfg);
         // A connection reports by itself that it is opened anew.
         if conn.paths[at].policy.unordered {
-            self.tell_rerouted(conn, at);
+            self.events.push_back(conn.path_rerouted(at));
         }
-    }
-
-    /// True if a path was silent for so long that another route is tried. Each path decides by
-    /// itself: all may be cut for one reason, and each needs its own new route.
-    fn wants_reroute(&self, conn: &Conn, at: usize) -> bool {
-        let path = &conn.paths[at];
-        match path.policy.lossy && !path.policy.unordered {
-            true => path.backoff >= REMAKE_AFTER,
-            false => path.backoff >= REHASH_AFTER && !self.carries_beside(conn, at),
-        }
-    }
-
-    /// True if another path carries, as far as is known, so that this one may stay silent.
-    pub(crate) fn carries_beside(&self, conn: &Conn, at: usize) -> bool {
-        if self.cfg.errs(Mutation::LeaveToSilent) {
-            return has_references(conn, at);
-        }
-        let mut paths = conn.paths.iter().enumerate();
-        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
     }
 }
 
 impl Conn {
+    /// True if a path was silent for so long that another route is tried. Each path decides by
+    /// itself: all may be cut for one reason, and each needs its own new route.
+    fn wants_reroute(&self, at: usize, cfg: &Config) -> bool {
+        let path = &self.paths[at];
+        match path.policy.lossy && !path.policy.unordered {
+            true => path.pto.backoff() >= REMAKE_AFTER,
+            false => path.pto.backoff() >= REHASH_AFTER && !self.carries_beside(at, cfg),
+        }
+    }
+
+    /// True if another path carries, as far as is known, so that this one may stay silent.
+    pub(crate) fn carries_beside(&self, at: usize, cfg: &Config) -> bool {
+        if cfg.errs(Mutation::LeaveToSilent) {
+            return has_references(self, at);
+        }
+        let mut paths = self.paths.iter().enumerate();
+        paths.any(|(i, p)| i != at && p.usable() && !p.doubtful())
+    }
+
     /// True if no path is known to carry and all were silent for long: all have been tried by then.
     fn is_silent_everywhere(&self, at: usize, cfg: &Config) -> bool {
         self.is_unreached() && self.paths[at].is_slowed(cfg, &self.life)

@@ -37,7 +37,7 @@ impl Node {
     pub(crate) fn left(&mut self, now: u64, mut conn: Box<Conn>, some: bool) {
         let peer = conn.peer;
         // A short message alone leaves no other work.
-        if some && (conn.has_work() || self.due_ack(now, &conn)) {
+        if some && (conn.has_work() || conn.due_ack(now, self.cfg.ack_delay_ns)) {
             self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);
@@ -81,17 +81,18 @@ impl Node {
         if self.cfg.reliable {
             let first = path.ring.waiting() == 0;
             if first {
-                path.delivered.at_ns = now;
-                path.repair_from = now;
+                path.congestion.on_first_sent(now);
+                path.pto.restart(now);
             }
-            path.ring.push(&frames, len, path.delivered, now);
+            path.ring
+                .push(&frames, len, path.congestion.delivered(), now);
             if !frames.is_empty() {
                 conn.begin_waiting(now);
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
                 self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
-            path.ring.push(&[], len, path.delivered, now);
+            path.ring.push(&[], len, path.congestion.delivered(), now);
             let hello = frames.contains(&FrameRef::Hello(self.local.revision));
             conn.session.hello_acked |= hello && conn.session.epoch.is_some();
             frames.iter().for_each(|frame| _ = self.data_left(frame));

@@ -16,6 +16,7 @@ use crate::recovery::descheduled::Expiry;
 use crate::recovery::pto::REHASH_AFTER;
 use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
+use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
@@ -25,18 +26,11 @@ use alloc::vec::Vec;
 /// Least time without an ack before another path is probed. A peer that polls answers within tens
 /// of microseconds; one descheduled for a time slice costs a probe.
 const ASK_NS: u64 = 1_000_000;
-/// Packets repeated at once, at most: two to this power.
-const HEDGES_MAX: u8 = 6;
-/// All packets in flight were repeated; they are looked at again when the path itself is probed.
-const HEDGED: u8 = u8::MAX;
-/// Times that requests and grants are repeated: their arrival on another path is not tracked.
-const CONTROL_MAX: u8 = 2;
-
 impl Path {
     /// True if, in this interval, another path was probed on behalf of this path, or frames in
     /// flight were repeated there.
     pub(crate) fn asked_elsewhere(&self) -> bool {
-        self.waits() && self.asked_from != u64::MAX && self.asked_from > self.repair_from
+        self.waits() && self.pto.asked_elsewhere_ns().is_some()
     }
 }
 
@@ -51,23 +45,24 @@ impl Conn {
         descheduled: &Descheduled,
     ) -> (u64, Expiry) {
         let path = &self.paths[at];
-        if path.hedges == HEDGED || !has_references(self, at) {
+        if path.pto.is_hedged() || !has_references(self, at) {
             return (stall, Expiry::Stall);
         }
-        let (due, what) = if !path.asked_elsewhere() {
-            let from = descheduled.left_ns(path.repair_from);
-            // (A deep queue has long round trips while acks keep arriving.)
-            let late_ns = path.answer_ns(cfg).max(ASK_NS).max(path.queued_ns());
-            (from + late_ns, Expiry::Ask)
-        } else if self.life.prompt_ns > path.asked_from {
-            // The peer reads this path's rail right after the rail that it answered on.
-            let awake = path.asked_from.max(self.life.silence_ended_ns);
-            (
-                awake + path.answer_ns(cfg).max(path.queued_ns()),
-                Expiry::Hedge,
-            )
-        } else {
-            (stall, Expiry::Stall)
+        let asked = path.pto.asked_elsewhere_ns().filter(|_| path.waits());
+        let (due, what) = match asked {
+            None => {
+                let from = descheduled.left_ns(path.pto.since_ns());
+                // (A deep queue has long round trips while acks keep arriving.)
+                let late_ns = path.answer_ns(cfg).max(ASK_NS).max(path.queued_ns());
+                (from + late_ns, Expiry::Ask)
+            }
+            Some(asked_ns) if self.life.prompt_ns > asked_ns => {
+                // The peer reads this path's rail right after the rail that it answered on.
+                let awake = asked_ns.max(self.life.silence_ended_ns);
+                let due = awake + path.answer_ns(cfg).max(path.queued_ns());
+                (due, Expiry::Hedge)
+            }
+            Some(_) => (stall, Expiry::Stall),
         };
         match due < stall {
             true => (due, what),
@@ -81,16 +76,13 @@ impl Node {
     /// acknowledges nothing on this path.
     pub(crate) fn hedge(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
-        path.asked_from = now;
-        let first = path.hedges == 0;
+        path.pto.ask_elsewhere(now, true);
+        let first = path.pto.is_first_hedge();
         // Frames repeated before leave first.
         if conn.tx.resend.is_empty() {
-            let frames = self.unhedged(&conn.paths[at]);
+            let frames = self.ops.unhedged(&conn.paths[at]);
             let path = &mut conn.paths[at];
-            path.hedges = match frames.is_empty() {
-                true => HEDGED,
-                false => (path.hedges + 1).min(HEDGES_MAX),
-            };
+            path.pto.on_hedge(frames.is_empty());
             let code = path.send_code();
             for (i, frame) in frames.into_iter().enumerate() {
                 conn.requeue(frame, at, Why::Pto);
@@ -103,20 +95,66 @@ impl Node {
         }
         let path = &mut conn.paths[at];
         path.stats.ptos += first as u64;
-        if path.comparison.is_none() {
-            path.comparison = Some(path.new_comparison(now, self.grants.out));
+        if !path.health.is_compared() {
+            let comparison = path.new_comparison(now, self.grants.out);
+            path.health.set_comparison(Some(comparison));
         }
-        path.want_ping |= first;
-        self.suspect(conn, at);
+        path.probing.request_if(first);
+        self.events.extend(conn.suspect(at));
         conn.doubt_reachability(now);
         ask_references(conn, at, self.local.full, REFERENCE_PATHS);
         self.run_queue.mark_ready(conn);
     }
 
+    /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
+    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
+    /// paths show whether the path or the peer is silent.
+    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let others = has_references(conn, at);
+        let heard_ns = conn.life.heard_ns;
+        let path = &mut conn.paths[at];
+        // A peer silent on all paths is descheduled or dead: no path is at fault.
+        let silent = heard_ns < path.pto.since_ns();
+        path.pto.on_stall(now);
+        path.probing.request();
+        path.acks.renew();
+        let rounds = path.pto.backoff() / REHASH_AFTER;
+        // With growing intervals: a connection's own retransmissions take time, and the peer may be
+        // silent.
+        let again = path.pto.backoff() == rounds * REHASH_AFTER && rounds.is_power_of_two();
+        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
+        // does not reconnect.
+        let trusts = self.cfg.errs(Mutation::LeaveToSilent);
+        let nowhere = !conn.carries_beside(at, &self.cfg) || silent && !trusts;
+        if again && nowhere {
+            self.links.reroute(conn, at, &self.cfg);
+        }
+        if conn.paths[at].pto.backoff() >= 2 {
+            self.links.tell_silent(conn, at);
+        }
+        let path = &mut conn.paths[at];
+        if path.pto.backoff() >= 2 {
+            if others && !path.health.is_compared() {
+                let comparison = path.new_comparison(now, self.grants.out);
+                path.health.set_comparison(Some(comparison));
+            }
+            if !(silent && others) {
+                self.events.extend(conn.suspect(at));
+            }
+            conn.doubt_reachability(now);
+            if others {
+                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
+            }
+        }
+        self.run_queue.mark_ready(conn);
+    }
+}
+
+impl Operations {
     /// Frames of the oldest packets in flight that no other path has delivered, of twice as many
     /// packets as last time.
     fn unhedged(&self, path: &Path) -> Vec<FrameRef> {
-        let (mut frames, mut packets, count) = (Vec::new(), 0, 1 << path.hedges);
+        let (mut frames, mut packets, count) = (Vec::new(), 0, path.pto.hedge_packets());
         for number in path.ring.first()..path.ring.next_number() {
             let Some(sent) = path.ring.get(number).filter(|_| packets < count) else {
                 break;
@@ -129,7 +167,7 @@ impl Node {
                 let again = match frame {
                     FrameRef::Written { .. } | FrameRef::Ping { .. } => false,
                     FrameRef::Data { .. } => self.cut(&mut frame, u32::MAX).is_some(),
-                    _ => path.hedges < CONTROL_MAX,
+                    _ => path.pto.hedges_control(),
                 };
                 if again {
                     frames.push(frame);
@@ -138,49 +176,5 @@ impl Node {
             packets += (frames.len() > before) as usize;
         }
         frames
-    }
-
-    /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
-    /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
-    /// paths show whether the path or the peer is silent.
-    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = has_references(conn, at);
-        let heard_ns = conn.life.heard_ns;
-        let path = &mut conn.paths[at];
-        // A peer silent on all paths is descheduled or dead: no path is at fault.
-        let silent = heard_ns < path.repair_from;
-        path.repair_from = now;
-        path.hedges = 0;
-        path.back_off();
-        path.want_ping = true;
-        path.window.renew();
-        let rounds = path.backoff / REHASH_AFTER;
-        // With growing intervals: a connection's own retransmissions take time, and the peer may be
-        // silent.
-        let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
-        // does not reconnect.
-        let trusts = self.cfg.errs(Mutation::LeaveToSilent);
-        let nowhere = !self.carries_beside(conn, at) || silent && !trusts;
-        if again && nowhere {
-            self.links.reroute(conn, at, &self.cfg);
-        }
-        if conn.paths[at].backoff >= 2 {
-            self.links.tell_silent(conn, at);
-        }
-        let path = &mut conn.paths[at];
-        if path.backoff >= 2 {
-            if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
-            }
-            if !(silent && others) {
-                self.suspect(conn, at);
-            }
-            conn.doubt_reachability(now);
-            if others {
-                ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-            }
-        }
-        self.run_queue.mark_ready(conn);
     }
 }

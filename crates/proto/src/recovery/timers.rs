@@ -127,11 +127,11 @@ impl Node {
         for at in 0..conn.paths.len() {
             // Acks without room are due again when a rail has room. Nothing leaves before some link
             // is up; then this runs again.
-            let acks = conn.paths[at].window.fresh() > 0 && conn.paths.iter().any(|p| p.link.up);
+            let acks = conn.paths[at].acks.any() && conn.paths.iter().any(|p| p.link.up);
             if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
             } else if acks {
-                next = next.min(conn.paths[at].ack_since + cfg.ack_delay_ns);
+                next = next.min(conn.paths[at].acks.due_ns(cfg.ack_delay_ns));
             }
             next = next.min(conn.path_deadline(at, now, soonest, cfg, descheduled));
         }
@@ -177,11 +177,7 @@ impl Node {
             return Some(Death::Lost);
         }
         let delay = self.cfg.ack_delay_ns;
-        if conn
-            .paths
-            .iter()
-            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
-        {
+        if conn.paths.iter().any(|p| p.acks.is_due(now, delay)) {
             self.run_queue.mark_ready(conn);
         }
         for at in 0..conn.paths.len() {
@@ -198,12 +194,16 @@ impl Node {
             }
             self.links.relink(now, conn, at);
             self.probe(now, conn, at);
-            if self.serve_native(now, conn, at) {
-                return Some(Death::Lost);
+            if let Some(over) = conn.paths[at].serve_native(now, &self.cfg) {
+                self.run_queue.mark_ready(conn);
+                if over {
+                    return Some(Death::Lost);
+                }
             }
         }
         self.keep_alive(now, conn);
-        let choked = self.is_undeliverable(now, conn) && !self.cfg.errs(Mutation::Immortal);
+        let choked = conn.is_undeliverable(now, &self.local, &self.cfg)
+            && !self.cfg.errs(Mutation::Immortal);
         choked.then_some(Death::Silent)
     }
 }
@@ -225,16 +225,16 @@ impl Conn {
         if let Some((due, _)) = self.pto_at(at, cfg, descheduled) {
             next = next.min(due.max(soonest));
         }
-        if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
+        if path.rail_down() && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.pto_cap_ns);
         }
         if self.asks_path(at, cfg) {
-            next = next.min(path.probe_at);
+            next = next.min(path.probing.due_ns());
         }
         if let Some(due) = path.native_due(cfg) {
             next = next.min(due);
         }
-        if let Some(comparison) = &path.comparison {
+        if let Some(comparison) = path.health.comparison() {
             let (verdict, draw) = path.comparison_ends(comparison);
             let ends = if now < verdict { verdict } else { draw };
             next = next.min(ends.max(soonest));

@@ -33,7 +33,7 @@ use crate::base::types::{
 };
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::{Path, WriteBackoff};
+use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
@@ -58,8 +58,6 @@ const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_o
 pub const DIRECT_PACKET_MAX: usize = 256;
 /// Shorter fragments are sent in packets.
 const SPAN_MIN: u64 = 4 * BLOCK_BYTES;
-/// Write backoff: failed writes make a path skip up to two to this power of them.
-const FAILURES_MAX: u8 = 7;
 
 /// The next write on a path.
 struct NextWrite {
@@ -70,23 +68,6 @@ struct NextWrite {
     most: u64,
     remote_key: u64,
     summed: bool,
-}
-
-impl Path {
-    /// Handles the loss of a written fragment: increases the write backoff.
-    pub(crate) fn write_failed(&mut self) {
-        let backoff = &mut self.write_backoff;
-        backoff.failures = (backoff.failures + 1).min(FAILURES_MAX);
-        backoff.skips = 1 << backoff.failures;
-    }
-
-    /// Returns whether the next fragment may be written; counts down the backoff.
-    fn write_turn(&mut self) -> bool {
-        let backoff = &mut self.write_backoff;
-        let may = backoff.skips == 0;
-        backoff.skips = backoff.skips.saturating_sub(1);
-        may
-    }
 }
 
 /// The sender.
@@ -118,7 +99,7 @@ impl Node {
         if !rail.addr.writes() || !path.to.writes() {
             return None;
         }
-        let most = span_max(rail, path.datagram_max);
+        let most = span_max(rail, path.datagram_max());
         let (offset, left) = (send.next, send.upto.saturating_sub(send.next));
         let placed = path.to.writes == RailWrites::Keyed;
         let chunk = match self.cfg.staged.filter(|_| placed) {
@@ -154,7 +135,7 @@ impl Node {
 
     /// Returns whether the next transmission on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
-        conn.paths[at].write_backoff.skips == 0 && self.next_write(conn, at).is_some()
+        conn.paths[at].link.may_write() && self.next_write(conn, at).is_some()
     }
 
     /// Returns whether the next transmission on a path is a write to a place by its key. Its bytes
@@ -168,7 +149,10 @@ impl Node {
         let able = |path: &Path| {
             let rail = &self.local.rails[path.local as usize];
             let writes = path.to.writes() && rail.addr.writes();
-            rail.addr.kind.spares_copies() && writes && path.state == PathState::Up && path.usable()
+            rail.addr.kind.spares_copies()
+                && writes
+                && path.state() == PathState::Up
+                && path.usable()
         };
         self.cfg.reliable && self.conn(peer).is_some_and(|c| c.paths.iter().any(able))
     }
@@ -182,7 +166,7 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         let next = self.next_write(conn, at)?;
-        if !conn.paths[at].write_turn() {
+        if !conn.paths[at].link.write_turn() {
             return None;
         }
         let NextWrite {
@@ -204,7 +188,7 @@ impl Node {
         let message_end = send.wanted;
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // A packet with HELLO is longer, and gets no acks.
-        let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
+        let (most, greeted) = (conn.paths[at].datagram_max(), conn.session.hello_acked);
         let limit = if greeted {
             most.min(DIRECT_PACKET_MAX)
         } else {
@@ -250,7 +234,7 @@ impl Node {
         let ours = |path: &Path| &self.local.rails[path.local as usize];
         let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
         let path = self.conn(peer)?.paths.iter().find(able)?;
-        let span = span_max(ours(path), path.datagram_max);
+        let span = span_max(ours(path), path.datagram_max());
         // A few short datagrams have no room for a write.
         Some(span).filter(|&span| span >= SPAN_MIN)
     }
@@ -312,7 +296,7 @@ impl Node {
     /// Handles the ack of a written fragment: resets the write backoff.
     pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u16) {
         if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
-            path.write_backoff = WriteBackoff::default();
+            path.link.on_write_acked();
         }
     }
 }

@@ -67,7 +67,7 @@ impl Node {
         let conn = self.conn(peer)?;
         let at = conn.path_by_send_code(header.path.swap_bytes())?;
         // Then the next numbers are new and in range. (Native mode does not count.)
-        if self.cfg.reliable && conn.paths[at].window.end() != number {
+        if self.cfg.reliable && conn.paths[at].acks.end() != number {
             return None;
         }
         let &key = match data.flags & FLAG_READ_REPLY {
@@ -161,13 +161,10 @@ impl Node {
         if !reliable {
             return self.touch(peer, now);
         }
-        if path.window.fresh() == 0 {
-            path.ack_since = now;
-        }
         let eliciting = !expected.head.is_native();
-        path.window.record_run(taken as u32, eliciting, now);
-        if path.window.fresh() >= every {
-            path.ack_now = true;
+        path.acks.on_run(taken as u32, eliciting, now);
+        if path.acks.fresh() >= every {
+            path.acks.hurry();
             self.wake(peer);
         }
         self.touch(peer, now);

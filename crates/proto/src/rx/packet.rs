@@ -74,7 +74,7 @@ impl Node {
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
         path.link.ended = false;
-        if reliable && path.window.is_duplicate(header.number) {
+        if reliable && path.acks.is_duplicate(header.number) {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);
         }
@@ -106,7 +106,8 @@ impl Node {
             return Err(self.note_refused(now, peer, at, reason));
         }
         let path = &mut conn.paths[at];
-        path.window.native |= header.flags & Header::FLAG_NATIVE != 0;
+        path.acks
+            .note_native(header.flags & Header::FLAG_NATIVE != 0);
         path.stats.packets_received += 1;
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {
@@ -244,7 +245,8 @@ impl Node {
         };
         conn.stats.duplicates += 1;
         for (i, path) in conn.paths.iter_mut().enumerate() {
-            path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
+            path.probing
+                .request_if(i != at && path.usable() && path.ring.waiting() == 0);
         }
         self.run_queue.mark_ready(conn);
     }
@@ -256,10 +258,9 @@ impl Node {
             return;
         };
         let path = &mut conn.paths[at];
-        path.asked = path.asked.saturating_add(1);
-        if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
-            path.asked = 0;
-            path.want_ping = true;
+        let asked = path.probing.on_received();
+        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.probing.ask_back();
             self.run_queue.mark_ready(conn);
         }
     }
@@ -272,14 +273,11 @@ impl Node {
         };
         let path = &mut conn.paths[at];
         let eliciting = header.flags & Header::FLAG_NO_ACK == 0;
-        if path.window.fresh() == 0 {
-            path.ack_since = now;
-        }
-        if !path.window.record(header.number, eliciting, now) || !eliciting {
+        if !path.acks.on_packet(header.number, eliciting, now) || !eliciting {
             return;
         }
-        if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
-            path.ack_now = true;
+        if header.flags & Header::FLAG_ACK_NOW != 0 || path.acks.fresh() >= every {
+            path.acks.hurry();
             self.run_queue.mark_ready(conn);
         }
         if header.flags & Header::FLAG_EVERYWHERE != 0 {

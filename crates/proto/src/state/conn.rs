@@ -99,7 +99,7 @@ impl Conn {
     /// Rails in `full` have no room (bit n: rail n); `None` if usable paths exist but lack room.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
         let rank = |p: &Path| {
-            let class = match p.state {
+            let class = match p.state() {
                 PathState::Up => 0,
                 PathState::Suspect => 1,
                 PathState::Unproven => 2,
@@ -107,11 +107,11 @@ impl Conn {
             };
             let avoided = avoid == Some(p.send_code());
             (
-                p.rail_down,
+                p.rail_down(),
                 avoided && class < 3,
                 class,
-                p.backoff > 0 && class == 2,
-                p.tier,
+                p.pto.backoff() > 0 && class == 2,
+                p.policy.tier,
             )
         };
         let free = |p: &Path| p.link.up && p.has_room(full);
@@ -131,13 +131,13 @@ impl Conn {
 
     /// Probes the other healthy paths of the tier for their round trips, if that is due.
     pub fn compare(&mut self, at: usize, now: u64) {
-        if self.paths.len() < 2 || !self.paths[at].latency.is_to_compare(now) {
+        if self.paths.len() < 2 || !self.paths[at].rtt.is_to_compare(now) {
             return;
         }
-        let tier = self.paths[at].tier;
+        let tier = self.paths[at].policy.tier;
         let others = self.paths.iter_mut().enumerate().filter(|(i, _)| *i != at);
-        for (_, path) in others.filter(|(_, p)| p.healthy() && p.tier == tier) {
-            path.want_ping |= path.ring.waiting() == 0;
+        for (_, path) in others.filter(|(_, p)| p.healthy() && p.policy.tier == tier) {
+            path.probing.request_if(path.ring.waiting() == 0);
         }
     }
 
@@ -216,7 +216,7 @@ impl Conn {
 
     /// True if anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
-        let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
+        let asks = |p: &Path| p.acks.is_urgent() || p.probing.is_requested() || p.mtu.wants_probe();
         let paths = self.reachability.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.tx.bulk.is_empty() || paths
     }
@@ -296,5 +296,5 @@ impl Conn {
 #[inline]
 fn takes_short_ns(path: &Path) -> u64 {
     let queued = path.ring.in_flight() > LONE_BYTES;
-    path.latency.one_way_ns() + if queued { path.drains_ns() } else { 0 }
+    path.rtt.one_way_ns() + if queued { path.drains_ns() } else { 0 }
 }

@@ -19,8 +19,8 @@ const FORGET_NS: u64 = 10_000_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Damage {
     /// Good packets of the path when the window began.
-    pub(crate) from: u64,
-    pub(crate) bad: u32,
+    from: u64,
+    bad: u32,
 }
 
 impl Damage {
@@ -48,13 +48,11 @@ impl Damage {
 /// Isolation of a path that corrupts, and its way back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Isolation {
-    /// The path is isolated.
-    pub active: bool,
-    pub(crate) needed: u32,
-    pub(crate) clean: u32,
-    pub(crate) since_ns: u64,
+    needed: u32,
+    clean: u32,
+    since_ns: u64,
     /// When the last probe was requested.
-    pub(crate) asked_ns: u64,
+    asked_ns: u64,
 }
 
 impl Isolation {
@@ -65,7 +63,6 @@ impl Isolation {
             _ if old => CLEAN_MIN,
             n => (2 * n).min(CLEAN_MAX),
         };
-        self.active = true;
         self.clean = 0;
         self.since_ns = now;
     }
@@ -77,16 +74,26 @@ impl Isolation {
     }
 
     pub(crate) fn end(&mut self, now: u64) {
-        self.active = false;
         self.since_ns = now;
     }
 
     /// Pads a probe of an isolated path with zeros: all of them are under the head's CRC.
     pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
-        if self.active {
-            let room = writer.room().min(ISOLATION_PROBE_BYTES).saturating_sub(8);
-            let head = (room / 8 * 8) as u16;
-            writer.push(&Frame::Pad { len: 0, head });
+        let room = writer.room().min(ISOLATION_PROBE_BYTES).saturating_sub(8);
+        let head = (room / 8 * 8) as u16;
+        writer.push(&Frame::Pad { len: 0, head });
+    }
+
+    /// When the last probe was requested.
+    pub(crate) fn asked_ns(&self) -> u64 {
+        self.asked_ns
+    }
+
+    /// Notes a request for a probe. `lost`: the one before was not answered.
+    pub(crate) fn on_probe(&mut self, now: u64, lost: bool) {
+        if lost {
+            self.clean = 0;
         }
+        self.asked_ns = now;
     }
 }

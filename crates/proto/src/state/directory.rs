@@ -44,6 +44,16 @@ impl Directory {
         self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()
     }
 
+    /// The paths of a link, each by its peer and its index there.
+    pub(crate) fn paths_on(&self, rail: usize, link: u32) -> Vec<(PeerId, usize)> {
+        let peers = (0..self.peers.len()).map(|index| PeerId(index as u32));
+        let on_link = |peer| {
+            let mut paths = self.conn(peer)?.paths.iter();
+            Some((peer, paths.position(|p| p.is_on(rail, link))?))
+        };
+        peers.filter_map(on_link).collect()
+    }
+
     /// All connections.
     pub fn conns(&self) -> impl Iterator<Item = &Conn> {
         self.peers.iter().filter_map(|p| p.conn.as_deref())

@@ -13,6 +13,9 @@ const RETRY_MAX_NS: u32 = 500_000_000;
 /// entry after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
 
+/// Write backoff: failed writes make a path skip up to two to this power of them.
+const FAILURES_MAX: u8 = 7;
+
 /// Unit of times stored in 32 bits.
 const UNIT_NS: u64 = 1 << 20;
 
@@ -26,6 +29,13 @@ pub struct Links {
     /// By local rail and number of a link: the newest flow that a path on it took. Several peers
     /// may be behind one link, a dead process and the one that listens in its place among them.
     pub flows: BTreeMap<(u8, u32), u8>,
+}
+
+/// Backoff of writes on a link after failures.
+#[derive(Clone, Copy, Debug, Default)]
+struct WriteBackoff {
+    failures: u8,
+    skips: u8,
 }
 
 /// A path's link.
@@ -46,6 +56,10 @@ pub struct PathLink {
     pub silent: bool,
     /// The rail is to try another route, as nothing is acknowledged.
     pub reroute: bool,
+    /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
+    /// port; the values wrap.
+    pub flow: u8,
+    writes: WriteBackoff,
     told: u32,
     /// When the link last went down after it was up; 0: never. Like `told` in units of [`UNIT_NS`].
     fell: u32,
@@ -65,11 +79,45 @@ impl PathLink {
             works: false,
             silent: false,
             reroute: false,
+            flow: 0,
+            writes: WriteBackoff::default(),
             told: 0,
             fell: 0,
             retry_at: 0,
             retry_ns: RETRY_MIN_NS,
         }
+    }
+
+    /// The peer's rail has a new address, which needs a link of its own. Writes there may fail for
+    /// the same reasons as before.
+    pub fn on_new_address(&mut self) {
+        *self = PathLink {
+            writes: self.writes,
+            ..PathLink::new(false)
+        };
+    }
+
+    /// Handles the loss of a written fragment: increases the write backoff.
+    pub fn on_write_failed(&mut self) {
+        self.writes.failures = (self.writes.failures + 1).min(FAILURES_MAX);
+        self.writes.skips = 1 << self.writes.failures;
+    }
+
+    /// Handles the ack of a written fragment: resets the write backoff.
+    pub fn on_write_acked(&mut self) {
+        self.writes = WriteBackoff::default();
+    }
+
+    /// True if the next fragment may be written.
+    pub fn may_write(&self) -> bool {
+        self.writes.skips == 0
+    }
+
+    /// Returns whether the next fragment may be written; counts down the backoff.
+    pub fn write_turn(&mut self) -> bool {
+        let may = self.may_write();
+        self.writes.skips = self.writes.skips.saturating_sub(1);
+        may
     }
 
     /// When to ask for another link, if this one is down.
@@ -119,4 +167,36 @@ fn units(now: u64) -> u32 {
 /// Nanoseconds since a time in units.
 fn since(then: u32, now: u64) -> u64 {
     u64::from(units(now).wrapping_sub(then)) * UNIT_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failed_write_doubles_the_writes_that_are_skipped() {
+        let mut link = PathLink::new(false);
+        assert!(link.may_write() && link.write_turn());
+        for failures in 1..=FAILURES_MAX + 2 {
+            link.on_write_failed();
+            link.on_new_address();
+            let skips = 1 << failures.min(FAILURES_MAX);
+            assert_eq!((0..).take_while(|_| !link.write_turn()).count(), skips);
+        }
+        link.on_write_acked();
+        link.on_write_failed();
+        assert_eq!((0..).take_while(|_| !link.write_turn()).count(), 2);
+    }
+
+    #[test]
+    fn a_link_that_fails_again_is_asked_for_later_each_time() {
+        let mut link = PathLink::new(true);
+        link.rise();
+        (link.id, link.wanted) = (Some(1), false);
+        assert!(link.fall(0));
+        assert_eq!(link.retry_at(), Some(u64::from(RETRY_MIN_NS)));
+        assert!(!link.fall(0));
+        assert_eq!(link.retry_at(), Some(2 * u64::from(RETRY_MIN_NS)));
+        assert!(link.was_up(UNIT_NS, 2 * UNIT_NS) && !link.was_up(9 * UNIT_NS, UNIT_NS));
+    }
 }

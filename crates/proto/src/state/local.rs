@@ -80,8 +80,7 @@ impl Local {
         let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;
         LocalRail {
             datagram_max: spec.datagram_max,
-            tier: cfg.policy.tier(spec),
-            policy: Policy::new(spec.delivery, native),
+            policy: Policy::new(cfg.policy.tier(spec), spec.delivery, native),
         }
     }
 }

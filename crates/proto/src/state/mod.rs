@@ -1,6 +1,8 @@
 //! State of a node: peers, paths, messages, packets.
 
+pub(crate) mod acks_owed;
 pub(crate) mod completion_order;
+pub(crate) mod congestion;
 pub(crate) mod conn;
 pub(crate) mod credit;
 pub(crate) mod damage;
@@ -8,22 +10,28 @@ pub(crate) mod descheduled;
 pub(crate) mod directory;
 pub(crate) mod given_up;
 pub(crate) mod grants;
+pub(crate) mod health;
+pub(crate) mod health_table;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;
+pub(crate) mod loss_detector;
 pub(crate) mod match_index;
 pub(crate) mod matching;
+pub(crate) mod mtu_search;
 pub(crate) mod native;
 pub(crate) mod offer;
 pub(crate) mod operations;
 pub(crate) mod path;
 pub(crate) mod pending;
+pub(crate) mod probing;
+pub(crate) mod pto_timer;
 pub(crate) mod recv_window;
 pub(crate) mod resends;
+pub(crate) mod round_trip;
 pub(crate) mod run_queue;
 pub(crate) mod sent_packets;
 pub(crate) mod session;
 pub(crate) mod sides;
-pub(crate) mod sizes;
 pub(crate) mod transfer;
 pub(crate) mod uptime;

@@ -3,7 +3,6 @@
 //! retained. Probes ask for acks now and then. If a packet is missing, or remains unknown after the
 //! path failed, the connection ends with an error, since lost data cannot be retransmitted.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{Ack, MasksView};
 
@@ -123,6 +122,3 @@ impl Native {
             .is_some_and(|at| now >= at + native_timeout_ns)
     }
 }
-
-/// Native state of a path; `None` where the rail is not native.
-pub type OfPath = Option<Box<Native>>;

@@ -2,7 +2,7 @@
 //!
 //! Two timers (design section 5). *Retransmission*: a timer of max(4 SRTT, floor), doubling, sends
 //! one packet per expiry, on the best other path. *Health* is relative: a path goes down on an
-//! error of its rail, or when, in a path comparison ([`Comparison`]), a probe on another path is
+//! error of its rail, or when, in a path comparison (`Comparison`), a probe on another path is
 //! answered and this path's probes, sent no later, are not. If no path answers, the peer is silent
 //! and nothing is requeued.
 
@@ -10,21 +10,18 @@ use crate::base::config::Config;
 use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
-use crate::state::damage::{Damage, Isolation};
-use crate::state::given_up::GivenUp;
-use crate::state::latency::Latency;
+use crate::state::acks_owed::AcksOwed;
+use crate::state::congestion::{Congestion, CWND_FLOOR};
+use crate::state::health::Health;
+use crate::state::health_table::Input;
 use crate::state::link::PathLink;
-use crate::state::recv_window::RecvWindow;
-use crate::state::sent_packets::{Delivered, SendRing};
-use crate::state::sizes::{Sizes, DATAGRAM_BASE};
-use core::num::NonZeroU64;
+use crate::state::loss_detector::LossDetector;
+use crate::state::mtu_search::MtuSearch;
+use crate::state::probing::Probing;
+use crate::state::pto_timer::PtoTimer;
+use crate::state::round_trip::RoundTrip;
+use crate::state::sent_packets::{SendRing, Sent};
 use marline_wire::{path_code, RailAddr};
-
-/// Packet threshold (RFC 9002): more than a super-packet, because one can be overtaken as a whole
-/// when a sender moves to another core.
-pub const REORDER_START: u64 = 64;
-/// Packet threshold of ordered paths: the next packet that arrives proves a loss.
-const REORDER_NONE: u64 = 1;
 
 /// With no more packets in flight than this, they do not queue behind each other.
 pub(crate) const FEW_PACKETS: u32 = 4;
@@ -32,68 +29,11 @@ pub(crate) const FEW_PACKETS: u32 = 4;
 /// and longer samples mean a descheduled peer (which may answer after a second or more).
 pub(crate) const PTO_INITIAL_MAX_NS: u64 = 100_000_000;
 
-/// Time constant of a busy path's mean rate.
-const BUSY_MEMORY_NS: u64 = 2_000_000;
-/// Fewer bytes than this between a packet and its ack mean a short queue; the sample then measures
-/// the peer's reaction.
-const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
-/// Bound of queueing delay: a mean rate that implies more is due to a descheduled peer.
-const QUEUED_MAX_NS: u64 = 30_000_000;
-
-pub(crate) const NS_PER_S: u64 = 1_000_000_000;
-
-/// Floor of the congestion window: two super-packets (design rule 5).
-pub const CWND_FLOOR: u64 = 128_000;
-const CWND_CAP: u64 = 64 << 20;
-/// Least round trip assumed for the window: on a loopback-like path the delay comes from batching,
-/// not from the wire. The second, far larger value applies while nothing was lost for a second.
-const RTT_FLOOR_NS: u64 = 50_000;
-const RTT_ROOM_NS: u64 = 500_000;
-/// Bytes between a packet and its ack below which a rate sample measures the demand (probes, small
-/// messages) and not the path. After a path was down, its first sample must be larger, or the path
-/// would not get load again.
-pub(crate) const RATE_BYTES_MIN: u64 = 16_000;
-/// How long a loss makes the window strict.
-pub const STRICT_NS: u64 = 1_000_000_000;
-/// Hold time of a path that goes down again: doubled each time, between these bounds (flap
-/// damping).
-const HOLD_MIN_NS: u32 = 1_000_000;
-const HOLD_CAP_NS: u64 = 1_000_000_000;
-/// Time up after which the damping is forgotten.
-const HOLD_FORGET_NS: u64 = 10_000_000_000;
-
-/// A running comparison of this path with reference paths.
-#[derive(Clone, Copy, Debug)]
-pub struct Comparison {
-    /// When this round's probes left.
-    pub started_ns: u64,
-    /// When a reference path answered a packet sent after the start.
-    pub answered_ns: Option<NonZeroU64>,
-    /// This process or the peer was descheduled meanwhile, so the path got another round.
-    pub patient: bool,
-    /// Second round. The first round shows that the peer runs, the second that this path is silent:
-    /// a peer that is scheduled again reads one socket before the other.
-    pub second: bool,
-    /// Written bytes (past packets) were in flight at the start.
-    pub written: bool,
-    /// The peer may write a long part of a message on the path.
-    pub expects: bool,
-    /// Bytes received on the path when this round began, wrapping.
-    pub came: u32,
-    /// Bytes that may still arrive on the path before the answer.
-    pub before: u32,
-}
-
-/// Backoff of writes on a path after failures.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteBackoff {
-    pub failures: u8,
-    pub skips: u8,
-}
-
 /// Treatment of a path, fixed when it is made, from its rail's delivery guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// The path carries nothing while a path of a lower tier works.
+    pub tier: u8,
     /// The path loses packets while it works: late ones are retransmitted, and a congestion window
     /// bounds those in flight. Otherwise packets wait as long as the path is up.
     pub lossy: bool,
@@ -107,8 +47,9 @@ pub struct Policy {
 
 impl Policy {
     /// The treatment for a rail's guarantees. `native`: without software reliability.
-    pub fn new(delivery: Delivery, native: bool) -> Policy {
+    pub fn new(tier: u8, delivery: Delivery, native: bool) -> Policy {
         Policy {
+            tier,
             lossy: !delivery.lossless,
             unordered: !delivery.ordered,
             sized: !delivery.fixed_mtu,
@@ -121,7 +62,6 @@ impl Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
     pub datagram_max: usize,
-    pub tier: u8,
     pub policy: Policy,
 }
 
@@ -130,91 +70,25 @@ pub struct LocalRail {
 pub struct Path {
     pub local: u8,
     pub policy: Policy,
-    /// The path carries nothing while a path of a lower tier works.
-    pub tier: u8,
     pub to: RailAddr,
-    /// ECMP entropy of outgoing packets: on connectionless rails each value has its own source
-    /// port; the values wrap.
-    pub flow: u8,
-    pub write_backoff: WriteBackoff,
-    pub state: PathState,
-    pub datagram_max: usize,
-    pub sizes: Sizes,
+    pub mtu: MtuSearch,
     pub ring: SendRing,
-    pub native: crate::state::native::OfPath,
-    pub window: RecvWindow,
+    pub acks: AcksOwed,
     pub stats: PathStats,
-    pub srtt_ns: u64,
-    pub rttvar_ns: u64,
-    pub latency: Latency,
-    pub(crate) min_rtt_ns: u64,
-    pub(crate) min_rtt_at: u64,
-    pub delivered: Delivered,
-    /// Best delivery rate (bytes/s) of this half window and of the one before.
-    pub(crate) rate: [u64; 2],
-    pub(crate) rate_since: u64,
-    /// Recent mean delivery rate under load, in KiB/s; 0: unknown.
-    busy_kib_per_s: u32,
-    /// The path was down since its rate was measured.
-    pub(crate) fell: bool,
-    pub cwnd: u64,
-    /// End of the strict window after a loss.
-    pub strict_until: u64,
-    /// Start of the running retransmission interval: oldest send or last ack progress.
-    pub repair_from: u64,
-    /// Start of the interval in which another path was probed for the peer; on a reliable path, the
-    /// time of that probe.
-    pub asked_from: u64,
-    /// A retransmitted packet that is not yet known to be spurious or lost.
-    pub resent_by_pto: Option<u64>,
-    pub backoff: u16,
-    /// How often frames in flight were repeated on other paths since the last ack.
-    pub hedges: u8,
-    pub reorder: u64,
-    pub(crate) given_up: GivenUp,
-    pub comparison: Option<Comparison>,
-    pub largest_acked: u64,
-    pub acked_any: bool,
-    /// Send time of the newest acknowledged packet.
-    pub newest_acked_sent_ns: u64,
-    /// Bytes of that packet; for a write, of one datagram.
-    pub newest_acked_bytes: usize,
-    /// When to probe next (paths that are down or unproven), and the interval.
-    pub probe_at: u64,
-    pub probe_every: u64,
-    pub(crate) hold_ns: u32,
-    pub up_since: u64,
-    /// Since when an ack is owed, and whether it is urgent.
-    pub ack_since: u64,
-    pub ack_now: bool,
-    /// The path is to repeat the acks of other paths.
-    pub echo: bool,
-    /// Nothing leaves on the path: its rail is down, or its link is not up.
-    pub rail_down: bool,
+    pub rtt: RoundTrip,
+    pub congestion: Congestion,
+    pub pto: PtoTimer,
+    pub loss: LossDetector,
+    pub probing: Probing,
+    pub health: Health,
     pub link: PathLink,
-    /// Probes to send at the next transmit: plain, padded.
-    pub want_ping: bool,
-    pub want_padded: bool,
-    /// Probes received since one of our packets was acknowledged.
-    pub asked: u8,
-    /// Packets sent in a row without a request for an ack.
-    pub quiet: u8,
-    /// Probes since the peer was last heard, and the time when it was.
-    pub unheard: u8,
-    pub unheard_since_ns: u64,
-    /// The peer's host refused a packet on the path since the peer was heard (see `Refusals`).
-    pub refused: bool,
-    /// Corrupted packets that arrived on the path.
-    pub damage: Damage,
-    /// Isolation: our packets arrive corrupted on the path.
-    pub isolation: Isolation,
 }
 
 impl Path {
     /// Bytes of the path with its windows.
     pub fn bytes(&self) -> usize {
-        let windows = self.ring.heap_bytes() + self.window.heap_bytes();
-        size_of::<Path>() + windows + self.given_up.heap_bytes()
+        let windows = self.ring.heap_bytes() + self.acks.heap_bytes();
+        size_of::<Path>() + windows + self.loss.heap_bytes()
     }
 
     pub fn new(local: u8, rail: &LocalRail, to: RailAddr) -> Path {
@@ -223,68 +97,21 @@ impl Path {
         Path {
             local,
             policy,
-            tier: rail.tier,
             to,
-            flow: 0,
-            write_backoff: WriteBackoff::default(),
-            state: PathState::Unproven,
-            datagram_max: match policy.sized {
-                true => DATAGRAM_BASE.min(ceiling),
-                false => ceiling,
-            },
-            sizes: match policy.sized {
-                true => Sizes::new(ceiling),
-                false => Sizes::fixed(ceiling),
+            mtu: match policy.sized {
+                true => MtuSearch::new(ceiling),
+                false => MtuSearch::fixed(ceiling),
             },
             ring: SendRing::default(),
-            native: policy.native.then(Default::default),
-            window: RecvWindow::default(),
+            acks: AcksOwed::default(),
             stats: PathStats::default(),
-            srtt_ns: 0,
-            rttvar_ns: 0,
-            latency: Latency::default(),
-            min_rtt_ns: u64::MAX,
-            min_rtt_at: 0,
-            delivered: Delivered::default(),
-            rate: [0; 2],
-            rate_since: 0,
-            busy_kib_per_s: 0,
-            fell: false,
-            cwnd: match policy.lossy {
-                true => CWND_FLOOR,
-                false => u64::MAX,
-            },
-            strict_until: 0,
-            repair_from: 0,
-            asked_from: u64::MAX,
-            resent_by_pto: None,
-            backoff: 0,
-            hedges: 0,
-            reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
-            given_up: GivenUp::default(),
-            comparison: None,
-            largest_acked: 0,
-            acked_any: false,
-            newest_acked_sent_ns: 0,
-            newest_acked_bytes: 0,
-            probe_at: 0,
-            probe_every: 1_000_000,
-            hold_ns: HOLD_MIN_NS,
-            up_since: 0,
-            ack_since: 0,
-            ack_now: false,
-            echo: false,
-            rail_down: false,
+            rtt: RoundTrip::default(),
+            congestion: Congestion::new(policy.lossy),
+            pto: PtoTimer::default(),
+            loss: LossDetector::new(policy.unordered, policy.native),
+            probing: Probing::default(),
+            health: Health::default(),
             link: PathLink::new(false),
-            want_ping: false,
-            want_padded: false,
-            asked: 0,
-            quiet: 0,
-            unheard: 0,
-            unheard_since_ns: 0,
-            refused: false,
-            damage: Damage::default(),
-            isolation: Isolation::default(),
         }
     }
 
@@ -293,12 +120,6 @@ impl Path {
     #[inline]
     pub fn waits(&self) -> bool {
         !self.policy.lossy && self.is_proven()
-    }
-
-    /// Counts another expired timer. The count wraps in its upper half, since every fourth expiry
-    /// has extra actions.
-    pub(crate) fn back_off(&mut self) {
-        self.backoff = self.backoff.checked_add(1).unwrap_or(u16::MAX / 2);
     }
 
     /// `Header::path` of outgoing packets.
@@ -317,9 +138,33 @@ impl Path {
         self.local as usize == rail && self.link.id == Some(link)
     }
 
+    /// The state as shown to the owner.
+    #[inline]
+    pub(crate) fn state(&self) -> PathState {
+        self.health.state()
+    }
+
+    /// True if nothing leaves on the path: its rail is down, or its link is not up.
+    #[inline]
+    pub(crate) fn rail_down(&self) -> bool {
+        self.health.rail_down()
+    }
+
     /// True if the peer ever answered on the path.
     pub fn is_proven(&self) -> bool {
-        self.state != PathState::Unproven
+        self.health.is_proven()
+    }
+
+    /// The largest datagram in use.
+    #[inline]
+    pub(crate) fn datagram_max(&self) -> usize {
+        self.mtu.datagram_max()
+    }
+
+    /// True if the congestion window takes another packet.
+    #[inline]
+    pub(crate) fn window_has_room(&self) -> bool {
+        self.congestion.has_room(self.ring.in_flight())
     }
 
     /// True if the path's rail has room (bit n of `full`: rail n has none).
@@ -330,42 +175,42 @@ impl Path {
 
     /// True if proven and not down (its rail may be down at the moment).
     pub fn carries(&self) -> bool {
-        matches!(self.state, PathState::Up | PathState::Suspect)
+        self.health.carries()
     }
 
     /// True if the path carries its own acks.
     #[inline]
     pub fn healthy(&self) -> bool {
-        !self.rail_down && self.state == PathState::Up
+        self.health.is_healthy()
     }
 
     /// True if acks should take a healthy path instead, if there is one, as this path may not carry
     /// them. (An unproven path carries its acks until the peer probes again.)
     #[inline]
     pub fn left_by_acks(&self) -> bool {
-        let doubted = match self.state {
+        let doubted = match self.state() {
             PathState::Up => false,
-            PathState::Unproven => self.asked > 1,
+            PathState::Unproven => self.probing.is_asked_again(),
             PathState::Suspect | PathState::Down => true,
         };
-        self.rail_down || doubted
+        self.health.rail_down() || doubted
     }
 
     /// True if the path may carry data.
     #[inline]
     pub fn usable(&self) -> bool {
-        !self.rail_down && self.carries()
+        self.health.is_usable()
     }
 
     /// True if delivery on the path is doubtful: packets in flight were retransmitted twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
-        self.state == PathState::Suspect || self.backoff >= 2
+        self.state() == PathState::Suspect || self.pto.is_doubtful()
     }
 
     /// Time without an ack after which a reliable path is probed: the rail may be retransmitting.
     pub fn stall_ns(&self, cfg: &Config) -> u64 {
-        (4 * self.srtt_ns).clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
+        self.rtt.four_ns().clamp(cfg.pto_cap_ns, PTO_INITIAL_MAX_NS)
     }
 
     /// Time in which a running peer answers.
@@ -375,13 +220,11 @@ impl Path {
         // If round trips are long but even, the cause is a queue at the peer in which acks wait.
         // (Bounded by two windows, as round trips that a fault delays to a retransmission are even
         // too.)
-        let queue_ns = match 2 * self.rttvar_ns <= self.srtt_ns {
-            true => (self.srtt_ns + 4 * self.rttvar_ns).min(self.takes_ns(2 * CWND_FLOOR)),
+        let queue_ns = match self.rtt.is_even() {
+            true => (self.rtt.with_variation_ns()).min(self.congestion.takes_ns(2 * CWND_FLOOR)),
             false => 0,
         };
-        (4 * self.srtt_ns)
-            .min(self.min_rtt_ns.saturating_mul(16).max(queue_ns))
-            .max(cfg.pto_floor_ns)
+        self.rtt.four_unqueued_ns(queue_ns).max(cfg.pto_floor_ns)
     }
 
     /// Time in which the next ack may come, at the measured rate: where the queue to a slow rail is
@@ -389,164 +232,58 @@ impl Path {
     /// in the round trip.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
-        let ours = self.takes_ns(self.ring.in_flight());
-        ours.max(4 * self.srtt_ns).min(self.takes_ns(CWND_FLOOR))
+        let ours = self.congestion.takes_ns(self.ring.in_flight());
+        ours.max(self.rtt.four_ns())
+            .min(self.congestion.takes_ns(CWND_FLOOR))
     }
 
-    /// Time to drain the bytes in flight at the recent mean rate: nothing is late before that. Few
-    /// and short packets count as 0.
+    /// Time to drain the bytes in flight: nothing is late before that.
+    #[inline]
     pub(crate) fn drains_ns(&self) -> u64 {
-        match self.ring.in_flight() {
-            ..RATE_BYTES_MIN => 0,
-            bytes => self.takes_ns(bytes.min(CWND_FLOOR)),
-        }
-    }
-
-    /// Time to send `bytes` at that rate; 0 without a rate sample.
-    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
-        match self.busy_bytes_per_s() {
-            0 => 0,
-            rate => product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS),
-        }
-    }
-
-    /// The recent mean rate in bytes/s; 0 without a sample.
-    pub(crate) fn busy_bytes_per_s(&self) -> u64 {
-        u64::from(self.busy_kib_per_s) << 10
+        self.congestion.drains_ns(self.ring.in_flight())
     }
 
     /// Adds a round-trip sample.
     pub fn on_rtt(&mut self, rtt_ns: u64, now: u64) {
-        let rtt = rtt_ns.max(1);
-        if self.srtt_ns == 0 {
-            self.srtt_ns = rtt;
-            self.rttvar_ns = rtt / 2;
-        } else {
-            let err = self.srtt_ns.abs_diff(rtt);
-            self.rttvar_ns = (3 * self.rttvar_ns + err) / 4;
-            self.srtt_ns = (7 * self.srtt_ns + rtt) / 8;
-        }
-        // A ten-second window, so that a changed route is noticed.
-        if rtt < self.min_rtt_ns || now.saturating_sub(self.min_rtt_at) > 10_000_000_000 {
-            self.min_rtt_ns = rtt;
-            self.min_rtt_at = now;
-        }
-        self.latency.take(rtt, now);
-        self.stats.srtt_ns = self.srtt_ns;
+        self.rtt.on_sample(rtt_ns, now);
+        self.stats.srtt_ns = self.rtt.srtt_ns();
     }
 
-    /// Adds a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5). The sample
-    /// is the bytes acknowledged since the packet left over the time since the ack before that:
-    /// acks come in clumps, and an ack due when the packet left must not count.
-    pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
-        if self.fell && bytes < RATE_BYTES_MIN {
-            return;
+    /// Adds a delivery-rate sample, from the ack of packet `sent`.
+    pub(crate) fn on_rate(&mut self, sent: &Sent, now: u64) {
+        let in_flight = self.ring.in_flight();
+        if self.congestion.on_sample(sent, in_flight, &self.rtt, now) {
+            self.stats.bytes_per_s = self.congestion.rate_bytes_per_s();
+            if self.congestion.is_bounded() {
+                self.stats.window_bytes = self.congestion.cwnd();
+            }
         }
-        self.fell = false;
-        let rate = product_over(bytes, NS_PER_S, elapsed_ns.max(1_000));
-        if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
-            self.rate = [rate, self.rate[0]];
-            self.rate_since = now;
-        }
-        self.rate[0] = self.rate[0].max(rate);
-        if self.ring.in_flight() > 0 && bytes >= BUSY_BYTES_MIN {
-            self.on_busy(bytes, elapsed_ns);
-        }
-        if self.policy.lossy && self.min_rtt_ns != u64::MAX {
-            // Without losses the bytes in flight may cover a descheduled peer's time slice (grants
-            // bound them too); after a loss the window follows the path's capacity.
-            let floor = if now < self.strict_until {
-                RTT_FLOOR_NS
-            } else {
-                RTT_ROOM_NS
-            };
-            let rtt = self.min_rtt_ns.max(floor);
-            // (A best rate of twice the mean is usual; more was a burst.)
-            let rate = match self.busy_bytes_per_s() {
-                0 => self.rate_bytes_per_s(),
-                busy => self.rate_bytes_per_s().min(2 * busy),
-            };
-            let window = product_over(2 * rate, rtt, NS_PER_S);
-            self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
-            self.stats.window_bytes = self.cwnd;
-        }
-        self.stats.bytes_per_s = self.rate_bytes_per_s();
-    }
-
-    /// Adds a sample of the path's rate under load: `bytes` were delivered in this time, and more
-    /// are in flight. The mean is weighted by time, so that a burst that a token bucket lets pass
-    /// counts little.
-    fn on_busy(&mut self, bytes: u64, elapsed_ns: u64) {
-        let before = match self.busy_bytes_per_s() {
-            0 => 0,
-            rate => product_over(rate, BUSY_MEMORY_NS, NS_PER_S),
-        };
-        let memory_ns = if before == 0 { 0 } else { BUSY_MEMORY_NS };
-        let mean = product_over(
-            before + bytes,
-            NS_PER_S,
-            (memory_ns + elapsed_ns).max(1_000),
-        );
-        self.busy_kib_per_s = (mean >> 10).clamp(1, u32::MAX.into()) as u32;
-    }
-
-    /// Best recent delivery rate in bytes/s; 0 without a sample.
-    pub fn rate_bytes_per_s(&self) -> u64 {
-        self.rate[0].max(self.rate[1])
     }
 
     /// Takes the path down; its return is damped, by `hold_down_max_ns` at most.
-    pub fn fall(&mut self, now: u64, hold_down_max_ns: u64) {
-        if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
-            self.hold_ns = HOLD_MIN_NS;
-        } else {
-            let hold_ns = 2 * u64::from(self.hold_ns);
-            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_down_max_ns) as u32;
-        }
-        self.state = PathState::Down;
-        self.comparison = None;
-        (self.backoff, self.hedges) = (0, 0);
-        self.probe_every = self.hold_ns.into();
-        self.probe_at = now + self.probe_every;
-        self.rate = [0; 2];
-        self.fell = true;
-        if self.policy.lossy {
-            self.cwnd = CWND_FLOOR;
-        }
+    pub(crate) fn fall(&mut self, now: u64, hold_down_max_ns: u64, input: Input) {
+        let hold_ns = self.health.on_failure(now, hold_down_max_ns, input);
+        self.pto.reset();
+        self.probing.restart(now, hold_ns);
+        self.congestion.on_down();
         self.stats.failovers += 1;
     }
 
     /// Brings the path up after it answered a probe.
-    pub fn rise(&mut self, now: u64) {
-        if self.state == PathState::Down {
+    pub(crate) fn rise(&mut self, now: u64, input: Input) {
+        if self.state() == PathState::Down {
             self.stats.returns += 1;
-            self.suspect_black_hole_sooner();
+            self.mtu.suspect_black_hole_sooner();
         }
-        self.state = PathState::Up;
-        self.up_since = now;
-        self.backoff = 0;
-        self.comparison = None;
-        self.probe_every = 1_000_000;
+        self.health.on_up(now, input);
+        self.pto.on_up();
+        self.probing.on_up();
     }
 
     /// Notes an ack with news on the path; returns true if the path was suspect.
     #[inline]
-    pub fn on_progress(&mut self, now: u64) -> bool {
-        (self.backoff, self.hedges) = (0, 0);
-        self.comparison = None;
-        self.repair_from = now;
-        let suspect = self.state == PathState::Suspect;
-        if suspect {
-            self.state = PathState::Up;
-        }
-        suspect
-    }
-}
-
-/// `a * b / c`. The product nearly always fits 64 bits, where a division costs a third.
-pub(crate) fn product_over(a: u64, b: u64, c: u64) -> u64 {
-    match a.checked_mul(b) {
-        Some(product) => product / c,
-        None => (a as u128 * b as u128 / c as u128) as u64,
+    pub(crate) fn on_progress(&mut self, now: u64) -> bool {
+        self.pto.on_ack(now);
+        self.health.on_ack()
     }
 }

@@ -30,6 +30,31 @@ impl RunQueue {
         }
     }
 
+    /// Parks all peers that have packets to send, as no rail has room.
+    #[cold]
+    pub fn park(&mut self, directory: &mut Directory) {
+        for peer in core::mem::take(&mut self.ready) {
+            let Some(conn) = directory.conn_mut(peer) else {
+                continue;
+            };
+            conn.listed.ready = false;
+            if !core::mem::replace(&mut conn.listed.stalled, true) {
+                self.stalled.push(peer);
+            }
+        }
+    }
+
+    /// Queues all parked peers again, as a rail has room.
+    #[cold]
+    pub fn unpark(&mut self, directory: &mut Directory) {
+        for peer in core::mem::take(&mut self.stalled) {
+            if let Some(conn) = directory.conn_mut(peer) {
+                conn.listed.stalled = false;
+                self.mark_ready(conn);
+            }
+        }
+    }
+
     /// Drops deadlines that an earlier one replaced. A peer has one valid deadline; but each time
     /// it owes an answer, the distant deadline of its silence is followed by near ones and would
     /// stay until due: with 10,000 messages a second, 10,000 times the seconds of the timeout.

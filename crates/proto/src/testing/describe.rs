@@ -67,13 +67,18 @@ fn write_conn(out: &mut String, c: &Conn) -> Result {
 }
 
 fn write_path(out: &mut String, p: &Path, on_pto: Option<u64>) -> Result {
-    write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state)?;
-    write!(out, " rail down {}", p.rail_down)?;
+    write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state())?;
+    write!(out, " rail down {}", p.rail_down())?;
     write!(out, " waiting {}", p.ring.waiting())?;
     write!(out, " in flight {}", p.ring.in_flight())?;
-    write!(out, " cwnd {} mtu {}", p.cwnd, p.datagram_max)?;
-    write!(out, " srtt {} backoff {}", p.srtt_ns, p.backoff)?;
-    write!(out, " fresh {} repair {on_pto:?}", p.window.fresh())?;
+    write!(
+        out,
+        " cwnd {} mtu {}",
+        p.congestion.cwnd(),
+        p.datagram_max()
+    )?;
+    write!(out, " srtt {} backoff {}", p.rtt.srtt_ns(), p.pto.backoff())?;
+    write!(out, " fresh {} repair {on_pto:?}", p.acks.fresh())?;
     writeln!(out, " lost {}", p.stats.lost)
 }
 

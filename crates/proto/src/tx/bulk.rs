@@ -8,9 +8,10 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
+use crate::state::congestion::{product_over, NS_PER_S};
 use crate::state::conn::Conn;
 use crate::state::credit::Credit;
-use crate::state::path::{product_over, Path, NS_PER_S};
+use crate::state::path::Path;
 use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
@@ -62,7 +63,7 @@ impl Node {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || self.cfg.policy == RailPolicy::Standby {
             let at = conn.small_path(None, true, self.local.full)?;
-            return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
+            return conn.paths[at].window_has_room().then_some(at);
         }
         if let Some(at) = self.lone_path(conn) {
             return Some(at);
@@ -70,18 +71,18 @@ impl Node {
         let healthy = conn
             .paths
             .iter()
-            .any(|p| p.usable() && p.state == PathState::Up);
-        let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
+            .any(|p| p.usable() && p.state() == PathState::Up);
+        let good = |p: &Path| p.usable() && (p.state() == PathState::Up || !healthy);
         // (Network traffic inside a host would take processor time from the copies.)
-        let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.tier);
+        let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.policy.tier);
         let tier = tiers.min()?;
-        let good = |p: &Path| good(p) && p.tier == tier;
+        let good = |p: &Path| good(p) && p.policy.tier == tier;
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         let at = all()
             .filter(|&i| conn.paths[i].has_room(self.local.full))
-            .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
+            .filter(|&i| conn.paths[i].window_has_room())
             .min_by_key(|&i| finish(i))?;
         let soon = finish(at) <= 2 * best + STALE_NS;
         (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
@@ -95,7 +96,7 @@ impl Node {
         let waiting: u64 = sends.map(|s| s.head.total.saturating_sub(s.next)).sum();
         let (queued, rate) = paths.fold((waiting, 0), |(queued, rate), i| {
             let path = &conn.paths[i];
-            let of_all = rate + path.share_bytes_per_s();
+            let of_all = rate + path.congestion.share_bytes_per_s();
             (queued + path.ring.in_flight(), of_all)
         });
         product_over(queued, NS_PER_S, rate.max(1))
@@ -117,8 +118,9 @@ impl Node {
         };
         let at = conn.small_path(None, false, self.local.full)?;
         let path = &conn.paths[at];
-        (path.healthy() && path.ring.in_flight() + left <= PIGGYBACK_MAX.min(path.cwnd))
-            .then_some(at)
+        (path.healthy()
+            && path.ring.in_flight() + left <= PIGGYBACK_MAX.min(path.congestion.cwnd()))
+        .then_some(at)
     }
 
     /// Builds a packet with one full fragment of the next bulk message; `segment`: it continues a
@@ -133,11 +135,11 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         let path = &conn.paths[at];
-        if path.ring.in_flight() >= path.cwnd {
+        if !path.window_has_room() {
             return None;
         }
-        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max));
-        let limit = limit.min(path.datagram_max);
+        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max()));
+        let limit = limit.min(path.datagram_max());
         let key = self.next_bulk(conn, limit, segment.is_some())?;
         if segment.is_some() && self.placed_next(conn, at) {
             return None;
@@ -175,8 +177,9 @@ impl Node {
     /// it, a write or the end of a message, takes them along. (A packet for them costs a system
     /// call at both ends.) `urgent`: some are due and must not wait for several messages.
     pub(crate) fn acks_piggyback(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
-        let only_acks =
-            !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
+        let only_acks = !conn.paths[at].probing.is_requested()
+            && conn.session.hello_acked
+            && !conn.has_control();
         let only_acks = only_acks && !conn.reachability.echoes;
         let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
@@ -196,7 +199,7 @@ impl Node {
             .front()
             .and_then(|&key| self.ops.sends.get(key));
         let path = &conn.paths[at];
-        let limit = path.datagram_max - path.window.ack_len();
+        let limit = path.datagram_max() - path.acks.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }
@@ -344,19 +347,19 @@ impl Node {
         if packets == 0 {
             return None;
         }
-        let sent = send.next - first;
-        let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
-        let native = model.is_native();
-        let reliable = self.cfg.reliable && !native;
+        let what = (key, first, fragment as u32);
+        let when = (path.congestion.delivered(), now);
+        let reliable = self.cfg.reliable && !model.is_native();
         match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
-            false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
+            false => (0..packets).for_each(|_| path.ring.push(&[], segment, when.0, now)),
         }
-        path.quiet = if reliable { 0 } else { path.quiet };
+        path.probing.on_run_sent(reliable);
         path.stats.packets_sent += packets as u64;
         path.stats.bytes_sent += (packets * segment) as u64;
         if !reliable {
-            send.acked.insert(first / BLOCK_BYTES, blocks(sent));
+            send.acked
+                .insert(first / BLOCK_BYTES, blocks(send.next - first));
             self.pending.native_done.push(key);
         }
         let run = Run {
@@ -371,7 +374,7 @@ impl Node {
         };
         conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
-        if native {
+        if model.is_native() {
             self.noted_native(now, conn, batch.path, (number, packets as u64));
         }
         self.leave_bulk(conn, key);
@@ -380,30 +383,20 @@ impl Node {
 }
 
 impl Path {
-    /// The rate that decides the path's share: the recent mean if it is below the best, which may
-    /// be a burst that a token bucket let pass; 0 before the first sample.
-    fn share_bytes_per_s(&self) -> u64 {
-        match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
-            (best, 0) => best,
-            (best, busy) => best.min(busy),
-        }
-    }
-
     /// Time at which `bytes` more would have arrived, by the measured rate.
     fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that the path is tried.
-        let rate = match self.share_bytes_per_s() {
+        let rate = match self.congestion.share_bytes_per_s() {
             0 => 1 << 30,
             rate => rate,
         };
         let queued = self.ring.in_flight() + bytes;
-        // (The mean round trip includes queueing.)
-        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
+        product_over(queued, NS_PER_S, rate) + self.rtt.half_ns()
     }
 
     /// Packets of `segment` bytes that may leave while the window is not full before each.
     fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
-        let window = self.cwnd.saturating_sub(self.ring.in_flight());
+        let window = self.congestion.room(self.ring.in_flight());
         match reliable {
             true => window.div_ceil(segment as u64),
             // No packet waits for an ack.

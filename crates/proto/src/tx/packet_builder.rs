@@ -73,7 +73,7 @@ impl Conn {
             rail: path.local as usize,
             dest: Dest::Link {
                 link: path.link.id.unwrap_or(u32::MAX),
-                flow: path.flow,
+                flow: path.link.flow,
             },
             batch: Batch {
                 peer: self.peer,
@@ -151,8 +151,8 @@ impl Node {
         let first = (conn.reachability.asked_at as usize).min(conn.paths.len());
         let (before, from) = conn.paths.split_at_mut(first);
         for path in from.iter_mut().chain(before) {
-            if path.window.fresh() == 0 && builder.fits_ack() {
-                path.window.renew();
+            if !path.acks.any() && builder.fits_ack() {
+                path.acks.renew();
             }
             self.push_acks(now, path, builder);
         }
@@ -160,9 +160,9 @@ impl Node {
 
     #[inline]
     fn push_acks(&mut self, now: u64, path: &mut Path, builder: &mut Builder<'_, '_>) {
-        let waited = now.saturating_sub(path.ack_since);
-        while path.window.fresh() > 0 && builder.fits_ack() {
-            let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
+        let waited = path.acks.waited_ns(now);
+        while path.acks.any() && builder.fits_ack() {
+            let Some((ack, count)) = path.acks.take_head(path.recv_code(), now) else {
                 break;
             };
             self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
@@ -170,39 +170,35 @@ impl Node {
                 let worst = &mut self.stats.thread_ack_delay_max_ns;
                 *worst = waited.max(*worst);
             }
-            let window = &path.window;
-            builder
-                .writer
-                .push_ack(&ack, count, |m| window.mask(&ack, m));
+            let acks = &path.acks;
+            builder.writer.push_ack(&ack, count, |m| acks.mask(&ack, m));
             builder.acks += 1;
-            path.ack_now = false;
         }
     }
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
         let (lost, heard_ns) = (conn.is_unreached(), conn.life.heard_ns);
         let path = &conn.paths[at];
-        let quiet = path.quiet >= QUIET_MAX;
-        let wanted = path.want_ping || quiet;
+        let quiet = path.probing.quiet() >= QUIET_MAX;
+        let wanted = path.probing.is_requested() || quiet;
         // Packets that stall on a reliable path may have been acknowledged on another.
-        let stalls = path.waits() && path.backoff > 0;
+        let stalls = path.waits() && path.pto.backoff() > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];
         if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
-            if path.want_ping {
+            if path.probing.is_requested() {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
             if lost || stalls {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }
             if !lost {
-                path.isolation.fill(&mut b.writer);
+                path.health.fill_probe(&mut b.writer);
             }
             path.stats.probes += 1;
-            path.note_asked(heard_ns);
-            path.want_ping = false;
+            path.probing.on_sent(heard_ns);
         }
-        path.ack_now &= path.window.fresh() > 0;
+        path.acks.on_packet_built();
     }
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
@@ -409,7 +405,7 @@ impl Node {
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
-        path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
+        path.probing.on_packet_sent(eliciting);
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += (len + b.written) as u64;
         let mut transmit = conn.transmit(at, header.algorithm, (head_len, len));

@@ -6,10 +6,10 @@ use crate::base::config::RailPolicy;
 use crate::base::types::{Batch, PathState, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::mtu_search::DATAGRAM_FLOOR;
 use crate::state::path::Path;
 use crate::state::resends::ANYWHERE;
 use crate::state::sent_packets::FrameRef;
-use crate::state::sizes::DATAGRAM_FLOOR;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
@@ -90,7 +90,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.local.full))
+            .position(|p| p.mtu.wants_probe() && !p.rail_down() && p.has_room(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -106,24 +106,24 @@ impl Node {
         let delay = self.cfg.ack_delay_ns;
         let paths = &conn.paths;
         let special = |p: &Path| {
-            let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
-            let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
-            let asks = ack || p.want_ping || due || p.echo;
-            asks && !p.rail_down && p.has_room(full)
+            let due = p.healthy() && p.acks.is_due(now, delay);
+            let ack = p.acks.is_urgent() && !(p.left_by_acks() && paths.iter().any(Path::healthy));
+            let asks = ack || p.probing.is_requested() || due || p.acks.echoes();
+            asks && !p.rail_down() && p.has_room(full)
         };
         if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
             if path.asks_alone(conn.is_unreached()) {
-                let limit = path.datagram_max.min(DATAGRAM_FLOOR);
+                let limit = path.datagram_max().min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: the retransmission repeats these
                 // acks. (Without reachability the peer's probes request acks on every path.)
                 if !conn.tx.resend.is_empty() && !conn.is_unreached() {
-                    conn.paths[at].window.renew();
+                    conn.paths[at].acks.renew();
                 }
                 return probe;
             }
-            let limit = path.datagram_max;
+            let limit = path.datagram_max();
             if self.acks_piggyback(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
@@ -133,8 +133,8 @@ impl Node {
             return self.probe_packet(now, conn, at, limit, out, spans);
         }
         let small = small?;
-        let limit = conn.paths[small].datagram_max;
-        let gathers = conn.has_small() || self.due_ack(now, conn);
+        let limit = conn.paths[small].datagram_max();
+        let gathers = conn.has_small() || conn.due_ack(now, self.cfg.ack_delay_ns);
         if gathers && !self.acks_piggyback(conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
@@ -160,12 +160,12 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         // A path that is down takes only retransmissions that leave on two paths.
-        let down = conn.paths[at].state == PathState::Down;
+        let down = conn.paths[at].state() == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
         if !spare {
             self.add_control(now, conn, &mut b);
         }
-        let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
+        let room = conn.paths[at].window_has_room();
         // A timer's retransmission ignores the window, as all packets in the window may be lost.
         if room || conn.tx.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
@@ -193,7 +193,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && (!path.isolation.active || conn.is_unreached()) {
+        if path.state() == PathState::Down && (!path.health.is_isolated() || conn.is_unreached()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();
@@ -209,8 +209,7 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let size = conn.paths[at].sizes.asked();
-        conn.paths[at].want_padded = false;
+        let size = conn.paths[at].mtu.take_probe();
         if size == 0 {
             return self.any_packet(now, conn, out, spans);
         }
@@ -220,7 +219,7 @@ impl Node {
         b.control(&Frame::Pad { len, head: 0 }, None);
         b.flags |= Header::FLAG_ACK_NOW;
         let number = conn.paths[at].ring.next_number();
-        conn.paths[at].sizes.left(number);
+        conn.paths[at].mtu.on_probe_sent(number);
         self.finish(now, conn, at, b, false, false)
     }
 }
