@@ -141,12 +141,6 @@ impl AcksOwed {
         Some(head)
     }
 
-    /// The ack that `take_head` would make, if one ack names all packets that wait.
-    #[inline]
-    pub(crate) fn peek_head(&self, path: u16, now: u64) -> Option<(Ack<()>, u8)> {
-        self.window.peek_head(path, now)
-    }
-
     /// Mask `m` of an ack.
     #[inline]
     pub(crate) fn mask(&self, ack: &Ack<()>, m: usize) -> u64 {
@@ -209,7 +203,7 @@ mod tests {
         acks.on_run(3, true, 1_000);
         acks.hurry();
         assert!(acks.is_urgent());
-        assert!(acks.peek_head(1, 1_000).is_some() && acks.is_urgent());
+        assert!(acks.is_urgent());
         assert!(acks.take_head(1, 1_000).is_some());
         assert!(!acks.is_urgent() && !acks.any());
         assert!(acks.take_head(1, 1_000).is_none());
