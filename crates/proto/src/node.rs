@@ -6,6 +6,7 @@ use crate::base::pairing::Pairing;
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
 use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
 use crate::state::grants::Grants;
@@ -325,6 +326,16 @@ impl Node {
         self.peer_address(forgotten.peer).map(|a| a.id)
     }
 
+    /// What components use of the node.
+    #[inline]
+    pub(crate) fn context(&mut self) -> Context<'_> {
+        Context {
+            cfg: &self.cfg,
+            directory: &mut self.directory,
+            run_queue: &mut self.run_queue,
+        }
+    }
+
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
         self.directory.conn(peer)
     }
@@ -368,9 +379,8 @@ impl Node {
             self.directory.peers[peer.0 as usize].conn = Some(conn);
             return;
         }
-        conn.credit
-            .open(self.cfg.credit_window(self.directory.credit_promised));
-        self.directory.credit_promised += conn.credit.window();
+        let promised = &mut self.directory.promised;
+        promised.open(&mut conn.credit, &self.cfg);
         let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.directory.peers[peer.0 as usize].conn = Some(conn);
         self.add_paths(peer, &rails, FIRST_PATHS);

@@ -43,19 +43,13 @@ impl Node {
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
         inbound.charged = self.cfg.charged(cost);
         inbound.credit = cost;
-        self.charge(inbound.charged);
+        self.stats.charge(inbound.charged);
         let key = self.ops.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
-        self.use_credit(peer, cost);
+        self.context().use_credit(peer, cost);
         Ok(Some(key))
-    }
-
-    pub(crate) fn charge(&mut self, bytes: u64) {
-        let stats = &mut self.stats;
-        stats.unexpected_bytes += bytes;
-        stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
     }
 
     pub(crate) fn take_fragment(
@@ -150,8 +144,8 @@ impl Node {
         conn.rx.next_match += 1;
         conn.rx.watchers -= found.unwatches();
         let more = !conn.rx.inbound.is_empty();
-        self.use_credit(peer, Credit::cost(len));
-        self.return_credit(peer, Credit::cost(len));
+        self.context().use_credit(peer, Credit::cost(len));
+        self.context().return_credit(peer, Credit::cost(len));
         self.received(peer, head, found.handle, found.base, copy as u64, None);
         if more {
             self.advance_matching(now, peer);
@@ -222,7 +216,7 @@ impl Node {
         inbound.wanted = 0;
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
-        self.charge(cost);
+        self.stats.charge(cost);
         // While memory is plentiful, a bare request's credit is returned at once, so that requests
         // without a matching receive do not block those that have one.
         let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
@@ -231,9 +225,9 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
-        self.use_credit(peer, cost);
+        self.context().use_credit(peer, cost);
         if plenty {
-            self.return_credit(peer, cost);
+            self.context().return_credit(peer, cost);
         }
         self.advance_matching(now, peer);
         Ok(())

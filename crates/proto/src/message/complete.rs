@@ -79,7 +79,7 @@ impl Node {
                 }
                 self.show_end(key, (handle, base));
                 self.drop_inbound(key);
-                self.return_credit(peer, credit);
+                self.context().return_credit(peer, credit);
                 if reply {
                     self.events.push_back(Event::ReadDone { handle, ok: true });
                 } else if let Some(head) = head {
@@ -88,7 +88,7 @@ impl Node {
             }
             InboundState::Discard => {
                 self.drop_inbound(key);
-                self.return_credit(peer, credit);
+                self.context().return_credit(peer, credit);
                 if let Some(inbound) = bounce {
                     self.events.push_back(Event::BounceFree { inbound });
                 }

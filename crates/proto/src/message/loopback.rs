@@ -34,7 +34,7 @@ impl Node {
         inbound.own = Some(handle);
         inbound.head = Some(head);
         inbound.charged = MESSAGE_OVERHEAD;
-        self.charge(MESSAGE_OVERHEAD);
+        self.stats.charge(MESSAGE_OVERHEAD);
         let key = self.ops.inbounds.insert(inbound);
         self.match_head(peer, &head, key, 0);
     }

@@ -2,7 +2,6 @@
 
 pub(crate) mod arrive;
 pub(crate) mod complete;
-pub(crate) mod credit;
 pub(crate) mod loopback;
 pub(crate) mod post;
 pub(crate) mod rpc;

@@ -70,7 +70,7 @@ impl Node {
             conn.stats.bytes_received += head.total;
         }
         self.drop_inbound(key);
-        self.return_credit(peer, credit);
+        self.context().return_credit(peer, credit);
         self.events.push_back(Event::RpcArrived {
             peer,
             head: *head,

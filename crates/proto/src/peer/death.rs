@@ -3,6 +3,7 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
+use crate::state::directory::Directory;
 use crate::state::session::Death;
 use crate::state::transfer::{InboundState, SendKind, SendXfer};
 use alloc::vec::Vec;
@@ -46,8 +47,13 @@ impl Node {
     /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's
     /// BYE reported that all messages below this number arrived.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
-        let window = self.conn(peer).map_or(0, |c| c.credit.window());
-        self.directory.credit_promised -= window;
+        let Directory {
+            peers, promised, ..
+        } = &mut self.directory;
+        let entry = peers.get(peer.0 as usize);
+        if let Some(conn) = entry.and_then(|entry| entry.conn.as_deref()) {
+            promised.close(&conn.credit);
+        }
         self.end_sends(peer, arrived);
         self.fail_inbound(peer);
         // The budget of its grants is available to other peers.

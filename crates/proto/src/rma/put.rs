@@ -161,7 +161,7 @@ impl Node {
             conn.rx.inbound.remove(&number);
         }
         self.drop_inbound(key);
-        self.return_credit(peer, credit);
+        self.context().return_credit(peer, credit);
     }
 }
 

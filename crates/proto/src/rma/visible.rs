@@ -135,7 +135,7 @@ impl Node {
         let len = tail.len() as u64;
         inbound.holds_end = true;
         inbound.charged += len;
-        self.charge(len);
+        self.stats.charge(len);
         let landing = Landing::Bounce {
             inbound: key.name(),
             total: len,

@@ -2,6 +2,7 @@
 
 pub(crate) mod completion_order;
 pub(crate) mod conn;
+pub(crate) mod context;
 pub(crate) mod credit;
 pub(crate) mod damage;
 pub(crate) mod descheduled;
