@@ -26,6 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "base",
             "group",
             "state",
+            "incoming",
             "node",
             "rx",
             "tx",

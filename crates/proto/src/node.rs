@@ -5,11 +5,11 @@ use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
+use crate::incoming::messages::Incoming;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
-use crate::state::grants::Grants;
 use crate::state::link::Links;
 use crate::state::local::Local;
 use crate::state::operations::Operations;
@@ -43,7 +43,7 @@ pub struct Node {
     pub(crate) local: Local,
     pub(crate) directory: Directory,
     pub(crate) ops: Operations,
-    pub(crate) grants: Grants,
+    pub(crate) incoming: Incoming,
     pub(crate) run_queue: RunQueue,
     /// Poll gaps of this node, and silences of descheduled peers.
     pub(crate) descheduled: Descheduled,
@@ -66,7 +66,7 @@ impl Node {
         let local = Local::new(identity, rails, pairing);
         Node {
             cfg,
-            grants: Grants::new(local.receive_budget()),
+            incoming: Incoming::new(local.receive_budget()),
             local,
             directory: Directory::new(),
             ops: Operations::new(),
@@ -239,7 +239,7 @@ impl Node {
             .iter()
             .map(|(_, s)| s.acked.heap_bytes())
             .sum();
-        conns + sets + self.ops.sends.heap_bytes() + self.ops.inbounds.heap_bytes()
+        conns + sets + self.ops.sends.heap_bytes() + self.incoming.heap_bytes()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
@@ -299,18 +299,19 @@ impl Node {
 
     /// Counts state retained for operations that have not ended.
     pub fn held(&self) -> Held {
+        let receives = self.incoming.receives();
         Held {
             sends: self.ops.sends.len(),
-            inbounds: self.ops.inbounds.len(),
-            receives: self.ops.matching.posted() + self.ops.multi.len(),
-            granted_bytes: self.grants.out,
+            inbounds: self.incoming.len(),
+            receives: receives.posted() + receives.buffers(),
+            granted_bytes: self.incoming.grants().out(),
             unexpected_bytes: self.stats.unexpected_bytes,
         }
     }
 
     /// Number of multi-receive buffers.
     pub fn buffers(&self) -> usize {
-        self.ops.multi.len()
+        self.incoming.receives().buffers()
     }
 
     /// Id of a peer for which an operation waits while no timer will probe it and nothing is queued
@@ -326,14 +327,19 @@ impl Node {
         self.peer_address(forgotten.peer).map(|a| a.id)
     }
 
-    /// What components use of the node.
+    /// The incoming messages, and what they use of the node.
     #[inline]
-    pub(crate) fn context(&mut self) -> Context<'_> {
-        Context {
+    pub(crate) fn incoming(&mut self) -> (&mut Incoming, Context<'_>) {
+        let ctx = Context {
             cfg: &self.cfg,
+            local: &self.local,
+            descheduled: &self.descheduled,
             directory: &mut self.directory,
             run_queue: &mut self.run_queue,
-        }
+            events: &mut self.events,
+            stats: &mut self.stats,
+        };
+        (&mut self.incoming, ctx)
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {

@@ -47,7 +47,7 @@ impl Node {
                 path.comparison = Some(Comparison {
                     second: true,
                     written,
-                    ..path.new_comparison(now, self.grants.out)
+                    ..path.new_comparison(now, self.incoming.grants().out())
                 });
                 path.want_ping = true;
                 ask_references(conn, at, self.local.full, REFERENCE_PATHS);

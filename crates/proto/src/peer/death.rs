@@ -1,11 +1,10 @@
 //! Peer teardown: ends every operation that names a peer.
 
-use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::state::directory::Directory;
 use crate::state::session::Death;
-use crate::state::transfer::{InboundState, SendKind, SendXfer};
+use crate::state::transfer::{SendKind, SendXfer};
 use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;
 
@@ -55,24 +54,8 @@ impl Node {
             promised.close(&conn.credit);
         }
         self.end_sends(peer, arrived);
-        self.fail_inbound(peer);
-        // The budget of its grants is available to other peers.
-        self.pump_grants(now);
-        while let Some(posted) = self.ops.matching.take_directed(peer) {
-            if self.cfg.errs(Mutation::ForgetReceives) {
-                continue;
-            }
-            let handle = posted.spec.handle;
-            if self
-                .ops
-                .multi
-                .get(&handle)
-                .is_some_and(|m| m.outstanding == 0)
-            {
-                self.ops.multi.remove(&handle);
-            }
-            self.events.push_back(Event::RecvFailed { handle });
-        }
+        let (incoming, mut ctx) = self.incoming();
+        incoming.end_peer(&mut ctx, peer, now);
         self.events.push_back(Event::PeerOver { peer });
     }
 
@@ -104,42 +87,5 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.tx.clear();
         }
-    }
-
-    /// Ends every incomplete message from a dead peer; complete ones can still be received.
-    fn fail_inbound(&mut self, peer: PeerId) {
-        let keys: Vec<_> = self
-            .ops
-            .inbounds
-            .iter()
-            // A message held back by a gap before it can never be matched.
-            .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
-            .map(|(k, _)| k)
-            .collect();
-        for key in keys {
-            let Some(inbound) = self.ops.inbounds.get(key) else {
-                continue;
-            };
-            let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
-            self.ops.matching.remove_unexpected(key);
-            self.drop_inbound(key);
-            if let InboundState::Bound { handle, .. } = state {
-                if reply {
-                    self.events.push_back(Event::ReadLost { handle });
-                } else if self.ops.leave_multi(handle) {
-                    self.events.push_back(Event::RecvFailed { handle });
-                }
-            }
-            if bounced {
-                self.events.push_back(Event::BounceFree {
-                    inbound: key.name(),
-                });
-            }
-        }
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.rx.inbound.clear();
-            conn.rx.pending_reads.clear();
-        }
-        self.finish_held(peer);
     }
 }

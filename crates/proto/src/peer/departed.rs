@@ -138,7 +138,7 @@ impl Node {
         let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)
-            && !self.ops.inbounds.iter().any(|(_, i)| i.peer == peer)
+            && !self.incoming.has_of(peer)
             && !self.ops.sends.iter().any(|(_, s)| s.peer == peer)
     }
 

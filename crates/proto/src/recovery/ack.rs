@@ -109,7 +109,8 @@ impl Node {
             }
             FrameRef::Rts(key) => self.request_heard(peer, key),
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
-                self.refusal_heard(peer, number);
+                let (incoming, mut ctx) = self.incoming();
+                incoming.refusal_heard(&mut ctx, peer, number);
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {

@@ -151,7 +151,7 @@ impl Node {
             // Our acks may be what gets lost: the retransmission repeats them.
             path.window.renew();
             if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
+                path.comparison = Some(path.new_comparison(now, self.incoming.grants().out()));
             }
             self.suspect(conn, at);
         }

@@ -104,7 +104,7 @@ impl Node {
         let path = &mut conn.paths[at];
         path.stats.ptos += first as u64;
         if path.comparison.is_none() {
-            path.comparison = Some(path.new_comparison(now, self.grants.out));
+            path.comparison = Some(path.new_comparison(now, self.incoming.grants().out()));
         }
         path.want_ping |= first;
         self.suspect(conn, at);
@@ -171,7 +171,7 @@ impl Node {
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others && path.comparison.is_none() {
-                path.comparison = Some(path.new_comparison(now, self.grants.out));
+                path.comparison = Some(path.new_comparison(now, self.incoming.grants().out()));
             }
             if !(silent && others) {
                 self.suspect(conn, at);

@@ -23,41 +23,20 @@
 //! depends on order ([`crate::Config::seeing_order`]). Both ends enforce this.
 
 use crate::base::blocks::Covered;
-use crate::base::config::RailSpec;
-use crate::base::mutation::Mutation;
 use crate::base::side_work::WriteOut;
 use crate::base::slab::Key;
-use crate::base::types::{
-    sum_seed, sums_of, DropReason, Event, Memory, PathState, PeerId, Spans, Transmit, WriteCheck,
-    WrittenSum,
-};
+use crate::base::types::{sum_seed, sums_of, PathState, PeerId, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::{Path, WriteBackoff};
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{InboundState, Keys};
-use crate::tx::packet_builder::Builder;
+use crate::state::write_span::{span_max, DIRECT_PACKET_MAX, SPAN_MIN};
 use alloc::boxed::Box;
 use marline_wire::{
-    blocks, Frame, Header, RailWrites, Rkey, Written, BLOCK_BYTES, DIRECT_HEAD_LEN,
-    FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANT_LEN, PACKET_MAX,
+    blocks, Frame, Header, RailWrites, Rkey, Written, BLOCK_BYTES, FLAG_DEREGISTER,
+    FLAG_READ_REPLY, FLAG_UNSUMMED,
 };
 
-/// Most bytes of one write: bounds the loss of a failed write, and the wait of other packets on the
-/// path.
-const SPAN_MAX: u64 = 65_536 / BLOCK_BYTES * BLOCK_BYTES;
-/// On rails that spare copies a message of 64 KiB is one write, without a remainder that needs a
-/// packet.
-const SPAN_LONG: u64 = 65_536u64.next_multiple_of(BLOCK_BYTES);
-/// Bytes of a super-packet reserved for a direct write's head and the packet in front of its bytes.
-/// That packet has the write notification and may have acks and grants; a longer one is sent
-/// separately.
-const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64) + 64;
-/// Longest packet in front of a direct write's bytes. (Written frame and header: 88 bytes; one ack
-/// of four masks and a grant with its keys: 120.)
-pub const DIRECT_PACKET_MAX: usize = 256;
-/// Shorter fragments are sent in packets.
-const SPAN_MIN: u64 = 4 * BLOCK_BYTES;
 /// Write backoff: failed writes make a path skip up to two to this power of them.
 const FAILURES_MAX: u8 = 7;
 
@@ -130,7 +109,7 @@ impl Node {
         let &(_, remote_key) = keys.iter().find(|k| k.0 == path.to.index)?;
         let algorithm = sums_of(self.algorithm_on(conn, at), send.head.flags);
         let summed = algorithm != 0;
-        let fits = len >= SPAN_MIN && self.trusts_writes(path.local, algorithm);
+        let fits = len >= SPAN_MIN && self.local.trusts_writes(&self.cfg, path.local, algorithm);
         fits.then_some(NextWrite {
             key,
             offset,
@@ -139,17 +118,6 @@ impl Node {
             remote_key,
             summed,
         })
-    }
-
-    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on a local rail.
-    fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
-        let rail = &self.local.rails[rail as usize];
-        let placed = rail.addr.writes == RailWrites::Keyed;
-        let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
-            true => algorithm != 0,
-            false => self.cfg.seeing_order.contains(&algorithm),
-        };
-        seen || rail.ordered_writes
     }
 
     /// Returns whether the next transmission on a path is a write.
@@ -244,17 +212,6 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Longest write that the peer probably makes into local memory, taken to be the same as ours
-    /// into its memory.
-    pub(crate) fn write_span(&self, peer: PeerId) -> Option<u64> {
-        let ours = |path: &Path| &self.local.rails[path.local as usize];
-        let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
-        let path = self.conn(peer)?.paths.iter().find(able)?;
-        let span = span_max(ours(path), path.datagram_max);
-        // A few short datagrams have no room for a write.
-        Some(span).filter(|&span| span >= SPAN_MIN)
-    }
-
     /// Sets the number of datagrams of a direct write that a rail was found to support; 0: none
     /// (any more).
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
@@ -319,183 +276,10 @@ impl Node {
 
 /// The receiver.
 impl Node {
-    /// Asks the owner to register the memory of a message, as a whole, on rails that could write
-    /// it, if the message is suitable.
-    pub(crate) fn want_keys(&mut self, key: Key) {
-        let Some(inbound) = self.ops.inbounds.get(key) else {
-            return;
-        };
-        let InboundState::Bound {
-            handle,
-            base,
-            capacity,
-        } = inbound.state
-        else {
-            return;
-        };
-        let (peer, total) = (inbound.peer, inbound.total);
-        let fits = total >= self.cfg.write_min && total <= capacity;
-        let visible = inbound.is_put() && !self.cfg.errs(Mutation::OpenVisible);
-        let fits = fits && inbound.own.is_none() && !visible;
-        let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
-        let ours = |local: u8| self.local.rails[local as usize].addr.writes();
-        let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
-        let rails = able.fold(0u32, |rails, p| rails | 1 << p.local);
-        if !fits || rails == 0 || !self.cfg.reliable {
-            return;
-        }
-        if let Some(inbound) = self.ops.inbounds.get_mut(key) {
-            inbound.keys.asked = true;
-        }
-        self.events.push_back(Event::RegistrationWanted {
-            inbound: key.name(),
-            handle,
-            offset: base,
-            len: total,
-            rails,
-        });
-    }
-
     /// Reports that the owner registered the memory of an inbound message on a local rail (after
     /// [`Event::RegistrationWanted`]). The key is sent with the message's grants.
     pub fn registered_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
-        let key = Key::of(inbound);
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
-            return; // its `Deregister` event is queued
-        };
-        inbound.keys.by_rail.push((rail, rail_key));
-        let (peer, granted) = (inbound.peer, inbound.granted);
-        if let Some(conn) = self.conn_mut(peer).filter(|_| granted > 0) {
-            if !conn.tx.grants.contains(&key) {
-                conn.tx.grants.push_back(key);
-            }
-            self.wake(peer);
-        }
+        let (incoming, mut ctx) = self.incoming();
+        incoming.registered_on(&mut ctx, inbound, rail, rail_key);
     }
-
-    /// Adds the frames that precede a message's grant: its keys, and the segments already read;
-    /// `false`: no room for all.
-    pub(crate) fn push_keys(&self, key: Key, b: &mut Builder<'_, '_>) -> bool {
-        let Some(inbound) = self.ops.inbounds.get(key) else {
-            return true;
-        };
-        let keys = &inbound.keys.by_rail;
-        let frame = |&(rail, key): &(u8, u64)| {
-            Frame::Key(Rkey {
-                number: inbound.number as u32,
-                flags: inbound.kind_flag(),
-                rail,
-                key,
-            })
-        };
-        let has = inbound.has_frame();
-        let len: usize = keys.iter().map(|k| frame(k).head_len()).sum();
-        let len = len + has.map_or(0, |has| has.head_len());
-        if len > 0 && !b.writer.fits(len + GRANT_LEN, 0) {
-            return false;
-        }
-        has.is_none_or(|has| b.control(&has, None))
-            && keys.iter().all(|k| b.control(&frame(k), None))
-    }
-
-    /// Ends the keys of a message whose written bytes are retransmitted.
-    pub(crate) fn deregister_now(&mut self, key: Key, memory: &mut impl Memory) {
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
-            return;
-        };
-        if !inbound.keys.by_rail.is_empty() && !self.cfg.errs(Mutation::WriteLate) {
-            inbound.keys.by_rail.clear();
-            memory.deregister(key.name());
-        }
-    }
-
-    /// Ends a message's keys; must precede the end of the message or of its memory.
-    pub(crate) fn end_keys(&mut self, key: Key, keys: &Keys) {
-        if keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
-            self.events.push_back(Event::Deregister {
-                inbound: key.name(),
-            });
-        }
-    }
-
-    /// Handles a write notification: the fragment has arrived if the bytes in its place have the
-    /// correct sum.
-    pub(crate) fn take_written(
-        &mut self,
-        now: u64,
-        (peer, at): (PeerId, usize),
-        header: &Header,
-        w: &Written,
-        memory: &mut impl Memory,
-    ) -> Result<(), DropReason> {
-        let reply = w.flags & FLAG_READ_REPLY != 0;
-        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
-        let local = conn.paths[at].local;
-        let number = conn.rx.expand(w.number);
-        let key = match reply {
-            true => conn.rx.pending_reads.get(&w.number),
-            false => conn.rx.inbound.get(&number),
-        };
-        let Some(&key) = key else {
-            // The message has ended, or never began.
-            return match reply || number < conn.rx.next_match {
-                true => {
-                    self.on_duplicate(peer, at);
-                    Ok(())
-                }
-                false => Err(DropReason::Invalid),
-            };
-        };
-        let Some(inbound) = self.ops.inbounds.get(key) else {
-            return Ok(());
-        };
-        let (len, algorithm) = (w.len as u64, sums_of(header.algorithm, w.flags));
-        let asked = inbound.keys.asked && inbound.total == w.total;
-        let ungranted = w.offset + len > inbound.granted;
-        if !asked || ungranted || !self.trusts_writes(local, algorithm) {
-            return Err(inbound.no_place());
-        }
-        let (start, n) = (w.offset / BLOCK_BYTES, blocks(len));
-        if inbound.set.covered(start, n) == Covered::All {
-            self.on_duplicate(peer, at);
-            return Ok(());
-        }
-        let landing = inbound.landing(key, w.offset, len);
-        let sum = WrittenSum {
-            rail: Some(local),
-            inbound: key.name(),
-            at: w.offset,
-            len: w.len as usize,
-            sum: w.sum,
-            seed: sum_seed(header.src_id, w.number, reply, w.offset, w.len as usize),
-            algorithm,
-        };
-        match memory.written(&landing, &sum) {
-            WriteCheck::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
-                self.stats.written_wrong += 1;
-                Err(DropReason::CorruptPayload)
-            }
-            WriteCheck::Missing => {
-                self.stats.written_lost += 1;
-                Err(DropReason::Unwritten)
-            }
-            _ => {
-                self.commit(now, key, start, n, len);
-                if let Some(path) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(at)) {
-                    path.stats.bytes_received += len;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Most bytes of one write, in whole blocks, on a rail with datagrams of `datagram` bytes.
-fn span_max(rail: &RailSpec, datagram: usize) -> u64 {
-    let room = match rail.direct_datagrams {
-        0 if rail.addr.kind.spares_copies() => return SPAN_LONG,
-        0 => return SPAN_MAX,
-        n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
-    };
-    room / BLOCK_BYTES * BLOCK_BYTES
 }

@@ -156,6 +156,15 @@ impl Conn {
         }
     }
 
+    /// Handles a duplicate fragment on path `at`: our ack may have been lost on a path that carries
+    /// only one direction. Probes the other paths, to detect that.
+    pub fn note_duplicate(&mut self, at: usize) {
+        self.stats.duplicates += 1;
+        for (i, path) in self.paths.iter_mut().enumerate() {
+            path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
+        }
+    }
+
     /// Packets in flight on all paths.
     pub fn waiting(&self) -> u32 {
         self.paths.iter().map(|p| p.ring.waiting()).sum()

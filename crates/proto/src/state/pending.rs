@@ -3,7 +3,6 @@
 use crate::base::side_work::{OfferOut, WriteOut};
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
-use crate::state::offer::FirstOffer;
 use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
@@ -40,8 +39,6 @@ pub(crate) struct Pending {
     pub(crate) native_done: Vec<Key>,
     /// The OFFER frames in the packet built last.
     pub(crate) offers_out: Vec<OfferOut>,
-    /// The OFFER read last, until its RTS is read.
-    pub(crate) offer_in: Option<FirstOffer>,
     /// The write that goes with the packet built last.
     pub(crate) write_out: Option<WriteOut>,
 }

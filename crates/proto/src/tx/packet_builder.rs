@@ -8,12 +8,12 @@ use crate::state::conn::Conn;
 use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{SendKind, SendXfer};
+use crate::state::transfer::{Inbound, SendKind, SendXfer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, BLOCK_BYTES, DATA_LEN,
-    EAGER_LEN, FLAG_UNSUMMED, RTS_LEN,
+    EAGER_LEN, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
 };
 
 /// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
@@ -48,6 +48,19 @@ impl Builder<'_, '_> {
     fn fits_ack(&self) -> bool {
         self.writer.fits(144, 0)
     }
+}
+
+/// Adds the frames that precede a message's grant: its keys, and the segments already read;
+/// `false`: no room for all.
+fn push_keys(inbound: &Inbound, b: &mut Builder<'_, '_>) -> bool {
+    let has = inbound.has_frame();
+    let len: usize = inbound.key_frames().map(|frame| frame.head_len()).sum();
+    let len = len + has.map_or(0, |has| has.head_len());
+    if len > 0 && !b.writer.fits(len + GRANT_LEN, 0) {
+        return false;
+    }
+    has.is_none_or(|has| b.control(&has, None))
+        && inbound.key_frames().all(|frame| b.control(&frame, None))
 }
 
 /// Adds a CREDIT frame, if one is due.
@@ -208,8 +221,10 @@ impl Node {
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         add_credit(conn, b);
         while let Some(&key) = conn.tx.grants.front() {
-            if let Some(grant) = self.grant_frame(key, now) {
-                if self.local.writes && !self.push_keys(key, b) {
+            let inbound = self.incoming.get_mut(key);
+            let grant = inbound.and_then(|inbound| Some((inbound.grant_frame(now)?, inbound)));
+            if let Some((grant, inbound)) = grant {
+                if self.local.writes && !push_keys(inbound, b) {
                     break;
                 }
                 if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
@@ -227,7 +242,7 @@ impl Node {
                     }
                     None
                 }
-                FrameRef::Read(key) => self.read_frame(key, now),
+                FrameRef::Read(key) => self.incoming.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
                 FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {
