@@ -52,7 +52,7 @@ impl Node {
             }
             let mut send = new_send(handle, peer, head, SendKind::Queued);
             send.waits = waits;
-            let key = self.ops.sends.insert(send);
+            let key = self.outgoing.insert(send);
             conn.tx.queue.push_back(key);
             self.run_queue.mark_ready(&mut conn);
         }

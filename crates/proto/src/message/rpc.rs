@@ -5,7 +5,6 @@
 
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::SendKind;
 use marline_wire::{MsgHead, FLAG_RPC, FLAG_UNSUMMED};
 
@@ -36,7 +35,7 @@ impl Node {
         debug_assert!(len <= RPC_MAX as u64);
         let flag = self.cfg.sum_flag(len);
         let last = *self.conn(peer)?.tx.queue.back()?;
-        let send = self.ops.sends.get_mut(last)?;
+        let send = self.outgoing.get_mut(last)?;
         let unsent = send.kind == SendKind::Queued && send.next == 0;
         if !unsent || !send.is_rpc() || send.head.tag != words.0 {
             return None;
@@ -47,13 +46,5 @@ impl Node {
         let handle = send.handle;
         self.conn_mut(peer)?.stats.bytes_sent += more;
         Some(handle)
-    }
-
-    /// The frame is part of a call.
-    pub(crate) fn is_of_rpc(&self, frame: &FrameRef) -> bool {
-        match frame {
-            FrameRef::Data { xfer, .. } => self.ops.sends.get(*xfer).is_some_and(|s| s.is_rpc()),
-            _ => false,
-        }
     }
 }

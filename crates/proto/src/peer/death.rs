@@ -4,9 +4,6 @@ use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::state::directory::Directory;
 use crate::state::session::Death;
-use crate::state::transfer::{SendKind, SendXfer};
-use alloc::vec::Vec;
-use marline_wire::FLAG_PUT;
 
 impl Node {
     /// Declares a peer dead and ends every operation that names it.
@@ -53,39 +50,10 @@ impl Node {
         if let Some(conn) = entry.and_then(|entry| entry.conn.as_deref()) {
             promised.close(&conn.credit);
         }
-        self.end_sends(peer, arrived);
+        let (outgoing, mut ctx) = self.outgoing();
+        outgoing.end_peer(&mut ctx, peer, arrived);
         let (incoming, mut ctx) = self.incoming();
         incoming.end_peer(&mut ctx, peer, now);
         self.events.push_back(Event::PeerOver { peer });
-    }
-
-    /// Ends every send to a peer that is gone.
-    fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
-        let there = |send: &SendXfer| {
-            // A remote write that arrived completely may have been refused.
-            let put = send.head.flags & FLAG_PUT != 0;
-            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
-            // Numbers wrap around; fewer than half of them are in flight.
-            let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
-            message && arrived.is_some_and(before)
-        };
-        let keys: Vec<_> = self
-            .ops
-            .sends
-            .iter()
-            .filter(|(_, s)| s.peer == peer)
-            .map(|(k, _)| k)
-            .collect();
-        for key in keys {
-            if let Some(send) = self.ops.sends.remove(key) {
-                self.events.push_back(Event::SendDone {
-                    handle: send.handle,
-                    ok: there(&send),
-                });
-            }
-        }
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.tx.clear();
-        }
     }
 }

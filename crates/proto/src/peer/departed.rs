@@ -139,7 +139,7 @@ impl Node {
         noted
             && self.conn(peer).is_some_and(ended)
             && !self.incoming.has_of(peer)
-            && !self.ops.sends.iter().any(|(_, s)| s.peer == peer)
+            && !self.outgoing.iter().any(|s| s.peer == peer)
     }
 
     /// Frees the connection state of a peer that left ([`Event::PeerLeft`]). Operations that name

@@ -2,16 +2,14 @@
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
-use crate::base::slab::Key;
-use crate::base::types::{Event, PathReason, PeerId};
+use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::sent_packets::{FrameRef, Sent};
-use crate::state::transfer::SendKind;
 use alloc::vec::Vec;
 use core::ops::Range;
-use marline_wire::{blocks, Ack, MasksView, BLOCK_BYTES, FLAG_REFUSED};
+use marline_wire::{Ack, MasksView, BLOCK_BYTES, FLAG_REFUSED};
 
 impl Node {
     /// Handles one ACK frame.
@@ -86,11 +84,8 @@ impl Node {
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
-                let Some(send) = self.ops.sends.get_mut(xfer) else {
-                    return;
-                };
-                send.acked.insert(offset / BLOCK_BYTES, blocks(len as u64));
-                self.finish_send_if_done(xfer);
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.arrived(&mut ctx, (xfer, offset, len));
             }
             FrameRef::Written {
                 at,
@@ -98,7 +93,10 @@ impl Node {
                 offset,
                 len,
             } => {
-                self.write_arrived(peer, at);
+                let conn = self.conn_mut(peer);
+                if let Some(path) = conn.and_then(|conn| conn.paths.get_mut(at as usize)) {
+                    path.write_arrived();
+                }
                 self.frame_delivered(peer, FrameRef::Data { xfer, offset, len });
             }
             FrameRef::Hello(revision) => {
@@ -107,7 +105,10 @@ impl Node {
                     conn.session.hello_acked |= newest;
                 }
             }
-            FrameRef::Rts(key) => self.request_heard(peer, key),
+            FrameRef::Rts(key) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.request_heard(&mut ctx, peer, key);
+            }
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
                 let (incoming, mut ctx) = self.incoming();
                 incoming.refusal_heard(&mut ctx, peer, number);
@@ -119,43 +120,6 @@ impl Node {
             }
             _ => {}
         }
-    }
-
-    /// Ends a send when all wanted bytes are acknowledged.
-    pub(crate) fn finish_send_if_done(&mut self, key: Key) {
-        let Some(send) = self.ops.sends.get(key) else {
-            return;
-        };
-        let done = match send.kind {
-            SendKind::Queued => false,
-            SendKind::Eager if self.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
-            SendKind::Eager => send.acked.count() == blocks(send.head.total),
-            SendKind::Rendezvous | SendKind::Reply => {
-                send.granted && (send.wanted == 0 || send.acked.count() >= blocks(send.wanted))
-            }
-        };
-        if !done {
-            return;
-        }
-        let Some(send) = self.ops.sends.remove(key) else {
-            return;
-        };
-        let asked = matches!(send.kind, SendKind::Rendezvous | SendKind::Reply);
-        let conn = if asked {
-            self.conn_mut(send.peer)
-        } else {
-            None
-        };
-        if let Some(conn) = conn {
-            match send.kind {
-                SendKind::Reply => conn.tx.replies.remove(&send.head.number),
-                _ => conn.tx.rendezvous.remove(&send.head.number),
-            };
-        }
-        self.events.push_back(Event::SendDone {
-            handle: send.handle,
-            ok: true,
-        });
     }
 }
 

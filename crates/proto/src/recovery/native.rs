@@ -25,7 +25,7 @@ impl Node {
         let number = path.ring.next_number();
         let takes = path.native.as_ref().is_some_and(|n| n.takes(number));
         let put = |key| {
-            let send = self.ops.sends.get(key);
+            let send = self.outgoing.get(key);
             send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
         };
         let mut data = frames.iter().filter_map(FrameRef::bytes_of).peekable();

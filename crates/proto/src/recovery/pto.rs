@@ -43,7 +43,7 @@ impl Node {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
-        let send = self.ops.sends.get(*xfer)?;
+        let send = self.outgoing.get(*xfer)?;
         if *len == 0 {
             return Some(0); // a message without payload
         }

@@ -4,8 +4,6 @@
 //! Short remote writes wait for a grant too, because after their packet's ack a wrong key could not
 //! be reported any more.
 
-use crate::base::mutation::Mutation;
-use crate::base::slab::Key;
 use crate::base::types::{Claim, Event, PeerId};
 use crate::node::Node;
 use marline_wire::{MsgHead, FLAG_DELIVERY, FLAG_PUT};
@@ -37,31 +35,6 @@ impl Node {
             self.events.push_back(Event::SendDone { handle, ok: true });
         }
         !gone
-    }
-
-    /// Handles the peer's refusal of a local remote write.
-    pub(crate) fn put_refused(&mut self, peer: PeerId, key: Key) {
-        let is_put = |head: &MsgHead| head.flags & FLAG_PUT != 0;
-        if !self
-            .ops
-            .sends
-            .get(key)
-            .is_some_and(|send| is_put(&send.head))
-        {
-            return;
-        }
-        let Some(send) = self.ops.sends.remove(key) else {
-            return;
-        };
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.tx.rendezvous.remove(&send.head.number);
-        }
-        let handle = send.handle;
-        self.events
-            .push_back(match self.cfg.errs(Mutation::HideRefusal) {
-                true => Event::SendDone { handle, ok: true },
-                false => Event::PutRefused { handle },
-            });
     }
 }
 

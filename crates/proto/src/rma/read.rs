@@ -2,7 +2,7 @@
 
 use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
-use crate::rendezvous::grant::whole_blocks;
+use crate::outgoing::sends::whole_blocks;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{new_send, SendKind};
 use marline_wire::{MsgHead, Read, FLAG_PART};
@@ -66,7 +66,7 @@ impl Node {
         xfer.urgent = len > SHORT;
         xfer.in_bulk = true;
         conn.stats.bytes_sent += len;
-        let key = self.ops.sends.insert(xfer);
+        let key = self.outgoing.insert(xfer);
         conn.tx.replies.insert(number, key);
         conn.tx.bulk.push_back(key);
         self.run_queue.mark_ready(&mut conn);
@@ -96,7 +96,7 @@ impl Node {
             return;
         };
         conn.tx.control.push_back(FrameRef::ReadFail(number));
-        if let Some(send) = self.ops.sends.remove(key) {
+        if let Some(send) = self.outgoing.remove(key) {
             let handle = send.handle;
             self.events.push_back(Event::SendDone { handle, ok: false });
         }

@@ -221,7 +221,8 @@ impl Node {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
                 }
-                self.on_grant(peer, g);
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_grant(&mut ctx, peer, g);
             }
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.directory.conn_mut(peer) {
@@ -238,8 +239,14 @@ impl Node {
             Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => self.on_hello(now, peer, &hello.fields()),
-            Frame::Key(key) => self.on_key(peer, key),
-            Frame::Have(have) => self.on_have(peer, have),
+            Frame::Key(key) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_key(&mut ctx, peer, key);
+            }
+            Frame::Have(have) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_have(&mut ctx, peer, have);
+            }
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) | Frame::Offer(_) => {}

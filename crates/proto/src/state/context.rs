@@ -1,5 +1,5 @@
-//! Context of a component's call: the node's settings, rails and clock, its peers, and the queues of
-//! events and counts.
+//! Context of a component's call: the node's settings, rails and clock, its peers, and the queues
+//! of events and counts.
 
 use crate::base::config::Config;
 use crate::base::stats::NodeStats;

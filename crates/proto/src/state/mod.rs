@@ -15,7 +15,6 @@ pub(crate) mod match_index;
 pub(crate) mod matching;
 pub(crate) mod native;
 pub(crate) mod offer;
-pub(crate) mod operations;
 pub(crate) mod path;
 pub(crate) mod pending;
 pub(crate) mod recv_window;

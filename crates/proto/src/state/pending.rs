@@ -1,7 +1,5 @@
 //! Work deferred until a packet was sent: its bookkeeping, and an ack that can wait.
 
-use crate::base::side_work::{OfferOut, WriteOut};
-use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
@@ -35,10 +33,4 @@ pub(crate) struct Pending {
     pub(crate) unkept: Option<Unkept>,
     /// An ack deferred until there is no other work.
     pub(crate) deferred_ack: Option<DeferredAck>,
-    /// Native mode: sends whose last packet was just built.
-    pub(crate) native_done: Vec<Key>,
-    /// The OFFER frames in the packet built last.
-    pub(crate) offers_out: Vec<OfferOut>,
-    /// The write that goes with the packet built last.
-    pub(crate) write_out: Option<WriteOut>,
 }

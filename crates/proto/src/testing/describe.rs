@@ -24,7 +24,7 @@ impl Node {
             out,
             "node {:x}: sends {}",
             self.local.id,
-            self.ops.sends.len()
+            self.outgoing.len()
         )?;
         write!(out, " inbound {}", self.incoming.len())?;
         write!(out, " ready {}", self.run_queue.ready.len())?;
@@ -43,7 +43,7 @@ impl Node {
         for inbound in self.incoming.iter().take(MESSAGES) {
             write_inbound(out, inbound)?;
         }
-        for (_, send) in self.ops.sends.iter().take(MESSAGES) {
+        for send in self.outgoing.iter().take(MESSAGES) {
             write_send(out, send)?;
         }
         Ok(())
