@@ -76,7 +76,8 @@ impl Node {
             && !conn.session.own
             && !conn.session.is_over()
             && conn.bye.said == 0;
-        let short = spec.len <= self.cfg.eager_max && self.undivided(spec.len) && !spec.urgent_ack;
+        let short =
+            spec.len <= self.cfg.eager_max && self.cfg.undivided(spec.len) && !spec.urgent_ack;
         let credit = conn.credit.allows(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
