@@ -23,19 +23,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "crates/proto/src",
         &[
-            "base",
-            "group",
-            "state",
-            "node",
-            "rx",
-            "tx",
-            "rendezvous",
-            "message",
-            "rma",
-            "path",
-            "recovery",
-            "peer",
-            "testing",
+            "base", "group", "state", "outgoing", "incoming", "node", "rx", "tx", "message", "rma",
+            "path", "recovery", "peer", "testing",
         ],
     ),
     (

@@ -15,12 +15,13 @@ extern crate std;
 
 mod base;
 pub mod group;
+mod incoming;
 mod message;
 mod node;
+mod outgoing;
 mod path;
 mod peer;
 mod recovery;
-mod rendezvous;
 mod rma;
 mod rx;
 mod state;
@@ -42,12 +43,12 @@ pub use base::types::{
     Payload, PeerId, PutEnd, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck,
     WrittenSum,
 };
-pub use message::post::Peeked;
+pub use incoming::matched::Peeked;
 pub use message::rpc::RPC_MAX;
 pub use node::{Held, Node};
 pub use path::link::{LinkAsk, LinkEnd};
 pub use peer::waiting::Silence;
-pub use rma::remote_write::DIRECT_PACKET_MAX;
 pub use state::recv_window::RecvWindow;
+pub use state::write_span::DIRECT_PACKET_MAX;
 pub use testing::kept::Retained;
 pub use tx::bulk::Run;

@@ -5,13 +5,14 @@ use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
+use crate::incoming::messages::Incoming;
+use crate::outgoing::sends::Outgoing;
 use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
-use crate::state::grants::Grants;
 use crate::state::link::Links;
 use crate::state::local::Local;
-use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::pending::Pending;
 use crate::state::run_queue::RunQueue;
@@ -41,8 +42,8 @@ pub struct Node {
     pub(crate) cfg: Config,
     pub(crate) local: Local,
     pub(crate) directory: Directory,
-    pub(crate) ops: Operations,
-    pub(crate) grants: Grants,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
     pub(crate) run_queue: RunQueue,
     /// Poll gaps of this node, and silences of descheduled peers.
     pub(crate) descheduled: Descheduled,
@@ -65,10 +66,10 @@ impl Node {
         let local = Local::new(identity, rails, pairing);
         Node {
             cfg,
-            grants: Grants::new(local.receive_budget()),
+            incoming: Incoming::new(local.receive_budget()),
+            outgoing: Outgoing::new(local.id),
             local,
             directory: Directory::new(),
-            ops: Operations::new(),
             run_queue: RunQueue::default(),
             descheduled: Descheduled::default(),
             pending: Pending::default(),
@@ -176,9 +177,8 @@ impl Node {
     /// The next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        while let Some(key) = self.pending.native_done.pop() {
-            self.finish_send_if_done(key);
-        }
+        let (outgoing, mut ctx) = self.outgoing();
+        outgoing.finish_natives(&mut ctx);
         self.events.pop_front()
     }
 
@@ -232,13 +232,7 @@ impl Node {
                 size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
             })
             .sum();
-        let sets: usize = self
-            .ops
-            .sends
-            .iter()
-            .map(|(_, s)| s.acked.heap_bytes())
-            .sum();
-        conns + sets + self.ops.sends.heap_bytes() + self.ops.inbounds.heap_bytes()
+        conns + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
@@ -268,14 +262,14 @@ impl Node {
 
     /// True if all sends were delivered.
     pub fn drained(&self) -> bool {
-        self.ops.sends.len() == 0 && self.knows_natives()
+        self.outgoing.len() == 0 && self.knows_natives()
     }
 
     /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
     /// first.
     pub fn undelivered(&self) -> Vec<(PeerId, usize)> {
         let mut counts: Vec<(PeerId, usize)> = Vec::new();
-        for (_, send) in self.ops.sends.iter() {
+        for send in self.outgoing.iter() {
             match counts.iter_mut().find(|(peer, _)| *peer == send.peer) {
                 Some((_, count)) => *count += 1,
                 None => counts.push((send.peer, 1)),
@@ -288,7 +282,7 @@ impl Node {
     /// True if no operation or queue of the node waits for time to pass or packets to arrive.
     pub fn is_idle(&self) -> bool {
         let waits = !self.run_queue.ready.is_empty() || !self.run_queue.stalled.is_empty();
-        self.ops.sends.len() == 0 && !waits && self.next_deadline().is_none()
+        self.outgoing.len() == 0 && !waits && self.next_deadline().is_none()
     }
 
     /// How many messages of a peer were matched, in order.
@@ -298,18 +292,19 @@ impl Node {
 
     /// Counts state retained for operations that have not ended.
     pub fn held(&self) -> Held {
+        let receives = self.incoming.receives();
         Held {
-            sends: self.ops.sends.len(),
-            inbounds: self.ops.inbounds.len(),
-            receives: self.ops.matching.posted() + self.ops.multi.len(),
-            granted_bytes: self.grants.out,
+            sends: self.outgoing.len(),
+            inbounds: self.incoming.len(),
+            receives: receives.posted() + receives.buffers(),
+            granted_bytes: self.incoming.grants().out(),
             unexpected_bytes: self.stats.unexpected_bytes,
         }
     }
 
     /// Number of multi-receive buffers.
     pub fn buffers(&self) -> usize {
-        self.ops.multi.len()
+        self.incoming.receives().buffers()
     }
 
     /// Id of a peer for which an operation waits while no timer will probe it and nothing is queued
@@ -323,6 +318,36 @@ impl Node {
         let asked = |c: &Conn| c.listed.armed < u64::MAX || c.has_work() || !self.cfg.reliable;
         let forgotten = conns.find(|c| !c.session.is_over() && c.watched() && !asked(c))?;
         self.peer_address(forgotten.peer).map(|a| a.id)
+    }
+
+    /// The incoming messages, and what they use of the node.
+    #[inline]
+    pub(crate) fn incoming(&mut self) -> (&mut Incoming, Context<'_>) {
+        let ctx = Context {
+            cfg: &self.cfg,
+            local: &self.local,
+            descheduled: &self.descheduled,
+            directory: &mut self.directory,
+            run_queue: &mut self.run_queue,
+            events: &mut self.events,
+            stats: &mut self.stats,
+        };
+        (&mut self.incoming, ctx)
+    }
+
+    /// The outgoing messages, and what they use of the node.
+    #[inline]
+    pub(crate) fn outgoing(&mut self) -> (&mut Outgoing, Context<'_>) {
+        let ctx = Context {
+            cfg: &self.cfg,
+            local: &self.local,
+            descheduled: &self.descheduled,
+            directory: &mut self.directory,
+            run_queue: &mut self.run_queue,
+            events: &mut self.events,
+            stats: &mut self.stats,
+        };
+        (&mut self.outgoing, ctx)
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
@@ -368,9 +393,8 @@ impl Node {
             self.directory.peers[peer.0 as usize].conn = Some(conn);
             return;
         }
-        conn.credit
-            .open(self.cfg.credit_window(self.directory.credit_promised));
-        self.directory.credit_promised += conn.credit.window();
+        let promised = &mut self.directory.promised;
+        promised.open(&mut conn.credit, &self.cfg);
         let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.directory.peers[peer.0 as usize].conn = Some(conn);
         self.add_paths(peer, &rails, FIRST_PATHS);

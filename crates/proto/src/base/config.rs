@@ -237,6 +237,14 @@ impl Config {
 }
 
 impl Config {
+    /// True if a message of this length has one checksum, if it fits one packet.
+    #[inline]
+    pub(crate) fn undivided(&self, total: u64) -> bool {
+        total <= self.fragment_max as u64
+    }
+}
+
+impl Config {
     /// Returns whether this mutation is active.
     #[cfg(feature = "mutation")]
     #[inline]

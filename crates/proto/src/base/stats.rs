@@ -56,6 +56,14 @@ pub struct NodeStats {
     pub thread_ack_delay_max_ns: u64,
 }
 
+impl NodeStats {
+    /// Counts bytes of an unexpected message.
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.unexpected_bytes += bytes;
+        self.unexpected_bytes_max = self.unexpected_bytes_max.max(self.unexpected_bytes);
+    }
+}
+
 /// Counters of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerStats {

@@ -1,8 +1,5 @@
-//! Messages: posting, matching, completion, credit.
+//! Messages: posting of sends and receives.
 
-pub(crate) mod arrive;
-pub(crate) mod complete;
-pub(crate) mod credit;
 pub(crate) mod loopback;
 pub(crate) mod post;
 pub(crate) mod rpc;

@@ -3,11 +3,9 @@
 //! when it is complete, and no later message is matched before it. Its memory is free at once, so
 //! RPCs may use the credit that is reserved for requests.
 
-use crate::base::slab::Key;
-use crate::base::types::{Event, PeerId};
+use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{Inbound, SendKind, SendXfer};
+use crate::state::transfer::SendKind;
 use marline_wire::{MsgHead, FLAG_RPC, FLAG_UNSUMMED};
 
 /// Bytes of the longest RPC. With its credit cost it fits the credit reserved for requests: an RPC
@@ -37,7 +35,7 @@ impl Node {
         debug_assert!(len <= RPC_MAX as u64);
         let flag = self.cfg.sum_flag(len);
         let last = *self.conn(peer)?.tx.queue.back()?;
-        let send = self.ops.sends.get_mut(last)?;
+        let send = self.outgoing.get_mut(last)?;
         let unsent = send.kind == SendKind::Queued && send.next == 0;
         if !unsent || !send.is_rpc() || send.head.tag != words.0 {
             return None;
@@ -49,54 +47,4 @@ impl Node {
         self.conn_mut(peer)?.stats.bytes_sent += more;
         Some(handle)
     }
-
-    /// The frame is part of a call.
-    pub(crate) fn is_of_rpc(&self, frame: &FrameRef) -> bool {
-        match frame {
-            FrameRef::Data { xfer, .. } => self.ops.sends.get(*xfer).is_some_and(|s| s.is_rpc()),
-            _ => false,
-        }
-    }
-
-    /// Passes the RPC that is next in order, and complete, to the owner with its bounce buffer.
-    pub(crate) fn take_rpc(&mut self, peer: PeerId, head: &MsgHead, key: Key) {
-        let Some(credit) = self.ops.inbounds.get(key).map(|i| i.credit) else {
-            return;
-        };
-        if let Some(conn) = self.conn_mut(peer) {
-            let number = conn.rx.expand(head.number);
-            conn.rx.inbound.remove(&number);
-            conn.stats.messages_received += 1;
-            conn.stats.bytes_received += head.total;
-        }
-        self.drop_inbound(key);
-        self.return_credit(peer, credit);
-        self.events.push_back(Event::RpcArrived {
-            peer,
-            head: *head,
-            bounce: key.name(),
-        });
-    }
-}
-
-impl SendXfer {
-    /// Returns whether the send is an RPC.
-    #[inline]
-    pub(crate) fn is_rpc(&self) -> bool {
-        is_rpc(&self.head)
-    }
-}
-
-impl Inbound {
-    /// Returns whether the message is an RPC.
-    #[inline]
-    pub(crate) fn is_rpc(&self) -> bool {
-        self.head.as_ref().is_some_and(is_rpc)
-    }
-}
-
-/// Returns whether the head is an RPC's.
-#[inline]
-pub(crate) fn is_rpc(head: &MsgHead) -> bool {
-    head.flags & FLAG_RPC != 0
 }

@@ -11,15 +11,13 @@
 //! The last usable path is never left. If every path is as bad, all are used.
 
 use crate::base::mutation::Mutation;
-use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::health_table::Input;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
-use crate::tx::packet_builder::Builder;
-use marline_wire::{Header, DATA_LEN};
+use marline_wire::Header;
 
 /// Least interval between two probes of an isolated path, and the longest after a lost probe.
 const ISOLATION_PROBE_NS: u64 = 1_000_000;
@@ -208,43 +206,5 @@ impl Node {
             path.stats.corrupt_downs += 1;
         }
         left
-    }
-}
-
-/// Which bytes one checksum covers, and its algorithm.
-impl Node {
-    /// Payload algorithm of packets on a path.
-    #[inline]
-    pub(crate) fn algorithm_on(&self, conn: &Conn, at: usize) -> u8 {
-        let local = conn.paths[at].local as usize;
-        let own = self.cfg.rail_algorithm.get(local).copied().flatten();
-        // Only algorithms that the peer can verify.
-        own.filter(|&n| n < 32 && conn.session.algorithms >> n & 1 == 1)
-            .unwrap_or(conn.session.algorithm)
-    }
-
-    /// True if a message of this length has one checksum, if it fits one packet.
-    #[inline]
-    pub(crate) fn undivided(&self, total: u64) -> bool {
-        total <= self.cfg.fragment_max as u64
-    }
-
-    /// Adds whole fragments of a message to a packet while they fit, as fragments may be smaller
-    /// than a packet. All full packets of a message then look alike.
-    pub(crate) fn push_more(&mut self, key: Key, b: &mut Builder<'_, '_>) {
-        loop {
-            let Some(send) = self.ops.sends.get(key) else {
-                return;
-            };
-            let (offset, left) = (send.next, send.upto - send.next);
-            let len = left.min(self.cfg.fragment_max as u64);
-            if len == 0 || !b.writer.fits(DATA_LEN, len as usize) {
-                return;
-            }
-            let Some(pushed) = self.push_data(key, offset, len as u32, b) else {
-                return;
-            };
-            self.ops.advance(key, offset + pushed as u64);
-        }
     }
 }

@@ -3,12 +3,10 @@
 //! sender that requeued a message to another path no longer knows the contents of the first packet,
 //! and would take the message for lost if only that packet were acknowledged.
 
-use crate::base::slab::Key;
 use crate::base::types::{PeerId, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::Inbound;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
@@ -71,20 +69,10 @@ impl Node {
         }
         let mut b = self.begin(conn, limit, out, spans);
         self.add_acks(now, conn, at, &mut b);
-        let arrived = self.arrived(conn);
+        let arrived = self.incoming.arrived(conn);
         b.control(&Frame::Bye { arrived }, Some(FrameRef::Bye));
         b.flags |= Header::FLAG_ACK_NOW;
         self.finish(now, conn, at, b, false, false)
-    }
-
-    /// Below this number every message of the peer arrived completely. (Remote writes are excluded:
-    /// those without a known result fail.)
-    fn arrived(&self, conn: &Conn) -> u32 {
-        let whole = |i: &Inbound| i.complete() || i.is_put();
-        let unfinished = |key: &Key| !self.ops.inbounds.get(*key).is_some_and(whole);
-        let mut inbound = conn.rx.inbound.iter();
-        let first = inbound.find(|(_, key)| unfinished(key));
-        first.map_or(conn.rx.next_match, |(&n, _)| n.min(conn.rx.next_match)) as u32
     }
 
     /// Handles a peer's BYE; all local messages below `arrived` had arrived there. The peer drained

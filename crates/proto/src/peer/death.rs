@@ -1,12 +1,9 @@
 //! Peer teardown: ends every operation that names a peer.
 
-use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
+use crate::state::directory::Directory;
 use crate::state::session::Death;
-use crate::state::transfer::{InboundState, SendKind, SendXfer};
-use alloc::vec::Vec;
-use marline_wire::FLAG_PUT;
 
 impl Node {
     /// Declares a peer dead and ends every operation that names it.
@@ -46,94 +43,17 @@ impl Node {
     /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's
     /// BYE reported that all messages below this number arrived.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
-        let window = self.conn(peer).map_or(0, |c| c.credit.window());
-        self.directory.credit_promised -= window;
-        self.end_sends(peer, arrived);
-        self.fail_inbound(peer);
-        // The budget of its grants is available to other peers.
-        self.pump_grants(now);
-        while let Some(posted) = self.ops.matching.take_directed(peer) {
-            if self.cfg.errs(Mutation::ForgetReceives) {
-                continue;
-            }
-            let handle = posted.spec.handle;
-            if self
-                .ops
-                .multi
-                .get(&handle)
-                .is_some_and(|m| m.outstanding == 0)
-            {
-                self.ops.multi.remove(&handle);
-            }
-            self.events.push_back(Event::RecvFailed { handle });
+        let Directory {
+            peers, promised, ..
+        } = &mut self.directory;
+        let entry = peers.get(peer.0 as usize);
+        if let Some(conn) = entry.and_then(|entry| entry.conn.as_deref()) {
+            promised.close(&conn.credit);
         }
+        let (outgoing, mut ctx) = self.outgoing();
+        outgoing.end_peer(&mut ctx, peer, arrived);
+        let (incoming, mut ctx) = self.incoming();
+        incoming.end_peer(&mut ctx, peer, now);
         self.events.push_back(Event::PeerOver { peer });
-    }
-
-    /// Ends every send to a peer that is gone.
-    fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
-        let there = |send: &SendXfer| {
-            // A remote write that arrived completely may have been refused.
-            let put = send.head.flags & FLAG_PUT != 0;
-            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
-            // Numbers wrap around; fewer than half of them are in flight.
-            let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
-            message && arrived.is_some_and(before)
-        };
-        let keys: Vec<_> = self
-            .ops
-            .sends
-            .iter()
-            .filter(|(_, s)| s.peer == peer)
-            .map(|(k, _)| k)
-            .collect();
-        for key in keys {
-            if let Some(send) = self.ops.sends.remove(key) {
-                self.events.push_back(Event::SendDone {
-                    handle: send.handle,
-                    ok: there(&send),
-                });
-            }
-        }
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.tx.clear();
-        }
-    }
-
-    /// Ends every incomplete message from a dead peer; complete ones can still be received.
-    fn fail_inbound(&mut self, peer: PeerId) {
-        let keys: Vec<_> = self
-            .ops
-            .inbounds
-            .iter()
-            // A message held back by a gap before it can never be matched.
-            .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
-            .map(|(k, _)| k)
-            .collect();
-        for key in keys {
-            let Some(inbound) = self.ops.inbounds.get(key) else {
-                continue;
-            };
-            let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
-            self.ops.matching.remove_unexpected(key);
-            self.drop_inbound(key);
-            if let InboundState::Bound { handle, .. } = state {
-                if reply {
-                    self.events.push_back(Event::ReadLost { handle });
-                } else if self.ops.leave_multi(handle) {
-                    self.events.push_back(Event::RecvFailed { handle });
-                }
-            }
-            if bounced {
-                self.events.push_back(Event::BounceFree {
-                    inbound: key.name(),
-                });
-            }
-        }
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.rx.inbound.clear();
-            conn.rx.pending_reads.clear();
-        }
-        self.finish_held(peer);
     }
 }

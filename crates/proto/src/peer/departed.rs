@@ -138,8 +138,8 @@ impl Node {
         let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)
-            && !self.ops.inbounds.iter().any(|(_, i)| i.peer == peer)
-            && !self.ops.sends.iter().any(|(_, s)| s.peer == peer)
+            && !self.incoming.has_of(peer)
+            && !self.outgoing.iter().any(|s| s.peer == peer)
     }
 
     /// Frees the connection state of a peer that left ([`Event::PeerLeft`]). Operations that name

@@ -33,19 +33,6 @@ impl Node {
     }
 }
 
-impl Builder<'_, '_> {
-    /// Returns whether the packet requests an ack. A packet with acks does not do so for its HELLO
-    /// alone if another unacknowledged packet has the HELLO too and will be retransmitted:
-    /// otherwise crossing acks would cause each other.
-    pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
-        let hello = matches!(self.frames[..], [FrameRef::Hello(_)]);
-        if self.acks > 0 && hello && conn.asks() {
-            self.frames.clear();
-        }
-        !self.frames.is_empty()
-    }
-}
-
 impl Conn {
     /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
     /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
@@ -71,7 +58,7 @@ impl Conn {
     }
 
     /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
-    fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         let mut paths = self.paths.iter();
         paths.any(|p| p.ring.waiting() > 0 && !p.rail_down() && p.state() != PathState::Down)
     }

@@ -36,7 +36,7 @@ impl Node {
             return;
         }
         self.run_queue.anyone.unreported_death = true;
-        while let Some(posted) = self.ops.matching.take_from_anyone() {
+        while let Some(posted) = self.incoming.receives_mut().take_from_anyone() {
             self.run_queue.anyone.unreported_death = false;
             let handle = posted.spec.handle;
             self.events.push_back(Event::RecvFailed { handle });
@@ -47,13 +47,15 @@ impl Node {
     /// check).
     pub(crate) fn forgets_anyone(&self) -> bool {
         let watched = self.cfg.any_source_fails && self.cfg.reliable;
-        watched && self.run_queue.anyone.at_ns == u64::MAX && self.ops.matching.waits_for_anyone()
+        watched
+            && self.run_queue.anyone.at_ns == u64::MAX
+            && self.incoming.receives().waits_for_anyone()
     }
 
     /// Probes every peer that was heard before, while a receive from any source waits.
     pub(crate) fn keepalive_all(&mut self, now: u64) {
         let first = self.run_queue.anyone.next;
-        if first == 0 && !self.ops.matching.waits_for_anyone() {
+        if first == 0 && !self.incoming.receives().waits_for_anyone() {
             self.run_queue.anyone.at_ns = u64::MAX;
             return;
         }

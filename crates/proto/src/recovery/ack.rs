@@ -2,16 +2,14 @@
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
-use crate::base::slab::Key;
-use crate::base::types::{Event, PathReason, PeerId};
+use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::sent_packets::{FrameRef, Sent};
-use crate::state::transfer::SendKind;
 use alloc::vec::Vec;
 use core::ops::Range;
-use marline_wire::{blocks, Ack, MasksView, BLOCK_BYTES, FLAG_REFUSED};
+use marline_wire::{Ack, MasksView, BLOCK_BYTES, FLAG_REFUSED};
 
 impl Node {
     /// Handles one ACK frame.
@@ -56,7 +54,13 @@ impl Node {
                 if conn.paths[at].healthy() {
                     conn.reachability.regain();
                 }
-                conn.compare_paths(now, at, self.grants.out, self.local.full, &self.cfg);
+                conn.compare_paths(
+                    now,
+                    at,
+                    self.incoming.grants().out(),
+                    self.local.full,
+                    &self.cfg,
+                );
                 if self.cfg.policy != RailPolicy::Standby {
                     conn.compare(at, now);
                 }
@@ -81,11 +85,8 @@ impl Node {
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
-                let Some(send) = self.ops.sends.get_mut(xfer) else {
-                    return;
-                };
-                send.acked.insert(offset / BLOCK_BYTES, blocks(len as u64));
-                self.finish_send_if_done(xfer);
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.arrived(&mut ctx, (xfer, offset, len));
             }
             FrameRef::Written {
                 at,
@@ -93,7 +94,10 @@ impl Node {
                 offset,
                 len,
             } => {
-                self.write_arrived(peer, at);
+                let conn = self.conn_mut(peer);
+                if let Some(path) = conn.and_then(|conn| conn.paths.get_mut(at as usize)) {
+                    path.link.on_write_acked();
+                }
                 self.frame_delivered(peer, FrameRef::Data { xfer, offset, len });
             }
             FrameRef::Hello(revision) => {
@@ -102,9 +106,13 @@ impl Node {
                     conn.session.hello_acked |= newest;
                 }
             }
-            FrameRef::Rts(key) => self.request_heard(peer, key),
+            FrameRef::Rts(key) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.request_heard(&mut ctx, peer, key);
+            }
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
-                self.refusal_heard(peer, number);
+                let (incoming, mut ctx) = self.incoming();
+                incoming.refusal_heard(&mut ctx, peer, number);
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {
@@ -113,43 +121,6 @@ impl Node {
             }
             _ => {}
         }
-    }
-
-    /// Ends a send when all wanted bytes are acknowledged.
-    pub(crate) fn finish_send_if_done(&mut self, key: Key) {
-        let Some(send) = self.ops.sends.get(key) else {
-            return;
-        };
-        let done = match send.kind {
-            SendKind::Queued => false,
-            SendKind::Eager if self.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
-            SendKind::Eager => send.acked.count() == blocks(send.head.total),
-            SendKind::Rendezvous | SendKind::Reply => {
-                send.granted && (send.wanted == 0 || send.acked.count() >= blocks(send.wanted))
-            }
-        };
-        if !done {
-            return;
-        }
-        let Some(send) = self.ops.sends.remove(key) else {
-            return;
-        };
-        let asked = matches!(send.kind, SendKind::Rendezvous | SendKind::Reply);
-        let conn = if asked {
-            self.conn_mut(send.peer)
-        } else {
-            None
-        };
-        if let Some(conn) = conn {
-            match send.kind {
-                SendKind::Reply => conn.tx.replies.remove(&send.head.number),
-                _ => conn.tx.rendezvous.remove(&send.head.number),
-            };
-        }
-        self.events.push_back(Event::SendDone {
-            handle: send.handle,
-            ok: true,
-        });
     }
 }
 

@@ -87,7 +87,7 @@ impl Node {
                 .request_if(path.mtu.suspect_black_hole(shortest, now));
         }
         for frame in lost {
-            let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.is_of_rpc(&frame);
+            let forgets = self.cfg.errs(Mutation::ForgetRpcs) && self.outgoing.is_of_rpc(&frame);
             if !self.cfg.errs(Mutation::ForgetLost) && !forgets {
                 conn.requeue(frame, at, Why::Loss);
             }

@@ -4,8 +4,8 @@
 use crate::base::config::Config;
 use crate::base::types::PathState;
 use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
-use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use marline_wire::{Ack, MasksView, FLAG_PUT};
@@ -17,7 +17,7 @@ impl Node {
     #[inline]
     pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
         let path = &conn.paths[at];
-        path.policy.native && self.ops.may_be_native(conn, path, frames)
+        path.policy.native && self.outgoing.may_be_native(conn, path, frames)
     }
 
     /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
@@ -75,7 +75,7 @@ fn native_timeout_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
 
-impl Operations {
+impl Outgoing {
     #[cold]
     fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
         let proven =
@@ -83,7 +83,7 @@ impl Operations {
         let number = path.ring.next_number();
         let takes = path.loss.native().is_some_and(|n| n.takes(number));
         let put = |key| {
-            let send = self.sends.get(key);
+            let send = self.get(key);
             send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
         };
         let mut data = frames.iter().filter_map(FrameRef::bytes_of).peekable();

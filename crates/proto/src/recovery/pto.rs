@@ -5,10 +5,10 @@ use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
 use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::state::conn::Conn;
 use crate::state::mtu_search::DATAGRAM_BASE;
-use crate::state::operations::Operations;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
@@ -18,7 +18,7 @@ use marline_wire::{BLOCK_BYTES, DATA_LEN};
 /// Payload bytes that fit one packet of any path.
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32;
 
-impl Operations {
+impl Outgoing {
     /// Cuts the frames of an unanswered retransmission to what fits one packet of any path. The
     /// rest stays with the packet in flight, and is retransmitted when the packet is declared lost.
     pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>, cfg: &Config) {
@@ -44,7 +44,7 @@ impl Operations {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
-        let send = self.sends.get(*xfer)?;
+        let send = self.get(*xfer)?;
         if *len == 0 {
             return Some(0); // a message without payload
         }
@@ -146,12 +146,12 @@ impl Node {
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
-            self.ops.one_packet(&mut frames, &self.cfg);
+            self.outgoing.one_packet(&mut frames, &self.cfg);
             path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
             path.acks.renew();
             if others && !path.health.is_compared() {
-                let comparison = path.new_comparison(now, self.grants.out);
+                let comparison = path.new_comparison(now, self.incoming.grants().out());
                 path.health.set_comparison(Some(comparison));
             }
             self.events.extend(conn.suspect(at));

@@ -29,10 +29,10 @@ impl Node {
                 FrameRef::Written {
                     xfer, offset, len, ..
                 } => {
-                    self.requeue_written(xfer, offset, len);
+                    self.outgoing.requeue_written(xfer, offset, len);
                     self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
-                FrameRef::Rts(key) => match self.ops.sends.get(key) {
+                FrameRef::Rts(key) => match self.outgoing.get(key) {
                     Some(send) if !send.granted => {
                         let rts = Frame::Rts(Rts { head: send.head });
                         let fits = b.control(&rts, Some(entry.frame));
@@ -58,7 +58,7 @@ impl Node {
         entry: &Resend,
         b: &mut Builder<'_, '_>,
     ) -> bool {
-        let Some(send) = self.ops.sends.get(key) else {
+        let Some(send) = self.outgoing.get(key) else {
             return true;
         };
         let n = blocks(len as u64);
@@ -66,7 +66,7 @@ impl Node {
             return true;
         }
         let urgent = send.urgent || entry.avoid != ANYWHERE;
-        let Some(pushed) = self.push_data(key, offset, len, b) else {
+        let Some(pushed) = self.outgoing.push_data(key, offset, len, b) else {
             return false;
         };
         conn.count_resent(entry.path as usize, entry.why, true);

@@ -8,7 +8,6 @@ use crate::state::pending::{Unkept, UNKEPT_MAX};
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use marline_wire::{blocks, BLOCK_BYTES};
 
 impl Node {
     /// Finishes the bookkeeping of the packet that was built last, after it was sent.
@@ -73,7 +72,10 @@ impl Node {
         len: usize,
     ) {
         if self.leaves_natively(conn, at, &frames) {
-            frames.retain(|frame| !self.data_left(frame));
+            for (xfer, offset, len) in frames.iter().filter_map(FrameRef::bytes_of) {
+                self.outgoing.left_natively(xfer, offset, len as u64);
+            }
+            frames.retain(|frame| frame.bytes_of().is_none());
             let number = conn.paths[at].ring.next_number();
             self.noted_native(now, conn, at, (number, 1));
         }
@@ -95,22 +97,11 @@ impl Node {
             path.ring.push(&[], len, path.congestion.delivered(), now);
             let hello = frames.contains(&FrameRef::Hello(self.local.revision));
             conn.session.hello_acked |= hello && conn.session.epoch.is_some();
-            frames.iter().for_each(|frame| _ = self.data_left(frame));
+            for (xfer, offset, len) in frames.iter().filter_map(FrameRef::bytes_of) {
+                self.outgoing.left_natively(xfer, offset, len as u64);
+            }
         }
         self.pending.scratch = frames;
         conn.probe_sizes_if_bulk(self.cfg.reliable);
-    }
-
-    /// Without software reliability, sent data counts as arrived. Returns true if the frame is
-    /// data.
-    fn data_left(&mut self, frame: &FrameRef) -> bool {
-        let Some((xfer, offset, len)) = frame.bytes_of() else {
-            return false;
-        };
-        if let Some(send) = self.ops.sends.get_mut(xfer) {
-            send.acked.insert(offset / BLOCK_BYTES, blocks(len as u64));
-            self.pending.native_done.push(xfer);
-        }
-        true
     }
 }

@@ -11,12 +11,12 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::recovery::descheduled::Expiry;
 use crate::recovery::pto::REHASH_AFTER;
 use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
-use crate::state::operations::Operations;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
@@ -80,7 +80,7 @@ impl Node {
         let first = path.pto.is_first_hedge();
         // Frames repeated before leave first.
         if conn.tx.resend.is_empty() {
-            let frames = self.ops.unhedged(&conn.paths[at]);
+            let frames = self.outgoing.unhedged(&conn.paths[at]);
             let path = &mut conn.paths[at];
             path.pto.on_hedge(frames.is_empty());
             let code = path.send_code();
@@ -96,7 +96,7 @@ impl Node {
         let path = &mut conn.paths[at];
         path.stats.ptos += first as u64;
         if !path.health.is_compared() {
-            let comparison = path.new_comparison(now, self.grants.out);
+            let comparison = path.new_comparison(now, self.incoming.grants().out());
             path.health.set_comparison(Some(comparison));
         }
         path.probing.request_if(first);
@@ -135,7 +135,7 @@ impl Node {
         let path = &mut conn.paths[at];
         if path.pto.backoff() >= 2 {
             if others && !path.health.is_compared() {
-                let comparison = path.new_comparison(now, self.grants.out);
+                let comparison = path.new_comparison(now, self.incoming.grants().out());
                 path.health.set_comparison(Some(comparison));
             }
             if !(silent && others) {
@@ -150,7 +150,7 @@ impl Node {
     }
 }
 
-impl Operations {
+impl Outgoing {
     /// Frames of the oldest packets in flight that no other path has delivered, of twice as many
     /// packets as last time.
     fn unhedged(&self, path: &Path) -> Vec<FrameRef> {

@@ -37,7 +37,12 @@ impl Node {
             return Some(0);
         }
         let peers = self.run_queue.deadlines.peek().map(|Reverse((at, _))| *at);
-        match self.grants.at.min(self.run_queue.anyone.at_ns) {
+        match self
+            .incoming
+            .grants()
+            .deadline()
+            .min(self.run_queue.anyone.at_ns)
+        {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
         }
@@ -46,8 +51,9 @@ impl Node {
     /// Serves all timers that are due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.take_deferred();
-        if self.grants.at <= now_ns {
-            self.pump_grants(now_ns);
+        if self.incoming.grants().deadline() <= now_ns {
+            let (incoming, mut ctx) = self.incoming();
+            incoming.pump_grants(&mut ctx, now_ns);
         }
         if self.run_queue.anyone.at_ns <= now_ns {
             self.keepalive_all(now_ns);

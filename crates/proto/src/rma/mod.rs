@@ -4,4 +4,3 @@ pub(crate) mod pull;
 pub(crate) mod put;
 pub(crate) mod read;
 pub(crate) mod remote_write;
-pub(crate) mod visible;

@@ -3,8 +3,8 @@
 use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
+use crate::incoming::fragment::Fragment;
 use crate::node::Node;
-use crate::rx::fragment::Fragment;
 use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
@@ -169,7 +169,8 @@ impl Node {
                 self.on_ack(now, peer, &ack);
             }
             let fragment = Fragment::first(&packet.header, &message, bytes);
-            return self.take_fragment(now, peer, at, fragment, memory);
+            let (incoming, mut ctx) = self.incoming();
+            return incoming.take_fragment(&mut ctx, now, peer, at, fragment, memory);
         }
         let mut outcome = Ok(());
         for (frame, bytes) in packet.frames() {
@@ -177,12 +178,15 @@ impl Node {
                 Frame::Eager(e) => Fragment::first(&packet.header, &e, bytes),
                 Frame::Data(d) => Fragment::further(&packet.header, &d, bytes),
                 Frame::Written(w) => {
-                    let taken = self.take_written(now, (peer, at), &packet.header, &w, memory);
+                    let (incoming, mut ctx) = self.incoming();
+                    let (from, header) = ((peer, at), &packet.header);
+                    let taken = incoming.take_written(&mut ctx, now, from, header, &w, memory);
                     outcome = outcome.and(taken);
                     continue;
                 }
                 Frame::Offer(offer) => {
-                    self.on_offer(now, peer, &packet.header, &offer, memory);
+                    let (incoming, mut ctx) = self.incoming();
+                    incoming.on_offer(&mut ctx, now, peer, &packet.header, &offer, memory);
                     continue;
                 }
                 control => {
@@ -192,7 +196,8 @@ impl Node {
                     continue;
                 }
             };
-            if let Err(e) = self.take_fragment(now, peer, at, fragment, memory) {
+            let (incoming, mut ctx) = self.incoming();
+            if let Err(e) = incoming.take_fragment(&mut ctx, now, peer, at, fragment, memory) {
                 outcome = Err(e);
             }
         }
@@ -209,12 +214,16 @@ impl Node {
             Frame::Ack(ack) => {
                 self.on_ack(now, peer, ack);
             }
-            Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),
+            Frame::Rts(rts) => {
+                let (incoming, mut ctx) = self.incoming();
+                return incoming.on_rts(&mut ctx, now, peer, &rts.head);
+            }
             Frame::Grant(g) => {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
                 }
-                self.on_grant(peer, g);
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_grant(&mut ctx, peer, g);
             }
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.directory.conn_mut(peer) {
@@ -224,31 +233,26 @@ impl Node {
                 }
             }
             Frame::Read(read) => return self.on_read(peer, read),
-            Frame::ReadFail { number } => self.on_read_fail(peer, *number),
+            Frame::ReadFail { number } => {
+                let (incoming, mut ctx) = self.incoming();
+                incoming.on_read_fail(&mut ctx, peer, *number);
+            }
             Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => self.on_hello(now, peer, &hello.fields()),
-            Frame::Key(key) => self.on_key(peer, key),
-            Frame::Have(have) => self.on_have(peer, have),
+            Frame::Key(key) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_key(&mut ctx, peer, key);
+            }
+            Frame::Have(have) => {
+                let (outgoing, mut ctx) = self.outgoing();
+                outgoing.on_have(&mut ctx, peer, have);
+            }
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) | Frame::Offer(_) => {}
         }
         Ok(())
-    }
-
-    /// Handles a duplicate fragment: our ack may have been lost on a path that carries only one
-    /// direction. Probes the other paths, to detect that.
-    pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.directory.conn_mut(peer) else {
-            return;
-        };
-        conn.stats.duplicates += 1;
-        for (i, path) in conn.paths.iter_mut().enumerate() {
-            path.probing
-                .request_if(i != at && path.usable() && path.ring.waiting() == 0);
-        }
-        self.run_queue.mark_ready(conn);
     }
 
     /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own

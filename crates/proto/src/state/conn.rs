@@ -1,6 +1,6 @@
 //! The connection to a peer: its parts and its paths.
 
-use crate::base::config::RailPolicy;
+use crate::base::config::{Config, RailPolicy};
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
@@ -156,6 +156,16 @@ impl Conn {
         }
     }
 
+    /// Handles a duplicate fragment on path `at`: our ack may have been lost on a path that carries
+    /// only one direction. Probes the other paths, to detect that.
+    pub fn note_duplicate(&mut self, at: usize) {
+        self.stats.duplicates += 1;
+        for (i, path) in self.paths.iter_mut().enumerate() {
+            path.probing
+                .request_if(i != at && path.usable() && path.ring.waiting() == 0);
+        }
+    }
+
     /// Packets in flight on all paths.
     pub fn waiting(&self) -> u32 {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
@@ -229,6 +239,16 @@ impl Conn {
     /// True if anything is queued except acks, credit, and messages that have not begun to leave.
     pub fn has_control(&self) -> bool {
         self.bye.due > 0 || self.session.refusals_due > 0 || self.tx.has_control()
+    }
+
+    /// Payload algorithm of packets on a path.
+    #[inline]
+    pub fn algorithm_on(&self, cfg: &Config, at: usize) -> u8 {
+        let local = self.paths[at].local as usize;
+        let own = cfg.rail_algorithm.get(local).copied().flatten();
+        // Only algorithms that the peer can verify.
+        own.filter(|&n| n < 32 && self.session.algorithms >> n & 1 == 1)
+            .unwrap_or(self.session.algorithm)
     }
 
     /// Index of the path whose outgoing packets have this code.

@@ -1,6 +1,8 @@
-//! Credit of a connection: how much eager payload each end may have unread at the other.
+//! Credit of a connection: how much eager payload each end may have unread at the other. It bounds
+//! the unexpected payload of each peer, and [`PromisedCredit`] that of all peers together.
 
-use crate::base::config::{FIRST_CREDIT, MESSAGE_OVERHEAD};
+use crate::base::config::{Config, FIRST_CREDIT, MESSAGE_OVERHEAD};
+use crate::base::mutation::Mutation;
 use core::fmt;
 
 /// Credit reserved for rendezvous requests: 64 in flight.
@@ -68,26 +70,10 @@ impl Credit {
         self.limit = self.limit.max(limit);
     }
 
-    /// Sets the peer's window at first contact.
-    pub fn open(&mut self, window: u64) {
-        self.window = window;
-    }
-
-    /// Eager bytes that the peer may have unread here.
-    pub fn window(&self) -> u64 {
-        self.window
-    }
-
     /// True if the peer has used more than half of its window.
-    pub fn is_crowded(&self) -> bool {
+    fn is_crowded(&self) -> bool {
         let back = self.given - FIRST_CREDIT;
         self.seen.saturating_sub(back) > self.window / 2
-    }
-
-    /// Enlarges the peer's window; the peer is to be told.
-    pub fn probe_sizes_if_bulk(&mut self, bytes: u64) {
-        self.window += bytes;
-        self.due = true;
     }
 
     /// The peer's limit as the next CREDIT frame reports it.
@@ -95,14 +81,17 @@ impl Credit {
         self.given + self.window - FIRST_CREDIT
     }
 
-    /// Returns the credit of a freed eager message.
-    pub fn give(&mut self, bytes: u64) {
-        self.given += bytes;
+    /// Returns the credit of freed eager bytes; true if a CREDIT frame is newly due.
+    pub fn give(&mut self, bytes: u64, cfg: &Config) -> bool {
+        let times = 1 + cfg.errs(Mutation::Hoard) as u64;
+        self.given += bytes * times;
+        self.comes_due(cfg)
     }
 
-    /// Counts the credit of a received message.
-    pub fn see(&mut self, bytes: u64) {
+    /// Counts the credit of a received message; true if a CREDIT frame is newly due.
+    pub fn see(&mut self, bytes: u64, cfg: &Config) -> bool {
         self.seen += bytes;
+        self.comes_due(cfg)
     }
 
     /// True if the peer's limit is to be sent.
@@ -115,7 +104,10 @@ impl Credit {
     /// true if newly marked. (Judged by the credit it has left, not by the amount returned: with
     /// less left than its next message costs, and too little returned for a frame, the peer would
     /// wait for ever.)
-    pub fn comes_due(&mut self) -> bool {
+    fn comes_due(&mut self, cfg: &Config) -> bool {
+        if cfg.errs(Mutation::KeepCredit) {
+            return false;
+        }
         let limit = self.announced + self.window - FIRST_CREDIT;
         let low = limit.saturating_sub(self.seen) < self.window / 2;
         let due = low && self.given > self.announced && !self.due;
@@ -135,10 +127,98 @@ impl Credit {
     }
 }
 
+/// The credit windows of all peers together, which fit the bound on unexpected memory.
+#[derive(Debug, Default)]
+pub struct PromisedCredit {
+    bytes: u64,
+}
+
+impl PromisedCredit {
+    /// Sets a peer's window at first contact.
+    pub fn open(&mut self, credit: &mut Credit, cfg: &Config) {
+        credit.window = cfg.credit_window(self.bytes);
+        self.bytes += credit.window;
+    }
+
+    /// Enlarges the window of a peer that has used more than half of it, if there is memory; true
+    /// if so. The peer is to be told.
+    pub fn grow(&mut self, credit: &mut Credit, cfg: &Config) -> bool {
+        if !credit.is_crowded() || cfg.errs(Mutation::KeepCredit) {
+            return false;
+        }
+        let more = cfg.credit_growth(credit.window, self.bytes);
+        credit.window += more;
+        credit.due |= more > 0;
+        self.bytes += more;
+        more > 0
+    }
+
+    /// Takes back the window of a peer that is gone.
+    pub fn close(&mut self, credit: &Credit) {
+        self.bytes -= credit.window;
+    }
+}
+
 impl fmt::Display for Credit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "credit used {}/{}", self.used, self.limit)?;
         write!(out, " given {} told {}", self.given, self.announced)?;
         write!(out, " seen {}", self.seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(cfg: &Config) -> (Credit, PromisedCredit) {
+        let (mut credit, mut promised) = (Credit::default(), PromisedCredit::default());
+        promised.open(&mut credit, cfg);
+        (credit, promised)
+    }
+
+    #[test]
+    fn a_credit_frame_is_due_once_half_of_the_window_is_used_and_some_is_free_again() {
+        let cfg = Config::default();
+        let (mut credit, _) = opened(&cfg);
+        let most = credit.window / 2 + 1;
+        assert!(!credit.see(most, &cfg), "nothing to return yet");
+        assert!(credit.give(most, &cfg), "newly due");
+        assert!(!credit.give(1, &cfg), "due already");
+        assert_eq!(credit.granted(), credit.window + most + 1);
+        credit.told();
+        assert!(!credit.is_due());
+        assert!(credit.tell_again() && !credit.tell_again());
+    }
+
+    #[test]
+    fn a_window_doubles_while_all_windows_fit_half_of_the_bound() {
+        let cfg = Config::default();
+        let (mut credit, mut promised) = opened(&cfg);
+        assert!(!promised.grow(&mut credit, &cfg), "unused");
+        let first = credit.window;
+        let mut grown = 0;
+        credit.see(cfg.unexpected_bytes, &cfg);
+        while promised.grow(&mut credit, &cfg) {
+            grown += 1;
+        }
+        assert!(grown > 0 && credit.window == first << grown);
+        assert!(2 * credit.window > cfg.unexpected_bytes / 4);
+        promised.close(&credit);
+        assert_eq!(promised.bytes, 0);
+    }
+
+    #[test]
+    fn requests_keep_a_reserve_that_messages_leave() {
+        let mut credit = Credit::default();
+        let spare = FIRST_CREDIT - REQUEST_RESERVE - MESSAGE_OVERHEAD;
+        assert!(credit.allows(spare) && !credit.allows(spare + 1));
+        credit.spend(Credit::cost(spare));
+        assert!(credit.covers(REQUEST_RESERVE) && !credit.covers(REQUEST_RESERVE + 1));
+        credit.raise(0);
+        assert!(
+            credit.covers(REQUEST_RESERVE),
+            "an older limit changes nothing"
+        );
     }
 }

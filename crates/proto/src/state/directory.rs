@@ -2,6 +2,7 @@
 
 use crate::base::types::PeerId;
 use crate::state::conn::Conn;
+use crate::state::credit::PromisedCredit;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
@@ -17,8 +18,7 @@ pub struct Directory {
     /// Peers whose memory grew, and when to look at them and at departed peers.
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
-    /// Credit windows of all peers together.
-    pub credit_promised: u64,
+    pub promised: PromisedCredit,
 }
 
 impl Directory {
@@ -29,7 +29,7 @@ impl Directory {
             departed: Departed::default(),
             oversized: Vec::new(),
             reclaim_at: u64::MAX,
-            credit_promised: 0,
+            promised: PromisedCredit::default(),
         }
     }
 

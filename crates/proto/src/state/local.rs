@@ -1,11 +1,12 @@
 //! The local endpoint: its identity and its rails.
 
 use crate::base::config::{Config, RailSpec};
+use crate::base::mutation::Mutation;
 use crate::base::pairing::Pairing;
-use crate::state::path::{LocalRail, Policy};
+use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
-use marline_wire::{RailAddr, RAILS_MAX};
+use marline_wire::{RailAddr, RailWrites, RAILS_MAX};
 
 /// The local endpoint.
 pub struct Local {
@@ -72,6 +73,24 @@ impl Local {
         let named = self.rails.iter();
         let named = named.filter(|r| !r.standby && r.addr.is_some());
         named.map(|r| r.addr).collect()
+    }
+
+    /// Returns whether messages are read on a path: both rails must support it.
+    pub(crate) fn reads_on(&self, cfg: &Config, path: &Path) -> bool {
+        let rail = &self.rails[path.local as usize];
+        let both = path.to.writes() && rail.addr.writes() && rail.ordered_writes;
+        cfg.read_rails >> path.local & 1 == 1 && both && path.usable() && path.link.up
+    }
+
+    /// Returns whether a sum of this algorithm (0: none) suffices to trust a write on a rail.
+    pub(crate) fn trusts_writes(&self, cfg: &Config, rail: u8, algorithm: u8) -> bool {
+        let rail = &self.rails[rail as usize];
+        let placed = rail.addr.writes == RailWrites::Keyed;
+        let seen = match placed || cfg.errs(Mutation::BlindSums) {
+            true => algorithm != 0,
+            false => cfg.seeing_order.contains(&algorithm),
+        };
+        seen || rail.ordered_writes
     }
 
     /// A rail as a parameter of new paths.

@@ -226,6 +226,18 @@ pub struct Found {
 }
 
 impl Found {
+    /// All of the buffer of a receive, for a message that is not matched in order.
+    pub(crate) fn whole(spec: &RecvSpec) -> Found {
+        Found {
+            handle: spec.handle,
+            base: 0,
+            capacity: spec.capacity,
+            directed: false,
+            stays: false,
+            ignore: spec.wanted().1,
+        }
+    }
+
     /// Number of watches over the source that end with this match.
     pub fn unwatches(&self) -> u32 {
         (self.directed && !self.stays) as u32

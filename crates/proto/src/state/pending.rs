@@ -1,9 +1,6 @@
 //! Work deferred until a packet was sent: its bookkeeping, and an ack that can wait.
 
-use crate::base::side_work::{OfferOut, WriteOut};
-use crate::base::slab::Key;
 use crate::base::types::PeerId;
-use crate::state::offer::FirstOffer;
 use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
 use marline_wire::{Ack, LoneMask};
@@ -36,12 +33,4 @@ pub(crate) struct Pending {
     pub(crate) unkept: Option<Unkept>,
     /// An ack deferred until there is no other work.
     pub(crate) deferred_ack: Option<DeferredAck>,
-    /// Native mode: sends whose last packet was just built.
-    pub(crate) native_done: Vec<Key>,
-    /// The OFFER frames in the packet built last.
-    pub(crate) offers_out: Vec<OfferOut>,
-    /// The OFFER read last, until its RTS is read.
-    pub(crate) offer_in: Option<FirstOffer>,
-    /// The write that goes with the packet built last.
-    pub(crate) write_out: Option<WriteOut>,
 }

@@ -2,13 +2,13 @@
 
 use crate::base::blocks::BlockSet;
 use crate::base::slab::Key;
-use crate::base::types::{Landing, PeerId, SendSpec};
+use crate::base::types::{DropReason, Landing, PeerId, SendSpec};
 use crate::state::offer::{Mask, PeerOffer, Segments};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    blocks, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
-    FLAG_UNSUMMED,
+    blocks, MsgHead, BLOCK_BYTES, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_PUT,
+    FLAG_READ_REPLY, FLAG_RPC, FLAG_TAGGED, FLAG_UNSUMMED,
 };
 
 /// How a message travels.
@@ -281,5 +281,49 @@ pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
         tag: spec.tag.unwrap_or(0),
         data: spec.data.unwrap_or(0),
         total: spec.len,
+    }
+}
+
+impl SendXfer {
+    /// Returns whether the send is an RPC.
+    #[inline]
+    pub(crate) fn is_rpc(&self) -> bool {
+        is_rpc(&self.head)
+    }
+}
+
+impl Inbound {
+    /// Returns whether the message is an RPC.
+    #[inline]
+    pub(crate) fn is_rpc(&self) -> bool {
+        self.head.as_ref().is_some_and(is_rpc)
+    }
+}
+
+/// Returns whether the head is an RPC's.
+#[inline]
+pub(crate) fn is_rpc(head: &MsgHead) -> bool {
+    head.flags & FLAG_RPC != 0
+}
+
+impl Inbound {
+    /// Returns whether the message is a remote write.
+    pub(crate) fn is_put(&self) -> bool {
+        self.head.is_some_and(|head| head.flags & FLAG_PUT != 0)
+    }
+
+    /// The reason to drop a fragment that is not granted.
+    pub(crate) fn no_place(&self) -> DropReason {
+        match self.state {
+            InboundState::Refused => DropReason::NoMemory,
+            _ => DropReason::Invalid,
+        }
+    }
+}
+
+impl Inbound {
+    /// Offset of the last block.
+    pub(crate) fn end_at(&self) -> u64 {
+        blocks(self.total).saturating_sub(1) * BLOCK_BYTES
     }
 }

@@ -24,12 +24,14 @@ impl Node {
             out,
             "node {:x}: sends {}",
             self.local.id,
-            self.ops.sends.len()
+            self.outgoing.len()
         )?;
-        write!(out, " inbound {}", self.ops.inbounds.len())?;
+        write!(out, " inbound {}", self.incoming.len())?;
         write!(out, " ready {}", self.run_queue.ready.len())?;
-        write!(out, " granted {}/{}", self.grants.out, self.grants.budget)?;
-        write!(out, " grant queue {}", self.grants.queue.len())?;
+        let grants = self.incoming.grants();
+        let (budget, waiting) = grants.limits();
+        write!(out, " granted {}/{budget}", grants.out())?;
+        write!(out, " grant queue {waiting}")?;
         write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
         writeln!(out, " next {:?}", self.next_deadline())?;
         for conn in self.directory.conns() {
@@ -38,10 +40,10 @@ impl Node {
                 write_path(out, path, path.pto_at(&self.cfg, &conn.life))?;
             }
         }
-        for (_, inbound) in self.ops.inbounds.iter().take(MESSAGES) {
+        for inbound in self.incoming.iter().take(MESSAGES) {
             write_inbound(out, inbound)?;
         }
-        for (_, send) in self.ops.sends.iter().take(MESSAGES) {
+        for send in self.outgoing.iter().take(MESSAGES) {
             write_send(out, send)?;
         }
         Ok(())

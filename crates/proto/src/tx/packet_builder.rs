@@ -1,62 +1,30 @@
 //! Packet building: head, payload spans, header.
 
 use crate::base::mutation::Mutation;
-use crate::base::slab::Key;
-use crate::base::types::{sum_seed, Batch, Dest, Span, Spans, Transmit};
+use crate::base::types::{Batch, Dest, Spans, Transmit};
 use crate::node::Node;
+pub(crate) use crate::outgoing::builder::{add_credit, Builder};
 use crate::state::conn::Conn;
-use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
-use crate::state::transfer::{SendKind, SendXfer};
+use crate::state::transfer::Inbound;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use marline_wire::{
-    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, BLOCK_BYTES, DATA_LEN,
-    EAGER_LEN, FLAG_UNSUMMED, RTS_LEN,
-};
+use marline_wire::{Frame, Grant, HeadWriter, Header, GRANT_LEN};
 
 /// Packets in a row without a request for an ack, at most: an ack-only path must be probed too.
 const QUIET_MAX: u8 = 32;
 
-/// A packet under construction.
-pub(crate) struct Builder<'a, 'b> {
-    pub(crate) writer: HeadWriter<'a>,
-    spans: &'b mut Spans,
-    pub(crate) frames: Vec<FrameRef>,
-    pub(crate) flags: u8,
-    pub(crate) acks: u32,
-    /// Bytes written past the packet.
-    pub(crate) written: usize,
-}
-
-impl Builder<'_, '_> {
-    pub(crate) fn control(&mut self, frame: &Frame<Hello<'_>>, sent: Option<FrameRef>) -> bool {
-        let fits = self.writer.push(frame).is_some();
-        if fits {
-            self.frames.extend(sent);
-        }
-        fits
+/// Adds the frames that precede a message's grant: its keys, and the segments already read;
+/// `false`: no room for all.
+fn push_keys(inbound: &Inbound, b: &mut Builder<'_, '_>) -> bool {
+    let has = inbound.has_frame();
+    let len: usize = inbound.key_frames().map(|frame| frame.head_len()).sum();
+    let len = len + has.map_or(0, |has| has.head_len());
+    if len > 0 && !b.writer.fits(len + GRANT_LEN, 0) {
+        return false;
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.writer.is_empty()
-    }
-
-    /// True if any ack fits: 16 bytes and masks for up to 1,024 packets.
-    #[inline]
-    fn fits_ack(&self) -> bool {
-        self.writer.fits(144, 0)
-    }
-}
-
-/// Adds a CREDIT frame, if one is due.
-pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
-    let bytes = conn.credit.granted();
-    if conn.credit.is_due() && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-        conn.credit.told();
-        conn.stats.flow_acks += 1;
-    }
+    has.is_none_or(|has| b.control(&has, None))
+        && inbound.key_frames().all(|frame| b.control(&frame, None))
 }
 
 impl Conn {
@@ -98,7 +66,7 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
-        self.pending.offers_out.clear();
+        self.outgoing.begin_packet();
         debug_assert!(
             self.pending.unkept.is_none(),
             "what was built last was sent"
@@ -106,14 +74,7 @@ impl Node {
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         let writer = HeadWriter::new(out, limit);
-        let mut builder = Builder {
-            writer,
-            spans,
-            frames,
-            flags: 0,
-            acks: 0,
-            written: 0,
-        };
+        let mut builder = Builder::new(writer, spans, frames);
         self.greet(conn, &mut builder);
         builder
     }
@@ -204,8 +165,10 @@ impl Node {
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         add_credit(conn, b);
         while let Some(&key) = conn.tx.grants.front() {
-            if let Some(grant) = self.grant_frame(key, now) {
-                if self.local.writes && !self.push_keys(key, b) {
+            let inbound = self.incoming.get_mut(key);
+            let grant = inbound.and_then(|inbound| Some((inbound.grant_frame(now)?, inbound)));
+            if let Some((grant, inbound)) = grant {
+                if self.local.writes && !push_keys(inbound, b) {
                     break;
                 }
                 if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
@@ -218,12 +181,13 @@ impl Node {
         while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
                 FrameRef::Offer { xfer, segment } => {
-                    if !self.add_segment(conn, xfer, segment, b) {
+                    let (outgoing, ctx) = self.outgoing();
+                    if !outgoing.add_segment(&ctx, conn, (xfer, segment), b) {
                         break;
                     }
                     None
                 }
-                FrameRef::Read(key) => self.read_frame(key, now),
+                FrameRef::Read(key) => self.incoming.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
                 FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {
@@ -241,127 +205,13 @@ impl Node {
         }
     }
 
-    /// Appends a fragment of at most `len` bytes, cut to whole blocks if necessary.
-    pub(crate) fn push_data(
-        &self,
-        key: Key,
-        offset: u64,
-        len: u32,
-        b: &mut Builder<'_, '_>,
-    ) -> Option<u32> {
-        let send = self.ops.sends.get(key)?;
-        let room = b.writer.room().checked_sub(DATA_LEN)?;
-        let len = if align8(len as usize) <= room {
-            len
-        } else {
-            (room as u64 / BLOCK_BYTES * BLOCK_BYTES) as u32
-        };
-        if len == 0 && send.head.total != 0 {
-            return None;
-        }
-        let reply = send.kind == SendKind::Reply;
-        let number = send.head.number;
-        let eager = send.kind == SendKind::Eager && offset == 0;
-        let frame = if eager {
-            Frame::Eager(Eager {
-                head: send.head,
-                len: len as u16,
-                sum: 0,
-            })
-        } else {
-            let flags = send.fragment_flags();
-            let total = send.head.total;
-            Frame::Data(Data {
-                number,
-                flags,
-                offset,
-                total,
-                len: len as u16,
-                sum: 0,
-            })
-        };
-        let slot = b.writer.push(&frame)?;
-        b.frames.push(FrameRef::Data {
-            xfer: key,
-            offset,
-            len,
-        });
-        b.spans.push(Span {
-            handle: send.handle,
-            offset,
-            len,
-            sum_at: slot.sum_at,
-            payload_at: slot.payload_at,
-            seed: sum_seed(self.local.id, number, reply, offset, len as usize),
-            summed: send.head.flags & FLAG_UNSUMMED == 0,
-        });
-        if send.urgent && offset + len as u64 >= send.wanted {
-            b.flags |= Header::FLAG_ACK_NOW;
-        }
-        Some(len)
-    }
-
-    /// Adds new messages that fit one packet, and rendezvous requests, in order.
-    pub(crate) fn add_heads(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        while let Some(&key) = conn.tx.queue.front() {
-            let Some(send) = self.ops.sends.get(key) else {
-                conn.tx.queue.pop_front();
-                continue;
-            };
-            let total = send.head.total;
-            let eager = send.is_rpc() || self.goes_eager(conn, send);
-            let cost = Credit::cost(if eager { total } else { 0 });
-            if !conn.credit.covers(cost) && !self.cfg.errs(Mutation::IgnoreCredit) {
-                break;
-            }
-            let head = send.head;
-            if eager {
-                if !b.writer.fits(EAGER_LEN, total as usize) || !self.undivided(total) {
-                    break;
-                }
-                self.start(key, SendKind::Eager);
-                self.push_data(key, 0, total as u32, b);
-                self.ops.advance(key, total);
-            } else {
-                if !b.writer.fits(RTS_LEN, 0) {
-                    break;
-                }
-                self.push_offer(conn, at, key, b);
-                if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
-                    break;
-                }
-                self.start(key, SendKind::Rendezvous);
-                conn.tx.rendezvous.insert(head.number, key);
-            }
-            conn.credit.spend(cost);
-            conn.tx.queue.pop_front();
-        }
-    }
-
-    pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
-        let total = send.head.total;
-        let credit = match send.is_rpc() {
-            true => conn.credit.covers(Credit::cost(total)),
-            false => conn.credit.allows(total),
-        };
-        let credit = credit || self.cfg.errs(Mutation::IgnoreCredit);
-        let short = total <= self.cfg.eager_max && !send.waits;
-        credit && (short || send.is_rpc())
-    }
-
-    pub(crate) fn start(&mut self, key: Key, kind: SendKind) {
-        self.stats.eager_sent += (kind == SendKind::Eager) as u64;
-        self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
-        self.ops.start(key, kind);
-    }
-
     /// The header of the next packet on path `at`.
     #[inline]
     pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
         let address = &self.directory.peers[conn.peer.0 as usize].address;
         let path = &conn.paths[at];
         Header {
-            algorithm: self.algorithm_on(conn, at),
+            algorithm: conn.algorithm_on(&self.cfg, at),
             dst_id: address.id,
             dst_token: address.token,
             dst_slot: conn.session.remote_slot,

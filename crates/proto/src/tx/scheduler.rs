@@ -95,12 +95,8 @@ impl Node {
             return self.padded_packet(now, conn, at, out, spans);
         }
         let standby = self.cfg.policy == RailPolicy::Standby;
-        let avoid = conn
-            .tx
-            .resend
-            .front()
-            .map(|r| r.avoid)
-            .filter(|&code| code != ANYWHERE);
+        let avoid = conn.tx.resend.front().map(|r| r.avoid);
+        let avoid = avoid.filter(|&code| code != ANYWHERE);
         let full = self.local.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
@@ -124,7 +120,8 @@ impl Node {
                 return probe;
             }
             let limit = path.datagram_max();
-            if self.acks_piggyback(conn, at, true) {
+            let (outgoing, ctx) = self.outgoing();
+            if outgoing.acks_piggyback(&ctx, conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if Some(at) == small {
@@ -135,13 +132,15 @@ impl Node {
         let small = small?;
         let limit = conn.paths[small].datagram_max();
         let gathers = conn.has_small() || conn.due_ack(now, self.cfg.ack_delay_ns);
-        if gathers && !self.acks_piggyback(conn, small, false) {
+        let (outgoing, ctx) = self.outgoing();
+        if gathers && !outgoing.acks_piggyback(&ctx, conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
                 return packet;
             }
         }
-        let at = self.bulk_path(conn)?;
+        let (outgoing, ctx) = self.outgoing();
+        let at = outgoing.bulk_path(&ctx, conn)?;
         self.fragment_packet(now, conn, at, out, spans)
     }
 
@@ -171,7 +170,8 @@ impl Node {
             self.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
-            self.add_heads(conn, at, &mut b);
+            let (outgoing, mut ctx) = self.outgoing();
+            outgoing.add_heads(&mut ctx, conn, at, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
         let nothing =

@@ -10,21 +10,16 @@
 //!   the memory of an unfinished operation, about whose contents nothing is promised.)
 
 use crate::base::blocks::Covered;
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, Landing, Memory, Payload, PeerId, PutEnd};
-use crate::node::Node;
-use crate::rx::fragment::Fragment;
-use crate::state::transfer::{Inbound, InboundState};
+use crate::incoming::fragment::Fragment;
+use crate::incoming::messages::Incoming;
+use crate::state::context::Context;
+use crate::state::transfer::InboundState;
 use core::ops::Range;
 use marline_wire::{blocks, BLOCK_BYTES};
-
-impl Inbound {
-    /// Offset of the last block.
-    pub(crate) fn end_at(&self) -> u64 {
-        blocks(self.total).saturating_sub(1) * BLOCK_BYTES
-    }
-}
 
 /// A verified payload, or a part of one.
 fn unsummed(bytes: &[u8]) -> Payload<'_> {
@@ -37,62 +32,69 @@ fn unsummed(bytes: &[u8]) -> Payload<'_> {
     }
 }
 
-impl Node {
+/// Stores a payload if its sum is correct. Returns whether it is.
+pub(crate) fn show_payload(
+    cfg: &Config,
+    landing: &Landing,
+    payload: &Payload<'_>,
+    memory: &mut impl Memory,
+) -> bool {
+    let right = memory.land(&Landing::Discard, payload);
+    let shows = right || cfg.errs(Mutation::ShowUnverified);
+    if let (true, &Landing::Posted { handle, offset, .. }) = (shows, landing) {
+        memory.show(handle, offset, payload.bytes, false);
+    }
+    right
+}
+
+impl Incoming {
     /// Handles a fragment of a granted remote write.
     pub(crate) fn take_visible(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         (peer, at): (PeerId, usize),
         key: Key,
         f: &Fragment<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        let Some(inbound) = self.ops.inbounds.get(key) else {
+        let Some(inbound) = self.inbounds.get(key) else {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
         let (start, n) = (f.offset / BLOCK_BYTES, blocks(len));
-        let again = self.cfg.errs(Mutation::ShowAgain);
+        let again = ctx.cfg.errs(Mutation::ShowAgain);
         if inbound.set.covered(start, n) == Covered::All {
             if again {
                 let landing = inbound.landing(key, f.offset, len);
-                self.show_payload(&landing, &f.payload, memory);
+                show_payload(ctx.cfg, &landing, &f.payload, memory);
             }
-            self.on_duplicate(peer, at);
+            ctx.note_duplicate(peer, at);
             return Ok(());
         }
         let right = memory.land(&Landing::Discard, &f.payload);
-        let trusts = right || self.cfg.errs(Mutation::IgnoreSum);
-        if trusts || self.cfg.errs(Mutation::ShowUnverified) {
-            self.show_missing(key, (f.offset, f.payload.bytes), memory);
+        let trusts = right || ctx.cfg.errs(Mutation::IgnoreSum);
+        if trusts || ctx.cfg.errs(Mutation::ShowUnverified) {
+            self.show_missing(ctx, key, (f.offset, f.payload.bytes), memory);
         }
         if !trusts {
             return Err(DropReason::CorruptPayload);
         }
-        self.commit(now, key, start, n, len);
+        self.commit(ctx, now, key, start, n, len);
         Ok(())
-    }
-
-    /// Stores a payload if its sum is correct. Returns whether it is.
-    pub(crate) fn show_payload(
-        &self,
-        landing: &Landing,
-        payload: &Payload<'_>,
-        memory: &mut impl Memory,
-    ) -> bool {
-        let right = memory.land(&Landing::Discard, payload);
-        let shows = right || self.cfg.errs(Mutation::ShowUnverified);
-        if let (true, &Landing::Posted { handle, offset, .. }) = (shows, landing) {
-            memory.show(handle, offset, payload.bytes, false);
-        }
-        right
     }
 
     /// Stores the bytes of a fragment that are not stored yet; the end of the message is held in
     /// its bounce buffer while other bytes are missing.
-    fn show_missing(&mut self, key: Key, (offset, bytes): (u64, &[u8]), memory: &mut impl Memory) {
-        let again = self.cfg.errs(Mutation::ShowAgain);
-        let Some(inbound) = self.ops.inbounds.get(key) else {
+    fn show_missing(
+        &mut self,
+        ctx: &mut Context<'_>,
+        key: Key,
+        (offset, bytes): (u64, &[u8]),
+        memory: &mut impl Memory,
+    ) {
+        let again = ctx.cfg.errs(Mutation::ShowAgain);
+        let Some(inbound) = self.inbounds.get(key) else {
             return;
         };
         let InboundState::Bound { handle, base, .. } = inbound.state else {
@@ -121,21 +123,21 @@ impl Node {
             return;
         }
         let tail = part(&(last..all.end));
-        if others == last || self.cfg.errs(Mutation::ShowEndEarly) {
+        if others == last || ctx.cfg.errs(Mutation::ShowEndEarly) {
             memory.show(handle, base + inbound.end_at(), tail, true);
         } else {
-            self.hold_end(key, tail, memory);
+            self.hold_end(ctx, key, tail, memory);
         }
     }
 
-    fn hold_end(&mut self, key: Key, tail: &[u8], memory: &mut impl Memory) {
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+    fn hold_end(&mut self, ctx: &mut Context<'_>, key: Key, tail: &[u8], memory: &mut impl Memory) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
         let len = tail.len() as u64;
         inbound.holds_end = true;
         inbound.charged += len;
-        self.charge(len);
+        ctx.stats.charge(len);
         let landing = Landing::Bounce {
             inbound: key.name(),
             total: len,
@@ -145,8 +147,8 @@ impl Node {
     }
 
     /// Stores the end of a complete remote write if it was held.
-    pub(crate) fn show_end(&mut self, key: Key, (handle, base): (u32, u64)) {
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+    pub(crate) fn show_end(&mut self, ctx: &mut Context<'_>, key: Key, (handle, base): (u32, u64)) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
         if core::mem::take(&mut inbound.holds_end) {
@@ -157,7 +159,7 @@ impl Node {
                 offset: base + end,
                 len: inbound.total - end,
             };
-            self.events.push_back(Event::PutEnd(end));
+            ctx.events.push_back(Event::PutEnd(end));
         }
     }
 }

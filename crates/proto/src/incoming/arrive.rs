@@ -4,11 +4,12 @@ use crate::base::blocks::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
-use crate::message::rpc::is_rpc;
-use crate::node::Node;
-use crate::rx::fragment::Fragment;
+use crate::incoming::fragment::Fragment;
+use crate::incoming::messages::Incoming;
+use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::credit::Credit;
-use crate::state::transfer::{new_inbound, InboundState};
+use crate::state::transfer::{is_rpc, new_inbound, InboundState};
 use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
@@ -16,10 +17,15 @@ const EAGER_LIMIT: u64 = 65_536;
 /// Message numbers further ahead are invalid: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
-impl Node {
+impl Incoming {
     /// Finds or creates the inbound message of a fragment; `None`: finished long ago.
-    fn inbound_of(&mut self, peer: PeerId, f: &Fragment<'_>) -> Result<Option<Key>, DropReason> {
-        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+    fn inbound_of(
+        &mut self,
+        ctx: &mut Context<'_>,
+        peer: PeerId,
+        f: &Fragment<'_>,
+    ) -> Result<Option<Key>, DropReason> {
+        let conn = ctx.conn(peer).ok_or(DropReason::Gone)?;
         if f.reply {
             return Ok(conn.rx.pending_reads.get(&f.number).copied());
         }
@@ -27,7 +33,7 @@ impl Node {
         if let Some(&key) = conn.rx.inbound.get(&number) {
             return Ok(Some(key));
         }
-        if number < conn.rx.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
+        if number < conn.rx.next_match && !ctx.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
         if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
@@ -36,50 +42,47 @@ impl Node {
         let cost = Credit::cost(f.total);
         // Senders stay within their credit; the factor of two is for peers whose credit was granted
         // before memory ran short.
-        let full = self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes;
-        if full && !self.cfg.errs(Mutation::Hoard) {
+        let full = ctx.stats.unexpected_bytes + cost > 2 * ctx.cfg.unexpected_bytes;
+        if full && !ctx.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
-        inbound.charged = self.cfg.charged(cost);
+        inbound.charged = ctx.cfg.charged(cost);
         inbound.credit = cost;
-        self.charge(inbound.charged);
-        let key = self.ops.inbounds.insert(inbound);
-        if let Some(conn) = self.conn_mut(peer) {
+        ctx.stats.charge(inbound.charged);
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
-        self.use_credit(peer, cost);
+        ctx.use_credit(peer, cost);
         Ok(Some(key))
-    }
-
-    pub(crate) fn charge(&mut self, bytes: u64) {
-        let stats = &mut self.stats;
-        stats.unexpected_bytes += bytes;
-        stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
     }
 
     pub(crate) fn take_fragment(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         peer: PeerId,
         at: usize,
         mut f: Fragment<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        if let Some(done) = self.take_single(now, peer, &f, memory) {
+        if let Some(done) = self.take_single(ctx, now, peer, &f, memory) {
             return done;
         }
-        let Some(key) = self.inbound_of(peer, &f)? else {
-            self.on_duplicate(peer, at);
+        let Some(key) = self.inbound_of(ctx, peer, &f)? else {
+            ctx.note_duplicate(peer, at);
             return Ok(());
         };
         if let Some(head) = f.head {
-            self.on_head(now, peer, key, &head);
+            self.on_head(ctx, now, peer, key, &head);
         }
         if f.deregisters {
-            self.deregister_now(key, memory);
+            if let Some(inbound) = self.inbounds.get_mut(key) {
+                inbound.deregister(ctx.cfg, key, memory);
+            }
         }
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
@@ -89,24 +92,24 @@ impl Node {
             return Err(inbound.no_place());
         }
         if inbound.is_put() {
-            return self.take_visible(now, (peer, at), key, &f, memory);
+            return self.take_visible(ctx, now, (peer, at), key, &f, memory);
         }
         match inbound.set.covered(start, n) {
-            Covered::All if !self.cfg.errs(Mutation::ForgetFragments) => {
-                self.on_duplicate(peer, at);
+            Covered::All if !ctx.cfg.errs(Mutation::ForgetFragments) => {
+                ctx.note_duplicate(peer, at);
                 return Ok(());
             }
             Covered::Some => {
-                f.payload.verify_first = !self.cfg.errs(Mutation::WriteUnchecked);
+                f.payload.verify_first = !ctx.cfg.errs(Mutation::WriteUnchecked);
             }
             Covered::None | Covered::All => {}
         }
         let landing = inbound.landing(key, f.offset, len);
         inbound.bounced |= matches!(landing, Landing::Bounce { .. });
-        if !memory.land(&landing, &f.payload) && !self.cfg.errs(Mutation::IgnoreSum) {
+        if !memory.land(&landing, &f.payload) && !ctx.cfg.errs(Mutation::IgnoreSum) {
             return Err(DropReason::CorruptPayload);
         }
-        self.commit(now, key, start, n, len);
+        self.commit(ctx, now, key, start, n, len);
         Ok(())
     }
 
@@ -114,6 +117,7 @@ impl Node {
     /// it.
     fn take_single(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         peer: PeerId,
         f: &Fragment<'_>,
@@ -124,15 +128,15 @@ impl Node {
         if is_rpc(&head) {
             return None;
         }
-        let conn = self.conn(peer)?;
+        let conn = ctx.conn(peer)?;
         let number = conn.rx.next_match;
         if len != f.total || f.number != number as u32 || conn.rx.inbound.contains_key(&number) {
             return None;
         }
-        let (at, found) = self.ops.matching.locate(peer, &head)?;
+        let (at, found) = self.receives.locate(peer, &head)?;
         let tag = (head.tag, found.ignore);
         let tagged = head.flags & FLAG_TAGGED != 0;
-        if tagged && self.ops.completion_order.waits((peer, number), tag) {
+        if tagged && self.completion_order.waits((peer, number), tag) {
             return None;
         }
         let copy = len.min(found.capacity) as usize;
@@ -144,45 +148,50 @@ impl Node {
         if !memory.land(&landing, &f.payload) {
             return None; // matched nevertheless: a shorter message must not find the garbage
         }
-        let found = self.ops.matching.take_at(at, &head)?;
-        self.note_multi(&found);
-        let conn = self.conn_mut(peer)?;
+        let found = self.receives.take_at(at, &head)?;
+        let conn = ctx.conn_mut(peer)?;
         conn.rx.next_match += 1;
         conn.rx.watchers -= found.unwatches();
         let more = !conn.rx.inbound.is_empty();
-        self.use_credit(peer, Credit::cost(len));
-        self.return_credit(peer, Credit::cost(len));
-        self.received(peer, head, found.handle, found.base, copy as u64, None);
+        ctx.use_credit(peer, Credit::cost(len));
+        ctx.return_credit(peer, Credit::cost(len));
+        self.received(
+            ctx,
+            peer,
+            head,
+            (found.handle, found.base, copy as u64),
+            None,
+        );
         if more {
-            self.advance_matching(now, peer);
+            self.advance_matching(ctx, now, peer);
         }
         Some(Ok(()))
     }
 
-    fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
-        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
+    fn on_head(&mut self, ctx: &mut Context<'_>, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
         if inbound.head.is_none() && inbound.total == head.total {
             inbound.head = Some(*head);
-            self.advance_matching(now, peer);
+            self.advance_matching(ctx, now, peer);
         }
     }
 
     /// Matches, in order, every message whose head has arrived.
-    pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
+    pub(crate) fn advance_matching(&mut self, ctx: &mut Context<'_>, now: u64, peer: PeerId) {
         loop {
-            let Some(conn) = self.conn(peer) else {
+            let Some(conn) = ctx.conn(peer) else {
                 return;
             };
-            let due = match self.cfg.errs(Mutation::SkipOrder) {
-                true => self.any_unmatched(peer),
+            let due = match ctx.cfg.errs(Mutation::SkipOrder) {
+                true => self.any_unmatched(conn),
                 false => conn.rx.inbound.get(&conn.rx.next_match).copied(),
             };
             let Some(key) = due else {
                 return;
             };
-            let Some(inbound) = self.ops.inbounds.get(key) else {
+            let Some(inbound) = self.inbounds.get(key) else {
                 return;
             };
             let Some(head) = inbound.head else {
@@ -192,22 +201,23 @@ impl Node {
             if is_rpc(&head) && !inbound.complete() {
                 return;
             }
-            let Some(conn) = self.conn_mut(peer) else {
+            let Some(conn) = ctx.conn_mut(peer) else {
                 return;
             };
             conn.rx.next_match += 1;
-            self.match_head(peer, &head, key, now);
+            self.match_head(ctx, peer, &head, key, now);
         }
     }
 
     pub(crate) fn on_rts(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         peer: PeerId,
         head: &MsgHead,
     ) -> Result<(), DropReason> {
-        let offer = self.offer_of(peer, head.number, head.total);
-        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        let offer = self.offer_of(peer, head.number, head.total, ctx.cfg.segment_min);
+        let conn = ctx.conn(peer).ok_or(DropReason::Gone)?;
         let number = conn.rx.expand(head.number);
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
             return Ok(());
@@ -222,31 +232,29 @@ impl Node {
         inbound.wanted = 0;
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
-        self.charge(cost);
+        ctx.stats.charge(cost);
         // While memory is plentiful, a bare request's credit is returned at once, so that requests
         // without a matching receive do not block those that have one.
-        let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
+        let plenty = ctx.stats.unexpected_bytes < ctx.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
-        let key = self.ops.inbounds.insert(inbound);
-        if let Some(conn) = self.conn_mut(peer) {
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
-        self.use_credit(peer, cost);
+        ctx.use_credit(peer, cost);
         if plenty {
-            self.return_credit(peer, cost);
+            ctx.return_credit(peer, cost);
         }
-        self.advance_matching(now, peer);
+        self.advance_matching(ctx, now, peer);
         Ok(())
     }
-}
 
-impl Node {
     /// The message that a node without matching order would match next.
-    pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
+    pub(crate) fn any_unmatched(&self, conn: &Conn) -> Option<Key> {
         let held = |key: &&Key| {
-            let inbound = self.ops.inbounds.get(**key);
+            let inbound = self.inbounds.get(**key);
             inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
         };
-        self.conn(peer)?.rx.inbound.values().find(held).copied()
+        conn.rx.inbound.values().find(held).copied()
     }
 }

@@ -1,0 +1,62 @@
+//! The end of a peer that sends nothing more: its incomplete messages, local reads, and receives
+//! that name it fail.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::{Event, PeerId};
+use crate::incoming::messages::Incoming;
+use crate::state::context::Context;
+use crate::state::transfer::InboundState;
+use alloc::vec::Vec;
+
+impl Incoming {
+    /// Ends every operation that waits for messages of the peer.
+    pub(crate) fn end_peer(&mut self, ctx: &mut Context<'_>, peer: PeerId, now: u64) {
+        self.fail_inbound(ctx, peer);
+        // The budget of its grants is available to other peers.
+        self.pump_grants(ctx, now);
+        while let Some(posted) = self.receives.take_directed(peer) {
+            if ctx.cfg.errs(Mutation::ForgetReceives) {
+                continue;
+            }
+            let handle = posted.spec.handle;
+            self.receives.end_multi(handle);
+            ctx.events.push_back(Event::RecvFailed { handle });
+        }
+    }
+
+    /// Ends every incomplete message from a dead peer; complete ones can still be received.
+    fn fail_inbound(&mut self, ctx: &mut Context<'_>, peer: PeerId) {
+        let keys: Vec<_> = self
+            .inbounds
+            .iter()
+            // A message held back by a gap before it can never be matched.
+            .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
+            .map(|(k, _)| k)
+            .collect();
+        for key in keys {
+            let Some(inbound) = self.inbounds.get(key) else {
+                continue;
+            };
+            let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
+            self.receives.remove_unexpected(key);
+            self.drop_inbound(ctx, key);
+            if let InboundState::Bound { handle, .. } = state {
+                if reply {
+                    ctx.events.push_back(Event::ReadLost { handle });
+                } else if self.receives.leave(handle) {
+                    ctx.events.push_back(Event::RecvFailed { handle });
+                }
+            }
+            if bounced {
+                ctx.events.push_back(Event::BounceFree {
+                    inbound: key.name(),
+                });
+            }
+        }
+        if let Some(conn) = ctx.conn_mut(peer) {
+            conn.rx.inbound.clear();
+            conn.rx.pending_reads.clear();
+        }
+        self.finish_held(ctx, peer);
+    }
+}

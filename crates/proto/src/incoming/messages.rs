@@ -1,0 +1,89 @@
+//! Incoming messages of a node, of all its peers: what has arrived, and what it waits for.
+
+use crate::base::slab::{Key, Slab};
+use crate::base::types::PeerId;
+use crate::incoming::grants::Grants;
+use crate::incoming::receives::Receives;
+use crate::state::completion_order::CompletionOrder;
+use crate::state::conn::Conn;
+use crate::state::context::Context;
+use crate::state::offer::FirstOffer;
+use crate::state::transfer::Inbound;
+
+/// All incoming messages and local reads, the receives that they match, and their grants.
+pub(crate) struct Incoming {
+    pub(super) inbounds: Slab<Inbound>,
+    pub(super) receives: Receives,
+    pub(super) completion_order: CompletionOrder,
+    pub(super) grants: Grants,
+    /// The OFFER read last, until its RTS is read.
+    pub(super) offer_in: Option<FirstOffer>,
+}
+
+impl Incoming {
+    /// No messages; `budget` bytes may be granted at once.
+    pub(crate) fn new(budget: u64) -> Incoming {
+        Incoming {
+            inbounds: Slab::new(),
+            receives: Receives::default(),
+            completion_order: CompletionOrder::default(),
+            grants: Grants::new(budget),
+            offer_in: None,
+        }
+    }
+
+    /// Number of messages and reads that have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.inbounds.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Inbound> {
+        self.inbounds.iter().map(|(_, inbound)| inbound)
+    }
+
+    /// Bytes of heap in use.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.inbounds.heap_bytes()
+    }
+
+    #[inline]
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Distributes grants while the budget lasts.
+    pub(crate) fn pump_grants(&mut self, ctx: &mut Context<'_>, now: u64) {
+        self.grants.pump(&mut self.inbounds, ctx, now);
+    }
+
+    /// Posted receives.
+    #[inline]
+    pub(crate) fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    #[inline]
+    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
+        &mut self.receives
+    }
+
+    /// A message whose GRANT frame is due.
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Inbound> {
+        self.inbounds.get_mut(key)
+    }
+
+    /// Returns whether a message of the peer has not ended.
+    pub(crate) fn has_of(&self, peer: PeerId) -> bool {
+        self.iter().any(|inbound| inbound.peer == peer)
+    }
+
+    /// Below this number every message of the peer arrived completely. (Remote writes are excluded:
+    /// those without a known result fail.)
+    pub(crate) fn arrived(&self, conn: &Conn) -> u32 {
+        let whole = |i: &Inbound| i.complete() || i.is_put();
+        let unfinished = |key: &Key| !self.inbounds.get(*key).is_some_and(whole);
+        let mut inbound = conn.rx.inbound.iter();
+        let first = inbound.find(|(_, key)| unfinished(key));
+        first.map_or(conn.rx.next_match, |(&n, _)| n.min(conn.rx.next_match)) as u32
+    }
+}

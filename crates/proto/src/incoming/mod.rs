@@ -1,0 +1,17 @@
+//! Incoming messages: their fragments, matching, grants, remote reads and writes, completion.
+
+pub(crate) mod arrive;
+pub(crate) mod complete;
+pub(crate) mod ends;
+pub(crate) mod fragment;
+pub(crate) mod grants;
+pub(crate) mod loopback;
+pub(crate) mod matched;
+pub(crate) mod messages;
+pub(crate) mod pull;
+pub(crate) mod put;
+pub(crate) mod read;
+pub(crate) mod receives;
+pub(crate) mod run;
+pub(crate) mod visible;
+pub(crate) mod written;

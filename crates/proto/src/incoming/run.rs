@@ -1,0 +1,166 @@
+//! Incoming bulk: the packets of a batch that continue a fragment of a long message, each with only
+//! the next fragment. They differ from their predecessor in number and offset only
+//! ([`FragmentHead`]), so heads are compared, payloads are placed one by one, and the bookkeeping
+//! is done once for all. Any other packet ends the run.
+
+use crate::base::config::Config;
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{sum_seed, sums_of, Landing, Memory, Payload};
+use crate::incoming::messages::Incoming;
+use crate::incoming::visible::show_payload;
+use crate::state::conn::Conn;
+use crate::state::context::Context;
+use marline_wire::{
+    Data, FragmentHead, Frame, Header, Packet, BLOCK_BYTES, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN,
+    FRAGMENT_SUM_AT,
+};
+
+/// Required form of the next packets of a run.
+pub(crate) struct Expected {
+    /// Key of the inbound message, and index of the path.
+    key: Key,
+    pub(crate) at: usize,
+    head: FragmentHead,
+    header: Header,
+    /// The frame of the packet before.
+    data: Data,
+    /// Fragments that are granted, missing, and in the message.
+    most: u64,
+}
+
+impl Expected {
+    /// Payload bytes of each packet.
+    pub(crate) fn fragment(&self) -> u64 {
+        self.data.len as u64
+    }
+
+    /// True if the packets request acks.
+    pub(crate) fn is_eliciting(&self) -> bool {
+        !self.head.is_native()
+    }
+}
+
+impl Incoming {
+    /// Describes the packets that must follow; `None`: no run is possible.
+    pub(crate) fn expect_run(
+        &self,
+        cfg: &Config,
+        conn: &Conn,
+        first: &Packet<'_>,
+        after: &[u8],
+    ) -> Option<Expected> {
+        let head = first.fragment_head()?;
+        let Some((Frame::Data(data), _)) = first.frames().next() else {
+            return None;
+        };
+        let (header, len) = (first.header, data.len as u64);
+        let number = header.number.checked_add(1)?;
+        let next = data.offset.checked_add(len)?;
+        let segment = FRAGMENT_HEAD_LEN + data.len as usize;
+        // Only a message's last fragment ends within a block.
+        let whole = len > 0 && len % BLOCK_BYTES == 0;
+        if !whole || !head.leads(after, number, next) {
+            return None;
+        }
+        let at = conn.path_by_send_code(header.path.swap_bytes())?;
+        // Then the next numbers are new and in range. (Native mode does not count.)
+        if cfg.reliable && conn.paths[at].acks.end() != number {
+            return None;
+        }
+        let &key = match data.flags & FLAG_READ_REPLY {
+            0 => conn.rx.inbound.get(&conn.rx.expand(data.number)),
+            _ => conn.rx.pending_reads.get(&data.number),
+        }?;
+        let inbound = self.inbounds.get(key)?;
+        let end = match inbound.rendezvous {
+            true if inbound.is_put() => inbound.granted.min(inbound.end_at()),
+            true => inbound.granted.min(inbound.total),
+            false => inbound.total,
+        };
+        let room = end.saturating_sub(next) / len;
+        let blocks = len / BLOCK_BYTES * room.min((after.len() / segment) as u64);
+        let free = inbound.set.free_from(next / BLOCK_BYTES, blocks);
+        (inbound.total == data.total).then_some(Expected {
+            key,
+            at,
+            head,
+            header,
+            data,
+            most: free / (len / BLOCK_BYTES),
+        })
+    }
+
+    /// Places the payloads of a run, up to the first packet that is not part of it.
+    pub(crate) fn land_run(
+        &self,
+        cfg: &Config,
+        expected: &Expected,
+        after: &[u8],
+        crc32c: impl Fn(&[u8]) -> u32,
+        memory: &mut impl Memory,
+    ) -> u64 {
+        let Expected { header, data, .. } = expected;
+        let Some(inbound) = self.inbounds.get(expected.key) else {
+            return 0;
+        };
+        let len = data.len as usize;
+        let algorithm = sums_of(header.algorithm, data.flags);
+        let reply = data.flags & FLAG_READ_REPLY != 0;
+        let trusts = cfg.errs(Mutation::IgnoreSum) || cfg.errs(Mutation::TrustRuns);
+        let datagrams = after.chunks_exact(FRAGMENT_HEAD_LEN + len);
+        let (mut taken, mut offset) = (0, data.offset);
+        for datagram in datagrams.take(expected.most as usize) {
+            offset += len as u64;
+            let (packet_head, bytes) = datagram.split_at(FRAGMENT_HEAD_LEN);
+            let number = header.number + 1 + taken;
+            let whole = expected.head.leads(packet_head, number, offset)
+                && crc32c(&packet_head[4..]).to_le_bytes() == packet_head[..4];
+            let mut sum = [0; 8];
+            sum.copy_from_slice(&packet_head[FRAGMENT_SUM_AT..]);
+            let payload = Payload {
+                bytes,
+                sum: u64::from_le_bytes(sum),
+                seed: sum_seed(header.src_id, data.number, reply, offset, len),
+                algorithm,
+                // No byte of the range is there yet.
+                verify_first: false,
+            };
+            let landing = inbound.landing(expected.key, offset, len as u64);
+            let mut landed = || match inbound.is_put() {
+                true => show_payload(cfg, &landing, &payload, memory),
+                false => memory.land(&landing, &payload),
+            };
+            if !(whole && (landed() || trusts)) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Records that the payloads of the next `taken` packets are in place.
+    pub(crate) fn commit_run(
+        &mut self,
+        ctx: &mut Context<'_>,
+        now: u64,
+        expected: &Expected,
+        taken: u64,
+    ) {
+        let (key, len) = (expected.key, expected.fragment());
+        let next = expected.data.offset + len;
+        if let Some(inbound) = self.inbounds.get_mut(key) {
+            let landing = inbound.landing(key, next, len);
+            inbound.bounced |= matches!(landing, Landing::Bounce { .. });
+        }
+        let bytes = taken * len;
+        self.commit(
+            ctx,
+            now,
+            key,
+            next / BLOCK_BYTES,
+            bytes / BLOCK_BYTES,
+            bytes,
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Sending half of rendezvous by remote read: offers of a message's memory (see
+//! [`crate::rma::pull`] for the whole).
+
+use crate::base::side_work::OfferOut;
+use crate::base::slab::Key;
+use crate::base::types::PeerId;
+use crate::outgoing::builder::Builder;
+use crate::outgoing::sends::Outgoing;
+use crate::state::conn::Conn;
+use crate::state::context::Context;
+use crate::state::offer::{is_in, Segments};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Has, SendKind};
+use marline_wire::{
+    blocks, Frame, Have, Header, Hello, Offer, BLOCK_BYTES, FLAG_PUT, FLAG_UNSUMMED, OFFER_LEN,
+    RTS_LEN,
+};
+
+/// Longest message to advertise, in bytes. Its segments have 4 MiB, and each sum is computed with
+/// the engine locked.
+const OFFERED_MAX: u64 = 1 << 30;
+/// Most offers in one packet: each needs a sum before the packet can leave.
+const OFFERS_MAX: usize = 4;
+
+impl Outgoing {
+    /// Adds the offer of a message, before its request in the same packet, if the message is
+    /// suitable and both frames fit.
+    pub(crate) fn push_offer(
+        &mut self,
+        ctx: &Context<'_>,
+        conn: &Conn,
+        at: usize,
+        key: Key,
+        b: &mut Builder<'_, '_>,
+    ) {
+        let none = ctx.cfg.read_rails == 0 || !ctx.cfg.reliable;
+        if none || self.offers.len() == OFFERS_MAX {
+            return;
+        }
+        let Some(send) = self.table.get(key) else {
+            return;
+        };
+        let head = send.head;
+        let long = ctx.cfg.write_min <= head.total && head.total <= OFFERED_MAX;
+        let plain = head.flags & FLAG_PUT == 0 && send.kind == SendKind::Queued;
+        let own = core::iter::once(&conn.paths[at]);
+        let path = own
+            .chain(&conn.paths)
+            .find(|path| ctx.local.reads_on(ctx.cfg, path));
+        let Some(path) = path.filter(|_| long && plain && conn.session.hello_acked) else {
+            return;
+        };
+        let rail = path.local;
+        if !b.writer.fits(OFFER_LEN + RTS_LEN, 0)
+            || !self.push_segment(ctx.cfg.segment_min, (key, rail), 0, b)
+        {
+            return;
+        }
+        if let Some(send) = self.table.get_mut(key) {
+            send.offered = Some((rail, 1));
+        }
+        if Segments::of(head.total, ctx.cfg.segment_min).count() > 1 {
+            b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for this ack
+        }
+    }
+
+    /// Adds the offer of a segment; `false`: no room.
+    fn push_segment(
+        &mut self,
+        segment_min: u64,
+        (key, rail): (Key, u8),
+        segment: u8,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let Some(send) = self.table.get(key) else {
+            return true;
+        };
+        let number = send.head.number;
+        let frame: Frame<Hello<'_>> = Frame::Offer(Offer {
+            number,
+            segment,
+            rail,
+            key: 0,
+            sum: 0,
+        });
+        let Some(slot) = b.writer.push(&frame) else {
+            return false;
+        };
+        let total = send.head.total;
+        let (at, len) = Segments::of(total, segment_min).range(segment as usize);
+        self.offers.push(OfferOut {
+            handle: send.handle,
+            rail,
+            total,
+            at,
+            len,
+            sum_at: slot.sum_at as usize,
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
+            message: (self.src_id, number),
+        });
+        true
+    }
+
+    /// Handles the ack of a message's request: queues the offers of the segments after the first.
+    pub(crate) fn request_heard(&mut self, ctx: &mut Context<'_>, peer: PeerId, key: Key) {
+        let least = ctx.cfg.segment_min;
+        let send = self.table.get_mut(key).filter(|send| !send.granted);
+        let Some((send, (rail, 1))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        else {
+            return;
+        };
+        let more = Segments::of(send.head.total, least).count() > 1;
+        if !more || send.head.flags & FLAG_UNSUMMED != 0 {
+            return;
+        }
+        send.offered = Some((rail, 2));
+        if let Some(conn) = ctx.directory.conn_mut(peer) {
+            let frame = FrameRef::Offer {
+                xfer: key,
+                segment: 1,
+            };
+            conn.tx.control.push_back(frame);
+            ctx.run_queue.mark_ready(conn);
+        }
+    }
+
+    /// Adds the offer of a later segment, and queues the next one; `false`: no room.
+    pub(crate) fn add_segment(
+        &mut self,
+        ctx: &Context<'_>,
+        conn: &mut Conn,
+        (xfer, segment): (Key, u8),
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let send = self.table.get(xfer).filter(|send| !send.granted);
+        let Some((send, (rail, told))) = send.and_then(|s| s.offered.map(|offered| (s, offered)))
+        else {
+            return true; // ended or granted
+        };
+        let count = Segments::of(send.head.total, ctx.cfg.segment_min).count();
+        let no_room = !self.offers.is_empty();
+        if no_room || !self.push_segment(ctx.cfg.segment_min, (xfer, rail), segment, b) {
+            return false;
+        }
+        b.frames.push(FrameRef::Offer { xfer, segment });
+        if (told as usize) < count && told == segment as u16 + 1 {
+            let frame = FrameRef::Offer {
+                xfer,
+                segment: segment + 1,
+            };
+            conn.tx.control.push_back(frame);
+            if let Some(send) = self.table.get_mut(xfer) {
+                send.offered = Some((rail, told + 1));
+            }
+        }
+        true
+    }
+
+    /// Marks the segments that the receiver of a message has read: they are not sent.
+    pub(crate) fn on_have(&mut self, ctx: &mut Context<'_>, peer: PeerId, have: &Have) {
+        let least = ctx.cfg.segment_min;
+        let Some(conn) = ctx.conn(peer) else { return };
+        let key = conn.tx.rendezvous.get(&have.number).copied();
+        let Some(send) = key.and_then(|key| self.table.get_mut(key)) else {
+            return;
+        };
+        if send.granted || send.offered.is_none() {
+            return;
+        }
+        let segments = Segments::of(send.head.total, least);
+        for n in (0..segments.count()).filter(|&n| is_in(&have.segments, n)) {
+            let (at, len) = segments.range(n);
+            send.acked.insert(at / BLOCK_BYTES, blocks(len));
+        }
+        send.keys.get_or_insert_default().has = Some(Has {
+            segments,
+            here: have.segments,
+            upto: 0,
+        });
+    }
+
+    /// An offer in the packet built last.
+    #[inline]
+    pub(crate) fn take_offer(&mut self) -> Option<OfferOut> {
+        self.offers.pop()
+    }
+}

@@ -1,3 +1,0 @@
-//! Grants of rendezvous messages.
-
-pub(crate) mod grant;

@@ -1,0 +1,147 @@
+//! Context of a component's call: the node's settings, rails and clock, its peers, and the queues
+//! of events and counts.
+
+use crate::base::config::Config;
+use crate::base::stats::NodeStats;
+use crate::base::types::{Event, PeerId};
+use crate::state::conn::Conn;
+use crate::state::descheduled::Descheduled;
+use crate::state::directory::Directory;
+use crate::state::local::Local;
+use crate::state::run_queue::RunQueue;
+use alloc::collections::VecDeque;
+
+/// Borrowed parts of a node, without its operations.
+pub(crate) struct Context<'a> {
+    pub(crate) cfg: &'a Config,
+    pub(crate) local: &'a Local,
+    pub(crate) descheduled: &'a Descheduled,
+    pub(crate) directory: &'a mut Directory,
+    pub(crate) run_queue: &'a mut RunQueue,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) stats: &'a mut NodeStats,
+}
+
+impl Context<'_> {
+    #[inline]
+    pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
+        self.directory.conn(peer)
+    }
+
+    #[inline]
+    pub(crate) fn conn_mut(&mut self, peer: PeerId) -> Option<&mut Conn> {
+        self.directory.conn_mut(peer)
+    }
+
+    /// Queues the peer for `poll_transmit`.
+    pub(crate) fn wake(&mut self, peer: PeerId) {
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            self.run_queue.mark_ready(conn);
+        }
+    }
+
+    /// Handles a duplicate fragment that came on path `at`.
+    pub(crate) fn note_duplicate(&mut self, peer: PeerId, at: usize) {
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            conn.note_duplicate(at);
+            self.run_queue.mark_ready(conn);
+        }
+    }
+
+    /// Returns the credit of an eager message to its sender.
+    pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            if conn.credit.give(bytes, self.cfg) {
+                self.run_queue.mark_ready(conn);
+            }
+        }
+    }
+
+    /// Counts the credit that a message from the peer used.
+    pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
+        let Directory {
+            peers, promised, ..
+        } = &mut *self.directory;
+        let entry = peers.get_mut(peer.0 as usize);
+        let Some(conn) = entry.and_then(|entry| entry.conn.as_deref_mut()) else {
+            return;
+        };
+        let told = conn.credit.see(bytes, self.cfg);
+        let grown = !conn.session.own && promised.grow(&mut conn.credit, self.cfg);
+        if told || grown {
+            self.run_queue.mark_ready(conn);
+        }
+    }
+}
+
+/// The parts of a node without peers' packets, for tests of single components.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use crate::base::pairing::Pairing;
+    use marline_wire::{Address, RailAddr};
+
+    struct NoPairs;
+
+    impl Pairing for NoPairs {
+        fn pairs(&self, _: &[RailAddr], _: &[RailAddr]) -> alloc::vec::Vec<(usize, usize)> {
+            alloc::vec::Vec::new()
+        }
+        fn reaches(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+        fn same_network(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+        fn same_host(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+        fn same_end(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+    }
+
+    /// Owned parts of a [`Context`].
+    pub(crate) struct Parts {
+        pub(crate) cfg: Config,
+        pub(crate) local: Local,
+        pub(crate) descheduled: Descheduled,
+        pub(crate) directory: Directory,
+        pub(crate) run_queue: RunQueue,
+        pub(crate) events: VecDeque<Event>,
+        pub(crate) stats: NodeStats,
+    }
+
+    impl Parts {
+        /// A node without rails that has connections to so many peers.
+        pub(crate) fn with_peers(peers: u64) -> Parts {
+            let mut directory = Directory::new();
+            for id in 1..=peers {
+                let peer = directory.know(&Address::new(id, 0, &[]));
+                let conn = alloc::boxed::Box::new(Conn::new(peer));
+                directory.peers[peer.0 as usize].conn = Some(conn);
+            }
+            Parts {
+                cfg: Config::default(),
+                local: Local::new((1_000, 0, 0), alloc::vec::Vec::new(), &NoPairs),
+                descheduled: Descheduled::default(),
+                directory,
+                run_queue: RunQueue::default(),
+                events: VecDeque::new(),
+                stats: NodeStats::default(),
+            }
+        }
+
+        pub(crate) fn context(&mut self) -> Context<'_> {
+            Context {
+                cfg: &self.cfg,
+                local: &self.local,
+                descheduled: &self.descheduled,
+                directory: &mut self.directory,
+                run_queue: &mut self.run_queue,
+                events: &mut self.events,
+                stats: &mut self.stats,
+            }
+        }
+    }
+}
