@@ -14,8 +14,11 @@ use crate::object::{self, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
 use crate::{av, cntr, cq};
-use marline_engine::{Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
+use marline_engine::{
+    Counted, Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError,
+};
 use std::ffi::{c_int, c_void};
+use std::fmt::Debug;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -184,6 +187,18 @@ impl Incoming {
     pub(crate) fn with(self, flags: OpFlags) -> Incoming {
         Incoming { flags, ..self }
     }
+
+    /// The engine's request; `undirected`: see [`Ep`].
+    #[inline]
+    fn request(self, iov: &[IoVec], undirected: u64) -> RecvReq<'_> {
+        RecvReq {
+            source: self.source | undirected,
+            iov,
+            tag: self.tag,
+            context: self.context as usize,
+            flags: self.flags,
+        }
+    }
 }
 
 impl Outgoing {
@@ -191,6 +206,19 @@ impl Outgoing {
     #[inline]
     pub(crate) fn with(self, flags: OpFlags) -> Outgoing {
         Outgoing { flags, ..self }
+    }
+
+    /// The engine's request.
+    #[inline]
+    fn request(self, iov: &[IoVec]) -> SendReq<'_> {
+        SendReq {
+            dest: self.dest,
+            iov,
+            tag: self.tag,
+            data: self.data,
+            context: self.context as usize,
+            flags: self.flags,
+        }
     }
 
     /// Parameters of `fi_inject` and its variants: the buffer is free on return, no completion is
@@ -286,7 +314,10 @@ impl Ep {
             len,
         }];
         let iov = &iov[..usize::from(len != 0)];
-        guard(&self.shared.health, || self.submit_send(iov, out))
+        guard(&self.shared.health, || {
+            let req = out.request(iov);
+            self.posted(&req, self.engine.send(self.id, &req))
+        })
     }
 
     /// Sends several pieces; `out` is an error if the options were refused.
@@ -301,20 +332,17 @@ impl Ep {
         out: Result<Outgoing, Errno>,
     ) -> isize {
         // SAFETY: the caller's promise.
-        unsafe { self.enter_pieces(iov, count, |iov| self.submit_send(iov, out?)) }
+        unsafe {
+            self.enter_pieces(iov, count, |iov| {
+                let req = out?.request(iov);
+                self.posted(&req, self.engine.send(self.id, &req))
+            })
+        }
     }
 
+    /// The result of a post as libfabric sees it.
     #[inline]
-    fn submit_send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
-        let req = SendReq {
-            dest: out.dest,
-            iov,
-            tag: out.tag,
-            data: out.data,
-            context: out.context as usize,
-            flags: out.flags,
-        };
-        let result = self.engine.send(self.id, &req);
+    fn posted(&self, req: &impl Debug, result: Result<(), SubmitError>) -> Result<isize, Errno> {
         trace!("{:?} {req:?} -> {result:?}", self.id);
         result.map(|()| 0).map_err(Errno::from)
     }
@@ -327,7 +355,10 @@ impl Ep {
             len,
         }];
         let iov = &iov[..usize::from(len != 0)];
-        guard(&self.shared.health, || self.submit_recv(iov, from))
+        guard(&self.shared.health, || {
+            let req = from.request(iov, self.undirected);
+            self.posted(&req, self.engine.recv(self.id, &req))
+        })
     }
 
     /// Posts several pieces; `from` is an error if the options were refused.
@@ -342,21 +373,12 @@ impl Ep {
         from: Result<Incoming, Errno>,
     ) -> isize {
         // SAFETY: the caller's promise.
-        unsafe { self.enter_pieces(iov, count, |iov| self.submit_recv(iov, from?)) }
-    }
-
-    #[inline]
-    fn submit_recv(&self, iov: &[IoVec], from: Incoming) -> Result<isize, Errno> {
-        let req = RecvReq {
-            source: from.source | self.undirected,
-            iov,
-            tag: from.tag,
-            context: from.context as usize,
-            flags: from.flags,
-        };
-        let result = self.engine.recv(self.id, &req);
-        trace!("{:?} {req:?} -> {result:?}", self.id);
-        result.map(|()| 0).map_err(Errno::from)
+        unsafe {
+            self.enter_pieces(iov, count, |iov| {
+                let req = from?.request(iov, self.undirected);
+                self.posted(&req, self.engine.recv(self.id, &req))
+            })
+        }
     }
 
     /// The total length of the pieces in bytes.

@@ -19,34 +19,37 @@ impl<S: System> Core<S> {
                     break;
                 };
                 self.watch.event(&endpoint.node, &event);
-                self.on_event(EpId(index as u32), event);
+                let ep = EpId(index as u32);
+                match event {
+                    Event::SendDone { handle, ok } => {
+                        let end = if ok { Ok(()) } else { Err(OpError::PeerDead) };
+                        self.send_done(handle, end);
+                    }
+                    Event::RecvDone {
+                        handle,
+                        peer,
+                        head,
+                        offset,
+                        len,
+                        bounce,
+                        last,
+                    } => self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last),
+                    event => self.on_event(ep, event),
+                }
             }
         }
     }
 
+    /// Handles an event that is not the end of a message.
     fn on_event(&mut self, ep: EpId, event: Event) {
         match event {
-            Event::SendDone { handle, ok } => {
-                let end = if ok { Ok(()) } else { Err(OpError::PeerDead) };
-                self.send_done(handle, end);
-            }
+            Event::SendDone { .. } | Event::RecvDone { .. } => {} // in `settle`
             Event::Copy {
                 send,
                 recv,
                 offset,
                 len,
             } => self.copy_loopback(send, recv, offset, len as usize),
-            Event::RecvDone {
-                handle,
-                peer,
-                head,
-                offset,
-                len,
-                bounce,
-                last,
-            } => {
-                self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
-            }
             Event::PutEnd(end) => self.show_end(ep, &end),
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),

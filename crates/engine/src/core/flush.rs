@@ -6,20 +6,17 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::link_of;
 use marline_proto::Transmit;
-use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
+use marline_rails::{BufId, LinkId, RailTx, SendOutcome, TxBuffers};
 
 /// Interval between attempts after a rail's error that no link event explains.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Most packets of the first one's length in a batch of the rail.
-#[inline]
-fn batch_max(tx: &impl RailTx, first: &Transmit) -> usize {
-    if !first.batch.bulk {
-        return 1;
-    }
-    let caps = tx.caps();
-    caps.batch_segments_max
-        .min(caps.batch_bytes_max / first.len.max(1))
+/// A batch in a rail's build buffer.
+struct Built {
+    first: Transmit,
+    buffer: BufId,
+    packets: usize,
+    len: usize,
 }
 
 impl<S: System> Core<S> {
@@ -34,7 +31,20 @@ impl<S: System> Core<S> {
         self.deferred = false;
         self.coalescer.flushed();
         for index in 0..self.dir.eps.len() {
-            while self.flush_batch(now, index) {}
+            while let Some(built) = self.build_batch(now, index) {
+                let (first, len) = (&built.first, built.len);
+                let mut outcome = SendOutcome::Busy;
+                // In order: the notification of a direct write before packets built after it.
+                if self.send_notification(now, first.rail) {
+                    let (link, flow) = link_of(first.dest);
+                    let rail = &mut self.rails[first.rail];
+                    outcome = (rail.tx).send_buffer(link, built.buffer, len, first.len, flow);
+                    if outcome != SendOutcome::Busy {
+                        rail.buffer = rail.tx.lend();
+                    }
+                }
+                self.batch_sent(now, index, &built, outcome);
+            }
         }
         self.flush_groups(now);
         self.send_notifications(now);
@@ -44,52 +54,74 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
-    /// Builds and sends one batch of an endpoint; `false`: no packet is left for a rail with room.
-    fn flush_batch(&mut self, now: u64, index: usize) -> bool {
-        self.settle_links(now, index);
-        let Some(endpoint) = self.dir.eps[index].as_mut() else {
-            return false;
-        };
-        endpoint.node.set_full(self.rails.full_mask);
-        let Some((at, mut buffer)) = self.rails.build_buffer() else {
-            endpoint.node.stall();
-            return false;
-        };
-        let (stage, spans) = (
-            self.rails.list[at].tx.buffer(buffer),
-            &mut self.buffers.spans,
-        );
-        let Some(first) = endpoint.node.build(now, stage, spans, None) else {
-            return false;
-        };
-        if first.rail != at {
-            let Some(other) = self.rails.move_head((at, buffer), &first) else {
-                self.batch_sent(now, index, &first, (1, first.len), SendOutcome::Sent); // lost
-                return true;
+    /// Builds and fills the next batch of an endpoint; writes leave at once. `None`: no packet is
+    /// left for a rail with room.
+    fn build_batch(&mut self, now: u64, index: usize) -> Option<Built> {
+        loop {
+            self.settle_links(now, index);
+            let node = &mut self.dir.eps[index].as_mut()?.node;
+            node.set_full(self.rails.full_mask);
+            let Some((at, mut buffer)) = self.rails.build_buffer() else {
+                node.stall();
+                return None;
             };
-            buffer = other;
+            let stage = self.rails.list[at].tx.buffer(buffer);
+            let first = node.build(now, stage, &mut self.buffers.spans, None)?;
+            let (packets, len) = (1, first.len);
+            if first.rail != at {
+                let Some(other) = self.rails.move_head((at, buffer), &first) else {
+                    let lost = Built {
+                        first,
+                        buffer,
+                        packets,
+                        len,
+                    };
+                    self.batch_sent(now, index, &lost, SendOutcome::Sent);
+                    continue;
+                };
+                buffer = other;
+            }
+            fill_offer(node, &mut self.rails, &self.ops.sends, &first);
+            if first.written {
+                self.send_written(now, index, &first);
+                continue;
+            }
+            let stage = &mut self.rails.list[first.rail].tx.buffer(buffer)[..len];
+            fill(stage, &first, &self.buffers.spans, &self.ops.sends);
+            let built = Built {
+                first,
+                buffer,
+                packets,
+                len,
+            };
+            return Some(match first.batch.bulk {
+                true => self.extend_batch(now, index, built),
+                false => built,
+            });
         }
-        fill_offer(&mut endpoint.node, &mut self.rails, &self.ops.sends, &first);
-        let rail = &mut self.rails.list[first.rail];
-        let stage = rail.tx.buffer(buffer);
-        if first.written {
-            self.send_written(now, index, &first);
-            return true;
-        }
-        let spans = &self.buffers.spans;
-        fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
-        let (segment, mut model) = (first.len, head_of(stage, &first));
-        let most = batch_max(&rail.tx, &first);
-        let stage = rail.tx.buffer(buffer);
-        let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
-        while whole && count < most {
-            let node = &mut endpoint.node;
-            let out = &mut stage[count * segment..];
+    }
+
+    /// Adds packets of the first one's length to a bulk batch, as many as the rail takes in one
+    /// call. A shorter packet ends the batch.
+    fn extend_batch(&mut self, now: u64, index: usize, mut built: Built) -> Built {
+        let (first, segment) = (built.first, built.first.len);
+        let Some(endpoint) = self.dir.eps[index].as_mut() else {
+            return built;
+        };
+        let (node, tx) = (&mut endpoint.node, &mut self.rails.list[first.rail].tx);
+        let caps = tx.caps();
+        let by_bytes = caps.batch_bytes_max / segment.max(1);
+        let most = caps.batch_segments_max.min(by_bytes);
+        let stage = tx.buffer(built.buffer);
+        let mut model = head_of(stage, &first);
+        while built.packets < most && built.len == built.packets * segment {
+            let out = &mut stage[built.len..];
             if let Some(model) = model.take() {
-                let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
-                if let Some(run) = run {
+                let more = most - built.packets;
+                if let Some(run) = node.continue_bulk(now, &first.batch, &model, out, more) {
                     fill_run(out, &run, segment, first.algorithm, &self.ops.sends);
-                    count += run.packets;
+                    built.packets += run.packets;
+                    built.len += run.packets * segment;
                     continue;
                 }
             }
@@ -99,34 +131,21 @@ impl<S: System> Core<S> {
             };
             fill(&mut out[..next.len], &next, spans, &self.ops.sends);
             model = head_of(out, &next);
-            (short, count) = (segment - next.len, count + 1);
-            whole = short == 0;
+            built.packets += 1;
+            built.len += next.len;
         }
-        let len = count * segment - short;
-        // In order: the notification of a direct write before packets built after it.
-        let outcome = match self.send_notification(now, first.rail) {
-            true => self.rails[first.rail].send_built(&first, len),
-            false => SendOutcome::Busy,
-        };
-        self.batch_sent(now, index, &first, (count, len), outcome);
-        true
+        built
     }
 
     /// Handles the rail's result for a batch.
-    fn batch_sent(
-        &mut self,
-        now: u64,
-        index: usize,
-        first: &Transmit,
-        (count, len): (usize, usize),
-        outcome: SendOutcome,
-    ) {
+    fn batch_sent(&mut self, now: u64, index: usize, built: &Built, outcome: SendOutcome) {
         if let Some(endpoint) = self.dir.eps[index].as_mut() {
             endpoint.node.sent(now);
         }
+        let (first, len) = (&built.first, built.len);
         let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
-        rail.counters.wire_packets_sent += count as u64;
+        rail.counters.wire_packets_sent += built.packets as u64;
         rail.counters.wire_bytes_sent += len as u64;
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;

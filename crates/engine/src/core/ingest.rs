@@ -18,12 +18,73 @@ const LATE_FRAGMENTS_NS: u64 = 10_000_000;
 impl<S: System> Core<S> {
     /// Processes received bytes: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
-        let (mut rest, mut first) = (received.bytes, None);
+        if received.missing > 0 || received.beside > 0 {
+            self.count_written(now, rail, received);
+        }
+        let (segment, mut first) = self.segment_of(rail, received);
+        let mut rest = received.bytes;
+        while !rest.is_empty() {
+            let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
+            rest = after;
+            let counters = &mut self.rails[rail].counters;
+            counters.wire_packets_received += 1;
+            counters.wire_bytes_received += datagram.len() as u64;
+            let parsed = first.take();
+            if parsed.is_none() && GroupPacket::claimed(datagram) {
+                let more = self.ingest_group(now, rail, datagram, after);
+                rest = &after[more * datagram.len()..];
+                continue;
+            }
+            if parsed.is_none() && Question::claimed(datagram) && self.say_who(rail, datagram) {
+                continue;
+            }
+            let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
+                continue;
+            };
+            let dst = packet.header.dst_id;
+            let Some(&(_, ep)) = self.dir.by_id.iter().find(|(id, _)| *id == dst) else {
+                self.rails[rail].counters.wrong_token += 1;
+                continue;
+            };
+            let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
+                continue;
+            };
+            let mut memory = EngineMemory {
+                recvs: &self.ops.recvs,
+                buffers: &mut self.buffers,
+                rails: &mut self.rails,
+                ep,
+            };
+            let node = &mut endpoint.node;
+            let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
+            self.watch.ingested(node, datagram, result);
+            match result {
+                // Only the last packet of a batch is short.
+                Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
+                    let more = node.handle_run(now, peer, &packet, after, crc32c, &mut memory);
+                    let (run, next) = after.split_at(more * datagram.len());
+                    rest = next;
+                    for datagram in run.chunks(datagram.len()) {
+                        self.watch.ingested(node, datagram, result);
+                    }
+                    let counters = &mut self.rails[rail].counters;
+                    counters.wire_packets_received += more as u64;
+                    counters.wire_bytes_received += run.len() as u64;
+                }
+                Ok(_) => {}
+                Err(reason) => self.count_dropped(rail, reason),
+            }
+        }
+    }
+
+    /// Counts the datagrams of a direct write, and expects those that are missing.
+    #[inline(never)]
+    fn count_written(&mut self, now: u64, rail: usize, received: &Received<'_>) {
+        let rail = &mut self.rails[rail];
         if received.missing > 0 {
-            self.rails[rail].late_fragments = (received.missing, now + LATE_FRAGMENTS_NS);
+            rail.late_fragments = (received.missing, now + LATE_FRAGMENTS_NS);
         }
         if received.beside > 0 {
-            let rail = &mut self.rails[rail];
             // The first datagram has the packet, which is counted below, or at least a line of
             // head.
             let longest = rail.tx.caps().datagram_max.max(1);
@@ -32,101 +93,49 @@ impl<S: System> Core<S> {
             rail.counters.wire_packets_received += (datagrams - below) as u64;
             rail.counters.wire_bytes_received += received.beside as u64;
         }
-        let mut segment = received.segment;
-        // Usually one small datagram: no batch is that short.
-        if segment == 0 && rest.len() <= GRO_MIN {
-            segment = rest.len();
-        } else if segment == 0 {
-            let group = GroupPacket::claimed(rest);
-            let group = group
-                .then(|| GroupPacket::parse(rest, crc32c).ok())
-                .flatten();
-            if let Some(packet) = group {
-                segment = self.groups.segment_of(&packet, rest.len());
-            } else if Question::claimed(rest) {
-                segment = rest.len();
-            } else {
-                first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
-                segment = self.segment_of(rail, first.as_ref()).min(rest.len());
-            }
-        }
-        while !rest.is_empty() {
-            let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
-            let more = self.ingest_one(now, rail, datagram, after, first.take());
-            rest = &after[more * datagram.len()..];
-        }
     }
 
-    /// Length of the packets in a buffer whose rail does not report it: that of the first packet,
-    /// or if it is damaged that of the last batch (a wrong guess costs only retransmissions).
-    fn segment_of(&mut self, rail: usize, first: Option<&Packet<'_>>) -> usize {
-        let segment = &mut self.rails[rail].segment;
-        if let Some(packet) = first {
-            *segment = packet.wire_len();
-        }
-        *segment
-    }
-
-    /// Processes a datagram and those `after` it in its batch that continue it; returns their
-    /// number. `parsed`: the datagram's packet, if it is parsed already.
-    fn ingest_one<'a>(
-        &mut self,
-        now: u64,
-        rail: usize,
-        datagram: &'a [u8],
-        after: &[u8],
-        parsed: Option<Packet<'a>>,
-    ) -> usize {
+    #[cold]
+    fn count_dropped(&mut self, rail: usize, reason: DropReason) {
         let counters = &mut self.rails[rail].counters;
-        counters.wire_packets_received += 1;
-        counters.wire_bytes_received += datagram.len() as u64;
-        if parsed.is_none() && GroupPacket::claimed(datagram) {
-            return self.ingest_group(now, rail, datagram, after);
-        }
-        if parsed.is_none() && Question::claimed(datagram) && self.say_who(rail, datagram) {
-            return 0;
-        }
-        let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
-            return 0;
-        };
-        let dst = packet.header.dst_id;
-        let Some(&(_, ep)) = self.dir.by_id.iter().find(|(id, _)| *id == dst) else {
-            self.rails[rail].counters.wrong_token += 1;
-            return 0;
-        };
-        let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
-            return 0;
-        };
-        let mut memory = EngineMemory {
-            recvs: &self.ops.recvs,
-            buffers: &mut self.buffers,
-            rails: &mut self.rails,
-            ep,
-        };
-        let node = &mut endpoint.node;
-        let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
-        self.watch.ingested(node, datagram, result);
-        let more = match result {
-            // Only the last packet of a batch is short.
-            Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
-                node.handle_run(now, peer, &packet, after, crc32c, &mut memory)
-            }
-            _ => 0,
-        };
-        for datagram in after.chunks(datagram.len()).take(more) {
-            self.watch.ingested(node, datagram, result);
-        }
-        let counters = &mut self.rails[rail].counters;
-        counters.wire_packets_received += more as u64;
-        counters.wire_bytes_received += (more * datagram.len()) as u64;
-        match result {
-            Err(DropReason::Token) => counters.wrong_token += 1,
-            Err(DropReason::Epoch) => counters.wrong_epoch += 1,
-            Err(DropReason::Stranger | DropReason::Invalid) => counters.unknown += 1,
-            Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
+        match reason {
+            DropReason::Token => counters.wrong_token += 1,
+            DropReason::Epoch => counters.wrong_epoch += 1,
+            DropReason::Stranger | DropReason::Invalid => counters.unknown += 1,
+            DropReason::Algorithm => counters.wrong_algorithm += 1,
             _ => {}
         }
-        more
+    }
+
+    /// Length of the packets in received bytes, and the first one, if it was parsed to find that. A
+    /// damaged first packet counts as long as those of the last batch (a wrong guess costs only
+    /// retransmissions).
+    #[inline]
+    fn segment_of<'a>(
+        &mut self,
+        rail: usize,
+        received: &Received<'a>,
+    ) -> (usize, Option<Packet<'a>>) {
+        let bytes = received.bytes;
+        // Usually one small datagram: no batch is that short.
+        if received.segment > 0 || bytes.len() <= GRO_MIN {
+            let alone = received.segment == 0;
+            return (if alone { bytes.len() } else { received.segment }, None);
+        }
+        if GroupPacket::claimed(bytes) {
+            if let Ok(packet) = GroupPacket::parse(bytes, crc32c) {
+                return (self.groups.segment_of(&packet, bytes.len()), None);
+            }
+        }
+        if Question::claimed(bytes) {
+            return (bytes.len(), None);
+        }
+        let first = Packet::parse(bytes, crc32c).ok().map(Packet::alone);
+        let segment = &mut self.rails[rail].segment;
+        if let Some(packet) = &first {
+            *segment = packet.wire_len();
+        }
+        ((*segment).min(bytes.len()), first)
     }
 
     /// Parses a datagram, if its head is good, and counts it. `after` are the bytes after it in its

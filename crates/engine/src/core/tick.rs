@@ -37,6 +37,28 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
+    /// Does the work of a poll of the application: time, rail events, and packets that wait.
+    /// `empty`: no packets were received; `all`: all sockets were polled.
+    pub(crate) fn after_poll(&mut self, now: u64, empty: bool, all: bool) {
+        self.counters.process.polls += 1;
+        self.buffers.copied = 0;
+        if self.poisoned {
+            return; // a panic left the state inconsistent
+        }
+        if empty && all {
+            self.caught_up();
+        }
+        if empty || all {
+            self.tick(now);
+            self.log_borrowed(now);
+        } else {
+            self.settle();
+        }
+        if self.has_output() {
+            self.flush(now);
+        }
+    }
+
     /// Notifies the nodes of a poll (see `Node::on_poll`).
     #[inline]
     pub fn on_poll(&mut self, now: u64, by_thread: bool) {

@@ -26,7 +26,7 @@ impl<S: System> Shared<S> {
         let start = self.clock.now_ns();
         let mut drained = false;
         while !drained && self.clock.now_ns() < start + CLOSE_NS {
-            let mut core = self.poll();
+            let mut core = self.poll(true);
             drained = core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.drained());
             drained &= core.poisoned || core.groups_are_idle(ep);
         }
@@ -44,7 +44,7 @@ impl<S: System> Shared<S> {
         };
         while !all_acked_bye(&mut core) && self.clock.now_ns() < now + PART_NS {
             drop(core);
-            core = self.poll();
+            core = self.poll(true);
         }
         core.keep_totals(ep);
         core.ep_forget(ep);

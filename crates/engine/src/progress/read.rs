@@ -1,60 +1,23 @@
-//! Reads of completion queues, and flushing after posts.
+//! Progress without reading a queue, and flushing after posts.
 
-use crate::api::{Completion, CqId};
 use crate::platform::sync::MutexGuard;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
 
-/// Most consecutive reads served from a queue's entries before the sockets are polled.
-const SKIPS_MAX: u32 = 8;
-
 impl<S: System> Shared<S> {
     /// Makes progress without reading a queue.
     pub(crate) fn progress(&self) {
         if !self.is_forked() {
-            drop(self.poll());
+            drop(self.poll(true));
         }
     }
 
     /// See `Engine::look`.
     pub(crate) fn look(&self) {
         if !self.is_forked() {
-            drop(self.poll_as(false));
+            drop(self.poll(false));
         }
-    }
-
-    /// See `Engine::cq_read`.
-    pub(crate) fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
-        if self.is_forked() {
-            return Ok(0);
-        }
-        // Serves remaining entries without a system call, but polls the sockets after a limit.
-        if self.skips.take() {
-            let mut core = self.lock();
-            let taken = drain(&mut core, cq, out);
-            if taken != Ok(out.len()) {
-                self.skips.end();
-            }
-            if taken != Ok(0) {
-                core.coalescer.ended();
-                if core.has_output() {
-                    let now = self.clock.now_ns();
-                    core.coalescer.polled(now);
-                    core.flush(now);
-                }
-                return taken;
-            }
-        }
-        let mut core = self.poll();
-        let taken = drain(&mut core, cq, out);
-        if taken == Ok(out.len()) && taken != Ok(0) {
-            self.skips.refill(SKIPS_MAX);
-        }
-        if taken == Ok(0) && core.poisoned {
-            return Err(()); // no more entries will come: report that to the caller
-        }
-        taken
     }
 
     /// Flushes the posted operations or coalesces them with later ones.
@@ -78,26 +41,4 @@ impl<S: System> Shared<S> {
             self.clock.alarm();
         }
     }
-}
-
-/// Moves completions out, up to the first error.
-fn drain<S: System>(core: &mut Core<S>, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
-    let Some(queue) = core.dir.cq(cq) else {
-        return Ok(0);
-    };
-    let mut n = 0;
-    while n < out.len() {
-        match queue.front() {
-            None => break,
-            Some(entry) if entry.error.is_some() => {
-                return if n == 0 { Err(()) } else { Ok(n) };
-            }
-            Some(_) => {}
-        }
-        if let Some(entry) = queue.pop_front() {
-            out[n] = entry;
-            n += 1;
-        }
-    }
-    Ok(n)
 }

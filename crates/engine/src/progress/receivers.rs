@@ -14,6 +14,28 @@ const BUSY_STEP: u32 = 16;
 const BUSY_MIN: u32 = 32;
 const BUSY_MAX: u32 = 128;
 
+/// Rails other than the one heard last, and sockets on which no packets are expected, are polled
+/// only once in this many polls or after a gap, because each socket costs a system call.
+const OTHERS_EVERY: u32 = 16;
+/// While a broadcast is awaited on a rail, one poll in this many covers more than its group
+/// sockets.
+const BESIDE_GROUPS_EVERY: u32 = 4;
+
+/// Sets of sockets have bit n for those of rail n on which packets are expected, and this bit + n
+/// for its others.
+pub(crate) const EVICTION: usize = u32::BITS as usize;
+
+/// A pass over the sockets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Over those that are due, for a poll of the application.
+    Poll,
+    /// The same for the progress thread.
+    Thread,
+    /// Over those of one bit, between two sends.
+    Only(usize),
+}
+
 /// The receiving halves, with a lock of their own beside the engine's.
 pub(crate) struct Receivers<R> {
     pub(crate) halves: Vec<R>,
@@ -54,6 +76,60 @@ impl<R: RailRx> Receivers<R> {
             called: false,
             waits: false,
         }
+    }
+
+    /// Counts a pass over the sockets; returns whether it covers all.
+    #[inline]
+    pub(crate) fn next_turn(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        self.polled_all()
+    }
+
+    /// True if the last pass covered all sockets.
+    #[inline]
+    pub(crate) fn polled_all(&self) -> bool {
+        self.turn % OTHERS_EVERY == 0
+    }
+
+    /// Begins a pass. Returns its sockets, and the rails of which it covers only group sockets.
+    /// `awaited`: rails on which a broadcast is awaited.
+    #[inline]
+    pub(crate) fn due(&mut self, pass: Pass, awaited: u32) -> (u64, u32) {
+        if let Pass::Only(at) = pass {
+            return (1 << at, 0);
+        }
+        let every = (1 << self.halves.len()) - 1;
+        let due = match self.next_turn() {
+            true => every | every << EVICTION,
+            false => u64::from(self.hot | awaited | 1 << self.last) & every,
+        };
+        let beside = self.turn % BESIDE_GROUPS_EVERY == 0;
+        let groups = match self.waits && pass == Pass::Poll && !beside {
+            true => awaited,
+            false => 0,
+        };
+        (due, groups)
+    }
+
+    /// The first sockets of a pass: those of the rail heard last, if the pass covers them.
+    #[inline]
+    pub(crate) fn first(&self, due: u64) -> usize {
+        match due >> self.last & 1 {
+            0 => due.trailing_zeros() as usize,
+            _ => self.last,
+        }
+    }
+
+    /// Ends a pass with `taken` datagrams.
+    #[inline]
+    pub(crate) fn end(&mut self, pass: Pass, taken: usize) {
+        if let Pass::Only(_) = pass {
+            return;
+        }
+        if self.hot != 0 && self.hot >> self.last & 1 == 0 {
+            self.last = self.hot.trailing_zeros() as usize;
+        }
+        self.yields.count(taken);
     }
 
     /// Notes whether the last poll of a rail received packets.

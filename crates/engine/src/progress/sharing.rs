@@ -4,8 +4,9 @@ use crate::platform::event::Event;
 use crate::platform::sync::{MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::cpu_yield::CpuYield;
+use crate::progress::poll::Held;
 use crate::progress::poll_gap::DESCHEDULED_MIN_NS;
-use crate::progress::receivers::Receivers;
+use crate::progress::receivers::{Pass, Receivers};
 use crate::progress::shared::Shared;
 
 /// Longest sleep that waits for a packet while others run.
@@ -14,9 +15,30 @@ const SLEEP_MAX_NS: u64 = 1_000_000;
 const SHORT_SLEEP_MAX_NS: u64 = 200_000;
 
 impl<S: System> Shared<S> {
+    /// Yields the core after an empty poll. Returns the number of datagrams that arrived before a
+    /// sleep, which then does not take place.
+    #[cold]
+    pub(crate) fn yield_idle<'a>(
+        &'a self,
+        mut receivers: MutexGuard<'a, Receivers<S::Rx>>,
+        held: &mut Held<'a, S>,
+        due: CpuYield,
+    ) -> (MutexGuard<'a, Receivers<S::Rx>>, usize) {
+        let yield_cpu = self.fit(&receivers, due);
+        let sleeps = matches!(yield_cpu, CpuYield::Sleep | CpuYield::ShortSleep);
+        if sleeps && receivers.arm() {
+            let taken = self.receive(&mut receivers, held, Pass::Poll);
+            if taken > 0 {
+                return (receivers, taken);
+            }
+        }
+        debug_assert!(held.is_none(), "nothing came: the core is not locked");
+        (self.yield_processor(receivers, yield_cpu), 0)
+    }
+
     /// Adapts an offer to the caller. Packets end a sleep, but messages in the MPI library's own
     /// shared memory do not (docs/design/progress.md).
-    pub(crate) fn fit(&self, receivers: &Receivers<S::Rx>, yield_cpu: CpuYield) -> CpuYield {
+    fn fit(&self, receivers: &Receivers<S::Rx>, yield_cpu: CpuYield) -> CpuYield {
         match yield_cpu {
             CpuYield::Sleep if !self.lock().awaits_packets() => {
                 receivers.yields.of_no_packets(yield_cpu)
@@ -74,7 +96,7 @@ impl<S: System> Shared<S> {
     pub(crate) fn sleep_briefly(&self) {
         let mut receivers = self.receivers();
         let mut held = None;
-        if self.receive(&mut receivers, &mut held, false) == 0 {
+        if self.receive(&mut receivers, &mut held, Pass::Poll) == 0 {
             // Keeps the progress thread away, too, which would receive each packet as it arrives.
             let until = self.clock.now_ns() + SLEEP_MAX_NS;
             self.polled_ns.store(until, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use crate::api::LogLevel;
 use crate::platform::system::System;
+use crate::progress::receivers::Pass;
 use crate::progress::shared::Shared;
 use marline_rails::InterfaceChange;
 
@@ -29,7 +30,7 @@ impl<S: System> Shared<S> {
             let taken = match self.receivers.try_lock() {
                 Ok(mut receivers) => {
                     receivers.want_all();
-                    self.receive(&mut receivers, &mut held, true)
+                    self.receive(&mut receivers, &mut held, Pass::Thread)
                 }
                 Err(_) => return self.next_look(now), // another thread polls after all
             };

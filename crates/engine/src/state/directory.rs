@@ -130,6 +130,29 @@ impl Directory {
         }
     }
 
+    /// Moves completions out of a queue, up to the first error; returns their number. An error if
+    /// the first entry is one.
+    pub(crate) fn cq_read(&mut self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
+        let Some(queue) = self.cq(cq) else {
+            return Ok(0);
+        };
+        let mut n = 0;
+        while n < out.len() {
+            match queue.front() {
+                None => break,
+                Some(entry) if entry.error.is_some() => {
+                    return if n == 0 { Err(()) } else { Ok(n) };
+                }
+                Some(_) => {}
+            }
+            if let Some(entry) = queue.pop_front() {
+                out[n] = entry;
+                n += 1;
+            }
+        }
+        Ok(n)
+    }
+
     /// Takes the error entry at the front of a queue, with the address that it carries.
     pub(crate) fn take_error(&mut self, cq: CqId) -> Option<(Completion, Option<Address>)> {
         let queue = self.cq(cq)?;

@@ -341,20 +341,6 @@ impl<T: RailTx> RailState<T> {
         }
     }
 
-    /// Sends the first `len` bytes of the build buffer. After `Busy` the buffer still holds them.
-    #[inline]
-    pub(crate) fn send_built(&mut self, first: &Transmit, len: usize) -> SendOutcome {
-        let Some(buffer) = self.buffer else {
-            return SendOutcome::Sent; // no buffer: the packet is lost
-        };
-        let (link, flow) = link_of(first.dest);
-        let outcome = (self.tx).send_buffer(link, buffer, len, first.len, flow);
-        if outcome != SendOutcome::Busy {
-            self.buffer = self.tx.lend();
-        }
-        outcome
-    }
-
     /// Sends packets of `segment` bytes each.
     pub(crate) fn send_to(&mut self, dest: Dest, bytes: &[u8], segment: usize) -> SendOutcome {
         match dest {

@@ -24,23 +24,69 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         self.take_deferred();
-        let result = match self.admit(now_ns, packet) {
-            Ok((peer, at)) => {
-                let bad = self.take_frames(now_ns, peer, at, packet, memory).err();
-                self.after_frames(now_ns, (peer, at), packet, wire_bytes, bad)
-            }
-            Err(reason) => Err(reason),
+        let (peer, at) = match self.admit(now_ns, packet) {
+            Ok(from) => from,
+            Err(reason) => return Err(self.count_drop(reason)),
         };
-        match result {
-            Err(DropReason::Token) => self.stats.drop_token += 1,
-            Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
-            Err(DropReason::Stranger) => self.stats.drop_stranger += 1,
-            Err(DropReason::Gone) => self.stats.drop_gone += 1,
-            Err(DropReason::Invalid) => self.stats.drop_nonsense += 1,
-            Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
+        let mut taken = Ok(());
+        if let Some((ack, message, bytes)) = packet.answer() {
+            // The common case: an ack and a message, parsed once.
+            if !self.defer_ack(now_ns, peer, &ack) {
+                self.on_ack(now_ns, peer, &ack);
+            }
+            let fragment = Fragment::first(&packet.header, &message, bytes);
+            let (incoming, mut ctx) = self.incoming();
+            taken = incoming.take_fragment(&mut ctx, now_ns, peer, at, fragment, memory);
+        } else {
+            for (frame, bytes) in packet.frames() {
+                let fragment = match frame {
+                    Frame::Eager(e) => Fragment::first(&packet.header, &e, bytes),
+                    Frame::Data(d) => Fragment::further(&packet.header, &d, bytes),
+                    Frame::Ack(ack) => {
+                        self.on_ack(now_ns, peer, &ack);
+                        continue;
+                    }
+                    Frame::Written(w) => {
+                        let (incoming, mut ctx) = self.incoming();
+                        let (from, header) = ((peer, at), &packet.header);
+                        let written =
+                            incoming.take_written(&mut ctx, now_ns, from, header, &w, memory);
+                        taken = taken.and(written);
+                        continue;
+                    }
+                    Frame::Offer(offer) => {
+                        let (incoming, mut ctx) = self.incoming();
+                        incoming.on_offer(&mut ctx, now_ns, peer, &packet.header, &offer, memory);
+                        continue;
+                    }
+                    control => {
+                        let done = self.take_control(now_ns, (peer, at), &control);
+                        taken = done.and(taken);
+                        continue;
+                    }
+                };
+                let (incoming, mut ctx) = self.incoming();
+                let stored = incoming.take_fragment(&mut ctx, now_ns, peer, at, fragment, memory);
+                taken = stored.and(taken);
+            }
+        }
+        let result = self.after_frames(now_ns, (peer, at), packet, wire_bytes, taken.err());
+        result.map_err(|reason| self.count_drop(reason))
+    }
+
+    /// Counts a packet that was dropped, or a fragment of it.
+    #[cold]
+    fn count_drop(&mut self, reason: DropReason) -> DropReason {
+        match reason {
+            DropReason::Token => self.stats.drop_token += 1,
+            DropReason::Epoch => self.stats.drop_epoch += 1,
+            DropReason::Stranger => self.stats.drop_stranger += 1,
+            DropReason::Gone => self.stats.drop_gone += 1,
+            DropReason::Invalid => self.stats.drop_nonsense += 1,
+            DropReason::NoMemory => self.stats.drop_no_memory += 1,
             _ => {}
         }
-        result
+        reason
     }
 
     /// Finds the peer and path of a packet; rejects packets that are not for this endpoint and
@@ -155,55 +201,6 @@ impl Node {
         Some(at)
     }
 
-    fn take_frames(
-        &mut self,
-        now: u64,
-        peer: PeerId,
-        at: usize,
-        packet: &Packet<'_>,
-        memory: &mut impl Memory,
-    ) -> Result<(), DropReason> {
-        // The common case: an ack and a message, parsed once.
-        if let Some((ack, message, bytes)) = packet.answer() {
-            if !self.defer_ack(now, peer, &ack) {
-                self.on_ack(now, peer, &ack);
-            }
-            let fragment = Fragment::first(&packet.header, &message, bytes);
-            let (incoming, mut ctx) = self.incoming();
-            return incoming.take_fragment(&mut ctx, now, peer, at, fragment, memory);
-        }
-        let mut outcome = Ok(());
-        for (frame, bytes) in packet.frames() {
-            let fragment = match frame {
-                Frame::Eager(e) => Fragment::first(&packet.header, &e, bytes),
-                Frame::Data(d) => Fragment::further(&packet.header, &d, bytes),
-                Frame::Written(w) => {
-                    let (incoming, mut ctx) = self.incoming();
-                    let (from, header) = ((peer, at), &packet.header);
-                    let taken = incoming.take_written(&mut ctx, now, from, header, &w, memory);
-                    outcome = outcome.and(taken);
-                    continue;
-                }
-                Frame::Offer(offer) => {
-                    let (incoming, mut ctx) = self.incoming();
-                    incoming.on_offer(&mut ctx, now, peer, &packet.header, &offer, memory);
-                    continue;
-                }
-                control => {
-                    if let Err(e) = self.take_control(now, (peer, at), &control) {
-                        outcome = Err(e);
-                    }
-                    continue;
-                }
-            };
-            let (incoming, mut ctx) = self.incoming();
-            if let Err(e) = incoming.take_fragment(&mut ctx, now, peer, at, fragment, memory) {
-                outcome = Err(e);
-            }
-        }
-        outcome
-    }
-
     fn take_control(
         &mut self,
         now: u64,
@@ -211,9 +208,6 @@ impl Node {
         frame: &FrameView<'_>,
     ) -> Result<(), DropReason> {
         match frame {
-            Frame::Ack(ack) => {
-                self.on_ack(now, peer, ack);
-            }
             Frame::Rts(rts) => {
                 let (incoming, mut ctx) = self.incoming();
                 return incoming.on_rts(&mut ctx, now, peer, &rts.head);
@@ -250,7 +244,12 @@ impl Node {
             }
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
-            Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) | Frame::Offer(_) => {}
+            // Taken by `handle_packet`.
+            Frame::Ack(_)
+            | Frame::Eager(_)
+            | Frame::Data(_)
+            | Frame::Written(_)
+            | Frame::Offer(_) => {}
         }
         Ok(())
     }

@@ -75,7 +75,22 @@ impl Reader {
                 return count;
             }
         }
-        self.recv_plain(input, sink)
+        let Input { socket, feed, .. } = input;
+        let result = socket.recv_plain(&mut self.buffers);
+        let bytes = match &result {
+            Ok(Some(bytes)) => *bytes,
+            _ => &[],
+        };
+        let len = bytes.len();
+        if !bytes.is_empty() {
+            self.joins.came(len, &shared.whole);
+            let segment = if self.gro { 0 } else { len };
+            sink(received(RailAddr::NONE, bytes, segment));
+            feed.unwatched += 1;
+        }
+        let found = result.map(|_| 1);
+        feed.note(shared, found, 1, len);
+        usize::from(len > 0)
     }
 
     /// Reads with more than the plain call offers: direct writes, drop counts, sources, many
@@ -122,7 +137,7 @@ impl Reader {
             joins.came(datagram.bytes.len(), &shared.whole);
             source = datagram.from;
             let from = source.map_or(RailAddr::NONE, |from| from.rail());
-            deliver(sink, from, datagram.bytes, segment);
+            sink(received(from, datagram.bytes, segment));
         };
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {
@@ -193,37 +208,11 @@ impl Reader {
         });
         Some(1)
     }
-
-    /// `recv` without ancillary data.
-    #[inline(always)]
-    fn recv_plain(&mut self, input: &mut Input<'_>, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let Input {
-            shared,
-            socket,
-            feed,
-        } = input;
-        let result = socket.recv_plain(&mut self.buffers);
-        let bytes = match &result {
-            Ok(Some(bytes)) => *bytes,
-            _ => &[],
-        };
-        let len = bytes.len();
-        if !bytes.is_empty() {
-            self.joins.came(len, &shared.whole);
-            let segment = if self.gro { 0 } else { len };
-            deliver(sink, RailAddr::NONE, bytes, segment);
-            feed.unwatched += 1;
-        }
-        let found = result.map(|_| 1);
-        feed.note(shared, found, 1, len);
-        usize::from(len > 0)
-    }
 }
 
-/// Hands over received bytes. Of a direct write without a place (any more), only the packet is
-/// used.
+/// Describes received bytes. Of a direct write without a place (any more), only the packet is used.
 #[inline]
-fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], segment: usize) {
+fn received(from: RailAddr, bytes: &[u8], segment: usize) -> Received<'_> {
     let (bytes, segment, missing) = match DirectHead::parse(bytes) {
         None => (bytes, segment, 0),
         Some(head) => {
@@ -235,14 +224,14 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
             )
         }
     };
-    sink(Received {
+    Received {
         link: None,
         from,
         bytes,
         segment,
         beside: 0,
         missing,
-    });
+    }
 }
 
 impl Feed {

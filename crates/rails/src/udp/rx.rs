@@ -58,18 +58,31 @@ impl UdpRx {
         }
     }
 
+    /// The reader, and the second socket or the main one as its input.
     #[inline]
-    fn recv_main(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut input = Input {
-            shared: &self.shared,
-            socket: &self.shared.socket,
-            feed: &mut self.main,
+    fn input(&mut self, hot: bool) -> (&mut Reader, Input<'_>) {
+        let (socket, feed) = match self.hot.as_deref_mut().filter(|_| hot) {
+            Some(hot) => (&*hot.socket, &mut hot.feed),
+            None => (&self.shared.socket, &mut self.main),
         };
-        let count = self.reader.recv(&mut input, sink);
-        if self.main.source.is_some() {
-            self.sample();
+        let shared = &*self.shared;
+        let input = Input {
+            shared,
+            socket,
+            feed,
+        };
+        (&mut self.reader, input)
+    }
+
+    /// Counts `count` datagrams of the second socket, or samples the source of one of the main
+    /// socket.
+    #[inline]
+    fn came(&mut self, hot: bool, count: usize) {
+        match &mut self.hot {
+            Some(second) if hot && count > 0 => second.heard(count),
+            _ if self.main.source.is_some() => self.sample(),
+            _ => {}
         }
-        count
     }
 
     /// The descriptors of the rail's socket and of the second socket; twice the same if there is no
@@ -149,42 +162,21 @@ impl UdpRx {
             hot.sample(&source);
         }
     }
-
-    #[inline]
-    fn recv_hot(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let Some(hot) = self.hot.as_deref_mut() else {
-            return 0;
-        };
-        let mut input = Input {
-            shared: &self.shared,
-            socket: &hot.socket,
-            feed: &mut hot.feed,
-        };
-        let count = self.reader.recv(&mut input, sink);
-        if count > 0 {
-            hot.heard(count);
-        }
-        count
-    }
-
-    /// Reads the socket that is read first.
-    #[inline]
-    fn recv_own(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {
-            true => self.recv_hot(sink),
-            false => self.recv_main(sink),
-        };
-        if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.on_empty()) {
-            return self.recv_own(sink);
-        }
-        count
-    }
 }
 
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut count = self.recv_own(sink);
+        let mut count;
+        loop {
+            let hot = self.hot.as_ref().is_some_and(|hot| hot.is_first());
+            let (reader, mut input) = self.input(hot);
+            count = reader.recv(&mut input, sink);
+            self.came(hot, count);
+            if count > 0 || !self.hot.as_mut().is_some_and(|hot| hot.on_empty()) {
+                break;
+            }
+        }
         if self.watch == Watch::Asleep {
             self.wake();
         }
@@ -210,12 +202,11 @@ impl RailRx for UdpRx {
         let Some(hot) = self.hot.as_ref().filter(|hot| hot.is_used()) else {
             return count;
         };
-        let hot_first = hot.is_first();
+        let hot = !hot.is_first();
         for _ in 0..REST_MAX {
-            let more = match hot_first {
-                true => self.recv_main(sink),
-                false => self.recv_hot(sink),
-            };
+            let (reader, mut input) = self.input(hot);
+            let more = reader.recv(&mut input, sink);
+            self.came(hot, more);
             count += more;
             if more == 0 {
                 break;

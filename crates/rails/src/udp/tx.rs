@@ -131,10 +131,19 @@ impl RailTx for UdpTx {
         if flow != 0 {
             self.count(link, flow); // the port that is tried must stay the same afterwards
         }
-        match self.send_connected(link, bytes, segment, flow) {
-            Some(outcome) => outcome,
-            None => self.send_unconnected(link, bytes, segment, flow),
+        let connected = self.links.socket_of(link, flow);
+        if let Some((at, cut)) = connected.zip(self.cut(bytes.len(), segment)) {
+            let socket = self.links.socket(at);
+            let failed = match socket.map(|socket| socket.send(None, bytes, cut)) {
+                Some(Ok(())) => return SendOutcome::Sent,
+                Some(Err(errno)) => self.connected_failure(at, bytes, cut, errno),
+                None => None,
+            };
+            if let Some(outcome) = failed {
+                return outcome;
+            }
         }
+        self.send_unconnected(link, bytes, segment, flow)
     }
 
     #[inline]
@@ -405,34 +414,20 @@ impl UdpTx {
         SendOutcome::Sent
     }
 
-    /// Sends on the destination's connected socket. `None` if there is none, or if it failed with
-    /// an error that the main socket shall determine; nothing was sent then.
+    /// How one call sends `len` bytes as packets of `segment` bytes: whole (`None`), or cut by the
+    /// kernel. `None`: not with one call.
     #[inline]
-    fn send_connected(
-        &mut self,
-        link: LinkId,
-        bytes: &[u8],
-        segment: usize,
-        flow: u8,
-    ) -> Option<SendOutcome> {
-        let at = self.links.socket_of(link, flow)?;
-        let socket = self.links.socket(at)?;
-        let cut = if bytes.len() <= segment {
-            None
-        } else {
-            let fits = bytes.len() <= SUPER_PACKET_MAX
-                && bytes.len().div_ceil(segment) <= self.segments_max;
-            (self.gso && fits).then_some(())?;
-            Some(segment as u16)
-        };
-        match socket.send(None, bytes, cut) {
-            Ok(()) => Some(SendOutcome::Sent),
-            Err(errno) => self.connected_failure(at, bytes, cut, errno),
+    fn cut(&self, len: usize, segment: usize) -> Option<Option<u16>> {
+        if len <= segment {
+            return Some(None);
         }
+        let fits = len <= SUPER_PACKET_MAX && len.div_ceil(segment) <= self.segments_max;
+        (self.gso && fits).then_some(Some(segment as u16))
     }
 
     /// Handles the error of a connected socket. A refusal may concern an earlier packet, and the
-    /// peer may be back: it becomes an event, and the send is repeated once.
+    /// peer may be back: it becomes an event, and the send is repeated once. `None`: nothing was
+    /// sent, and the main socket shall determine the error.
     #[cold]
     fn connected_failure(
         &mut self,
