@@ -266,6 +266,18 @@ fn each_broadcast_ends_within_a_second_of_what_stops_multicast() {
     }
 }
 
+/// Regression: where the path MTU of a root shrank, members that asked in turn were sent whole
+/// chunks, and one broadcast took 7 seconds.
+#[test]
+fn a_root_whose_path_mtu_shrank_sends_pieces_to_all_who_ask() {
+    let setup = GroupSetup::draw(1_341, 0);
+    let shrinks = |fault: &GroupFault| matches!(fault.what, GroupTrouble::Mtu { .. });
+    assert!(setup.faults.iter().any(shrinks), "the seed means another");
+    let (outcome, longest_ns) = time_group(&setup);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.net.too_big > 0 && longest_ns < 1_000 * MS);
+}
+
 /// A member that enters two seconds late keeps nobody, whether it was there before or not: what
 /// the others do takes no longer than without it, as far as it finds room.
 #[test]
