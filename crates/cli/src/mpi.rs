@@ -411,10 +411,19 @@ fn for_survivors(no_shm: bool) -> Vec<Var> {
     vars
 }
 
-/// A short timeout for silent peers, for jobs that continue without them.
-pub fn told_soon() -> Var {
-    prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")
+/// The variables of jobs that continue without lost ranks: a short timeout for silent peers, and
+/// Marline also between MPICH's ranks of one host (`no_shm`: anyway). MPICH's own shared memory
+/// never reports a death, and its launcher may miss one (docs/design/mpi.md).
+pub fn told_of_deaths(kind: Kind, no_shm: bool) -> Vec<Var> {
+    let mut vars = vec![prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")];
+    if kind == Kind::Mpich && !no_shm {
+        vars.push(prefer(NO_LOCAL, "1"));
+    }
+    vars
 }
+
+/// MPICH's choice of the network between ranks of one host.
+const NO_LOCAL: &str = "MPIR_CVAR_NOLOCAL";
 
 /// Open MPI's choice whether a thread yields the processor after an empty poll.
 pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
@@ -471,7 +480,7 @@ fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {
 
 fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
     match (kind, fabric) {
-        (Kind::Mpich, _) => vec![must("MPIR_CVAR_NOLOCAL", "1")],
+        (Kind::Mpich, _) => vec![must(NO_LOCAL, "1")],
         (Kind::Intel, _) => vec![must("I_MPI_FABRICS", "ofi")],
         // pml/cm sends all messages through the provider anyway.
         (_, Fabric::Tcp(_)) => vec![must(BTL, "tcp,self")],

@@ -125,6 +125,18 @@ fn every_kind_is_pointed_at_marline() {
     assert!(names(Kind::OpenMpi5, &marline, false).contains(&"OMPI_MCA_btl=ofi,sm,self".into()));
 }
 
+/// Regression: MPICH's ranks waited without end in its own shared memory for one that was killed.
+#[test]
+fn mpich_is_told_of_deaths_on_its_own_host() {
+    let set = |kind, no_shm| {
+        let vars = told_of_deaths(kind, no_shm);
+        vars.iter().any(|var| var.name == "MPIR_CVAR_NOLOCAL")
+    };
+    assert!(set(Kind::Mpich, false));
+    assert!(!set(Kind::Mpich, true), "`variables` has it");
+    assert!(!set(Kind::Intel, false) && !set(Kind::OpenMpi5, false));
+}
+
 #[test]
 fn variables_are_forwarded_where_the_launcher_does_not() {
     let vars = [

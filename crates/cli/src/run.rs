@@ -18,7 +18,7 @@ Variables that are set for the job (those with a * only if you have not set them
               MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
-              with --no-shm MPIR_CVAR_NOLOCAL
+              with --no-shm MPIR_CVAR_NOLOCAL, with -disable-auto-cleanup MPIR_CVAR_NOLOCAL*
   Intel MPI   I_MPI_OFI_PROVIDER MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               with --no-shm I_MPI_FABRICS
   Open MPI    OMPI_MCA_pml OMPI_MCA_mtl OMPI_MCA_mtl_ofi_provider_include OMPI_MCA_btl*
@@ -139,9 +139,10 @@ pub fn variables(
     };
     if let Fabric::Marline(dir) = fabric {
         if mpiexec_args::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
-            prepared
-                .set
-                .extend(effective(&[mpi::told_soon()], environment));
+            prepared.set.extend(effective(
+                &mpi::told_of_deaths(kind, common.no_shm),
+                environment,
+            ));
         }
         preloads(&mut prepared, kind, dir, common, environment);
     }

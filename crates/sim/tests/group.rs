@@ -2,8 +2,8 @@
 
 use marline_proto::group::Scheme;
 use marline_sim::group::{
-    group_scale, run_group, GroupFault, GroupSetup, GroupTrouble, GroupWeather, BROADCASTS,
-    PIECE_PACKET_MAX,
+    group_scale, run_group, time_group, GroupFault, GroupSetup, GroupTrouble, GroupWeather,
+    BROADCASTS, PIECE_PACKET_MAX,
 };
 use marline_sim::{run_seeds, Hunt, Profile};
 
@@ -227,6 +227,55 @@ fn the_datagrams_of_one_member_are_filtered() {
         assert_eq!(left, Some(&1), "to it: {to}, from it: {from}");
         assert!(outcome.worked_ns < 3_000 * MS, "{}", outcome.worked_ns);
     }
+}
+
+/// Whatever stops multicast to members, or all long packets or datagrams to one, each broadcast is
+/// everywhere within a second of the fault and of its posts, also where fewer follow than it takes
+/// to leave the group.
+#[test]
+fn each_broadcast_ends_within_a_second_of_what_stops_multicast() {
+    let filtered = |to, from| GroupTrouble::Filtered { who: 2, to, from };
+    let mute = |who| GroupTrouble::Mute { network: None, who };
+    let mtu = |most| GroupTrouble::Mtu { who: 2, most };
+    let troubles = [
+        mute(None),
+        mute(Some(2)),
+        mtu(PIECE_PACKET_MAX),
+        mtu(972),
+        filtered(true, false),
+        filtered(false, true),
+        filtered(true, true),
+    ];
+    for scheme in ["nack", "window", "co-root2", "nack+parity8"] {
+        for what in troubles {
+            let mut script = mixed(30);
+            script.push((1, 1_000_000));
+            let mut setup = GroupSetup::calm(4, Scheme::parse(scheme).unwrap(), script);
+            setup.networks = 2;
+            setup.groups[0].pause_ns = MS;
+            setup.faults = vec![fault(5 * MS, u64::MAX, what)];
+            let (outcome, longest_ns) = time_group(&setup);
+            assert_eq!(outcome.failure, None);
+            let left = outcome.troubles.contains_key("groups left");
+            assert!(!left, "{scheme}, {what:?}: fewer than 64 follow");
+            let ms = longest_ns / MS;
+            assert!(ms < 1_000, "{scheme}, {what:?}: {ms} ms");
+            let lost = outcome.net.cut + outcome.net.too_big;
+            assert!(lost > 100, "{scheme}, {what:?}: {lost} packets lost");
+        }
+    }
+}
+
+/// Regression: where the path MTU of a root shrank, members that asked in turn were sent whole
+/// chunks, and one broadcast took 7 seconds.
+#[test]
+fn a_root_whose_path_mtu_shrank_sends_pieces_to_all_who_ask() {
+    let setup = GroupSetup::draw(1_341, 0);
+    let shrinks = |fault: &GroupFault| matches!(fault.what, GroupTrouble::Mtu { .. });
+    assert!(setup.faults.iter().any(shrinks), "the seed means another");
+    let (outcome, longest_ns) = time_group(&setup);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.net.too_big > 0 && longest_ns < 1_000 * MS);
 }
 
 /// A member that enters two seconds late keeps nobody, whether it was there before or not: what

@@ -19,8 +19,15 @@ pub(super) struct Repair {
     in_vain: bool,
     /// Repairs that reached those who ask again in vain.
     vain: u8,
+    /// Members that it was sent to alone so far, by number modulo 64.
+    alone: u64,
     askers: [u16; ASKERS_MAX],
     count: u8,
+}
+
+/// The bit of a member in [`Repair::alone`].
+fn bit(member: u16) -> u64 {
+    1 << (member % 64)
 }
 
 impl Repair {
@@ -31,10 +38,12 @@ impl Repair {
             to_all: false,
             in_vain: false,
             vain: 0,
+            alone: 0,
             askers: [0; ASKERS_MAX],
             count: 0,
         };
         for member in members {
+            repair.alone |= bit(member);
             if let Some(slot) = repair.askers.get_mut(repair.count as usize) {
                 *slot = member;
                 repair.count += 1;
@@ -73,7 +82,9 @@ impl Held {
         let in_vain = self
             .repair
             .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
-        let sent = |r: &Repair| recent.is_none() && (r.to_all || r.has(from));
+        // Others may have asked since: members ask at times of their own.
+        let sent = |r: &Repair| recent.is_none() && (r.to_all || r.alone & bit(from) != 0);
+        let alone = self.repair.map_or(0, |r| r.alone) | bit(from);
         let vain = self.repair.map_or(0, |r| r.vain + sent(&r) as u8);
         let vain = vain.min(pieces::IN_VAIN);
         let in_pieces = vain == pieces::IN_VAIN && self.repair.is_some_and(|r| sent(&r));
@@ -91,6 +102,7 @@ impl Held {
             to_all,
             in_vain,
             vain,
+            alone,
             ..repair
         });
         Some(match to_all {
@@ -407,5 +419,36 @@ impl Sending {
         self.parity.as_mut().filter(over)?;
         let parity = self.parity.take()?;
         parity.ends.map(|end| (parity.handle, end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Regression: where members asked in turn, each was sent the whole chunk without end, as only
+    /// a member that asked twice in a row counted as one that was sent it in vain.
+    #[test]
+    fn members_that_ask_in_turn_are_sent_pieces() {
+        let mut sending = Sending::new(1..5);
+        sending.post(Post {
+            broadcast: 0,
+            handle: 0,
+            len: 1_344,
+            cut: 0,
+            copies: true,
+            leaves: false,
+            dead: None,
+        });
+        let (_, mut held) = sending.cut(0, 1_344).unwrap();
+        let (hold_ns, pause_ns) = (20_000, 2_000_000);
+        let mut asked = (0..16u16).map(|n| {
+            let now = (n as u64 + 1) * pause_ns;
+            held.ask(now, 1 + n % 4, hold_ns, ASKERS_MAX as u8)
+        });
+        let first: Vec<_> = asked.by_ref().take(4).collect();
+        assert_eq!(first, [Some(Again::Alone); 4]);
+        assert!(asked.skip(4).all(|again| again == Some(Again::Pieces)));
     }
 }

@@ -17,6 +17,6 @@ mod truth;
 mod world;
 
 pub use hunt::shrink_group;
-pub use run::run_group;
+pub use run::{run_group, time_group};
 pub use scale::{group_scale, GroupScaled, BROADCASTS, SCHEMES};
 pub use setup::{GroupFault, GroupSetup, GroupTrouble, GroupWeather, Spec, PIECE_PACKET_MAX};

@@ -1,6 +1,7 @@
 //! A seed of groups: played, and the report.
 
 use super::setup::GroupSetup;
+use super::truth;
 use super::world::GroupWorld;
 use crate::check::outcome::Outcome;
 use std::fmt::Write;
@@ -11,6 +12,16 @@ const SHOWN: usize = 120;
 
 /// Runs one simulation of groups. With `tracing` a failure shows the setup and the last events.
 pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
+    play(setup, tracing).0
+}
+
+/// The same, and the longest virtual time in ns that a broadcast took once all members had begun it
+/// and the faults were there.
+pub fn time_group(setup: &GroupSetup) -> (Outcome, u64) {
+    play(setup, true)
+}
+
+fn play(setup: &GroupSetup, tracing: bool) -> (Outcome, u64) {
     let mut world = GroupWorld::new(setup, tracing);
     let played = catch_unwind(AssertUnwindSafe(|| world.play()));
     let played = played.unwrap_or_else(|panic| {
@@ -27,7 +38,11 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
         troubles.insert("groups left", left);
     }
     let messages = setup.groups.iter().map(|g| g.script.len() as u64).sum();
-    Outcome {
+    let longest_ns = match failure {
+        None => longest_ns(setup, &world),
+        Some(_) => u64::MAX,
+    };
+    let outcome = Outcome {
         seed: setup.seed,
         hash: world.hash,
         failure,
@@ -43,7 +58,16 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
         rails: Vec::new(),
         written: (0, 0),
         drained: 0,
-    }
+    };
+    (outcome, longest_ns)
+}
+
+fn longest_ns(setup: &GroupSetup, world: &GroupWorld<'_>) -> u64 {
+    let groups = setup.groups.iter().enumerate().map(|(group, spec)| {
+        let members: Vec<_> = world.members(group).collect();
+        truth::longest_ns(setup, spec, &members)
+    });
+    groups.max().unwrap_or(0)
 }
 
 fn describe(setup: &GroupSetup, world: &GroupWorld<'_>, text: &str) -> String {

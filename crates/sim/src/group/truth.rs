@@ -78,6 +78,32 @@ fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<
     Ok(())
 }
 
+/// When the last fault that lasts has begun, and each other one is over.
+fn settled_at(setup: &GroupSetup) -> u64 {
+    let times = setup.faults.iter().map(|fault| match fault.to_ns {
+        u64::MAX => fault.from_ns,
+        over => over,
+    });
+    times.max().unwrap_or(0)
+}
+
+/// The longest time that a broadcast took: from when all members have begun it and have the root's
+/// previous one, and the faults are there, until all have it. For runs in which all has ended.
+pub(super) fn longest_ns(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> u64 {
+    let ended = |member: &Member, n: usize| member.memory.operations[n].end.map_or(0, |end| end.1);
+    let (mut longest, mut before) = (0, vec![0; spec.members.len()]);
+    for (n, &(root, _)) in spec.script.iter().enumerate() {
+        let begun = members.iter().map(|member| begins_at(spec, member, n));
+        let all_begun = begun.max().unwrap_or(0).max(settled_at(setup));
+        let all_have = members.iter().map(|member| ended(member, n)).max();
+        let all_have = all_have.unwrap_or(0);
+        let previous = &mut before[root as usize];
+        longest = longest.max(all_have.saturating_sub(all_begun.max(*previous)));
+        *previous = all_have;
+    }
+    longest
+}
+
 /// Everything that all living members say together, when all is over.
 pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
     let deaths = spec.members.iter().any(|&p| setup.death_of(p).is_some());
