@@ -3,7 +3,7 @@
 use super::jobs::Job;
 use super::load;
 use crate::json::{self, Object};
-use crate::stats_dir::process;
+use crate::run::stats_dir::process;
 use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};

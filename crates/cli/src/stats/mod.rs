@@ -7,8 +7,8 @@ mod raw;
 
 use crate::json::{self, Object};
 use crate::outcome::EXIT_REFUSED;
-use crate::stats_dir::{self, STATS_DIR};
-use crate::summary::remarks;
+use crate::run::stats_dir::{self, STATS_DIR};
+use crate::run::summary::remarks;
 use crate::tool;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;

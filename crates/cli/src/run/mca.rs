@@ -1,8 +1,8 @@
 //! Open MPI parameters in files: the user's and the installation's, which Open MPI reads by itself,
 //! and files named by `--tune`.
 
-use crate::mpi::{Kind, Mpi};
-use crate::mpiexec_args::assignments;
+use crate::run::mpi::{Kind, Mpi};
+use crate::run::mpiexec_args::assignments;
 use std::path::{Path, PathBuf};
 
 /// Longest parameter file in bytes. The word after `--tune` may be an argument of the program and

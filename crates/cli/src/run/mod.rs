@@ -1,9 +1,24 @@
 //! `marline run -- mpiexec …`.
 
-use crate::mpi::{self, Fabric, Mpi, Var};
-use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::summary::{finish, Ran, SummaryArgs};
-use crate::{child, contradict, mca, mpiexec_args, preload, provider, settings, tool};
+pub mod child;
+mod contradict;
+mod elf;
+pub mod env;
+pub mod exec;
+mod linked;
+mod mca;
+pub mod mpi;
+mod mpiexec_args;
+mod preload;
+pub mod provider;
+pub mod settings;
+pub mod stats_dir;
+pub mod summary;
+
+use crate::run::mpi::{Fabric, Mpi, Var};
+use crate::run::stats_dir::{StatsDir, STATS_DIR};
+use crate::run::summary::{finish, Ran, SummaryArgs};
+use crate::tool;
 use marline_engine::stats::page;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Constants of the papers: cluster `jack`, dual-core Xeon X5650 with ConnectX2 QDR InfiniBand.
 
-use super::cost::{Network, Work};
+use crate::tune::cost::{Network, Work};
 
 /// λ = 1.4 µs, B_net = 3 GB/s (paper 0, section 4.2), g = 300 ns (section 4.3).
 pub const JACK: Network = Network {
@@ -21,8 +21,8 @@ pub const PAPER_2_COPY: Work = Work::Copy(4.5e9);
 
 #[cfg(test)]
 mod tests {
-    use super::super::cost::*;
     use super::*;
+    use crate::tune::cost::*;
 
     /// Asserts that `value` rounds to the paper's number.
     fn states(value: f64, stated: f64) {

@@ -1,8 +1,8 @@
 //! Refuses user settings that would keep a job from using Marline, and reports those that are
 //! overridden.
 
-use crate::mpi::{Kind, BTL, PML};
-use crate::mpiexec_args::assignments;
+use crate::run::mpi::{Kind, BTL, PML};
+use crate::run::mpiexec_args::assignments;
 
 /// Variables of Marline's that decide the transport.
 const DECIDE: [&str; 11] = [
@@ -105,8 +105,8 @@ fn check_undoing(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mpi::{variables, Fabric};
-    use crate::mpiexec_args::matching;
+    use crate::run::mpi::{variables, Fabric};
+    use crate::run::mpiexec_args::matching;
 
     fn checked(
         kind: Kind,

@@ -1,6 +1,6 @@
 //! The user's choices in mpiexec's arguments and in the environment.
 
-use crate::mpi::{Kind, Matching, PML};
+use crate::run::mpi::{Kind, Matching, PML};
 
 /// The variables that mpiexec's arguments set: argument, name and value.
 pub fn assignments(args: &[String]) -> Vec<(String, String, String)> {

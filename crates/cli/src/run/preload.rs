@@ -1,7 +1,7 @@
 //! The libraries preloaded into ranks: one for MPICH and Open MPI (purpose: `crates/mpi-shim`), and
 //! optionally one for broadcasts by multicast (`crates/collectives`).
 
-use crate::mpi::Kind;
+use crate::run::mpi::Kind;
 use std::path::{Path, PathBuf};
 
 /// The variable with the libraries that the dynamic linker preloads (ld.so(8)).

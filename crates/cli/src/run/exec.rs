@@ -1,9 +1,10 @@
 //! `marline exec -- ./app`: starts one rank of a job under any launcher.
 
-use crate::mpi::{self, Kind, Mpi};
 use crate::outcome::Outcome;
+use crate::run::mpi::{self, Kind, Mpi};
 use crate::run::{for_ranks, Common};
-use crate::{linked, settings, tool};
+use crate::run::{linked, settings};
+use crate::tool;
 use marline_engine::stats::page;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;

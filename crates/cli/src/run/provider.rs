@@ -1,6 +1,6 @@
 //! Finds the provider library and checks that libfabric will load it.
 
-use crate::elf;
+use crate::run::elf;
 use std::fs;
 use std::path::{Path, PathBuf};
 

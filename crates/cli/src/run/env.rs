@@ -1,8 +1,9 @@
 //! `marline env`: the settings of `marline run`, for a job script.
 
+use crate::run::stats_dir::{StatsDir, STATS_DIR};
 use crate::run::{for_ranks, Common};
-use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::{json, mpi, settings, tool};
+use crate::run::{mpi, settings};
+use crate::{json, tool};
 use std::path::PathBuf;
 
 /// Arguments of `env`.

@@ -1,21 +1,19 @@
 //! `marline model`: the cost of checksums by the papers' models, with the papers' constants and
 //! this machine's, beside measurements.
 
-mod broadcast;
-pub mod cost;
-mod measured;
-mod papers;
-
+use super::measured::Series;
+use super::{broadcast, constants, measured};
 use crate::plot::{self, size, Chart, Line};
+use crate::tune::cost::{
+    eager, loss_percent, naive, overhead_percent, rendezvous, Network, Pipeline, Work,
+};
 use crate::tune::derive::powers_of_two;
 use crate::tune::{curves, derive};
-use cost::{eager, loss_percent, naive, overhead_percent, rendezvous, Network, Pipeline, Work};
 use curves::Curves;
 use marline_checksum::tuner::{Place, Point, Way};
 use marline_checksum::Algorithm;
 use marline_engine::choice::ChecksumChoice;
 use marline_engine::profile::Profile;
-use measured::Series;
 use std::path::PathBuf;
 
 /// Arguments of `model`.
@@ -56,12 +54,12 @@ struct Constants {
 /// The papers' constants. Their only rate of copy and sum holds in cache. A copy from memory is
 /// slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
 const PAPERS: Constants = Constants {
-    network: papers::JACK,
-    sum: papers::SUM,
-    copy: papers::PAPER_2_COPY,
-    separate: papers::PAPER_2,
-    fused: papers::FUSED,
-    chunk_copy: Work::Copy(papers::COPY),
+    network: constants::JACK,
+    sum: constants::SUM,
+    copy: constants::PAPER_2_COPY,
+    separate: constants::PAPER_2,
+    fused: constants::FUSED,
+    chunk_copy: Work::Copy(constants::COPY),
     chunk_fused: Work::Fused(4.3e9),
 };
 

@@ -1,8 +1,9 @@
 //! The MPI that a program is linked with, as resolved by the dynamic linker, and the MPI that
 //! Python's mpi4py loads.
 
-use crate::mpi::{self, Kind, Mpi};
-use crate::{elf, tool};
+use crate::run::elf;
+use crate::run::mpi::{self, Kind, Mpi};
+use crate::tool;
 use memchr::memmem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

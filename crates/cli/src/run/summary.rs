@@ -1,9 +1,9 @@
 //! The summary of a run: a verdict and a line per rail, from the ranks' statistics.
 
 use crate::json::{self, Object};
-use crate::mpi::{Kind, Mpi};
 use crate::outcome::EXIT_REFUSED;
-use crate::stats_dir::{process, StatsDir, STATS_DIR};
+use crate::run::mpi::{Kind, Mpi};
+use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};

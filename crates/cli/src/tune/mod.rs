@@ -1,6 +1,7 @@
 //! `marline tune`: measures this machine and writes its profile, which engines read; shows what
 //! was measured.
 
+pub mod cost;
 pub mod curves;
 pub mod derive;
 mod rail;

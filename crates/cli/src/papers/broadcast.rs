@@ -5,7 +5,7 @@
 //! member takes the root a constant time each: the root waits for that time (basic), or the time
 //! bounds the rate of successive broadcasts (window).
 
-use super::cost::Network;
+use crate::tune::cost::Network;
 
 /// Constants of a cluster, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
