@@ -2,12 +2,12 @@
 //! processes that want the core. The receiving halves have a lock of their own, so that the system
 //! call of an empty poll runs outside the engine's lock.
 
+use crate::core::Core;
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
 use crate::progress::cpu_yield::CpuYield;
 use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 use marline_rails::{RailRx, Received};
 
 /// Poll gap after which all rails are polled, not only the one heard last: probes of the others may

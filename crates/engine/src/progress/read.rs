@@ -1,10 +1,10 @@
 //! Reads of completion queues, and flushing after posts.
 
 use crate::api::{Completion, CqId};
+use crate::core::Core;
 use crate::platform::sync::MutexGuard;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 
 /// Most consecutive reads served from a queue's entries before the sockets are polled.
 const SKIPS_MAX: u32 = 8;

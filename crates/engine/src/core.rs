@@ -2,6 +2,33 @@
 //! takes the time as argument. The simulator drives it directly; `shared` adds the lock and the
 //! thread.
 
+mod aggregate;
+pub(crate) mod atomic;
+pub(crate) mod awaited;
+mod backpressure;
+mod borrow;
+mod complete;
+mod direct_write;
+mod execute;
+mod flush;
+mod group_close;
+mod group_io;
+mod group_send;
+mod ingest;
+mod link_upkeep;
+mod locate;
+mod outages;
+mod parts;
+pub(crate) mod publish;
+mod remote_read;
+mod remote_write;
+mod report;
+mod rma;
+pub(crate) mod rpc;
+mod submit;
+mod tick;
+mod unpack;
+
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
 use crate::platform::system::{System, Watch};

@@ -2,6 +2,9 @@
 //!
 //! Variables of their own, which these settings had before, are read for one more version.
 
+pub mod rail_checksums;
+pub mod scheme;
+
 use crate::config::kind::Kind;
 
 /// Names that have changed: now and before.
