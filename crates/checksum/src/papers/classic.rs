@@ -1,8 +1,8 @@
 //! The hash functions of the papers: inherently serial, about one multiplication per word.
 
+use crate::papers::sums::padded;
 use crate::pieces::{each, Core};
 use crate::store::Store;
-use crate::sums::padded;
 use crate::tier::Tier;
 
 /// Jenkins' one-at-a-time hash (Dr. Dobb's Journal, September 1997).
