@@ -3,7 +3,8 @@
 use crate::run::stats_dir::{StatsDir, STATS_DIR};
 use crate::run::{for_ranks, Common};
 use crate::run::{mpi, settings};
-use crate::{json, tool};
+use crate::tool;
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 
 /// Arguments of `env`.
@@ -47,21 +48,18 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
         let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
         set.push((STATS_DIR.to_owned(), dir));
     }
-    let lines: Vec<String> = set
-        .iter()
-        .map(|(name, value)| line(args, name, value))
-        .collect();
-    match args.json {
-        true => println!("{{\n{}\n}}", lines.join(",\n")),
-        false => println!("{}", lines.join("\n")),
+    if args.json {
+        let set: Map<String, Value> = set.into_iter().map(|(n, v)| (n, v.into())).collect();
+        println!("{:#}", Value::from(set));
+        return Ok(0);
+    }
+    for (name, value) in &set {
+        println!("{}", line(args, name, value));
     }
     Ok(0)
 }
 
 fn line(args: &EnvArgs, name: &str, value: &str) -> String {
-    if args.json {
-        return format!("  {}: {}", json::string(name), json::string(value));
-    }
     let export = if args.shell { "export " } else { "" };
     let value = if args.shell {
         tool::quote(value)

@@ -1,6 +1,6 @@
 //! The summary of a run: a verdict and a line per rail, from the ranks' statistics.
 
-use crate::json::{self, Object};
+use crate::json;
 use crate::outcome::EXIT_REFUSED;
 use crate::run::mpi::{Kind, Mpi};
 use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
@@ -9,6 +9,7 @@ use marline_engine::stats::page::PEERS_MAX;
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::report::{averages, is_well, plural, report, wrap};
 use marline_engine::stats::summary::Summary;
+use serde_json::{json, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -80,13 +81,10 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
             &format!("marline: {found} over Marline, which --require (MARLINE_REQUIRE) asks for\n");
     }
     if let Some(file) = &args.json {
-        let shape = json::summary(&summary)
-            .set(
-                "endpoints_absent",
-                absent(&pages).map_or(0, |(absent, _)| absent),
-            )
-            .set("program_status", ran.status);
-        text += &write_json(file, shape);
+        let mut shape = json::summary(&summary);
+        shape["endpoints_absent"] = json!(absent(&pages).map_or(0, |(absent, _)| absent));
+        shape["program_status"] = json!(ran.status);
+        text += &write_json(file, &shape);
     }
     // A closed standard error does not change the program's exit status.
     let _ = io::stderr().write_all(text.as_bytes());
@@ -99,8 +97,8 @@ pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
 
 /// Writes the summary to its file. Returns the text for standard error: the whole summary if the
 /// file cannot be written, as the job cannot be repeated for it.
-fn write_json(file: &Path, shape: Object) -> String {
-    let line = shape.end() + "\n";
+fn write_json(file: &Path, shape: &Value) -> String {
+    let line = format!("{shape}\n");
     if file == Path::new("-") {
         return line;
     }
