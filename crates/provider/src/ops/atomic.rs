@@ -269,17 +269,13 @@ unsafe extern "C" fn readwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (ioc, back) = (lone(buf, count), lone(result, count));
-    let asked = Asked {
-        kind: AtomicKind::Fetch,
-        datatype,
-        op,
-        there: &[(addr, count, key)],
-    };
+    let (ioc, mut back) = (lone(buf, count), lone(result, count));
+    let desc = std::ptr::null_mut();
     // SAFETY: as libfabric calls it, with entries on the stack.
     unsafe {
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        submit(ep, &asked, [(&ioc, 1), NONE, (&back, 1)], Ok(out))
+        readwritev(
+            ep, &ioc, desc, 1, &mut back, desc, 1, dest, addr, key, datatype, op, context,
+        )
     }
 }
 
@@ -341,17 +337,14 @@ unsafe extern "C" fn compwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (ioc, with, back) = (lone(buf, count), lone(compare, count), lone(result, count));
-    let asked = Asked {
-        kind: AtomicKind::Compare,
-        datatype,
-        op,
-        there: &[(addr, count, key)],
-    };
+    let (ioc, with, mut back) = (lone(buf, count), lone(compare, count), lone(result, count));
+    let desc = std::ptr::null_mut();
     // SAFETY: as libfabric calls it, with entries on the stack.
     unsafe {
-        let out = ep_of(ep).outgoing(dest, None, None, context);
-        submit(ep, &asked, [(&ioc, 1), (&with, 1), (&back, 1)], Ok(out))
+        compwritev(
+            ep, &ioc, desc, 1, &with, desc, 1, &mut back, desc, 1, dest, addr, key, datatype, op,
+            context,
+        )
     }
 }
 

@@ -30,12 +30,12 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
 unsafe fn one(
     ep: *mut fid_ep,
     access: Access,
-    (base, len): (*mut c_void, usize),
+    (base, len): (*const c_void, usize),
     (address, key): (u64, u64),
     out: Outgoing,
 ) -> isize {
     let iov = libc::iovec {
-        iov_base: base,
+        iov_base: base.cast_mut(),
         iov_len: len,
     };
     // SAFETY: the caller's promise, with one entry on the stack.
@@ -144,13 +144,7 @@ unsafe extern "C" fn write(
     // SAFETY: as libfabric calls it.
     unsafe {
         let out = ep_of(ep).outgoing(dest, None, None, context);
-        one(
-            ep,
-            Access::Write,
-            (buf.cast_mut(), len),
-            (address, key),
-            out,
-        )
+        one(ep, Access::Write, (buf, len), (address, key), out)
     }
 }
 
@@ -184,15 +178,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     let out = Outgoing::injected(dest, None, None);
     // SAFETY: as libfabric calls it.
-    unsafe {
-        one(
-            ep,
-            Access::Write,
-            (buf.cast_mut(), len),
-            (address, key),
-            out,
-        )
-    }
+    unsafe { one(ep, Access::Write, (buf, len), (address, key), out) }
 }
 
 unsafe extern "C" fn writedata(
@@ -209,13 +195,7 @@ unsafe extern "C" fn writedata(
     // SAFETY: as libfabric calls it.
     unsafe {
         let out = ep_of(ep).outgoing(dest, None, Some(data), context);
-        one(
-            ep,
-            Access::Write,
-            (buf.cast_mut(), len),
-            (address, key),
-            out,
-        )
+        one(ep, Access::Write, (buf, len), (address, key), out)
     }
 }
 
@@ -230,13 +210,5 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     let out = Outgoing::injected(dest, None, Some(data));
     // SAFETY: as libfabric calls it.
-    unsafe {
-        one(
-            ep,
-            Access::Write,
-            (buf.cast_mut(), len),
-            (address, key),
-            out,
-        )
-    }
+    unsafe { one(ep, Access::Write, (buf, len), (address, key), out) }
 }
