@@ -16,18 +16,19 @@
 mod aes;
 mod algorithm;
 mod arch;
-mod classic;
+
 mod cpu;
 mod crc;
 mod dispatch;
 mod lanes;
 mod nh;
+mod papers;
 mod pieces;
 mod plan;
 mod prefetch;
 mod store;
 mod summer;
-mod sums;
+
 mod tier;
 pub mod tuner;
 mod xxh3;

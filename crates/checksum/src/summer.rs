@@ -2,16 +2,16 @@
 
 use crate::aes::{self, AesLanes};
 use crate::algorithm::Algorithm;
-use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
 use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch;
 use crate::lanes::aes::GROUP;
 use crate::lanes::nh::LANE;
 use crate::nh::{self, Crc64Nh};
+use crate::papers::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
+use crate::papers::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::pieces::Pieces;
 use crate::plan;
 use crate::store::{Cached, CopyMode, Far, Store, Streaming, Sum};
-use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::tier::{tier, Tier};
 use crate::xxh3::{self, Xxh3};
 

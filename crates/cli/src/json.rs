@@ -1,73 +1,28 @@
-//! Writes JSON by hand: the few shapes are documented in docs/statistics.md.
+//! The summary of a job as JSON; docs/statistics.md documents its shape.
 
 use marline_engine::stats::dead::DeadPeer;
 use marline_engine::stats::former::former;
 use marline_engine::stats::outages::{End, Outage};
 use marline_engine::stats::summary::{RailSummary, Summary};
 use marline_engine::stats::Counters;
-use std::fmt::Display;
+use serde_json::{json, Map, Value};
 
-/// A quoted and escaped string.
-pub fn string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+/// An array of values.
+pub fn array<T>(items: &[T], value: impl Fn(&T) -> Value) -> Value {
+    items.iter().map(value).collect()
 }
 
-/// An object under construction.
-#[derive(Default)]
-pub struct Object(Vec<String>);
-
-impl Object {
-    /// Adds a number or other JSON text.
-    pub fn set(mut self, name: &str, value: impl Display) -> Object {
-        self.0.push(format!("{}:{value}", string(name)));
-        self
-    }
-
-    /// Adds a string.
-    pub fn text(self, name: &str, value: &str) -> Object {
-        self.set(name, string(value))
-    }
-
-    /// Adds an optional value.
-    pub fn option(self, name: &str, value: Option<impl Display>) -> Object {
-        match value {
-            Some(value) => self.set(name, value),
-            None => self.set(name, "null"),
-        }
-    }
-
-    /// The object's JSON.
-    pub fn end(self) -> String {
-        format!("{{{}}}", self.0.join(","))
-    }
-}
-
-/// A JSON array.
-pub fn array(items: impl Iterator<Item = String>) -> String {
-    let items: Vec<String> = items.collect();
-    format!("[{}]", items.join(","))
-}
-
-/// A group of counters as an object.
-pub fn counters<C: Counters>(group: &C) -> String {
+/// A group of counters as an object, with the former names.
+fn counters<C: Counters>(group: &C) -> Value {
     let words = group.words();
     let rows = C::ROWS.iter().zip(words.as_ref());
-    let object = rows.fold(Object::default(), |o, (row, value)| {
-        match former(row.name) {
-            Some(before) => o.set(row.name, value).set(before, value),
-            None => o.set(row.name, value),
-        }
-    });
-    object.end()
+    let object: Map<String, Value> = rows
+        .flat_map(|(row, &value)| {
+            let names = [Some(row.name), former(row.name)].into_iter().flatten();
+            names.map(move |name| (name.to_owned(), json!(value)))
+        })
+        .collect();
+    object.into()
 }
 
 /// The verdict as one word.
@@ -82,72 +37,70 @@ pub fn verdict(s: &Summary) -> &'static str {
 }
 
 /// The summary of many processes.
-pub fn summary(s: &Summary) -> Object {
+pub fn summary(s: &Summary) -> Value {
     let of = &s.unprotected;
-    let unprotected = Object::default()
-        .set("reliability", of.reliability)
-        .set("checksums", of.sums)
-        .set("some_checksums", of.some_sums)
-        .set("faults", of.faults);
-    Object::default()
-        .text("verdict", verdict(s))
-        .set("processes", s.processes)
-        .set("processes_unused", s.idle)
-        .set("seconds", format!("{:.3}", s.elapsed_ns as f64 / 1e9))
-        .set("dead_peers", array(s.dead.iter().map(dead)))
-        .set("unprotected", unprotected.end())
-        .set("outages", array(s.outages.iter().map(outage)))
-        .set("rails", array(s.rails.iter().map(rail)))
-        .set("process", counters(&s.process))
-        .set("peers", counters(&s.peers))
+    json!({
+        "verdict": verdict(s),
+        "processes": s.processes,
+        "processes_unused": s.idle,
+        "seconds": (s.elapsed_ns as f64 / 1e6).round() / 1e3,
+        "dead_peers": array(&s.dead, dead),
+        "unprotected": {
+            "reliability": of.reliability,
+            "checksums": of.sums,
+            "some_checksums": of.some_sums,
+            "faults": of.faults,
+        },
+        "outages": array(&s.outages, outage),
+        "rails": array(&s.rails, rail),
+        "process": counters(&s.process),
+        "peers": counters(&s.peers),
+    })
 }
 
-fn dead(dead: &DeadPeer) -> String {
-    Object::default()
-        .text("endpoint", &format!("{:016x}", dead.endpoint))
-        .text("address", &dead.address)
-        .option("rank", dead.rank)
-        .option("host", dead.host.as_deref().map(string))
-        .set("named_by", dead.named_by)
-        .set("gone", dead.gone)
-        .text("reason", dead.reason.name())
-        .end()
+fn dead(dead: &DeadPeer) -> Value {
+    json!({
+        "endpoint": format!("{:016x}", dead.endpoint),
+        "address": dead.address,
+        "rank": dead.rank,
+        "host": dead.host,
+        "named_by": dead.named_by,
+        "gone": dead.gone,
+        "reason": dead.reason.name(),
+    })
 }
 
-fn outage(outage: &Outage) -> String {
-    let end = |end: &End| {
-        let object = Object::default().text("host", &end.host);
-        object.text("rail", &end.rail).end()
-    };
-    Object::default()
-        .text("text", &outage.line())
-        .set("ends", array(outage.ends.iter().map(end)))
-        .set("certain", outage.certain)
-        .set("corrupt", outage.corrupt)
-        .set("from_unix_ns", outage.from_unix_ns)
-        .option("to_unix_ns", outage.to_unix_ns)
-        .set("packets_moved", outage.moved)
-        .set("gap_ns", outage.gap_ns)
-        .end()
+fn outage(outage: &Outage) -> Value {
+    let end = |end: &End| json!({ "host": end.host, "rail": end.rail });
+    json!({
+        "text": outage.line(),
+        "ends": array(&outage.ends, end),
+        "certain": outage.certain,
+        "corrupt": outage.corrupt,
+        "from_unix_ns": outage.from_unix_ns,
+        "to_unix_ns": outage.to_unix_ns,
+        "packets_moved": outage.moved,
+        "gap_ns": outage.gap_ns,
+    })
 }
 
 /// Retransmissions without need, of which the row of a rail has a total.
 const SPURIOUS: &str = "resent_spurious";
 
-fn rail(rail: &RailSummary) -> String {
-    Object::default()
-        .text("name", &rail.name)
-        .set("rails", rail.rails)
-        .set("up", rail.up)
-        .set("lost", rail.lost())
-        .set("resent", rail.resent())
-        .set(SPURIOUS, rail.resent_spurious())
-        .set(former(SPURIOUS).unwrap_or(SPURIOUS), rail.resent_spurious())
-        .set("corrupt", rail.corrupt())
-        .set("failovers", rail.paths.downs)
-        .set("rail", counters(&rail.counters))
-        .set("paths", counters(&rail.paths))
-        .end()
+fn rail(rail: &RailSummary) -> Value {
+    json!({
+        "name": rail.name,
+        "rails": rail.rails,
+        "up": rail.up,
+        "lost": rail.lost(),
+        "resent": rail.resent(),
+        SPURIOUS: rail.resent_spurious(),
+        former(SPURIOUS).unwrap_or(SPURIOUS): rail.resent_spurious(),
+        "corrupt": rail.corrupt(),
+        "failovers": rail.paths.downs,
+        "rail": counters(&rail.counters),
+        "paths": counters(&rail.paths),
+    })
 }
 
 #[cfg(test)]
@@ -155,27 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_escaped() {
-        assert_eq!(string("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
-    }
-
-    #[test]
     fn a_summary_is_an_object_with_every_counter() {
         let mut s = Summary::default();
         s.rails.push(RailSummary::default());
         s.dead.push(DeadPeer::default());
-        let text = summary(&s).end();
-        assert!(
-            text.starts_with(r#"{"verdict":"unused","processes":0,"#),
-            "{text}"
-        );
-        for part in [
-            r#""spurious":0"#,
-            r#""rank":null"#,
-            r#""peers_dead":0"#,
-            r#""rails":[{"#,
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
+        let value = summary(&s);
+        assert_eq!(value["verdict"], "unused");
+        assert_eq!(value["rails"][0]["paths"]["spurious"], 0);
+        assert_eq!(value["dead_peers"][0]["rank"], Value::Null);
+        assert_eq!(value["process"]["peers_dead"], 0);
     }
 }

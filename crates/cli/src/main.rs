@@ -5,34 +5,22 @@
 //! and network, starts programs, and reports their counters.
 #![forbid(unsafe_code)]
 
-mod child;
-mod contradict;
 mod doctor;
-mod elf;
-mod env;
-mod exec;
 mod generate;
 mod json;
 mod lab;
-mod linked;
-mod mca;
-mod model;
-mod mpi;
-mod mpiexec_args;
 mod outcome;
+mod papers;
 mod plot;
-mod preload;
-mod provider;
 mod run;
-mod settings;
 mod stats;
-mod stats_dir;
-mod summary;
 mod tool;
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use outcome::EXIT_REFUSED;
+use papers::model;
+use run::{child, env, exec};
 use std::process::ExitCode;
 
 /// Marline: unmodified MPI programs over several networks at once.

@@ -1,6 +1,6 @@
-//! `libmarline-collectives.so`, which `marline run` preloads into the ranks of an MPI job:
-//! `MPI_Bcast` and some other calls by multicast, through the groups of the engine that the MPI's
-//! libfabric has opened in the process. docs/multicast.md describes it.
+//! Multicast collectives: `libmarline-collectives.so`, which `marline run` preloads into the ranks
+//! of an MPI job. It carries `MPI_Bcast` and some other calls by the multicast groups of the engine
+//! that the MPI's libfabric has opened in the process. docs/multicast.md describes it.
 //!
 //! It interposes the MPI's functions and passes calls that it does not handle to the next library
 //! that defines the function: a profiling tool or the MPI.

@@ -5,13 +5,13 @@ use crate::api::{
     LogSink, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
+use crate::core::{Core, CoreConfig};
 use crate::memory::op_table::SendOp;
 use crate::platform::bell::Bell;
 use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
-use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceChange;
 use marline_wire::Address;
 

@@ -1,11 +1,11 @@
 //! Multicast groups for API layers. Every method may be called from any thread.
 
 use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec};
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::platform::sync::{MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 use crate::state::member_descriptor::MEMBER_DESCRIPTOR_LEN;
 
 impl<S: System> Engine<S> {

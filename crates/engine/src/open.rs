@@ -5,6 +5,7 @@ use crate::config::policy::RailKinds;
 use crate::config::profile::Tuned;
 use crate::config::settings::Settings;
 use crate::core::publish::Publisher;
+use crate::core::CoreConfig;
 use crate::platform::clock::{Clock, SystemClock};
 use crate::platform::event::Event;
 use crate::platform::random::random;
@@ -13,7 +14,6 @@ use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
 use crate::progress::sum_workers::SumWorkers;
 use crate::progress::waits::Waits;
-use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{

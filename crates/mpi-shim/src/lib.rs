@@ -1,5 +1,7 @@
-//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and Open MPI. It
-//! suppresses useless yields in processes in which one thread calls MPI.
+//! Fixes for MPIs: `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and
+//! Open MPI. It suppresses useless yields in processes in which one thread calls MPI, receives Open
+//! MPI's matched-probe messages (`matched`), and corrects Open MPI 4.1's persistent sends
+//! (`persistent`).
 //!
 //! MPICH yields the processor after every poll for messages (`MPID_Progress_wait` of its
 //! `ch4_progress.h`), even after a successful one, and no setting prevents it. A waiting program
@@ -15,9 +17,6 @@
 //!
 //! All other yields take place: the engine's own, those of other threads, and those of programs
 //! without Marline.
-//!
-//! It also receives Open MPI's matched-probe messages (`matched`), and corrects Open MPI 4.1's
-//! persistent sends (`persistent`).
 
 mod buffered;
 mod matched;

@@ -3,8 +3,8 @@
 //!
 //! Functions return 0 or more, or a negative libfabric error number.
 
-use crate::boundary::{guard_free, Errno};
-use crate::domain::{lock_open, DomainShared};
+use crate::base::boundary::{guard_free, Errno};
+use crate::objects::domain::{lock_open, DomainShared};
 use marline_engine::{
     EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, MEMBER_DESCRIPTOR_LEN,
 };

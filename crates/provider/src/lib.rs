@@ -6,55 +6,21 @@
 //! functions in the tables here; no program links against this crate.
 //!
 //! Rules: every C entry passes through `boundary`, which contains panics and turns errors into
-//! libfabric's numbers; nothing of libfabric is linked (`host.rs` looks symbols up); structs of the
-//! ABI are in `sys.rs` only.
+//! libfabric's numbers; nothing of libfabric is linked (`base/host.rs` looks symbols up); structs
+//! of the ABI are in `abi` only.
 
-mod about;
+mod abi;
 mod addresses;
-mod atomic;
-mod av;
-mod av_names;
-mod av_open;
-mod boundary;
-mod caller_memory;
-mod cntr;
+mod base;
 mod collectives;
-mod cq;
-mod domain;
-mod domain_open;
-mod ep;
-mod ep_ctl;
-mod ep_open;
-mod eq;
-mod events;
-mod fabric;
-mod fabric_open;
-mod flags;
-mod hints;
-mod host;
 mod info;
-mod info_addrs;
-mod info_build;
-mod log;
-mod mpich;
-mod mr;
-mod msg;
-mod nic;
-mod object;
-mod poll;
-mod resolve;
-mod rma;
-mod settings;
-mod sync;
-mod sys;
-mod sys_base;
-mod sys_ep;
-mod sys_nic;
-mod sys_sizes;
-mod tagged;
-mod wait;
+mod objects;
+mod ops;
+mod queues;
 mod yields;
 
+use base::{about, boundary, settings};
+use objects::fabric_open;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
@@ -62,16 +28,16 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::Once;
 
 /// Lives as long as the process; libfabric writes its own state into `context`.
-struct ProviderCell(UnsafeCell<sys::fi_provider>);
+struct ProviderCell(UnsafeCell<abi::fi_provider>);
 
 // SAFETY: after `fi_prov_ini` only libfabric's core touches it, under its own lock.
 unsafe impl Sync for ProviderCell {}
 
-static PROVIDER: ProviderCell = ProviderCell(UnsafeCell::new(sys::fi_provider {
+static PROVIDER: ProviderCell = ProviderCell(UnsafeCell::new(abi::fi_provider {
     version: about::VERSION,
     // Higher than any libfabric version: libfabric skips providers that declare a version older
     // than the application requests, and checks no upper bound.
-    fi_version: sys::fi_version_of(3, 0),
+    fi_version: abi::fi_version_of(3, 0),
     context: [ptr::null_mut(); 4],
     name: about::NAME.as_ptr(),
     getinfo: info::getinfo,

@@ -1,18 +1,14 @@
 //! Address vectors: indices of inserted and removed addresses.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::{Pair, API};
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use sys::*;
 
 /// The blob of an index.
 fn blob(p: &Pair, addr: fi_addr_t) -> [u8; 64] {

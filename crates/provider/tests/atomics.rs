@@ -1,21 +1,17 @@
 //! Atomic operations by the C API: each operation reported as valid has libfabric's semantics, all
 //! others are refused; all variants of the calls, several segments of either side, refusals.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::elements::{element, is_defined, value, Kind, Kind::*, OPS, TYPES};
 use common::target::{Target, KEYS};
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
-use sys::*;
-use sys_ep::*;
 
 const NOT_SUPPORTED: c_int = -libc::EOPNOTSUPP;
 const INVALID: isize = -(libc::EINVAL as isize);

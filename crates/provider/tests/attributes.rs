@@ -1,21 +1,17 @@
 //! Acceptable hints, the contents of replies, and attributes that are refused on opening rather
 //! than in use. The library is loaded, and called as libfabric's core calls it.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::{Pair, API};
 use common::Library;
 use std::ffi::{c_int, c_void};
 use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
-use sys::*;
 
 const ENODATA: c_int = -libc::ENODATA;
 const ENOSYS: c_int = -libc::ENOSYS;

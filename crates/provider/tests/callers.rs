@@ -1,15 +1,13 @@
 //! Call sequences and flags of libraries other than MPI: Sandia's OpenSHMEM, Mercury and NCCL's
 //! plugin (aws-ofi-nccl), as far as no other test covers them.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::{API, HANG};
 use common::target::{bytes, remote};
 use common::{close, free_info, Library};
@@ -18,8 +16,6 @@ use std::mem::{size_of, zeroed};
 use std::process::Command;
 use std::ptr::null_mut;
 use std::time::Instant;
-use sys::*;
-use sys_ep::*;
 
 const FI_THREAD_DOMAIN: c_int = 3;
 const FI_THREAD_COMPLETION: c_int = 4;

@@ -1,15 +1,13 @@
 //! Endpoints that report completions by counters, without a completion queue or with one bound by
 //! FI_SELECTIVE_COMPLETION: two processes over UDP with packet loss, and one of them killed.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::{API, HANG};
 use common::{close, free_info, Library};
 use marline_engine::stats::reader::{list_pages, read_page};
@@ -19,8 +17,6 @@ use std::mem::zeroed;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr::null_mut;
-use sys::*;
-use sys_ep::*;
 
 /// Environment variable with the role of a child process of this test program.
 const ROLE: &str = "MARLINE_TEST_ROLE";

@@ -1,22 +1,18 @@
 //! Counters bound to regions (`fi_mr_bind`): each remote operation is counted once at the endpoint
 //! and at each region that it accesses.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::{Pair, HANG};
 use common::target::{bytes, Target, KEYS};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Instant;
-use sys::*;
-use sys_ep::*;
 
 const REGIONS: usize = 2;
 const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;

@@ -1,22 +1,18 @@
 //! Ends in `fi_getinfo`: node and service, the local side (`FI_SOURCE`), peers, and domains of one
 //! rail.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::API;
 use common::Library;
 use std::ffi::{c_int, CStr, CString};
 use std::mem::zeroed;
 use std::net::UdpSocket;
 use std::ptr::{null, null_mut};
-use sys::*;
 
 const ENODATA: c_int = -libc::ENODATA;
 

@@ -1,20 +1,16 @@
 //! Loads the built library as libfabric does, into a process without libfabric: exports, provider
 //! record, `fi_getinfo`, and functions that need no engine.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::Library;
 use std::ffi::{c_int, c_void, CStr};
 use std::process::Command;
 use std::ptr::{null, null_mut};
-use sys::*;
 
 #[test]
 fn exports_are_exactly_the_two_of_the_interface() {

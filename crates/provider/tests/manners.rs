@@ -1,21 +1,17 @@
 //! Side effects in a host process: resources left behind, signals and the progress thread, forked
 //! children. One test, as it counts resources of the whole process.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::Library;
 use std::fs;
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
-use sys::*;
-use sys_ep::*;
 
 const API: u32 = fi_version_of(1, 20);
 /// Rounds of loading, opening, closing and unloading.

@@ -1,18 +1,14 @@
 //! Addresses as text (`FI_ADDR_STR`).
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::Pair;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ptr::{null, null_mut};
-use sys::*;
 
 const TOO_SMALL: c_int = -257;
 

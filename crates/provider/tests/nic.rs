@@ -1,23 +1,17 @@
 //! The NIC of a reply's first rail.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
-#[path = "../src/sys_nic.rs"]
-mod sys_nic;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::nic::*;
+use abi::*;
 use common::pair::API;
 use common::Library;
 use std::ffi::{c_char, CStr};
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use sys::*;
-use sys_nic::*;
 
 #[test]
 fn a_nic_is_described_copied_and_shown() {

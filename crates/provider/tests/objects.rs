@@ -1,22 +1,18 @@
 //! The object tables: two endpoints of one domain communicate through the loaded library, called as
 //! libfabric's inline functions call it.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::{Pair, HANG};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::ptr::null_mut;
 use std::time::Instant;
-use sys::*;
-use sys_ep::*;
 
 #[test]
 fn tagged_message_with_data_and_source() {

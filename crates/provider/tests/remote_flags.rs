@@ -1,21 +1,17 @@
 //! Remote reads and writes by every call and with every flag, and fences.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::HANG;
 use common::target::{bytes, Target, KEYS};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::Instant;
-use sys::*;
-use sys_ep::*;
 
 const AGAIN: isize = -(libc::EAGAIN as isize);
 const TOO_LONG: isize = -(libc::EMSGSIZE as isize);

@@ -1,20 +1,16 @@
 //! Remote reads and writes of several segments of the peer's memory.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::*;
+use abi::*;
 use common::pair::{Pair, HANG};
 use common::target::{bytes, Target, KEYS};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use sys::*;
-use sys_ep::*;
 
 /// Region and length of each segment: one packet, several packets, none.
 const PIECES: [(usize, usize); 5] = [(0, 300), (1, 70_000), (0, 0), (1, 1), (0, 33_000)];

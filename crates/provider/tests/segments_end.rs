@@ -1,15 +1,13 @@
 //! Reads and writes of several segments that end early: fences, closed regions and endpoints, dead
 //! peers. Each operation ends once, and no memory is accessed after its release.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::ep::fi_rma_iov;
+use abi::*;
 use common::pair::{Pair, HANG};
 use common::target::{bytes, Target, KEYS};
 use std::ffi::c_int;
@@ -17,8 +15,6 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 use std::time::Instant;
-use sys::*;
-use sys_ep::fi_rma_iov;
 
 /// Set in the environment of a child process that acts as a peer.
 const PEER: &str = "MARLINE_TEST_PEER";

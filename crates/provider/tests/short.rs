@@ -1,17 +1,13 @@
 //! Addresses of 48 bytes, for callers without room for 64 (`FI_MARLINE_ADDRESS_BYTES`).
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::Pair;
 use std::ptr::null_mut;
-use sys::*;
 
 /// As LCI does: six words per address, all inserted at once. One test, as the setting is read from
 /// the process's environment.

@@ -6,7 +6,7 @@ mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex};
     pub(crate) use std::sync::PoisonError;
 }
-#[path = "../src/events.rs"]
+#[path = "../src/queues/events.rs"]
 mod events;
 
 use shuttle::sync::Arc;

@@ -1,20 +1,16 @@
 //! Sleep on descriptors as applications do by libfabric's inline functions, `fi_trywait` and then
 //! `poll`; and poll sets. Timeouts are reached only by hangs.
 
-#[path = "../src/sys.rs"]
-mod sys;
-#[path = "../src/sys_base.rs"]
-mod sys_base;
-#[path = "../src/sys_ep.rs"]
-mod sys_ep;
+#[path = "../src/abi/mod.rs"]
+mod abi;
 
 mod common;
 
+use abi::*;
 use common::pair::{Pair, API, HANG};
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use sys::*;
 
 const AGAIN: c_int = -libc::EAGAIN;
 

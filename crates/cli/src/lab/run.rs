@@ -4,10 +4,10 @@ use super::enter::{self, Place};
 use super::net::CONTROL;
 use super::place;
 use super::state::Lab;
-use crate::mpi::{self, Fabric, Kind};
+use crate::run::mpi::{self, Fabric, Kind};
+use crate::run::summary::SummaryArgs;
+use crate::run::{provider, settings};
 use crate::run::{start, variables, Common, Job};
-use crate::summary::SummaryArgs;
-use crate::{provider, settings};
 use clap::ValueEnum;
 
 /// The transport that carries the messages.

@@ -2,13 +2,14 @@
 
 use super::jobs::Job;
 use super::load;
-use crate::json::{self, Object};
-use crate::stats_dir::process;
+use crate::json::array;
+use crate::run::stats_dir::process;
 use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};
 use marline_engine::stats::reader::JobPage;
 use marline_engine::wall_clock::LocalTime;
+use serde_json::{json, Value};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -269,19 +270,19 @@ impl Told<'_> {
         format!("{rail} of {}", self.peer_name())
     }
 
-    fn as_json(&self) -> String {
+    fn as_json(&self) -> Value {
         let event = self.event;
         let name = |page: Option<&JobPage>, rail: u8| {
             let rail = (rail != NO_RAIL).then_some(rail)?;
-            Some(json::string(&rail_name(page?, rail)))
+            Some(rail_name(page?, rail))
         };
         let peer = (event.peer != 0).then(|| {
-            Object::default()
-                .text("endpoint", &format!("{:016x}", event.peer))
-                .option("rank", self.peer.and_then(|page| page.rank))
-                .option("host", self.peer.map(|page| json::string(&page.host)))
-                .option("rail", name(self.peer, event.peer_rail))
-                .end()
+            json!({
+                "endpoint": format!("{:016x}", event.peer),
+                "rank": self.peer.and_then(|page| page.rank),
+                "host": self.peer.map(|page| page.host.clone()),
+                "rail": name(self.peer, event.peer_rail),
+            })
         });
         let (from, to) = match event.lasted_ms() {
             0 => event.detail,
@@ -292,23 +293,23 @@ impl Told<'_> {
             None => (event.moved, event.gap_ns),
             Some(_) => (0, 0),
         };
-        Object::default()
-            .set("unix_ns", event.unix_ns)
-            .set("times", event.times)
-            .set("lasted_ms", event.lasted_ms())
-            .text("kind", event.kind.name())
-            .text("reason", event.reason.name())
-            .text("host", &self.page.host)
-            .set("process", self.page.pid)
-            .option("rank", self.page.rank)
-            .option("rail", name(Some(self.page), event.rail))
-            .option("peer", peer)
-            .set("packets_moved", moved)
-            .set("gap_ns", gap_ns)
-            .set("from", from)
-            .set("to", to)
-            .option("address", address.map(|ip| json::string(&ip.to_string())))
-            .end()
+        json!({
+            "unix_ns": event.unix_ns,
+            "times": event.times,
+            "lasted_ms": event.lasted_ms(),
+            "kind": event.kind.name(),
+            "reason": event.reason.name(),
+            "host": self.page.host,
+            "process": self.page.pid,
+            "rank": self.page.rank,
+            "rail": name(Some(self.page), event.rail),
+            "peer": peer,
+            "packets_moved": moved,
+            "gap_ns": gap_ns,
+            "from": from,
+            "to": to,
+            "address": address.map(|ip| ip.to_string()),
+        })
     }
 }
 
@@ -319,14 +320,13 @@ fn errno(number: u32) -> String {
 
 fn as_json(jobs: &[Job]) -> String {
     let job = |job: &Job| {
-        Object::default()
-            .set("job", job.id())
-            .set("events", json::array(told(job).iter().map(Told::as_json)))
-            .set("missing", job.summary.events_missing)
-            .end()
+        json!({
+            "job": job.id(),
+            "events": array(&told(job), Told::as_json),
+            "missing": job.summary.events_missing,
+        })
     };
-    let jobs = json::array(jobs.iter().map(job));
-    Object::default().set("jobs", jobs).end() + "\n"
+    format!("{}\n", json!({ "jobs": array(jobs, job) }))
 }
 
 #[cfg(test)]
@@ -371,9 +371,9 @@ mod tests {
             let told = Told { page, event, peer };
             let line = told.line();
             assert!(line.contains(".123456 rank 0 on h0: "), "{line}");
-            assert!(told.as_json().contains(kind.name()));
+            assert!(told.as_json().to_string().contains(kind.name()));
             let stranger = Told { peer: None, ..told };
-            assert!(!stranger.line().is_empty() && stranger.as_json().contains("null"));
+            assert!(!stranger.line().is_empty() && stranger.as_json().to_string().contains("null"));
         }
     }
 
@@ -442,7 +442,7 @@ mod tests {
             let line =
                 format!("path rail0 to rail0 of rank 1 on h1 is down: {says}; 1 packets moved");
             assert_eq!(told.what(), line);
-            assert!(told.as_json().contains(reason.name()));
+            assert!(told.as_json().to_string().contains(reason.name()));
         }
     }
 
@@ -490,7 +490,7 @@ mod tests {
             "path rail0 to rail0 of rank 1 on h1 is suspect 17 times in 420.0 ms: \
              acknowledgements are late"
         );
-        let json = told.as_json();
+        let json = told.as_json().to_string();
         assert!(
             json.contains("\"times\":17") && json.contains("\"lasted_ms\":420"),
             "{json}"

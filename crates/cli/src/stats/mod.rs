@@ -5,15 +5,16 @@ mod jobs;
 mod prometheus;
 mod raw;
 
-use crate::json::{self, Object};
+use crate::json::{array, summary};
 use crate::outcome::EXIT_REFUSED;
-use crate::stats_dir::{self, STATS_DIR};
-use crate::summary::remarks;
+use crate::run::stats_dir::{self, STATS_DIR};
+use crate::run::summary::remarks;
 use crate::tool;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::{averages, plural, report};
+use serde_json::json;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -185,26 +186,24 @@ fn tables(jobs: &[Job]) -> String {
 }
 
 fn as_json(jobs: &[Job]) -> String {
-    let number = |number: &u64| json::string(&format!("{number:016x}"));
-    let job = |job: &Job| {
-        let page = |(path, page): &(PathBuf, reader::JobPage)| {
-            Object::default()
-                .text("file", &path.to_string_lossy())
-                .text("host", &page.host)
-                .set("process", page.pid)
-                .option("rank", page.rank)
-                .text("endpoint", &format!("{:016x}", page.endpoint()))
-                .set("endpoints", json::array(page.endpoints.iter().map(number)))
-                .set("endpoints_beyond", page.endpoints_beyond)
-                .set("closed", page.closed)
-                .set("left_behind", page.is_left_behind())
-                .end()
-        };
-        json::summary(&job.summary)
-            .set("job", job.id())
-            .set("pages", json::array(job.pages.iter().map(page)))
-            .end()
+    let page = |(path, page): &(PathBuf, reader::JobPage)| {
+        json!({
+            "file": path.to_string_lossy(),
+            "host": page.host,
+            "process": page.pid,
+            "rank": page.rank,
+            "endpoint": format!("{:016x}", page.endpoint()),
+            "endpoints": array(&page.endpoints, |number| json!(format!("{number:016x}"))),
+            "endpoints_beyond": page.endpoints_beyond,
+            "closed": page.closed,
+            "left_behind": page.is_left_behind(),
+        })
     };
-    let jobs = json::array(jobs.iter().map(job));
-    Object::default().set("jobs", jobs).end() + "\n"
+    let job = |job: &Job| {
+        let mut value = summary(&job.summary);
+        value["job"] = json!(job.id());
+        value["pages"] = array(&job.pages, page);
+        value
+    };
+    format!("{}\n", json!({ "jobs": array(jobs, job) }))
 }

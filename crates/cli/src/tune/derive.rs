@@ -1,7 +1,7 @@
 //! Derives an engine's profile from measurements.
 
+use super::cost::{eager_threshold, Network, Pipeline, Work};
 use super::curves::Curves;
-use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
 use marline_engine::choice::ChecksumChoice;

@@ -8,7 +8,6 @@ mod kind;
 pub mod policy;
 pub mod ports;
 pub mod profile;
-pub mod scheme;
 pub mod settings;
 mod unknown;
 mod value;

@@ -6,10 +6,10 @@
 
 use crate::config::choice::ChecksumChoice;
 use crate::config::experiments;
-use crate::config::kind::RailChecksums;
+use crate::config::experiments::rail_checksums::RailChecksums;
+use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
-use crate::config::scheme::MulticastScheme;
 use crate::config::value::Value;
 use crate::config::workers::Workers;
 use marline_wire::BLOCK_BYTES;

@@ -1,10 +1,11 @@
 //! Values of settings, from texts and to texts.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
-use crate::config::kind::{Kind, RailChecksums};
+use crate::config::experiments::rail_checksums::RailChecksums;
+use crate::config::experiments::scheme::MulticastScheme;
+use crate::config::kind::Kind;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
-use crate::config::scheme::MulticastScheme;
 use crate::config::workers::Workers;
 
 const SWITCH: &[(&str, bool)] = &[

@@ -4,11 +4,11 @@
 use crate::api::{EpId, FiAddr, IoVec, OpError};
 use crate::core::rpc::Request;
 use crate::core::submit::{gather, total};
+use crate::core::Core;
 use crate::memory::atomic::size_of_type;
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
 use crate::state::aggregate::{is_refused, refuse, Operations, Prefix, AGGREGATE_MAX};
-use crate::state::core::Core;
 use crate::state::rpcs::{id_of, Joined, LastCall, Verb, Word, HEAD};
 use marline_proto::{Mutation, PeerId};
 

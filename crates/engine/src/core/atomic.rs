@@ -4,10 +4,10 @@
 
 use crate::api::{AtomicKind, AtomicReq, EpId, SubmitError};
 use crate::core::submit::total;
+use crate::core::Core;
 use crate::memory::atomic::{is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rpcs::{Part, Whole, HEAD, MORE, OPEN_MAX, PAYLOAD_MAX};
 
 /// Longest operation in bytes.

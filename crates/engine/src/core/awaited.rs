@@ -1,7 +1,7 @@
 //! Detection of silent hosts for which operations wait, reported with the reason every ten seconds.
 
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::stats::events::{Event, Kind, Reason};
 use marline_proto::Silence;
 use marline_rails::{RailTx, UdpAddr};

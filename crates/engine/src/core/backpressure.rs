@@ -4,8 +4,8 @@
 //! again: the local-completion watchdog of paper 3.
 
 use crate::api::LogLevel;
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rails::{Backpressure, Pending, STUCK_NS};
 use marline_rails::TxBuffers;
 

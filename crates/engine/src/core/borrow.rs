@@ -2,10 +2,10 @@
 
 use crate::api::{Completion, IoVec, SendReq, BORROW_ABOVE};
 use crate::core::submit::{gather, total};
+use crate::core::Core;
 use crate::memory::op_table::Pieces;
 use crate::memory::sums::Owner;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::operations::Operations;
 use marline_proto::Mutation;
 

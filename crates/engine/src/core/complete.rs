@@ -1,12 +1,12 @@
 //! Turns the nodes' events into completions and log lines.
 
 use crate::api::{flag, Completion, Counted, EpId, OpError, ADDR_UNSPEC};
+use crate::core::Core;
 use crate::memory::copy::copy;
 use crate::memory::op_table::{Role, SendOp};
 use crate::memory::sums::Owner;
 use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
-use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId, PutEnd};
 use marline_wire::{MsgHead, FLAG_CQ_DATA, FLAG_PART};
 

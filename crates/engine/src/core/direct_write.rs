@@ -6,8 +6,8 @@
 //! summed before; otherwise it precedes the next write's bytes or, without a next write, follows
 //! its own.
 
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, ToWrite, WriteNotification};
 use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};

@@ -4,11 +4,11 @@
 use crate::api::{flag, AtomicKind, Completion, Counted, EpId, FiAddr, OpError};
 use crate::core::atomic::rpc_max;
 use crate::core::submit::gather;
+use crate::core::Core;
 use crate::memory::atomic::{apply, is_valid, op, size_of_type};
 use crate::memory::op_table::Pieces;
 use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
-use crate::state::core::Core;
 use crate::state::operations::Range;
 use crate::state::rpcs::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use marline_proto::{Claim, Event, Mutation, PeerId};

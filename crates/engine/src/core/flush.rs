@@ -1,9 +1,9 @@
 //! Sends packets: nodes build batches, the engine fills them and passes them to rails.
 
 use crate::core::remote_read::fill_offer;
+use crate::core::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rails::link_of;
 use marline_proto::Transmit;
 use marline_rails::{BufId, LinkId, RailTx, SendOutcome, TxBuffers};

@@ -3,8 +3,8 @@
 //! that missed its acknowledgement.
 
 use crate::api::{EpId, GroupId};
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::group_table::{GroupMemory, OpenGroup};
 use marline_proto::Dest;
 use marline_rails::{GroupLink, Groups as _, LinkId};

@@ -4,8 +4,8 @@
 //! as an operation may end with the packet that reads its memory last.
 
 use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogLevel};
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::group_copies::EARLY_MAX;
 use crate::state::group_table::{GroupMemory, Member, OpenGroup, SLEEP_WINDOW_BYTES};
 use crate::state::member_descriptor::{

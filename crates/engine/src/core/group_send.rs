@@ -1,7 +1,7 @@
 //! Sends packets of groups: packets of equal length to one destination leave by one call.
 
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::group_table::OpenGroup;
 use marline_proto::group::{Packet, To};
 use marline_proto::Dest;

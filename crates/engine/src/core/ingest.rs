@@ -1,8 +1,8 @@
 //! Received packets: from the rails to the nodes of their endpoints.
 
 use crate::core::unpack::EngineMemory;
+use crate::core::Core;
 use crate::platform::system::{System, Watch};
-use crate::state::core::Core;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};

@@ -1,7 +1,7 @@
 //! Links of the rails on behalf of the endpoints: creation, end, and state changes.
 
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rails::link_of;
 use crate::stats::events::Reason;
 use marline_proto::{LinkAsk, LinkEnd};

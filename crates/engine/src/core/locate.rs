@@ -1,7 +1,7 @@
 //! Answers questions for the endpoint at a port.
 
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use marline_checksum::crc32c;
 use marline_proto::Mutation;
 use marline_rails::{Links, RailTx};

@@ -1,8 +1,8 @@
 //! Outages: events of paths, rails and peers for the statistics page, and log lines about them.
 
 use crate::api::{EpId, LogLevel};
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};

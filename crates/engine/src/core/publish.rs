@@ -2,9 +2,9 @@
 
 use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::config::settings::Settings;
+use crate::core::Core;
 use crate::memory::op_table::Role;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::counters::ClosedRow;
 use crate::state::pairing::show_address;
 use crate::stats::disabled::Disabled;

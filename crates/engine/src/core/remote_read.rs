@@ -9,11 +9,11 @@
 use crate::api::EpId;
 use crate::core::remote_write::lands_unseen;
 use crate::core::unpack::EngineMemory;
+use crate::core::Core;
 use crate::memory::copy::{poison, sum_of};
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
 use crate::memory::sums::{Owner, Part, Sums, AHEAD_MIN};
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rails::{OutstandingRead, Rails, SummedRead};
 use marline_checksum::Algorithm;
 use marline_proto::{Event, Mutation, Node, OfferOut, Transmit};

@@ -11,11 +11,11 @@
 //!   first write until the send ends or releases its memory, when no write reads it any more.
 
 use crate::api::{EpId, LogLevel};
+use crate::core::Core;
 use crate::memory::copy::poison;
 use crate::memory::op_table::SendOp;
 use crate::memory::sums::Owner;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::{Mutation, Transmit};

@@ -1,8 +1,8 @@
 //! Log lines about rails and peers.
 
 use crate::api::{EpId, LogLevel};
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::pairing::{list_rails, show_address};
 use crate::stats::events::differing;
 use marline_checksum::{Algorithm, Strength};

@@ -8,10 +8,10 @@ use crate::api::{
 };
 use crate::core::parts::Access;
 use crate::core::submit::{gather, total};
+use crate::core::Core;
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::operations::Range;
 use crate::state::rpcs::Part;
 use marline_proto::{Claim, Event, Mutation, PeerId};

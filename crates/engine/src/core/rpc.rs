@@ -8,12 +8,12 @@ use crate::api::{
 };
 use crate::core::atomic::reads_only;
 use crate::core::submit::{gather, total};
+use crate::core::Core;
 use crate::memory::atomic::op;
 use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::pool::Buffer;
 use crate::platform::system::{System, Watch};
 use crate::state::aggregate::length;
-use crate::state::core::Core;
 use crate::state::rpcs::{
     head, id_of, EndNotice, Joined, Part, RpcOp, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD,
     MORE,

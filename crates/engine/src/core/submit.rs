@@ -4,9 +4,9 @@ use crate::api::{
     flag, Completion, CqId, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError,
     ADDR_UNSPEC, BORROW_ABOVE, INJECT_MAX,
 };
+use crate::core::Core;
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::state::directory::Endpoint;
 use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source};
 

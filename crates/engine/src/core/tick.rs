@@ -1,8 +1,8 @@
 //! Passes time, polls and rail events on to the nodes.
 
 use crate::api::LogLevel;
+use crate::core::Core;
 use crate::platform::system::System;
-use crate::state::core::Core;
 use crate::stats::raise;
 use marline_rails::{InterfaceChoice, LinkId, RailEvent, RailFault, RailTx, SendOutcome};
 

@@ -1,9 +1,9 @@
 //! Closing an endpoint (design rule 11).
 
 use crate::api::EpId;
+use crate::core::Core;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 
 /// Time for which a close waits for its sends to be acked (design rule 11).
 const CLOSE_NS: u64 = 2_000_000_000;

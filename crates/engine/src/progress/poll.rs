@@ -1,11 +1,11 @@
 //! Polls of the rails, outside the engine's lock: the receiving halves have a lock of their own, so
 //! that the system call of an empty poll does not hold the engine's.
 
+use crate::core::Core;
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
 use crate::progress::receivers::{Pass, Receivers, EVICTION};
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 use marline_rails::{RailRx, Received};
 
 /// Poll gap after which all rails are polled, not only the one heard last: probes of the others may

@@ -1,9 +1,9 @@
 //! Progress without reading a queue, and flushing after posts.
 
+use crate::core::Core;
 use crate::platform::sync::MutexGuard;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use crate::state::core::Core;
 
 impl<S: System> Shared<S> {
     /// Makes progress without reading a queue.

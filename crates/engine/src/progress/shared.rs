@@ -3,6 +3,7 @@
 
 use crate::api::{LogSink, SubmitError};
 use crate::core::publish::Publisher;
+use crate::core::{Core, CoreConfig};
 use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
@@ -14,7 +15,6 @@ use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
 use crate::progress::sum_workers::SumWorkers;
 use crate::progress::waits::Waits;
-use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceWatch;
 
 /// The thread's tick for a descheduled application, and while memory is open to peers.

@@ -3,9 +3,9 @@
 
 use crate::api::LogLevel;
 use crate::core::awaited::AwaitedHosts;
+use crate::core::Core;
 use crate::platform::system::System;
 use crate::progress::host_leader::HostLeader;
-use crate::state::core::Core;
 use std::collections::BTreeMap;
 
 /// State of these reports.

@@ -4,7 +4,6 @@ pub(crate) mod aggregate;
 mod av;
 pub(crate) mod buffers;
 pub(crate) mod coalesce;
-pub mod core;
 pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod group_batch;

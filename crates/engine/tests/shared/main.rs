@@ -57,4 +57,4 @@ pub use platform::random::Random;
 pub use platform::system::{System, Watch};
 pub use progress::process::Process;
 pub use progress::shared::Parts;
-pub use state::core::{Core, CoreConfig};
+pub use src::core::{Core, CoreConfig};

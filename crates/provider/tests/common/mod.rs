@@ -6,7 +6,7 @@ pub mod elements;
 pub mod pair;
 pub mod target;
 
-use crate::sys::*;
+use crate::abi::*;
 use std::ffi::{c_int, c_void, CStr, CString};
 use std::path::PathBuf;
 use std::ptr::null_mut;

@@ -1,8 +1,8 @@
 //! Two endpoints of one domain, opened as libfabric's inline functions do.
 
 use super::Library;
-use crate::sys::*;
-use crate::sys_ep::*;
+use crate::abi::ep::*;
+use crate::abi::*;
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};

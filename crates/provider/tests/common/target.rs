@@ -1,8 +1,8 @@
 //! A pair whose second endpoint has memory that the first reads and writes.
 
 use super::pair::{Pair, HANG};
-use crate::sys::*;
-use crate::sys_ep::*;
+use crate::abi::ep::*;
+use crate::abi::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 

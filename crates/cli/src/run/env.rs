@@ -1,0 +1,70 @@
+//! `marline env`: the settings of `marline run`, for a job script.
+
+use crate::run::stats_dir::{StatsDir, STATS_DIR};
+use crate::run::{for_ranks, Common};
+use crate::run::{mpi, settings};
+use crate::tool;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// Arguments of `env`.
+#[derive(clap::Args)]
+pub struct EnvArgs {
+    #[command(flatten)]
+    common: Common,
+    /// mpiexec, by name or path, or the MPI's directory.
+    #[arg(long, default_value = "mpiexec")]
+    mpi: String,
+    /// Like `export` lines for a POSIX shell: eval "$(marline env --shell)".
+    #[arg(long, conflicts_with = "json")]
+    shell: bool,
+    /// As a JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Make a directory for this job's statistics in DIR, which all hosts of the job have to see:
+    /// `marline stats` then sums the whole job up.
+    #[arg(long, value_name = "DIR")]
+    stats: Option<PathBuf>,
+}
+
+/// The text that follows the options in `marline env --help`.
+pub const AFTER_HELP: &str = "\
+In a job script:
+  eval \"$(marline env --shell --mpi mpiexec --stats .)\"
+  srun ./app
+  marline stats --require
+
+Rank 0 writes a summary of its own to standard error when it ends (FI_MARLINE_SUMMARY=on). What the
+variables are for: `marline run --help`.";
+
+/// Prints the settings.
+pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
+    let mpi = mpi::detect(&args.mpi)?;
+    if args.common.verbose {
+        tool::say(&mpi.describe());
+    }
+    let mut set = for_ranks(&mpi, &args.common, &settings::environment())?.told();
+    if let Some(parent) = &args.stats {
+        let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
+        set.push((STATS_DIR.to_owned(), dir));
+    }
+    if args.json {
+        let set: Map<String, Value> = set.into_iter().map(|(n, v)| (n, v.into())).collect();
+        println!("{:#}", Value::from(set));
+        return Ok(0);
+    }
+    for (name, value) in &set {
+        println!("{}", line(args, name, value));
+    }
+    Ok(0)
+}
+
+fn line(args: &EnvArgs, name: &str, value: &str) -> String {
+    let export = if args.shell { "export " } else { "" };
+    let value = if args.shell {
+        tool::quote(value)
+    } else {
+        value.to_owned()
+    };
+    format!("{export}{name}={value}")
+}

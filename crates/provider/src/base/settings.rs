@@ -1,0 +1,78 @@
+//! The settings `FI_MARLINE_*`: the engine's table, registered and read as libfabric parameters.
+
+use crate::base::{host, log};
+use marline_engine::settings::{former_in, unknown_in, Setting, Settings, PREFIX, TABLE};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Registers every setting with libfabric.
+pub(crate) fn define_all() {
+    for row in TABLE.iter().filter(|row| !row.test) {
+        host::param_define(row.name, &help(row));
+    }
+}
+
+/// The text of a setting, by the name that its row has. libfabric knows no former names and no keys
+/// of experiments.
+fn value_of(name: &str) -> Option<String> {
+    let row = TABLE.iter().find(|row| row.name == name);
+    match row.is_some_and(|row| !row.test) {
+        true => host::param_get(name),
+        false => std::env::var(format!("{PREFIX}{}", name.to_ascii_uppercase())).ok(),
+    }
+}
+
+fn help(row: &Setting) -> String {
+    let default = match row.default {
+        "" => "none",
+        default => default,
+    };
+    format!(
+        "{} Takes {}; default: {default}.",
+        row.help,
+        row.kind.allowed()
+    )
+}
+
+/// Warns once per process of misspelt or unusable settings. Called from `fi_getinfo`, as many
+/// programs, `fi_info` among them, go no further.
+pub(crate) fn warn_once() {
+    // (No lock or `Once`: a fork may happen meanwhile.)
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let names: Vec<_> = names.collect();
+    for notice in former_in(&names) {
+        log::warn(&notice);
+    }
+    for complaint in unknown_in(&names) {
+        log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
+    }
+    if let Err(why) = Settings::from_lookup(value_of) {
+        log::warn(&format!("settings: {why}"));
+    }
+}
+
+/// The user's settings. The error is a text for people.
+pub(crate) fn lookup() -> Result<Settings, String> {
+    Settings::from_lookup(value_of)
+}
+
+/// Returns whether sends may borrow the application's memory.
+pub(crate) fn borrows() -> bool {
+    Settings::from_lookup(value_of).is_ok_and(|settings| settings.borrow)
+}
+
+/// Returns whether remote memory is offered to applications. (Opening a domain reports invalid
+/// settings.)
+pub(crate) fn offers_remote() -> bool {
+    Settings::from_lookup(value_of).is_ok_and(|settings| settings.rma)
+}
+
+/// Bytes of an address blob.
+pub(crate) fn address_bytes() -> usize {
+    Settings::from_lookup(value_of)
+        .unwrap_or_default()
+        .address_bytes
+}
