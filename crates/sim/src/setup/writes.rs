@@ -66,7 +66,8 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
         ]);
         setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
     }
-    // All writes are late: packets resend the data meanwhile, and late writes land damaged.
+    // In a quarter of the seeds all writes are late: packets retransmit their bytes meanwhile, and
+    // the late writes land damaged.
     if rng.one_in(4) {
         let how = FalseReport::Late(rng.pick(&LATE_NS));
         let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);
