@@ -171,7 +171,8 @@ impl Agreeing<'_> {
         }
     }
 
-    /// The communicator for broadcasts that nobody waits for, where all ranks can do those.
+    /// Makes the communicator for nonblocking broadcasts that the group refuses, if all ranks can
+    /// do nonblocking broadcasts.
     fn spare(&self, usable: Option<&Offers>) -> Option<Handle> {
         let all_can = usable.is_some_and(Offers::all_have_requests);
         if !all_can && !self.handled {
