@@ -121,7 +121,7 @@ impl Receiving {
         self.roots.get(&root).map_or(0, |from| from.next)
     }
 
-    /// Number of the first chunk of this root's early broadcasts.
+    /// Lowest chunk number of this root's broadcasts that are not posted yet.
     pub(super) fn first_early_of(&self, root: u16) -> u64 {
         let early = self.broadcasts.values().filter(|b| b.root == root);
         let early = early.filter(|b| b.handle.is_none());
