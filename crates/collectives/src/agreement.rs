@@ -1,10 +1,10 @@
-//! How the ranks of a communicator agree on a group: by collective calls of the MPI's, on the
-//! communicator itself, within a call of the program's (docs/design/collectives.md).
+//! The agreement of a communicator's ranks on a group, by collective calls of the MPI on the
+//! communicator itself, within a call of the program (docs/design/collectives.md).
 //!
-//! A rank whose error handler ends the job ends with the first of these calls that fails, as it
-//! would with its own. At any other rank their errors are returned, and the program does not see
-//! them ([`Quiet`]). Such a rank makes all calls that the others may make, whichever of them
-//! failed: a rank that left would be waited for. So where one rank handles errors, all make all
+//! A rank whose error handler ends the job ends with the first of these calls that fails, as with a
+//! call of the program. Any other rank gets the errors as return values, and the program does not
+//! see them ([`Quiet`]). Such a rank makes all calls that the others may make, even after a failed
+//! one: the others would wait for a rank that left. So where one rank handles errors, all make all
 //! calls.
 
 use crate::calls;
@@ -18,14 +18,14 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time in which a network that carries multicast is heard, on hosts with more ranks than cores as
-/// well, where some ranks begin to probe long after others (docs/design/collectives.md).
+/// Time within which probes arrive if the network carries multicast, also on hosts with more ranks
+/// than cores, where some ranks begin to probe long after others (docs/design/collectives.md).
 const PROBE_TIME: Duration = Duration::from_secs(1);
-/// Most of a poll's duration that counts. A poll takes microseconds; during a longer one another
-/// process ran, and the other ranks may be descheduled as well.
+/// Part of a poll's duration that counts at most. A poll takes microseconds; during a longer poll
+/// another process ran, and the other ranks may be descheduled as well.
 const LOOK_TIME: Duration = Duration::from_millis(1);
-/// Longest duration of all polls together: hosts that are oversubscribed that much cannot measure a
-/// network (docs/design/collectives.md).
+/// Longest time for all polls together: more oversubscribed hosts cannot measure a network
+/// (docs/design/collectives.md).
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Least number of probes of each rank: any packet may be lost.
 const PROBES_MIN: u32 = 4;
@@ -40,8 +40,8 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(64);
 pub enum Outcome {
     /// No rank uses a group.
     None,
-    /// This group does these calls. With a communicator for what it does not do, it does broadcasts
-    /// that nobody waits for.
+    /// The group carries these calls. It carries nonblocking broadcasts only if `spare` is a
+    /// communicator for those that the group refuses.
     Group {
         group: isize,
         calls: c_int,
@@ -49,15 +49,16 @@ pub enum Outcome {
         /// Some rank's error handler does not end the job.
         handled: bool,
     },
-    /// A rank is dead, and calls of this rank fail. All survivors know, or it died so late that
-    /// others may use the group, whose broadcasts end as a member is dead.
+    /// A rank is dead, and calls of this rank fail. Either all survivors know, or the rank died so
+    /// late that others may use the group; their broadcasts end with an error, as a member is dead.
     Dead,
 }
 
-/// Networks, of which there are at most so many, are agreed together with what else there is to
-/// say: each bit says that all ranks can.
+/// Bits of the networks in the agreed word, at most eight networks. A set bit means that all ranks
+/// can use the network.
 const NETWORKS: c_int = 0xff;
-/// See [`NETWORKS`]: the communicator for what a group does not do is there.
+/// Bit of the agreed word: all ranks have the spare communicator, for broadcasts that the group
+/// refuses.
 const SPARE: c_int = 1 << 8;
 
 /// Agrees for a communicator. All ranks call this at the same place in their calls.
@@ -71,7 +72,7 @@ pub fn reach(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Outcome 
         .map(|all| Offers::new(all, ranks));
     let handled = quiet.is_some() || offers.as_ref().is_some_and(Offers::some_handles_errors);
     if handled && !calls::are_asked_for() {
-        // The program wants to survive, and did not ask for a group.
+        // The program handles errors, and the user did not request multicast.
         return Outcome::None;
     }
     let usable = offers.as_ref().filter(|offers| {
@@ -94,12 +95,13 @@ struct Agreeing<'a> {
     comm: Handle,
     rank: usize,
     ranks: usize,
-    /// Some rank handles errors, or may do so: no call is left out.
+    /// True if some rank handles errors or may do so: all ranks then make all calls.
     handled: bool,
 }
 
 impl Agreeing<'_> {
-    /// Joins the group, finds out which networks carry it, and agrees. `None`: there is no group.
+    /// Joins the group, probes which networks carry it, and agrees. Returns `None` if there is no
+    /// group.
     fn rest(&self, provider: Option<&Provider>, usable: Option<&Offers>) -> Option<Outcome> {
         let &Agreeing { mpi, comm, .. } = self;
         if usable.is_none() && !self.handled {
@@ -118,7 +120,7 @@ impl Agreeing<'_> {
         if !joined && !self.handled {
             return None; // at all ranks alike; `opened` is closed
         }
-        // From here on all have joined.
+        // All ranks have joined the group.
         let networks = match joined {
             true => probe(provider?, group?),
             false => 0,
@@ -169,7 +171,8 @@ impl Agreeing<'_> {
         }
     }
 
-    /// The communicator for broadcasts that nobody waits for, where all ranks can do those.
+    /// Makes the communicator for nonblocking broadcasts that the group refuses, if all ranks can
+    /// do nonblocking broadcasts.
     fn spare(&self, usable: Option<&Offers>) -> Option<Handle> {
         let all_can = usable.is_some_and(Offers::all_have_requests);
         if !all_can && !self.handled {
@@ -192,7 +195,7 @@ struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// All ranks use these networks: the group.
+    /// Uses these networks, as all ranks do; returns the group.
     fn start(mut self, mpi: &Mpi, networks: c_int) -> Option<isize> {
         let (provider, group) = (self.provider?, self.group?);
         (provider.start)(group, networks as u8);
@@ -213,8 +216,8 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Rank 0 of all tells the user, once, that long broadcasts are slow as roots may have only so many
-/// bytes under way. 0: they are not.
+/// Rank 0 of `MPI_COMM_WORLD` reports once that long broadcasts are slow, since roots may have only
+/// `bytes` in flight. 0: no limit worth a report.
 fn warn_of_window(mpi: &Mpi, bytes: isize) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     let first = || mpi.world().and_then(|world| mpi.rank_and_size(world));
@@ -229,7 +232,7 @@ fn warn_of_window(mpi: &Mpi, bytes: isize) {
     }
 }
 
-/// The time that is left for a probe.
+/// The remaining time of a probe.
 struct MembershipRetry {
     left: Duration,
     end: Instant,
@@ -245,7 +248,7 @@ impl MembershipRetry {
         }
     }
 
-    /// Takes the time since the last call from the rest; true if some is left.
+    /// Subtracts the time since the last call; true if time remains.
     fn lasts(&mut self, now: Instant) -> bool {
         let took = now.saturating_duration_since(self.last).min(LOOK_TIME);
         (self.left, self.last) = (self.left.saturating_sub(took), now);
@@ -259,8 +262,8 @@ fn pause_after(probes: u32) -> Duration {
     (PROBE_PAUSE * (1 << doublings)).min(PROBE_PAUSE_MAX)
 }
 
-/// Multicasts probes and receives those of others. Returns the networks on which all hosts were
-/// heard, as bits.
+/// Multicasts probes and receives those of others. Returns, as bits, the networks on which probes
+/// of all hosts arrived.
 fn probe(provider: &Provider, group: isize) -> c_int {
     let begun = Instant::now();
     let (mut probes, mut next) = (0, begun);
@@ -273,11 +276,11 @@ fn probe(provider: &Provider, group: isize) -> c_int {
             next = Instant::now() + pause_after(probes);
         }
         (provider.progress)();
-        // Ranks on the same core are heard after they ran.
+        // Ranks on the same core send their probes only when they run.
         std::thread::yield_now();
         let before = heard;
         heard = (provider.heard)(group).max(0) as c_int;
-        // Other networks may be a little later than the first.
+        // Probes of other networks may arrive a little later than the first.
         if heard != 0 && heard == before && probes >= PROBES_MIN {
             break;
         }

@@ -32,7 +32,7 @@ impl Call {
     }
 }
 
-/// Returns whether the user requested multicast. Otherwise it must pay off unnoticed
+/// Returns whether the user requested multicast. Otherwise only calls that gain by multicast use it
 /// (docs/design/collectives.md).
 pub fn are_asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! The agreement of a communicator, kept with it as an attribute: its group, and when that is made
-//! and closed (`agreement` says how ranks agree).
+//! The agreement of a communicator, stored as its attribute: the group, its creation and its end
+//! (`agreement` is the way to it).
 
 use crate::agreement::{self, Outcome};
 use crate::calls::{self, Call};
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Least number of ranks; with fewer a broadcast is a single message.
 pub const RANKS_MIN: usize = 3;
-/// Longest that the end of a group waits for what is under way. What takes longer is lost to those
-/// who are not there any more.
+/// Longest time for which the end of a group waits for broadcasts in progress. Later ones do not
+/// reach members that have left.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// Calls after which an agreement has paid for itself.
+/// Calls after which an agreement pays off.
 const CALLS_BEFORE: usize = 1_000;
 
 /// If the user did not request multicast, it begins after this many sufficiently long broadcasts of
@@ -35,14 +35,14 @@ pub struct Agreed {
     comm: Handle,
     pub ranks: usize,
     pub rank: usize,
-    /// The group's number; `None`: broadcasts permanently go another way.
+    /// The group's number; `None`: broadcasts permanently go point to point.
     group: Mutex<Option<isize>>,
     /// The group was closed in the middle of a call.
     given_up: AtomicBool,
-    /// The calls that the group does, as bits.
+    /// The calls that the group carries, as bits.
     calls: c_int,
-    /// The group of nonblocking broadcasts, and the reserved communicator for those that it does
-    /// not do; `None`: they go another way.
+    /// The group of nonblocking broadcasts, and the reserved communicator for those that the group
+    /// refuses; `None`: nonblocking broadcasts go point to point.
     ahead: Option<(isize, Handle)>,
     /// Some rank's error handler did not end the job when the ranks agreed.
     pub handled: bool,
@@ -54,18 +54,17 @@ impl Agreed {
         *self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the group does this call.
+    /// Returns whether the group carries this call.
     pub fn does(&self, call: Call) -> bool {
         self.calls & call.bit() != 0
     }
 
-    /// The group while it is in use, if it does this call.
+    /// The group while it is in use, if it carries this call.
     pub fn group_for(&self, call: Call) -> Option<isize> {
         self.group().filter(|_| self.does(call))
     }
 
-    /// The group for broadcasts that nobody waits for, and the communicator for what it does not
-    /// do.
+    /// The group of nonblocking broadcasts, and the communicator for those that the group refuses.
     pub fn ahead(&self) -> Option<(isize, Handle)> {
         let given_up = self.given_up.load(Ordering::Acquire);
         let (group, spare) = self.ahead?;
@@ -77,7 +76,7 @@ impl Agreed {
         self.comm
     }
 
-    /// Waits for a broadcast of the group: its end. Where the MPI fails, the group is given up.
+    /// Waits for a broadcast of the group and returns its end. Gives the group up if the MPI fails.
     pub fn wait_for<A: Around>(
         &self,
         provider: &Provider,
@@ -96,13 +95,13 @@ impl Agreed {
         }
     }
 
-    /// A rank died while ranks agreed, or the MPI failed: calls fail.
+    /// True if a rank died during the agreement, or the MPI failed: calls fail.
     pub fn is_dead(&self) -> bool {
         self.group() == Some(NO_GROUP)
     }
 
-    /// The group is closed here though it is in use: what is under way ends, and its memory is not
-    /// used any more. Calls fail from now on, or are the MPI's, which then fails itself.
+    /// Closes the group at this rank while it is in use: broadcasts in progress end, and their
+    /// memory is not used any more. Later calls fail, or go to the MPI, which then fails itself.
     pub fn give_up(&self, fails: bool) {
         let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         let next = fails.then_some(NO_GROUP);
@@ -116,25 +115,25 @@ impl Agreed {
         }
     }
 
-    /// The group is not used any more; what is under way goes on until its end.
+    /// Stops using the group; broadcasts in progress go on until their end.
     pub fn leave(&self) {
         let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
         lock_left().extend(group.take());
     }
 }
 
-/// Called when a rank gave up a group: broadcasts of it that nobody waits for have ended.
+/// Called when this rank gave up a group: its nonblocking broadcasts have ended.
 static GIVEN_UP: OnceLock<fn()> = OnceLock::new();
 
-/// Has a function called when a group was given up; always the same.
+/// Registers the function that is called when a group was given up; there is only one.
 pub fn when_given_up(settle: fn()) {
     GIVEN_UP.get_or_init(|| settle);
 }
 
-/// No group has this number: what is posted to it fails.
+/// A number that no group has: posting to it fails.
 const NO_GROUP: isize = -1;
 
-/// Groups that are left and not closed: other members may still need what is kept for them.
+/// Groups that are left and not closed: other members may still ask for chunks.
 static LEFT: Mutex<Vec<isize>> = Mutex::new(Vec::new());
 /// Addresses of the attributes of live communicators.
 static ALIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -209,7 +208,7 @@ pub fn pays(len: usize) -> bool {
     calls::are_asked_for() || len >= LONG_MIN
 }
 
-/// The agreement of a communicator, made once its calls are so many that it pays; all ranks count
+/// The agreement of a communicator, made after enough calls that it pays off; all ranks count
 /// alike. `None` also if the caller cannot use a group of this number of ranks.
 pub fn in_time(mpi: &Mpi, comm: Handle, ranks: RangeInclusive<usize>) -> Option<&'static Agreed> {
     counted(mpi, comm, ranks, CALLS_BEFORE)
@@ -281,9 +280,9 @@ fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
     mpi.set_attr(comm, key, value).then_some(value)
 }
 
-/// A communicator is about to be freed, and its group is closed. Nobody waits for the other ranks:
-/// a rank that is lost would turn that into an error of the program's. `settle` is called when
-/// nothing is under way here.
+/// Closes the group of a communicator that is about to be freed, without waiting for the other
+/// ranks: a lost rank would turn the wait into an error of the program. Calls `settle` when this
+/// rank has no broadcast in progress.
 pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(agreed) = known(mpi, comm) else {
         return;
@@ -320,8 +319,8 @@ pub fn end_all(mpi: &Mpi) {
     mpi.end();
 }
 
-/// Groups of broadcasts that nobody waits for are given up where the communicator's own collective
-/// calls fail. The caller looks at these broadcasts next.
+/// Gives up the groups of nonblocking broadcasts whose communicator's own collective calls fail.
+/// The caller then checks these broadcasts.
 pub fn give_up_broken(mpi: &Mpi) {
     for &value in lock_alive().iter() {
         // SAFETY: of a communicator that is not freed, as its attribute is not deleted.

@@ -89,9 +89,10 @@ unsafe impl Send for Pending {}
 
 /// All unfinished broadcasts, in starting order.
 static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
-/// Looks before the MPI is asked if the communicators of what is pending still succeed.
+/// Polls between questions to the MPI whether the communicators of pending broadcasts still
+/// succeed.
 const LOOKS_BROKEN: u32 = 1_024;
-/// There are some.
+/// True while broadcasts are pending.
 static SOME: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Vec<Pending>> {
@@ -106,8 +107,8 @@ const CALLS: Calls = Calls {
     hook,
 };
 
-/// Begins a broadcast by multicast. Returns the result of `MPI_Ibcast`; `None`: all ranks do it
-/// another way.
+/// Begins a broadcast by multicast. Returns the result of `MPI_Ibcast`; `None`: all ranks call the
+/// MPI's own.
 ///
 /// # Safety
 /// As for `MPI_Ibcast`.
@@ -339,8 +340,8 @@ fn settle_if_free() {
     }
 }
 
-/// The group of a communicator is about to be closed, and nothing is under way in it: what has
-/// ended is known from now on.
+/// Completes the requests of ended broadcasts, before the group of a communicator is closed with
+/// none in progress.
 pub fn settle() {
     if let (Some(mpi), Some(requests), Some(provider)) =
         (mpi::find(), requests::find(), provider::find())

@@ -9,14 +9,13 @@
 //! the number of bytes, and the agreement made at the communicator's first use.
 //!
 //! `mpi` has the functions of the MPI, which `marline_symbols` finds, `abi` its constants,
-//! `provider` the functions of Marline's provider, `calls` the calls that are wanted, `group` what
-//! is agreed for a communicator, `agreement` how, `offer` what each rank says of itself, `quiet`
-//! the program's error handler, `survival` dead ranks. `bcast` is the broadcast, `ibcast` that
-//! which the program does not wait for at once, `persistent` that which is started again and
-//! again, `allreduce`, `allgather` and `barrier` are what their names say, `exchange` the
-//! broadcasts of all ranks that they are made of, `requests` the MPI's requests, `wait` how a rank
-//! waits, `fortran` the Fortran functions, `fortran_names` their names, `guard` what is done about
-//! faults of this library.
+//! `provider` the functions of Marline's provider, `calls` the selected calls. `group` stores the
+//! agreement of a communicator, `agreement` reaches it, `offer` is each rank's part of it, `quiet`
+//! replaces the program's error handler meanwhile, `survival` knows dead ranks. `bcast`, `ibcast`,
+//! `persistent`, `allreduce`, `allgather` and `barrier` are the calls, `exchange` the broadcasts by
+//! all ranks that the last three consist of, `requests` the MPI's requests, `wait` the waiting
+//! loop, `fortran` the Fortran functions, `fortran_names` their names, `guard` the handling of
+//! panics.
 
 mod abi;
 mod agreement;

@@ -425,7 +425,7 @@ impl Mpi {
         [self.handlers().fatal, self.handlers().abort].contains(&handler)
     }
 
-    /// A handler that [`Mpi::handler`] gave is not needed any more. Those of the MPI's own stay.
+    /// Frees a handler that [`Mpi::handler`] gave, except the MPI's predefined ones.
     pub fn release_handler(&self, mut handler: Handle) {
         if !self.ends_job(handler) && handler != self.handlers().returns {
             // SAFETY: a handler with a reference of this library's, given back once.

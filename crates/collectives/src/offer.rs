@@ -19,7 +19,7 @@ const LEN: usize = DESCRIPTOR_AT + DESCRIPTOR_MAX;
 
 /// The communicator's error handler does not end the job.
 const HANDLES_ERRORS: u8 = 1;
-/// Broadcasts that nobody waits for can be done.
+/// Bit of an offer: the rank can do nonblocking broadcasts.
 const REQUESTS: u8 = 1 << 1;
 
 /// The flags of an offer.
@@ -77,7 +77,7 @@ impl Offers {
             .any(|offer| offer[FLAGS_AT] & HANDLES_ERRORS != 0)
     }
 
-    /// Says if all ranks can do broadcasts that nobody waits for.
+    /// Says if all ranks can do nonblocking broadcasts.
     pub fn all_have_requests(&self) -> bool {
         self.each().all(|offer| offer[FLAGS_AT] & REQUESTS != 0)
     }
@@ -104,8 +104,8 @@ impl Offers {
         (u64::from_le_bytes(id), u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The calls that the group does, among those that all ranks want: where several ranks share a
-    /// host, the MPI's shared memory is quicker for all but broadcasts.
+    /// The calls that the group carries, among those that all ranks want. Only broadcasts if
+    /// several ranks share a host, where the MPI's shared memory is quicker for the others.
     pub fn calls(&self) -> c_int {
         let wanted = self
             .each()

@@ -44,7 +44,7 @@ const ASYNC_DONE: c_int = 1;
 const PER_COMM_MAX: usize = 8;
 /// Most groups for requests in one process: each needs sockets, which communicators need too.
 const SLOTS_MAX: usize = 16;
-/// Bit of a rank's offer: it can make another group.
+/// Bit of a rank's offer: the rank can make another group.
 const MAY_MAKE: c_int = 1 << PER_COMM_MAX;
 
 /// The MPI's functions for persistent broadcasts.
@@ -55,8 +55,9 @@ struct Functions {
     watch: Option<(AsyncStartFn, AsyncStateFn)>,
 }
 
-/// The functions, if the MPI has them, calls back when it makes progress, and resolves the request
-/// functions to this library's first: a tool that started requests past them would wait forever.
+/// The functions, if the MPI has all of them and calls back when it makes progress. `None` also if
+/// a tool in front of this library has `MPI_Start` and the like: requests that it starts would
+/// never end.
 fn find() -> Option<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     FOUND.get_or_init(look).as_ref()
@@ -91,7 +92,7 @@ fn look() -> Option<Functions> {
     }
 }
 
-/// A group for one request at a time.
+/// A group, which serves one request at a time.
 struct Slot {
     /// The program's communicator; `None`: freed before the request.
     parent: Option<Handle>,
@@ -120,7 +121,7 @@ fn lock() -> MutexGuard<'static, Vec<Slot>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a request. Returns the result of `MPI_Bcast_init`; `None`: all ranks do it another way.
+/// Makes a request. Returns the result of `MPI_Bcast_init`; `None`: all ranks call the MPI's own.
 ///
 /// # Safety
 /// As for `MPI_Bcast_init`.
@@ -137,7 +138,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
         Place::None => return None,
         Place::Dead => return Some(mpi.fail_with(asked.comm, mpi.dead())),
     };
-    // From here on all ranks use the group, so a failure here must be reported.
+    // All ranks use the group now, so a later failure must be reported.
     let (functions, requests) = (find()?, requests::find()?);
     let mut datatype = asked.datatype;
     if !is_plain {
@@ -149,7 +150,7 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
     let me = rank as c_int;
     // SAFETY: zero bytes are received; the caller's promise for `request`.
     let made = unsafe { (functions.recv_init)(null_mut(), 0, mpi.byte(), me, 0, at, request) };
-    // SAFETY: it was written if the request was made.
+    // SAFETY: the handle was written if the request was made.
     let request = unsafe { mpi.read(request) }.filter(|_| made == SUCCESS);
     let Some(request) = request else {
         return Some(mpi.fail(asked.comm, false));
@@ -176,14 +177,14 @@ pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_i
 enum Place {
     /// The communicator of a group that is free at all ranks, or of a new one.
     At(Handle),
-    /// No rank has one.
+    /// No rank has a group for the request.
     None,
-    /// A rank is dead: the call fails, also where all survivors know. The MPI's own call may
-    /// succeed at some of them, which then wait for the others.
+    /// A rank is dead: the call fails, even if all survivors know. The MPI's own call may succeed
+    /// at some survivors, which then wait for the others.
     Dead,
 }
 
-/// Finds one, or makes one. All ranks call this.
+/// Finds or makes a group for a request. All ranks call this.
 fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Place {
     if !calls::are_asked_for() {
         return Place::None;

@@ -73,7 +73,7 @@ pub struct Requests {
     free: OfHandleFn,
 }
 
-/// The functions, if the MPI calls back for requests.
+/// The MPI's functions; `None` if the MPI does not call back for requests.
 pub fn find() -> Option<&'static Requests> {
     static FOUND: OnceLock<Option<Requests>> = OnceLock::new();
     FOUND.get_or_init(look).as_ref()
@@ -145,8 +145,8 @@ impl Requests {
         matches!(self.start, Start::Hooked(..))
     }
 
-    /// Registers that function, which must be the same each time. `false`: the MPI has no such
-    /// hook.
+    /// Registers the function that the MPI calls whenever it makes progress; every call must pass
+    /// the same one. Returns false if the MPI has no such hook.
     pub fn hook(&self, hook: HookFn) -> bool {
         static HOOKED: AtomicBool = AtomicBool::new(false);
         let Start::Hooked(_, register) = self.start else {

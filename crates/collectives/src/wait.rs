@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 /// Polls between calls that let the MPI make progress with the program's other operations.
 const LOOKS: u32 = 32;
-/// After so many the MPI is asked if the communicator's calls still succeed: a millisecond or so.
+/// Polls between questions to the MPI whether the communicator's calls still succeed: about a
+/// millisecond.
 const LOOKS_BROKEN: u32 = 1_024;
-/// Time after which the processor is offered to others, at the latest: the wait that one of them
-/// has on account of this one. The offer takes a hundredth of it.
+/// Longest time between two yields, and therefore the longest time for which this rank keeps
+/// another process waiting. A yield takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
 /// After a yield that let another process run, this many polls each begin with a yield: waiting
 /// ranks would otherwise delay the ranks that have work.
@@ -22,7 +23,7 @@ const OFFERS: u32 = 1_024;
 /// disturb others too, and the late end of a sleep is a small part of such a broadcast's time.
 const SLEEP_FROM_BYTES: usize = 512 << 10;
 /// Number of due yields that a sleep replaces. After some sleeps a yield checks again if another
-/// process wants the processor, which may have been so only once.
+/// process wants the processor.
 const SLEEP_COST: u32 = 64;
 /// Polls between two clock readings, or before a sleep: data that arrives soon is found without a
 /// context switch.
@@ -40,22 +41,22 @@ pub enum Stop {
     Code(c_int),
 }
 
-/// The doings of a rank that waits.
+/// Actions of a waiting rank.
 pub trait Around {
     /// Polls the engine's rails.
     fn look(&self);
     /// Lets the MPI make progress.
     fn progress_of_mpi(&self) -> Result<(), c_int>;
-    /// Says if the MPI's own collective calls fail: whoever has to answer may have left.
+    /// True if the MPI's own collective calls fail: a rank that has to answer may have left.
     fn is_broken(&self) -> bool;
-    /// Sleeps for at most a millisecond; `false`: refused, because other ranks would wait for this
-    /// one.
+    /// Sleeps for at most a millisecond. Returns false if the sleep was refused because other ranks
+    /// would wait for this one.
     fn sleep_briefly(&self) -> bool;
     /// Yields the processor. Returns whether another process ran.
     fn yield_cpu(&self) -> bool;
 }
 
-/// Around a call of a communicator; none: around several.
+/// The wait within a call of a communicator; without a communicator, within calls of several.
 impl Around for (&Mpi, &Provider, Option<Handle>) {
     fn look(&self) {
         (self.1.look)();
@@ -190,7 +191,7 @@ mod tests {
         (notes.done.take(), OFFERS_DUE.load(Ordering::Relaxed))
     }
 
-    /// The end of a wait for what never comes.
+    /// The end of a wait for a broadcast that never ends.
     fn stops(progress: Result<(), c_int>, broken: bool) -> Stop {
         let notes = Notes {
             done: RefCell::default(),
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(stops(Err(7), false), Stop::Code(7));
     }
 
-    /// A single test: the yield that is due is a state of the process.
+    /// A single test, since the number of due yields is global.
     #[test]
     fn a_poll_result_is_used_before_the_next_yield() {
         assert_eq!(looks(4, true, 3), ("lolol".into(), OFFERS - 2));

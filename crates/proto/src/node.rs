@@ -155,8 +155,8 @@ impl Node {
             .is_some_and(|conn| conn.session.closed && !conn.session.dead)
     }
 
-    /// Local rails and links of the paths to a peer, each with whether it is known to carry what is
-    /// sent on it: for what is sent beside messages, and may be lost.
+    /// Local rails and links of the paths to a peer, each with a flag: known to carry. For packets
+    /// outside the message protocol, which may be lost.
     pub fn paths_of(&self, peer: PeerId) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
         let paths = self.conn(peer).into_iter().flat_map(|conn| &conn.paths);
         paths.filter_map(|path| {

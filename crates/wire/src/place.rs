@@ -148,7 +148,8 @@ mod tests {
             bytes[at] ^= 0x10;
             assert_eq!(Question::parse(&bytes, sum), None, "byte {at}");
         }
-        // With a correct sum the fields decide, and must be valid.
+        // The sum is correct for any content, so the datagram is accepted only if its fields are
+        // valid.
         let asked = question().encode(none);
         for at in [4, 6, 7, KIND_AT, BODY_AT, BODY_AT + 3] {
             let mut bytes = asked;

@@ -1,6 +1,7 @@
 //! The text of `docs/settings.md`: the table of settings, and a section on settings that both sides
 //! must share.
 
+use crate::config::kind::SUFFIXES;
 use crate::config::settings::{Setting, TABLE};
 
 /// Section on settings that two processes must share, and on those that may differ.
@@ -16,15 +17,9 @@ Two settings must be the same in all processes, and are compared at first contac
 
 `FI_MARLINE_RAILS`, `FI_MARLINE_SHM` and `FI_MARLINE_VERBS_PATHS` may differ as long as some rail of
 one side reaches one of the other; if none does, the peer is refused with the lists of both.
-
-Some settings are agreed on, or their value travels with what it applies to: the checksum
-(`FI_MARLINE_CHECKSUM`; `_MIN_BYTES` and `_MAX_BYTES`, `checksum_rails` and `checksum_slices_ms` by
-each packet), the
-size of packets (`FI_MARLINE_MTU`, by the rail's address), credit
-(`FI_MARLINE_CREDIT_BYTES_PER_PEER`), rails without software reliability (`native`,
-by each packet), direct writes (`direct`, by the rail's address), reads of long
-messages (`FI_MARLINE_VERBS_READS`: used where both sides have it on). `FI_MARLINE_RMA` opens
-memory of its own process alone: a peer without it has no keys to give.
+`FI_MARLINE_VERBS_READS` acts where both sides have it on. Peers agree on the checksum, and learn
+from packets and addresses which messages have none (`FI_MARLINE_CHECKSUM_MIN_BYTES`, `_MAX_BYTES`,
+`checksum_rails`), the size of packets (`FI_MARLINE_MTU`), credit, native rails and direct writes.
 All other settings concern their own process.
 ";
 
@@ -33,8 +28,7 @@ const EXPERIMENTS: &str = "
 ## Experiments
 
 Keys of `FI_MARLINE_TEST`, for comparisons and measurements: `FI_MARLINE_TEST=gso=off,gro=off`. Jobs
-need none of them. The variables that they were before (`FI_MARLINE_GSO`) are read by this version
-still, with a notice.
+need none of them. This version still reads the former variables (`FI_MARLINE_GSO`), with a notice.
 
 | key | default | allowed | meaning |
 |---|---|---|---|
@@ -45,9 +39,10 @@ pub fn document() -> String {
     let mut out = String::from(
         "# Settings\n\n\
          Environment variables of the provider, read once when an engine opens (`fi_info -e`\n\
-         lists them too). An empty value means the default. A name that is not in this table is\n\
-         reported, with the nearest one that is. This file is made from the table in\n\
-         `crates/engine/src/config/settings.rs`: after a change there run\n\
+         lists them too). An empty value means the default. Numbers of bytes may end in K, M or G\n\
+         (KiB, MiB, GiB). An unknown name is reported, with the nearest one of this table. This\n\
+         file is made from the table in `crates/engine/src/config/settings.rs`: after a change\n\
+         there run\n\
          `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
          | variable | default | allowed | meaning |\n|---|---|---|---|\n",
     );
@@ -71,6 +66,7 @@ fn line(row: &Setting) -> String {
         true => row.name.to_owned(),
         false => row.variable(),
     };
-    let (allowed, help) = (row.kind.allowed(), row.help);
+    let allowed = row.kind.allowed().replace(SUFFIXES, "");
+    let help = row.help;
     format!("| `{name}` | {default} | {allowed} | {help} |\n")
 }

@@ -52,6 +52,9 @@ pub enum Kind {
     },
 }
 
+/// Suffixes of numbers of bytes, as part of their description.
+pub(crate) const SUFFIXES: &str = ", with K, M or G for KiB, MiB, GiB";
+
 impl Kind {
     /// Describes the allowed values in words.
     pub fn allowed(&self) -> String {
@@ -68,7 +71,7 @@ impl Kind {
             Kind::Workers => Workers::allowed(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
-                format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
+                format!("bytes from {min} to {max}{SUFFIXES}")
             }
             Kind::BytesOrZero { min, max } => {
                 format!("0, or {}", Kind::Bytes { min, max }.allowed())

@@ -134,8 +134,7 @@ impl<S: System> Core<S> {
 
 /// Answering.
 impl<S: System> Core<S> {
-    /// Does the operations of an RPC that several share, in their order; those that were refused go
-    /// to `refused`.
+    /// Executes the operations of a shared RPC in order; adds refused ones to `refused`.
     pub(crate) fn execute_all(
         &mut self,
         who: (EpId, PeerId, FiAddr),

@@ -1,4 +1,4 @@
-//! Groups: opened, fed with what rails receive, and sent for.
+//! Groups: opening, received packets, sending.
 //!
 //! After each call of a group's protocol its packets leave and its events are taken, packets first,
 //! as an operation may end with the packet that reads its memory last.
@@ -21,23 +21,23 @@ use marline_wire::{
     GroupHead, GroupPacket, ParseError, RailAddr, RailKind, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
 };
 
-/// Deaths are looked for so often where something waits for a member: well within the time after
-/// which a peer is dead.
+/// Interval of checks for dead members while an operation waits for one: well below the peer
+/// timeout.
 const LOOK_NS: u64 = 100_000_000;
-/// Bytes that a root may have under way at most: where processes share a processor, a root goes on
-/// for as long as a receiver waits for it.
+/// Most bytes in flight of a root: enough that a root keeps sending while a receiver waits for its
+/// turn on a shared processor.
 const WINDOW_BYTES_MAX: usize = 2 << 20;
-/// Broadcasts up to so many bytes are copied as they leave, so that the next one begins before all
-/// have acknowledged; the copies are as many bytes as are under way.
+/// Broadcasts up to this length in bytes are copied as they leave, so that the next one begins
+/// before all members have acknowledged. The copies take as many bytes as are in flight.
 const COPY_MAX: u64 = 1 << 20;
-/// The part of a receive buffer that they may take: the kernel adds to each packet, and several
-/// members may broadcast one after another.
+/// Part of a receive buffer that the bytes in flight may fill: the kernel adds to each packet, and
+/// several members may broadcast one after another.
 const WINDOW_PART: usize = 4;
 /// Chunks are a multiple of this many bytes, so that their places keep their alignment.
 const CHUNK_ALIGN: usize = 64;
 
 impl<S: System> Core<S> {
-    /// The card of an endpoint, for others to make a group with it.
+    /// The member descriptor of an endpoint, by which others make a group with it.
     pub fn member_descriptor(&self, ep: EpId) -> Option<[u8; MEMBER_DESCRIPTOR_LEN]> {
         let node = self.dir.node(ep)?;
         let rails = self.rails.iter().enumerate().filter_map(|(index, rail)| {
@@ -68,7 +68,7 @@ impl<S: System> Core<S> {
         Some(descriptor.encode())
     }
 
-    /// Opens a group of the endpoints of these cards.
+    /// Opens a group of the endpoints with these member descriptors.
     pub fn group_open(
         &mut self,
         now: u64,
@@ -140,8 +140,8 @@ impl<S: System> Core<S> {
         Ok(GroupId(self.groups.insert(Box::new(open))))
     }
 
-    /// Members with other schemes acknowledge and repair in ways of their own, and would wait for
-    /// each other without end: no group is made, and all members conclude that.
+    /// Members with different schemes would wait for each other's acknowledgements without end. All
+    /// members see the difference in the descriptors, and none makes a group.
     fn refuse_schemes(&self, descriptors: &[MemberDescriptor], unlike: [usize; 2]) -> GroupError {
         let [a, b] = unlike.map(|member| {
             let MemberDescriptor {
@@ -157,7 +157,7 @@ impl<S: System> Core<S> {
         GroupError::NoNetwork
     }
 
-    /// Packets of a length that each of these rails sends by one call.
+    /// Number of packets of this length that each of these rails sends by one call.
     fn batch_of(&self, joined: &[(usize, GroupLink)], len: usize) -> u32 {
         let batch = |(rail, _): &(usize, GroupLink)| {
             let caps = self.rails.list[*rail].tx.caps();
@@ -166,7 +166,7 @@ impl<S: System> Core<S> {
         joined.iter().map(batch).min().unwrap_or(1) as u32
     }
 
-    /// Joins the group on the own rail of each lane.
+    /// Joins the group on the own rail of each network.
     fn join_networks(
         &mut self,
         spec: &GroupSpec<'_>,
@@ -196,7 +196,7 @@ impl<S: System> Core<S> {
         Ok(joined)
     }
 
-    /// The links to each member, but for this one itself.
+    /// The links to each other member.
     fn ways_to(
         &mut self,
         ep: EpId,
@@ -233,7 +233,7 @@ impl<S: System> Core<S> {
         members
     }
 
-    /// Has the protocol of a group do something, then sends and takes what it gives.
+    /// Runs `rpc` on the protocol of a group, then sends its packets and takes its events.
     pub(super) fn with_group<R>(
         &mut self,
         now: u64,
@@ -250,8 +250,8 @@ impl<S: System> Core<S> {
         Some(result)
     }
 
-    /// Takes a packet that claims to be of a group, and those of the group that follow `after` it
-    /// in its batch: how many.
+    /// Takes a packet that claims to be of a group, and the packets of that group in the same batch
+    /// (`after`). Returns their number.
     pub(crate) fn ingest_group(
         &mut self,
         now: u64,
@@ -297,7 +297,7 @@ impl<S: System> Core<S> {
         more
     }
 
-    /// Does what is due for groups, and looks for members that died.
+    /// Runs the due timers of groups, and checks for dead members.
     pub(crate) fn tick_groups(&mut self, now: u64) {
         let due = self.groups.due_at.is_some_and(|at| at <= now);
         if !due || self.groups.backlog.must_read_first() {
@@ -320,8 +320,8 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Has the node of the endpoint watch those members that the group waits for; who of them is
-    /// gone, and whether it has closed its endpoint.
+    /// Makes the endpoint's node watch the members that the group waits for. Returns the members
+    /// that are gone, and whether each has closed its endpoint.
     fn look_for_deaths(&mut self, now: u64, number: u32) -> Vec<(u16, bool)> {
         let Some(open) = self.groups.get(number).filter(|open| open.look_at <= now) else {
             return Vec::new();
@@ -361,27 +361,28 @@ impl<S: System> Core<S> {
             .collect()
     }
 
-    /// Multicasts a probe on each lane, for the others to hear.
+    /// Multicasts a probe on each network.
     pub fn group_probe(&mut self, now: u64, group: GroupId) -> Result<(), GroupError> {
         self.with_group(now, group.0, |open| open.group.probe())
             .ok_or(GroupError::Invalid)
     }
 
-    /// Lanes on which all was heard that has to be, as bits.
+    /// Networks on which all expected probes arrived, as bits.
     pub fn group_heard(&mut self, group: GroupId) -> Result<u8, GroupError> {
         let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
         Ok(open.heard_networks())
     }
 
-    /// Uses these lanes and no others.
+    /// Uses these networks and no others.
     pub fn group_start(&mut self, group: GroupId, networks: u8) -> Result<(), GroupError> {
         let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
         open.group.set_networks(networks);
         Ok(())
     }
 
-    /// Bytes that roots of a group may have under way, where these are few because some member's
-    /// receive buffer is small. (Those of other rails than UDP are no setting of the system's.)
+    /// Bytes in flight that roots of a group may have, if a small receive buffer of some member
+    /// limits them. `None` also for groups on rails other than UDP, whose buffers are no setting of
+    /// the system.
     pub fn group_narrow_window(&mut self, group: GroupId) -> Result<Option<u64>, GroupError> {
         let chosen = self.groups.scheme.is_some();
         let rails = &self.rails;
@@ -415,7 +416,7 @@ impl<S: System> Core<S> {
             .unwrap_or(Err(GroupError::Invalid))
     }
 
-    /// How an operation ended; then it is forgotten. `None`: it has not.
+    /// The end of an operation, which is then forgotten. `None`: the operation goes on.
     pub fn group_test(&mut self, group: GroupId, op: GroupOpId) -> Option<GroupEnd> {
         let Some(open) = self.groups.get(group.0) else {
             return Some(GroupEnd::Closed);
@@ -439,14 +440,15 @@ impl<S: System> Core<S> {
         self.rails.list.get(rail).map(|rail| &rail.counters)
     }
 
-    /// Nothing is under way: all operations have ended, and all members have what was sent.
+    /// True if all operations have ended, and all members have all sent chunks.
     pub fn group_is_idle(&mut self, group: GroupId) -> bool {
         let held = self.groups.get(group.0).map(|open| open.group.held());
         held.is_none_or(|held| held.operations == 0 && held.chunks == 0)
     }
 }
 
-/// The scheme of a group, with a window for chunks of so many bytes that all can receive.
+/// The scheme of a group, with a window of chunks of `chunk` bytes that fits all members' receive
+/// buffers.
 fn usual(descriptors: &[MemberDescriptor], chunk: usize) -> Scheme {
     let scheme = Scheme::usual(descriptors.len());
     let buffers = descriptors
@@ -460,7 +462,8 @@ fn usual(descriptors: &[MemberDescriptor], chunk: usize) -> Scheme {
     }
 }
 
-/// Bytes of a chunk that all networks carry with these heads; `None` if no packet has room for one.
+/// Longest chunk in bytes that all networks carry with these heads; `None` if no packet has room
+/// for a chunk.
 fn chunk_len(
     descriptors: &[MemberDescriptor],
     networks: &[Vec<usize>],

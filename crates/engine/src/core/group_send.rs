@@ -33,7 +33,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// True if a rail of the group has no room: the next packet may be for it.
+    /// True if a rail of the group has no room; the next packet may be for that rail.
     fn is_blocked(&mut self, open: &OpenGroup) -> bool {
         let full = self.rails.full_mask;
         let blocked = open.networks.iter().any(|(rail, _)| full >> rail & 1 == 1);

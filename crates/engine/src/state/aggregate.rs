@@ -1,29 +1,29 @@
-//! Short operations that share an RPC: how they lie behind each other in it, and in the answer.
+//! Layout of an RPC that short operations share, and of its answer.
 //!
-//! The first lies as if it were alone, with its length in place of the data. Each that follows has
-//! the distance of its address from the end of the one before, its length, both in as few bytes as
-//! they need, and its payload. The lowest bit of a length says that the next is a part of the same
-//! operation. The answer to such an RPC lists those that were refused.
+//! The first operation has the layout of a lone one, with its length in place of the data. Each
+//! later operation has the distance of its address from the end of the previous one and its length,
+//! both in as few bytes as they need, and its payload. The lowest bit of a length marks that the
+//! next entry is a part of the same operation. The answer lists the refused operations.
 
 use crate::state::rpcs::parse;
 use marline_wire::BLOCK_BYTES;
 
-/// The longest RPC that operations share: whole blocks, so that three packets of Ethernet carry
-/// it, and none is left for its last bytes.
+/// Longest shared RPC: whole blocks, so that three packets of Ethernet carry it without a fourth
+/// for the last bytes.
 pub(crate) const AGGREGATE_MAX: usize = 9 * BLOCK_BYTES as usize;
 // `Core::join` lengthens an RPC before it takes the memory for it.
 const _: () = assert!(AGGREGATE_MAX <= marline_proto::RPC_MAX);
-/// Bytes of a number of 64 bits, at most.
+/// Most bytes of an encoded 64-bit number.
 const NUMBER_MAX: usize = 10;
 /// Bytes of a refused operation in an answer: the operation's place in its RPC.
 const REFUSED: usize = size_of::<u16>();
 
-/// A length as it travels; `more`: the next is a part of the same operation.
+/// Encodes a length; `more`: the next entry is a part of the same operation.
 pub(crate) fn length(len: usize, more: bool) -> u64 {
     (len as u64) << 1 | more as u64
 }
 
-/// A length that travelled.
+/// Decodes a length, and whether the next entry is a part of the same operation.
 fn length_of(word: u64) -> Option<(usize, bool)> {
     Some(((word >> 1).try_into().ok()?, word & 1 == 1))
 }
@@ -36,7 +36,8 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of so many bytes at an address; the operation before ended at `end`.
+    /// The prefix of an operation of this many bytes at an address, after an operation that ended
+    /// at `end`.
     pub(crate) fn new(addr: u64, length: u64, end: u64) -> Prefix {
         let mut prefix = Prefix {
             bytes: [0; 2 * NUMBER_MAX],
@@ -63,7 +64,7 @@ impl Prefix {
     }
 }
 
-/// The number that `bytes` begin with, which loses it; `None`: none.
+/// Removes the number at the start of `bytes` and returns it; `None`: there is no valid number.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for at in 0..NUMBER_MAX {
@@ -87,20 +88,20 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 pub(crate) struct Operation<'a> {
     pub(crate) addr: u64,
     pub(crate) payload: &'a [u8],
-    /// The next one is a part of the same.
+    /// The next entry is a part of the same operation.
     pub(crate) more: bool,
 }
 
-/// The operations of an RPC, in their order. An error where it is not one.
+/// The operations of an RPC, in order. An invalid RPC yields an error.
 #[derive(Debug)]
 pub(crate) struct Operations<'a> {
-    /// Address and length of the next one, and what follows.
+    /// Address and length of the next operation, and the remaining bytes.
     next: Option<(u64, (usize, bool))>,
     rest: &'a [u8],
 }
 
 impl<'a> Operations<'a> {
-    /// The key, and the operations on its memory; `None`: not the contents of such an RPC.
+    /// The key, and the operations on its memory; `None`: the bytes are no shared RPC.
     pub(crate) fn of(bytes: &'a [u8]) -> Option<(u64, Operations<'a>)> {
         let ((key, addr), len, rest) = parse(bytes)?;
         let next = Some((addr, length_of(len)?));
@@ -135,13 +136,13 @@ impl<'a> Iterator for Operations<'a> {
     }
 }
 
-/// Adds an operation to those that an answer names as refused.
+/// Adds an operation to an answer's list of refused ones.
 pub(crate) fn refuse(refused: &mut Vec<u8>, at: usize) {
     refused.extend_from_slice(&(at as u16).to_le_bytes());
 }
 
-/// Returns whether an answer that refuses some operations names the one at this place; one without
-/// any names means all.
+/// Returns whether an answer refuses the operation at this place. An answer with an empty list
+/// refuses all.
 pub(crate) fn is_refused(refused: &[u8], at: usize) -> bool {
     let name = (at as u16).to_le_bytes();
     refused.is_empty() || refused.chunks_exact(REFUSED).any(|bytes| bytes == name)

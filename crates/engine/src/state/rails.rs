@@ -34,11 +34,12 @@ pub struct OutstandingRead {
     pub(crate) place: (u32, u64),
     /// The checksum that workers may compute.
     pub(crate) part: Option<Part>,
-    /// Timeout in nanoseconds once no earlier request is ahead of it.
+    /// Timeout in nanoseconds, counted from the time at which no earlier request is ahead of the
+    /// read.
     pub completion_timeout_ns: u64,
     /// Start of that timeout: the first check of the read, or the end of an earlier request since.
     pub since_ns: Option<u64>,
-    /// Number of requests given to the rail's device before it.
+    /// Number of requests given to the rail's device before the read.
     pub(crate) ahead: u64,
 }
 
@@ -72,7 +73,7 @@ pub struct RailState<T> {
     pub completion_timeout_ns: u64,
     /// Time at which the rail was last given up for a full queue.
     pub stuck_ns: Option<u64>,
-    /// Write notification of a direct write, to be sent with or after the next one.
+    /// Notification of a direct write, to be sent with or after the next write.
     pub notification: Option<WriteNotification>,
     /// Writes that the rail has not completed, oldest first.
     pub outstanding: Vec<OutstandingWrite>,
@@ -284,7 +285,7 @@ impl<T: RailTx> Rails<T> {
         }
     }
 
-    /// Reuses the buffer of a packet that was sent for the next write.
+    /// Retains the buffer of a sent packet for the next write's packet.
     pub(crate) fn reuse(&mut self, mut packet: Vec<u8>) {
         packet.clear();
         self.spare = packet;

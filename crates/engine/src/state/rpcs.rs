@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// Most open RPCs of an endpoint to one peer: the peer retains each response until it is acked.
 pub(crate) const OPEN_MAX: u32 = 1_024;
-/// Operations among them, those that share a call counted each: the caller's contexts are kept
-/// until the answer.
+/// Most operations in open RPCs of an endpoint to one peer: the caller's contexts are kept until
+/// the answer. Operations that share an RPC count each.
 pub(crate) const OPERATIONS_MAX: u32 = 16 * OPEN_MAX;
 
 /// An RPC that waits for its response.
@@ -44,11 +44,11 @@ pub(crate) struct Joined {
     pub whole: Option<u32>,
 }
 
-/// Calls and operations of an endpoint on one peer that are open.
+/// Open RPCs and operations of an endpoint to one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Open {
     pub rpcs: u32,
-    /// Those that share a call counted each.
+    /// Operations in open RPCs; those that share an RPC count each.
     pub operations: u32,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Rpcs {
     pub wholes: OpTable<Whole>,
     /// Number of open RPCs by endpoint index and peer.
     pub open: BTreeMap<(u32, u32), Open>,
-    /// Those that others may share, by the same.
+    /// The last RPC, which later operations may join, by endpoint index and peer.
     pub last: BTreeMap<(u32, u32), LastCall>,
     pub serial: u32,
     /// Long writes that are parts: operation in `wholes` by handle.

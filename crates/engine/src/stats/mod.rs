@@ -246,15 +246,14 @@ pub fn raise(mark: &mut u64, value: u64) {
 }
 
 fn document_group<C: Counters>(title: &str) -> String {
-    let mut out = format!("\n## {title}\n\n| counter | unit | together | meaning |\n");
-    out += "|---|---|---|---|\n";
+    let mut out = format!("\n## {title}\n\n| counter | unit | meaning |\n|---|---|---|\n");
     for row in C::ROWS {
-        let together = match row.combine {
-            Combine::Sum => "sum",
-            Combine::Max => "greatest",
+        let greatest = match row.combine {
+            Combine::Sum => "",
+            Combine::Max => ", greatest",
         };
         out += &format!(
-            "| `{}` | {} | {together} | {} |\n",
+            "| `{}` | {}{greatest} | {} |\n",
             row.name, row.unit, row.doc
         );
     }

@@ -3,7 +3,8 @@
 /// Evidence that a peer's process has ended, from its host's refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// No process on this host has the peer's name, which no other process ever had.
+    /// The peer's abstract socket name on this host is refused. The name belonged to the peer
+    /// alone.
     NoSuchName,
     /// The peer's connections ended without a BYE, as those of an ending process do, and new ones
     /// are refused.
@@ -12,14 +13,15 @@ pub enum Evidence {
     Both,
     /// Packets to the peer are refused, while packets to other processes at its address arrive.
     OneProcess,
-    /// Packets were refused for so long.
+    /// Packets were refused for the required time.
     Packets,
     /// Connections were refused for the required time.
     Connections,
 }
 
 impl Evidence {
-    /// Returns whether the process is certainly gone: no filter on the way causes the same.
+    /// Returns whether the process is certainly gone: a filter on the way cannot cause this
+    /// evidence.
     pub fn is_certain(self) -> bool {
         matches!(self, Evidence::NoSuchName | Evidence::Ended)
     }

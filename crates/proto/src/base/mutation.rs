@@ -168,7 +168,7 @@ pub enum Mutation {
     HideSilence,
     /// Traffic of a silent path is left to other paths although these are silent too.
     LeaveToSilent,
-    /// A path counts its flows by itself, whoever else is on its link.
+    /// A path counts its ECMP flows by itself, although other paths share its link.
     CountFlowsAlone,
 }
 

@@ -39,7 +39,7 @@ pub enum PathReason {
     Corrupt,
     /// The path drops packets long enough for data (PMTU black hole).
     Size,
-    /// No other path is better any more.
+    /// No other path is better now.
     NoBetter,
     /// The peer's rail has a new address.
     Moved,

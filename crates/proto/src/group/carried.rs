@@ -7,15 +7,15 @@ const UNREACHABLE_CHUNKS: u32 = 8;
 /// See [`UNREACHABLE_CHUNKS`].
 const UNREACHABLE_NS: u64 = 50_000_000;
 
-/// A member that asks for a chunk for so long and does not get it says the same: a group that makes
-/// no progress is left within a second.
+/// A member that requests a chunk in vain for this long also reports that it receives no multicast:
+/// members leave a group without progress within a second.
 pub(super) const STALL_NS: u64 = 500_000_000;
 
-/// How often a member that says that it hears no multicast is asked again, after a probe on every
-/// rail each time, before a group is left for it: what it missed may have left by one rail of
-/// several, from roots that did not know yet that it loses all. A few lost probes do not count.
+/// Number of questions, each after a probe on every rail, to a member that reports no multicast,
+/// before all members leave the group. The missed chunks may all have left by one rail of several;
+/// a few lost probes do not count.
 pub(super) const ROUNDS: u8 = 3;
-/// Pause between these questions.
+/// Pause between these questions, in nanoseconds.
 pub(super) const ROUND_NS: u64 = 5_000_000;
 /// Delay of the answers, so that probes sent before the question are read first.
 pub(super) const ANSWER_NS: u64 = 2_000_000;
@@ -30,7 +30,7 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// Records such an answer.
+    /// Records an answer that no multicast arrives.
     pub fn says_so(&mut self, now: u64) {
         if self.asked_at.is_some_and(|at| now >= at + ANSWER_NS) {
             self.answers = self.answers.saturating_add(1);
@@ -49,12 +49,12 @@ impl Doubt {
     }
 }
 
-/// Chunks that came to this member alone since one came by multicast that was as long: those of
+/// Chunks that arrived by unicast since the last multicast chunk of at least their length: those of
 /// all roots, or of one.
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     count: u32,
-    /// When the first of them came.
+    /// Time at which the first of them arrived.
     since: u64,
     /// Bytes of the longest.
     longest: u32,
@@ -65,9 +65,9 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    /// A chunk of so many bytes came by multicast, or a probe, which is as long as any packet:
-    /// whether that shows that multicast is carried. A chunk that is shorter than those that came
-    /// alone does not show that they could have come.
+    /// Records a multicast chunk of this many bytes, or a probe (`None`), which is as long as any
+    /// packet. Returns whether it shows that the network carries multicast: a chunk shorter than
+    /// the unicast ones shows nothing about their length.
     pub fn reaches(&mut self, chunk: Option<u32>) -> bool {
         let shows = chunk.is_none_or(|len| len >= self.longest && !self.stalled);
         if shows {
@@ -76,7 +76,7 @@ impl Alone {
         shows
     }
 
-    /// A chunk of so many bytes that was new came to this member alone.
+    /// Records a new chunk of this many bytes that arrived by unicast.
     pub fn came(&mut self, now: u64, len: u32) {
         if self.count == 0 {
             self.since = now;
@@ -90,13 +90,13 @@ impl Alone {
         self.stalled || self.count >= UNREACHABLE_CHUNKS && now >= self.since + UNREACHABLE_NS
     }
 
-    /// Whatever the reason is, a group that does not bring what is asked for is of no use. A root
-    /// that was away for so long shows by its probes that it was that.
+    /// Records that requested chunks do not arrive, for any reason. (The probes of a root that was
+    /// descheduled for that time clear the record.)
     pub fn stalls(&mut self) {
         self.stalled = true;
     }
 
-    /// No multicast reaches this member, and that is news.
+    /// Returns whether no multicast reaches this member, once.
     pub fn turns_unreachable(&mut self, now: u64) -> bool {
         let news = self.is_unreachable(now) && !self.told;
         self.told |= news;
@@ -109,7 +109,7 @@ impl Alone {
     }
 }
 
-/// The multicast that a member hears.
+/// The multicast that a member receives.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     /// Rails on which a multicast was heard, as bits.

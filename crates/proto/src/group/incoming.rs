@@ -13,7 +13,7 @@ pub(super) struct Receiving {
     pub(super) roots: BTreeMap<u16, FromRoot>,
     /// Unfinished broadcasts of others, by number.
     pub(super) broadcasts: BTreeMap<u64, Incoming>,
-    /// Bytes of those that are not posted yet.
+    /// Bytes of broadcasts that are not posted yet.
     pub(super) early_bytes: u64,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct FromRoot {
     pub(super) orphaned: bool,
     pub(super) nack_at: u64,
     pub(super) tries: u32,
-    /// When what is asked for has been asked for too long.
+    /// Time at which the requested chunks have been missing for too long.
     pub(super) stalls_at: u64,
-    /// Those that came to this member alone.
+    /// Chunks of this root that arrived by unicast.
     pub(super) alone: Alone,
-    /// The first chunk that was asked for once, and when.
+    /// The first chunk that was requested once, and the time of the request.
     pub(super) asked: Option<(u64, u64)>,
 }
 
@@ -121,7 +121,7 @@ impl Receiving {
         self.roots.get(&root).map_or(0, |from| from.next)
     }
 
-    /// Number of the first chunk of this root's early broadcasts.
+    /// Lowest chunk number of this root's broadcasts that are not posted yet.
     pub(super) fn first_early_of(&self, root: u16) -> u64 {
         let early = self.broadcasts.values().filter(|b| b.root == root);
         let early = early.filter(|b| b.handle.is_none());

@@ -17,15 +17,14 @@
 //! packet that reads its memory last. A group does not detect dead members: [`Group::awaited`]
 //! lists the members whose death matters, and [`Group::on_dead`] handles it.
 //!
-//! `state` has the fields, `api` the door, `take` what happens to packets, `run` to chunks that
-//! follow one another. `recv` is the receiving side: chunks to their places; `ask` is what it
-//! says, acknowledgements and requests. `send` is the root's side: chunks, windows, copies;
-//! `repair` is what a collector does for its part; `death` takes members out. `pieces` cuts chunks
-//! for paths whose MTU shrank, and counts what came of them. `parts` says who
-//! collects for whom, `acked` how far they are, `backlog` when timers wait for packets that came,
-//! `order` which broadcasts have begun and where the group is left, `carried` whether multicast
-//! arrives, `networks` which rails carry it, `pace` how far apart chunks leave, `delay` draws the
-//! delays.
+//! `state` has the fields, `api` the public calls, `take` the handling of packets, `run` that of
+//! consecutive chunks. `recv` is the receiving side (places of chunks), `ask` its acknowledgements
+//! and requests. `send` is the root's side (chunks, windows, copies), `repair` a collector's
+//! retransmissions to its part; `death` removes members. `pieces` cuts chunks for paths whose MTU
+//! shrank, and counts received pieces. `parts` assigns members to collectors, `acked` has their
+//! progress, `backlog` the delay of timers for received packets, `order` the begun broadcasts and
+//! the end of the group, `carried` the evidence that multicast arrives, `networks` the rails that
+//! carry it, `pace` the spacing of chunks, `delay` the random delays.
 
 mod acked;
 mod api;

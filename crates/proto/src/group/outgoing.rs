@@ -17,7 +17,7 @@ pub(super) struct Repair {
     to_all: bool,
     /// The chunk was multicast again, and is requested nevertheless.
     in_vain: bool,
-    /// Repairs that reached those who ask again in vain.
+    /// Number of retransmissions to members that request the chunk again.
     vain: u8,
     /// Members that it was sent to alone so far, by number modulo 64.
     alone: u64,
@@ -69,12 +69,13 @@ pub(super) enum Again {
     All,
     /// To the member that asked.
     Alone,
-    /// To that member, in pieces: it was sent whole in vain.
+    /// To that member, in pieces: whole retransmissions did not arrive.
     Pieces,
 }
 
 impl Held {
-    /// A member asks for this chunk. `None`: it is under way to it.
+    /// Handles a member's request for this chunk. `None`: a retransmission to the member is in
+    /// flight.
     pub(super) fn ask(&mut self, now: u64, from: u16, hold_ns: u64, all_from: u8) -> Option<Again> {
         let all_from = all_from.clamp(1, ASKERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);

@@ -1,8 +1,9 @@
-//! Interface to the memory of a group's operations, which belongs to its owner.
+//! Interface between a group's protocol and the engine, which owns the memory of the group's
+//! operations.
 
 use super::types::{Chunk, GroupEvent, Load, Place, Rebuild};
 
-/// The owner of the memory of a group's operations.
+/// The engine's side: owns the memory of a group's operations.
 pub trait GroupOwner {
     /// The sum of the bytes by this algorithm number; `None`: unknown algorithm.
     fn sum(&self, algorithm: u8, seed: u64, bytes: &[u8]) -> Option<u64>;
@@ -12,10 +13,11 @@ pub trait GroupOwner {
         self.sum(load.algorithm, load.seed, load.payload) == Some(load.sum)
     }
 
-    /// Copies a chunk to its place. Returns whether it is correct there; `None`: not stored.
+    /// Copies a chunk to its place. Returns whether the stored bytes are correct; `None`: nothing
+    /// was stored.
     fn land(&mut self, place: Place, chunk: &Chunk, load: &Load<'_>) -> Option<bool>;
 
-    /// Rebuilds a chunk from a correct parity and the other chunks; `None`: no place for it.
+    /// Rebuilds a chunk from a correct parity and the other chunks; `None`: the chunk has no place.
     fn rebuild(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Option<()>;
 
     /// Carries out an event. Memory of ended operations may still be read until the packets from

@@ -36,7 +36,7 @@ impl Group {
     }
 
     /// Refuses to take part in a broadcast and drops its early bytes. Chunks that had no room are
-    /// requested again: they find room or are swallowed.
+    /// requested again: they find room or are dropped.
     pub(super) fn refuse(&mut self, now: u64, broadcast: u64, handle: u32, end: End) {
         if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
             self.receiving.early_bytes -= early.here;
@@ -118,7 +118,7 @@ impl Group {
             && chunk.number >= offset / size
     }
 
-    /// The chunk that a piece is of, or the chunk itself.
+    /// The whole chunk that a piece belongs to, or the chunk itself.
     fn whole_of(&self, chunk: &Chunk) -> Option<Chunk> {
         whole_of(chunk, self.cfg.chunk)
     }
@@ -159,7 +159,8 @@ impl Group {
 
     fn place_in(&mut self, now: u64, chunk: &Chunk) -> Place {
         let begun = chunk.broadcast < self.order.next();
-        // A co-root's part asks the root for what came in pieces.
+        // A co-root keeps no chunk that arrived in pieces; members of its part request such chunks
+        // from the root.
         let keep = chunk.piece == 0 && self.keeps(chunk);
         let first = chunk.number - chunk.offset / self.cfg.chunk as u64;
         let broadcast = self.broadcast_of(chunk);
@@ -199,7 +200,7 @@ impl Group {
             from.take(chunk.number, 1);
             from.ended += 1;
         }
-        // Members of this co-root's part may want it.
+        // Members of this co-root's part may request the chunk.
         self.keep(now, chunk, false);
         self.owe_ack(now, chunk.root);
         Place::Duplicate
@@ -254,10 +255,10 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// A chunk came, or a piece of one: notes if multicast carries it. That it came alone says
-    /// nothing where it is not `fresh`.
+    /// Records whether multicast carried a chunk or a piece. A repeat (not `fresh`) that arrived as
+    /// a unicast packet is no evidence against multicast.
     fn hear_chunk(&mut self, now: u64, heard: Heard, chunk: &Chunk, fresh: bool) {
-        // A single piece counts for the chunk.
+        // The first piece counts for the whole chunk.
         let counts = fresh && chunk.piece <= 1 && !self.cfg.scheme.alone;
         let len = self.whole_of(chunk).map_or(0, |whole| whole.len);
         let from = self.receiving.roots.get_mut(&chunk.root);
@@ -273,7 +274,7 @@ impl Group {
         }
     }
 
-    /// A probe came by multicast, of a root, or of a collector that asks for one.
+    /// Records a multicast probe of a root, or of a collector.
     pub(super) fn hear_probe(&mut self, by: u16) {
         self.carried.reaches(None);
         let (parts, me) = (&self.parts, self.cfg.me);
@@ -284,7 +285,7 @@ impl Group {
         }
     }
 
-    /// A damaged chunk has landed over those pieces of it that were here.
+    /// Forgets the pieces of a chunk after a damaged whole chunk was stored over them.
     fn forget_pieces(&mut self, chunk: &Chunk) {
         let from = self.receiving.roots.get_mut(&chunk.root);
         let Some(from) = from.filter(|_| chunk.piece == 0) else {
@@ -299,7 +300,7 @@ impl Group {
         }
     }
 
-    /// A piece is here: the chunk that it completes.
+    /// Counts a received piece. Returns the chunk that it completes.
     fn took_piece(&mut self, now: u64, piece: &Chunk) -> Option<Chunk> {
         let whole = self.whole_of(piece)?;
         let trip_ns = self.trip.ns();
@@ -311,7 +312,7 @@ impl Group {
         if all || self.cfg.errs(GroupMutation::PieceIsWhole) {
             return Some(whole);
         }
-        // The others may be on their way.
+        // The other pieces may still arrive: the next request waits for two round trips.
         from.tries = from.tries.min(1);
         from.nack_at = now + 2 * trip_ns;
         let bytes = piece.len as u64;
@@ -324,7 +325,7 @@ impl Group {
         None
     }
 
-    /// A chunk is here, or a piece of one; whether that is news of a whole chunk.
+    /// Counts a received chunk or piece. Returns true if a whole chunk is new.
     fn took(&mut self, now: u64, chunk: &Chunk) -> bool {
         if chunk.piece == 0 {
             return self.took_whole(now, chunk, (chunk.len as u64, true));
@@ -333,8 +334,8 @@ impl Group {
         whole.is_some_and(|whole| self.took_whole(now, &whole, (chunk.len as u64, false)))
     }
 
-    /// A chunk is here, with so many bytes that came last; whether that is news. `keeps`: a co-root
-    /// may have a copy.
+    /// Counts a whole chunk, of which `last` bytes arrived now. Returns true if the chunk is new.
+    /// `keeps`: a co-root may keep a copy.
     fn took_whole(&mut self, now: u64, chunk: &Chunk, (last, keeps): (u64, bool)) -> bool {
         let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
             return false;

@@ -76,13 +76,13 @@ fn of(service: Option<&CStr>) -> *const std::ffi::c_char {
 unsafe fn socket_addr(item: &libc::addrinfo) -> Option<SocketAddr> {
     match item.ai_family {
         libc::AF_INET => {
-            // SAFETY: the family says so.
+            // SAFETY: the address family names this type.
             let at = unsafe { &*item.ai_addr.cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(at.sin_addr.s_addr));
             Some(SocketAddr::new(ip.into(), u16::from_be(at.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says so.
+            // SAFETY: the address family names this type.
             let at = unsafe { &*item.ai_addr.cast::<libc::sockaddr_in6>() };
             let ip = Ipv6Addr::from(at.sin6_addr.s6_addr);
             Some(SocketAddr::new(ip.into(), u16::from_be(at.sin6_port)))

@@ -52,7 +52,7 @@ const RECV_KNOWN: u64 = FI_COMPLETION
 pub(crate) struct Binding {
     /// `op_flags` of the endpoint's attributes.
     pub op_flags: u64,
-    /// Bound with FI_SELECTIVE_COMPLETION: entries only for calls with FI_COMPLETION.
+    /// Bound with FI_SELECTIVE_COMPLETION: only calls with FI_COMPLETION write completion entries.
     pub selective: bool,
 }
 
@@ -100,7 +100,7 @@ impl Binding {
     /// Options of a receive with valid flags.
     pub fn recv(self, flags: u64) -> OpFlags {
         OpFlags {
-            // A peek always writes an entry.
+            // A peek always writes a completion entry.
             completion: self.wants_entry(flags) | (flags & FI_PEEK != 0),
             multi_recv: flags & FI_MULTI_RECV != 0,
             peek: flags & FI_PEEK != 0,
@@ -123,7 +123,8 @@ impl Binding {
     }
 }
 
-/// Options of `fi_inject` and its variants: buffer free on return, no entry.
+/// Options of `fi_inject` and its variants: the buffer is free on return, and no completion entry
+/// is written.
 pub(crate) const INJECT: OpFlags = OpFlags {
     completion: false,
     delivery_complete: false,

@@ -79,7 +79,7 @@ impl Producer {
         if body_len > body_max::<M>() {
             return Ok(None);
         }
-        // The frame, and the 0 after it.
+        // Room for the frame, and for the 0 that marks its end.
         let end = self.at + frame_len(body_len) + HEAD_LEN;
         if end > self.room_to {
             let consumed = memory.consumed().load(Ordering::Acquire);

@@ -141,8 +141,8 @@ impl TcpLinks {
             return;
         };
         for mut connection in row.connection.into_iter().chain(row.next) {
-            // Data that the kernel has no room for is not acknowledged, and the closing user does
-            // not wait for it.
+            // Bytes without room in the kernel are dropped: they are not acknowledged, and the
+            // closing user does not wait for them.
             let _ = connection.output.flush(&connection.stream, &mut self.over);
             self.leave(connection);
         }

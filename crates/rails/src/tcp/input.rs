@@ -11,8 +11,8 @@ use marline_wire::DirectHead;
 const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
 /// Most unused buffers that are retained.
 const SPARE_MAX: usize = 4;
-/// Bytes read beyond a write: room for its notification and the next frame's head. Bytes of a
-/// following write in it cost another copy, while the kernel places all others directly.
+/// Bytes read beyond a write: its notification and the next frame's head. More would read bytes of
+/// a following write into the buffer, which costs a copy; the kernel otherwise puts them in place.
 const AHEAD: usize = 1024;
 /// Most bytes read from one connection before the others are read.
 const TURN_MAX: usize = 256 * 1024;
@@ -26,8 +26,8 @@ pub(super) enum Break {
     Failed(Errno),
     /// The received bytes are not a valid frame, or not valid at this point.
     Garbled,
-    /// A write has no place (any more). Its notification must not arrive without it, so the
-    /// connection ends.
+    /// The destination of a write is gone. Its notification must not arrive without the bytes, so
+    /// the connection ends.
     NoPlace,
 }
 

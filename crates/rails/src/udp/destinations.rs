@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 /// Additional source ports per rail.
 pub(super) const FLOWS_MAX: usize = 4;
-/// Lanes: the rail's own port and the additional ones.
+/// Number of source ports: the rail's own and the additional ones.
 const QUEUES: usize = FLOWS_MAX + 1;
 /// Sends to a destination before it gets a socket, so that short exchanges cost nothing.
 const SENDS_MIN: i32 = 8;
@@ -37,21 +37,21 @@ pub(super) struct Link {
     /// The destination in the kernel's form; `None` if its IP version differs from the rail's, so
     /// that it is unreachable.
     pub(super) name: Option<SockName>,
-    /// By lane: the index of its socket.
+    /// By source port: the index of its socket.
     sockets: [u8; QUEUES],
-    /// By lane: sends without a socket; negative while no socket shall be opened.
+    /// By source port: sends without a socket; negative while no socket shall be opened.
     sends: [i32; QUEUES],
     newest: Newest,
 }
 
-/// By lane: the newest flow that left by it, beside the one that has the lane's number.
+/// By source port: the newest flow that left by it, besides the flow with the port's own number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Newest([Option<u8>; QUEUES]);
 
 impl Newest {
-    /// A flow leaves now; whether it is newer than all that left by its lane. (Numbers go in a
-    /// circle; flows of which some are in use at a time are less than half of it apart. A link may
-    /// begin with any.)
+    /// Records that a packet of a flow leaves. Returns whether the flow is newer than all earlier
+    /// flows of its source port. (Flow numbers wrap around; flows in use at a time are less than
+    /// half of the range apart. A link may begin with any number.)
     #[inline]
     pub(super) fn note(&mut self, flow: u8) -> bool {
         let newest = &mut self.0[queue_of(flow) as usize];
@@ -63,7 +63,8 @@ impl Newest {
     }
 }
 
-/// The lane of a flow; lane 0 is the rail's own port and the destination's connected socket.
+/// The index of a flow's source port; 0 is the rail's own port, and the destination's connected
+/// socket.
 #[inline]
 pub(super) fn queue_of(flow: u8) -> u8 {
     match flow {
@@ -152,8 +153,9 @@ impl UdpLinks {
         }
     }
 
-    /// Selects a flow for a link's packets. A flow that is new to its lane gets a new socket and so
-    /// another port, since a middlebox may have dropped the state of the earlier ones.
+    /// Selects a flow for a link's packets. A flow that is new to its source port's index gets a
+    /// new socket and so another port, since a middlebox may have dropped the state of the earlier
+    /// ones.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) {
         let queue = queue_of(flow) as usize;

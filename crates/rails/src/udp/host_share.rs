@@ -161,7 +161,7 @@ impl Meeting {
         }))
     }
 
-    /// Returns whether the meeting is complete for a guest that has what it came for.
+    /// Returns whether the meeting is complete for a guest, which then has the shared memory.
     pub(super) fn is_over(&self) -> bool {
         !self.host
     }

@@ -1,6 +1,6 @@
 //! Detects whether super-packets arrive whole. The bytes of a direct write have no heads of their
-//! own: if the kernel delivers the write in parts, it is lost. So memory is granted only where
-//! super-packets arrive whole.
+//! own: if the kernel delivers the write in parts, the write is lost. So memory is granted only
+//! while super-packets arrive whole.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const WHOLE_MIN: usize = 48 << 10;
 /// Shorter datagrams are ignored.
 const BULK_MIN: usize = 1 << 10;
-/// Bytes per judgement. Half of them must have arrived whole, since the ends of messages and grants
-/// are shorter.
+/// Received bytes per decision. Half of them must have arrived whole, not all, since the ends of
+/// messages and grants are shorter.
 const LOOK: usize = 1 << 20;
-/// Judgements to skip after a write that arrived in parts.
+/// Number of decisions, after a write that arrived in parts, before super-packets may count as
+/// whole again.
 const DISTRUST: u32 = 64;
 
 /// Statistics of joined datagrams.

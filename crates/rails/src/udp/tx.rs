@@ -313,7 +313,8 @@ impl UdpTx {
         }
     }
 
-    /// The lane of a link's packets; sockets with another port are opened if the flow is new.
+    /// The index of the source port of a link's packets; opens sockets with another port if the
+    /// flow is new.
     #[inline]
     pub(super) fn choose(&mut self, link: LinkId, flow: u8) -> u8 {
         let queue = queue_of(flow);

@@ -21,11 +21,11 @@ const BOUNCES_KEPT: usize = 16;
 const BOUNCES_MIN: usize = 4;
 /// Bytes of a staging buffer, and the number of them: 16 MiB in all.
 const STAGE_LEN: usize = 1 << 20;
-/// See above.
+/// Number of staging buffers.
 const STAGES_MAX: usize = 16;
 /// Bits of a key that hold the device's rkey.
 const RKEY_BITS: u32 = 32;
-/// Bits above them: the offset of the memory within its page.
+/// Bits of a key above the rkey that hold the memory's offset within its page.
 const START_BITS: u32 = 12;
 
 /// The source memory of one write, registered until this is dropped.
@@ -75,7 +75,7 @@ pub(super) struct Writes {
     copies: u64,
     /// Keys issued so far: keys are unique.
     count: u64,
-    /// Number of writes with immediates so far, starting from the clock.
+    /// Number of the last write call with immediates. The first number is taken from the clock.
     call: u32,
 }
 
@@ -263,7 +263,7 @@ impl Writes {
         }))
     }
 
-    /// Like `open`, without a copy.
+    /// Registers the source memory of a write and makes its requests, without a copy.
     fn in_place(&mut self, domain: &Arc<Domain>, write: &Write<'_>) -> Result<Opened, Errno> {
         let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());

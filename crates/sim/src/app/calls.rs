@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// Does what a call asks for, or an operation that shares one; what it brings back.
+    /// Executes an RPC, or an operation that shares one, and returns its result.
     fn do_call(&mut self, e: u32, src: u32, uid: u32) -> Result<Vec<u8>, String> {
         match self.done_once(uid)? {
             Ask::Atomic(handle, part) => {

@@ -6,12 +6,13 @@ use crate::world::state::World;
 use marline_engine::INJECT_MAX;
 use marline_proto::{Held, Retained, MESSAGE_OVERHEAD, RPC_MAX};
 
-/// Checks one turn in this number, as it examines every path of every peer.
+/// Turns per check: a check examines every path of every peer.
 const EVERY: u64 = 8;
 /// Largest number of endpoints with checks.
 const ENDPOINTS_MAX: usize = 64;
-/// Unacked packets of a path at most: twice what its receiver can distinguish (`RecvWindow`).
-/// Windows may allow more, but not the credit and grants of these clusters.
+/// Most unacked packets of a path: twice the number that its receiver can distinguish
+/// (`RecvWindow`). Congestion windows may allow more packets; credit and grants of these clusters
+/// do not.
 const PACKETS_MAX: usize = 2 * 4_096;
 /// Frames to retransmit per peer at most; more data is never in flight.
 const RESENDS_MAX: usize = 8_192;
@@ -82,7 +83,7 @@ impl World {
         beyond.map(|(what, used, most)| format!("{used} {what}, at most {most}"))
     }
 
-    /// A send of `len` bytes to `dst` was refused: there must be no room.
+    /// Checks, after a send of `len` bytes to `dst` was refused, that the log has no room.
     pub(crate) fn check_refused(&mut self, e: u32, dst: u32, len: usize) {
         let ep = &self.eps[e as usize];
         let (log, _) = ep.engine.inspect(|core| core.pool_bytes());

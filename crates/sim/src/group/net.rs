@@ -27,7 +27,7 @@ pub(super) enum Harm {
     Forge(u64),
 }
 
-/// Rails, and what is wrong with them.
+/// Rails and their faults.
 #[derive(Debug)]
 pub(super) struct GroupNet {
     networks: usize,
@@ -130,8 +130,8 @@ impl GroupNet {
         last.saturating_sub(ROOM_BYTES * 1_000_000_000 / setup.rate)
     }
 
-    /// Says if more waits for a rail than it has room for, with one packet beyond: whoever sends
-    /// took no notice.
+    /// Says if more packets wait for a rail than it has room for, and one more: the sender ignored
+    /// a full rail.
     pub(super) fn overfull(&self, now: u64, setup: &GroupSetup, sent: u64) -> bool {
         sent.saturating_sub(now) > 2 * ROOM_BYTES * 1_000_000_000 / setup.rate
     }

@@ -33,14 +33,14 @@ pub enum GroupTrouble {
     RailDown {
         /// Which of the rails.
         network: usize,
-        /// Whose; none: everybody's.
+        /// The process; `None`: all processes.
         who: Option<usize>,
     },
     /// Multicast is lost, unicast is not: on a rail or on all, to one process or to all.
     Mute {
-        /// Which of the rails; none: all.
+        /// The rail; `None`: all rails.
         network: Option<usize>,
-        /// The one that hears none; none: nobody hears any.
+        /// The process that receives none; `None`: no process receives any.
         who: Option<usize>,
     },
     /// Datagrams to a process and from it that are longer vanish, multicast or not.
@@ -124,9 +124,10 @@ pub struct GroupSetup {
     pub rate: u64,
     /// Time that a process takes for a packet, in ns.
     pub packet_ns: u64,
-    /// Packets of one flow and length that a process takes at once, at most; those that wait.
+    /// Most packets of one flow and length that a process takes at once, of those that wait.
     pub batch: usize,
-    /// Packets wait at least so long, as where a process is away, or its kernel joins them.
+    /// Shortest time in ns that packets wait, as for a descheduled process, or for a kernel that
+    /// joins them.
     pub gather_ns: u64,
     /// A packet that takes longer to be received than this is lost.
     pub queue_ns: u64,
@@ -256,8 +257,8 @@ impl GroupSetup {
         });
     }
 
-    /// Short broadcasts, more than may be under way, of which many packets are damaged: some begin
-    /// in the middle of a batch.
+    /// Short broadcasts, more than fit in a window, with many damaged packets: some begin in the
+    /// middle of a batch.
     fn flood(&mut self, rng: &mut Rng) {
         let chunk = self.chunk as u64;
         for spec in &mut self.groups {
@@ -334,7 +335,7 @@ impl GroupSetup {
         lasting
     }
 
-    /// Time from which on multicast reaches nobody any more, for good.
+    /// Time after which no multicast arrives, to the end of the run.
     pub fn muted_from(&self) -> Option<u64> {
         let all = GroupTrouble::Mute {
             network: None,

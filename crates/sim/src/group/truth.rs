@@ -4,12 +4,14 @@ use super::member::Member;
 use super::setup::{GroupSetup, Spec};
 use marline_proto::group::{End, GroupHeld, AHEAD};
 
-/// A death is noticed at the next look, and what follows from it takes a few round trips.
+/// Time for the consequences of a death: the next check notices it, the rest takes a few round
+/// trips.
 const SLACK_NS: u64 = 100_000_000;
-/// Time in which it is found out that multicast is not carried any more, with reminders lost.
+/// Time in which members find out that the network no longer carries multicast, with lost
+/// reminders.
 const FOUND_OUT_NS: u64 = 500_000_000;
 
-/// Memory within its bounds.
+/// Checks that a member's memory is within its bounds.
 pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result<(), String> {
     let (early, kept, copied) = member.memory.buffered();
     let window = spec.scheme.window as u64 * setup.chunk as u64;
@@ -30,15 +32,15 @@ pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result
     Ok(())
 }
 
-/// Nothing is kept, nobody is waited for.
+/// Returns whether a member keeps nothing and waits for no other.
 pub(super) fn is_over(member: &Member) -> bool {
     member.memory.open == 0
         && member.group.held() == GroupHeld::default()
         && member.memory.buffered() == (0, 0, 0)
 }
 
-/// When an operation can begin: those that are far ahead of it are over for its member, which those
-/// that receive are when they end.
+/// Time at which an operation can begin: all receives of its member that are `AHEAD` or more
+/// operations before it have ended.
 fn begins_at(spec: &Spec, member: &Member, n: usize) -> u64 {
     let before = n.saturating_sub(AHEAD as usize - 1);
     let receives = |m: &usize| spec.script[*m].0 != member.me;

@@ -1,4 +1,4 @@
-//! The world of a group simulation: processes, packets under way, time.
+//! The world of a group simulation: processes, packets in flight, time.
 
 use super::inbox::{Inbox, Parcel};
 use super::member::Member;
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Deaths are looked for so often.
+/// Interval of checks for dead members.
 const LOOK_NS: u64 = 20_000_000;
-/// Virtual time that the work may take once no fault lasts but those that last for good.
+/// Virtual time that the work may take after the last temporary fault.
 const WORK_NS: u64 = 60_000_000_000;
 /// Events after which a run is called endless.
 const EVENTS_MAX: u64 = 20_000_000;
@@ -408,13 +408,13 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// The process is not there yet.
+    /// Returns whether the process has not started yet.
     fn is_unborn(&self, proc: usize) -> bool {
         let late = self.setup.late.filter(|_| self.setup.born);
         late.is_some_and(|(who, at)| who == proc && self.now < at)
     }
 
-    /// When a member has something to do: where a rail has no room, what is due waits for that.
+    /// Time of a member's next work. Due work waits while a rail has no room.
     fn due_at(&self, proc: usize, member: &Member) -> u64 {
         let deadline = member.group.next_deadline().unwrap_or(u64::MAX);
         let room_at = self.net.room_at(self.setup, proc);
@@ -459,8 +459,8 @@ impl<'a> GroupWorld<'a> {
         }
     }
 
-    /// A member that has posted all closes the group as soon as nothing is under way here, whatever
-    /// the others lack.
+    /// Closes the group at a member that has posted all operations, as soon as none is in progress
+    /// here, even if others still miss chunks.
     fn close(&self, member: &mut Member, spec: &Spec) {
         let all = member.memory.operations.len() == spec.script.len();
         if all && truth::is_over(member) && member.group.may_retire() {

@@ -107,7 +107,7 @@ pub(crate) struct Evicted {
 /// The connections of a world that are closed by idle eviction.
 #[derive(Debug, Default)]
 pub(crate) struct Eviction {
-    /// By both ends, the smaller one first.
+    /// Evicted links by their two ends, the smaller one first.
     pub evicted_links: BTreeMap<Way, Evicted>,
     /// Next steps, by event.
     pub steps: BTreeMap<u64, Way>,

@@ -39,8 +39,8 @@ pub struct Log {
     pub entries: Vec<Entry>,
     /// Buffers delivered by rails, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
-    /// Which parts of the operation that was just posted went in the call before them, of those
-    /// that may.
+    /// For each part of the operation just posted that may join the RPC before it: true if it
+    /// joined.
     pub joins: VecDeque<bool>,
 }
 

@@ -1,13 +1,14 @@
-//! Source ports of a rail's datagrams, as the UDP rail chooses them: each link has lanes, a flow
-//! leaves by one of them, and a flow that is newer than all before in its lane gets another port.
+//! Source ports of a rail's datagrams, as the UDP rail chooses them: each link has several slots
+//! for ports, a flow leaves by one slot, and a flow that is newer than all earlier ones of its slot
+//! gets another port.
 
 use marline_rails::LinkId;
 use std::collections::BTreeMap;
 
-/// Lanes of a link. The first is the rail's own port.
+/// Number of slots for ports of a link. The first is the rail's own port.
 const LANES: usize = 5;
 
-/// By lane: the newest flow beside the one of the lane's number, and its port, if one was needed.
+/// By slot: the newest flow besides the one of the slot's number, and its port, if one was needed.
 type Lanes = [(Option<u8>, u32); LANES];
 
 /// The source ports of a rail.

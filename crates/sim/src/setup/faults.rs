@@ -1,5 +1,5 @@
-//! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that came later
-//! draw from numbers of their own, so that all else of a seed stays what it was.
+//! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that were added
+//! later draw from separate random numbers, so that the other draws of a seed do not change.
 
 use crate::base::rng::Rng;
 use crate::machine::place::SITES;
@@ -116,8 +116,8 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
     }
 }
 
-/// Rails that damage what they carry; from numbers of their own, so that the other faults of a
-/// seed are what they were before there were these.
+/// Draws rails that damage packets, from separate random numbers, so that the other faults of a
+/// seed do not change.
 fn draw_corruption(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 4);
     for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2, 4]) {
@@ -165,8 +165,8 @@ fn draw_last_rail(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(long);
 }
 
-/// Links of some rails are connections: in a quarter of the seeds of rails that are drawn for that,
-/// in others of those that are streams anyway.
+/// Draws rails whose links are connections: in a quarter of the seeds any rails, in the others only
+/// rails that are streams anyway.
 fn draw_connections(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 21);
     if setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
@@ -175,7 +175,7 @@ fn draw_connections(setup: &mut Setup) {
     let more = rng.one_in(4);
     for rail in 0..setup.rails {
         setup.connected[rail] = rng.one_in(2);
-        // (Otherwise what seeds stand for would change.)
+        // Otherwise the meaning of existing seeds would change.
         setup.connected[rail] &= !setup.writes[rail];
         setup.streams[rail] |= more && setup.connected[rail];
     }
@@ -329,7 +329,7 @@ fn draw_moves(setup: &mut Setup) {
         if setup.rails > 1 && rail == stays {
             continue;
         }
-        // Where nobody knows where the other is, they never speak again.
+        // Two hosts whose only rails move at the same time lose each other for good.
         setup.may_die |= setup.rails == 1;
         for host in [Some(host), together.then_some((host + 1) % setup.hosts)] {
             let to = rng.below(SITES.into()) as u16;
@@ -374,8 +374,8 @@ pub(crate) fn draw_neighbours(setup: &mut Setup) {
         };
 }
 
-/// A firewall refuses what comes to one of the rails of a host, whose process is stopped in half of
-/// the cases: all that is heard of it then is that nobody listens.
+/// Draws a firewall that refuses packets to one rail of a host. In half of the cases the host's
+/// process is stopped meanwhile, so that its peers receive nothing but refusals.
 fn draw_refusals(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 18);
     if setup.rails < 2 || !rng.one_in(12) {
@@ -391,8 +391,8 @@ fn draw_refusals(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(to);
 }
 
-/// Rails that carry a part for longer than peers wait, and nobody is told: no long packets, or one
-/// direction only, of which each has its rail.
+/// Draws rails that, without notice, carry only a part for longer than the peer timeout: no long
+/// packets, or one direction each.
 fn draw_partial(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 20);
     let timeout_ns = setup.node.peer_timeout_ns;
@@ -400,7 +400,7 @@ fn draw_partial(setup: &mut Setup) {
         return;
     }
     let (host, rail) = a_rail(setup, rng);
-    // From the first packet on, in some.
+    // In a quarter of the cases from the first packet on.
     let from_ns = rng.below(setup.faults_end_ns) * (rng.below(4).min(1));
     let to_ns = from_ns + timeout_ns * rng.range(5, 25) / 10;
     setup.faults_end_ns = setup.faults_end_ns.max(to_ns);
@@ -479,8 +479,8 @@ fn draw_outages(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(to + 20_000_000);
 }
 
-/// A process that computes for longer than its peers wait: with a thread nobody may take it for
-/// dead. Or it is off its processor for so long: then they have to, and it, too.
+/// Draws a process that computes for longer than the peer timeout, and must not be called dead if
+/// it has a progress thread; or a process that is stopped for that long, and may be.
 fn draw_long_descheduled(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 13);
     if !rng.one_in(12) {
@@ -499,7 +499,7 @@ fn draw_long_descheduled(setup: &mut Setup) {
     setup.faults_end_ns = setup.faults_end_ns.max(to);
 }
 
-/// One in eight seeds works in a way that was not there at first.
+/// Draws one of the later kinds of work in one of eight seeds.
 pub(crate) fn draw_pattern(setup: &mut Setup) {
     setup.node.any_source_fails = Rng::new(setup.seed, 15).one_in(2);
     let rng = &mut Rng::new(setup.seed, 11);

@@ -27,7 +27,8 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
     setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     if setup.topology == Topology::Mesh {
-        // Rails with writes reach each other: all of them are in order, or none.
+        // All rails with writes deliver in order, or none does: rails with and without order do not
+        // reach each other.
         let ordered = rng.one_in(2);
         for (stream, &writes) in setup.streams.iter_mut().zip(&setup.writes) {
             *stream = if writes { ordered } else { *stream };
@@ -65,7 +66,8 @@ pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
         ]);
         setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
     }
-    // All writes are late: packets resend the data meanwhile, and late writes land damaged.
+    // In a quarter of the seeds all writes are late: packets retransmit their bytes meanwhile, and
+    // the late writes land damaged.
     if rng.one_in(4) {
         let how = FalseReport::Late(rng.pick(&LATE_NS));
         let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);

@@ -398,7 +398,7 @@ impl QueuePair {
         self.change(attr, STATE | PKEY | PORT | last)
     }
 
-    /// Of datagrams: moves to the state that sends and receives.
+    /// Moves a queue pair of datagrams to the state in which it sends and receives.
     pub(crate) fn ready(&self) -> Result<(), Errno> {
         let receiving = QpAttr {
             qp_state: READY_TO_RECEIVE,
