@@ -67,6 +67,9 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.lock().outages.open(publisher.recorder());
+        if !settings.rma {
+            shared.lock().refuse_remote();
+        }
         let choice = settings.checksum_workers;
         let workers = SumWorkers::new(choice, &mut shared.lock().rails.sums);
         {

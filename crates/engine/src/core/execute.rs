@@ -10,6 +10,7 @@ use crate::memory::op_table::Pieces;
 use crate::memory::visible::show;
 use crate::platform::system::{System, Watch};
 use crate::state::operations::Range;
+use crate::state::requests::is_well_formed;
 use crate::state::rpcs::{parse, Run, Verb, Word, COMPARES, FETCHES, HAS_DATA, MORE, PART};
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use std::ptr::NonNull;
@@ -23,10 +24,16 @@ impl<S: System> Core<S> {
         bytes: &[u8],
         result: &mut Vec<u8>,
     ) -> Result<(), OpError> {
+        let contents = parse(bytes).filter(|&((_, addr), data, payload)| {
+            !self.ops.refusals.all && is_well_formed(word, addr, data, payload)
+        });
+        let Some(contents) = contents else {
+            self.note_refused();
+            return Err(OpError::BadRemoteMemory);
+        };
         if matches!(word.verb, Verb::Writes | Verb::Atomics) {
             return self.execute_all((ep, peer, source), word, bytes, result);
         }
-        let contents = parse(bytes).ok_or(OpError::BadRemoteMemory)?;
         self.execute_at((ep, peer, source), word, contents, result)
     }
 

@@ -360,9 +360,23 @@ impl<S: System> Core<S> {
         does: &str,
         (key, addr, len): Range,
     ) {
+        if !self.note_refused() {
+            return;
+        }
         let who = self.describe(ep, peer);
         let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
         self.say(LogLevel::Warn, &text);
+    }
+
+    /// Counts a refused operation of a peer; returns whether it is to be reported.
+    pub(crate) fn note_refused(&mut self) -> bool {
+        self.counters.process.remote_refused += 1;
+        self.ops.refusals.is_news(self.polled_ns)
+    }
+
+    /// Refuses all operations of peers on this process's memory.
+    pub fn refuse_remote(&mut self) {
+        self.ops.refusals.all = true;
     }
 
     /// Serves a peer's read.

@@ -14,5 +14,6 @@ pub(crate) mod operations;
 pub(crate) mod outages;
 pub mod pairing;
 pub(crate) mod rails;
+pub(crate) mod requests;
 pub(crate) mod rpcs;
 pub(crate) mod write;

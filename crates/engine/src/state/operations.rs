@@ -3,6 +3,7 @@
 use crate::api::{Counter, Region};
 use crate::memory::borrowed::Borrowed;
 use crate::memory::op_table::{OpTable, Pieces, RecvOp, SendOp};
+use crate::state::requests::Refusals;
 use marline_proto::Claim;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct Operations {
     pub(crate) regions: BTreeMap<u64, Registered>,
     /// Number of regions that peers may read or write.
     open: usize,
+    pub(crate) refusals: Refusals,
     /// Messages claimed by a peek, by endpoint index and context.
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
 }
@@ -156,7 +158,8 @@ impl Operations {
         (reads, writes): (bool, bool),
     ) -> Option<Pieces> {
         let may = |r: &Region| (r.readable || !reads) && (r.writable || !writes);
-        let found = self.regions.get(&key).filter(|found| may(&found.region))?;
+        let open = |found: &&Registered| may(&found.region) && !self.refusals.all;
+        let found = self.regions.get(&key).filter(open)?;
         let offset = match found.region.virt_addr {
             true => found.offset_of(addr, len)?,
             false => addr,

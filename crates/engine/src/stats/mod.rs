@@ -116,6 +116,7 @@ counters! {
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         rpcs: Sum, "operations", "Short remote writes and atomic operations of this process.";
         aggregated: Sum, "operations", "Those of them that travelled in the call of one before.";
+        remote_refused: Sum, "operations", "Operations of peers on memory here that were refused.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
         unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
