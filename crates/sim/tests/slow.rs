@@ -116,7 +116,8 @@ fn completions_for_others_do_not_shorten_a_slow_peers_timeout() {
         (writes, drained) = (writes + outcome.net.writes, drained + outcome.drained);
     }
     assert!(writes > 1_000, "{writes} writes");
-    assert_eq!(drained, 0, "{writes} writes");
+    // (See `a_slow_device_is_not_drained`: lone packets' buffers, too, are free once they left.)
+    assert!(drained <= 2, "{drained} of {writes} writes");
 }
 
 /// A device that never reports the end of a write is drained, with or without another rail, and
