@@ -6,11 +6,12 @@ mod side;
 #[path = "support/stranger.rs"]
 mod stranger;
 
+use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{Completion, IoVec, LogSink, Region};
 use marline_wire::Address;
 use side::{side, Side};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use stranger::{answers, call, Stranger};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -25,9 +26,13 @@ const MORE: u8 = 16;
 const KEY: u64 = 9;
 
 fn opened(settings: &[(&str, &str)]) -> (Side, Address) {
+    opened_with(settings, LogSink(Arc::new(|_, _| ())))
+}
+
+fn opened_with(settings: &[(&str, &str)], sink: LogSink) -> (Side, Address) {
     let mut all = vec![("rails", "lo")];
     all.extend_from_slice(settings);
-    let side = side(&all, LogSink(Arc::new(|_, _| ())));
+    let side = side(&all, sink);
     let (name, len) = side.engine.ep_name(side.ep).unwrap();
     (side, Address::decode(&name[..len]).unwrap())
 }
@@ -97,6 +102,32 @@ fn an_end_of_an_operation_brings_no_data() {
     ];
     assert_eq!(made(&side, &to, &calls), (vec![true; 2], 0));
     close(side);
+}
+
+/// Regression: a refused call was counted without a line in the log, and kept the next line back.
+#[test]
+fn a_refused_call_is_counted_and_reported() {
+    for (rma, why) in [("on", "no engine makes"), ("off", "FI_MARLINE_RMA=off")] {
+        let name = format!("marline-calls-{}-{rma}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let settings = [("rma", rma), ("stats_dir", dir.to_str().unwrap())];
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&lines);
+        let sink = LogSink(Arc::new(move |_, line| {
+            log.lock().unwrap().push(line.to_owned())
+        }));
+        let (side, to) = opened_with(&settings, sink);
+        let bad = (word(OVER, 1, HAS_DATA, 0), contents(1, 0, 5, &[]));
+        assert_eq!(made(&side, &to, &[bad]), (vec![true], 0));
+        close(side);
+        let lines = lines.lock().unwrap();
+        let refused = |line: &&String| line.contains("refused") && line.contains(why);
+        assert_eq!(lines.iter().filter(refused).count(), 1, "{lines:?}");
+        let page = read_page(&list_pages(&dir)[0]).unwrap();
+        assert_eq!(page.process.remote_refused, 1);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }
 
 /// Fields that belong to another verb, unknown verbs, and contents that are cut off.

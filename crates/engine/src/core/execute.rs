@@ -28,7 +28,11 @@ impl<S: System> Core<S> {
             !self.ops.refusals.all && is_well_formed(word, addr, data, payload)
         });
         let Some(contents) = contents else {
-            self.note_refused();
+            let all = self.ops.refusals.all;
+            self.refuse(ep, peer, || match all {
+                true => "asks for a remote operation".to_owned(),
+                false => "sends a remote operation that no engine makes".to_owned(),
+            });
             return Err(OpError::BadRemoteMemory);
         };
         if matches!(word.verb, Verb::Writes | Verb::Atomics) {
@@ -57,7 +61,7 @@ impl<S: System> Core<S> {
         self.count_rpc((ep, peer), word, place.0, done.is_some());
         if done.is_none() {
             let range = (place.0, place.1, len);
-            self.say_refused(ep, peer, "writes (or an atomic's)", range);
+            self.refuse_range(ep, peer, "writes (or an atomic's)", range);
             return Err(OpError::BadRemoteMemory);
         }
         if word.flags & HAS_DATA != 0 {

@@ -353,25 +353,29 @@ impl<S: System> Core<S> {
 
 /// Operations of peers on this process's memory.
 impl<S: System> Core<S> {
-    pub(crate) fn say_refused(
-        &mut self,
-        ep: EpId,
-        peer: PeerId,
-        does: &str,
-        (key, addr, len): Range,
-    ) {
-        if !self.note_refused() {
-            return;
-        }
-        let who = self.describe(ep, peer);
-        let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
-        self.say(LogLevel::Warn, &text);
+    /// Counts and reports a peer's refused operation on this memory.
+    pub(crate) fn refuse_range(&mut self, ep: EpId, peer: PeerId, does: &str, range: Range) {
+        let (key, addr, len) = range;
+        self.refuse(ep, peer, || {
+            format!("{does} {len} bytes at {addr:#x} of key {key:#x}")
+        });
     }
 
-    /// Counts a refused operation of a peer; returns whether it is to be reported.
-    pub(crate) fn note_refused(&mut self) -> bool {
+    /// Counts a peer's refused operation, and reports it unless another was within a second.
+    pub(crate) fn refuse(&mut self, ep: EpId, peer: PeerId, does: impl FnOnce() -> String) {
         self.counters.process.remote_refused += 1;
-        self.ops.refusals.is_news(self.polled_ns)
+        if !self.ops.refusals.is_news(self.polled_ns) {
+            return;
+        }
+        let (who, does) = (self.describe(ep, peer), does());
+        let reason = match self.ops.refusals.all {
+            true => " (FI_MARLINE_RMA=off)",
+            false => "",
+        };
+        self.say(
+            LogLevel::Warn,
+            &format!("peer {who} {does}: refused{reason}"),
+        );
     }
 
     /// Refuses all operations of peers on this process's memory.
@@ -388,7 +392,7 @@ impl<S: System> Core<S> {
         (upto, part): (u64, bool),
     ) {
         let Some(pieces) = self.ops.enter_region(range, false) else {
-            self.say_refused(ep, peer, "reads", range);
+            self.refuse_range(ep, peer, "reads", range);
             if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_read(peer, number);
             }
@@ -425,7 +429,7 @@ impl<S: System> Core<S> {
     /// Accepts or refuses a peer's write.
     fn put_asked(&mut self, ep: EpId, (peer, claim): (PeerId, Claim), range: Range) {
         let Some(pieces) = self.ops.enter_region(range, true) else {
-            self.say_refused(ep, peer, "writes", range);
+            self.refuse_range(ep, peer, "writes", range);
             if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_put(claim, 0); // nothing was granted: the time does not matter
             }
