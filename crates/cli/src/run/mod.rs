@@ -154,10 +154,11 @@ pub fn variables(
     };
     if let Fabric::Marline(dir) = fabric {
         if mpiexec_args::outlives_ranks(kind, &mca::spelled_out(mpi, args), &known) {
-            prepared.set.extend(effective(
-                &mpi::told_of_deaths(kind, common.no_shm),
-                environment,
-            ));
+            let chosen = mpiexec_args::assignments(args).into_iter();
+            let chosen = chosen.map(|(_, name, value)| (name, value));
+            let chosen: Vec<_> = environment.iter().cloned().chain(chosen).collect();
+            let vars = mpi::for_lost_ranks(kind, common.no_shm);
+            prepared.set.extend(effective(&vars, &chosen));
         }
         preloads(&mut prepared, kind, dir, common, environment);
     }
@@ -334,6 +335,28 @@ mod tests {
         common.no_preload = true;
         assert_eq!(names(&common, &[]), (false, false));
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Regression: an argument that leaves the messages of a host to MPICH was refused.
+    #[test]
+    fn a_preference_for_lost_ranks_gives_way_to_mpiexecs_arguments() {
+        let mpi = Mpi {
+            kind: mpi::Kind::Mpich,
+            version: "5.0.2".to_owned(),
+            file: "mpiexec".into(),
+            path: None,
+        };
+        let set = |args: &str| {
+            let args: Vec<_> = args.split(' ').map(str::to_owned).collect();
+            let fabric = Fabric::Marline("/p".into());
+            let set = variables((&mpi, &args), &fabric, &Common::default(), &[]).set;
+            assert!(contradict::check(mpi.kind, &set, &args, &[]).is_ok());
+            set.iter().any(|(name, _)| name == "MPIR_CVAR_NOLOCAL")
+        };
+        assert!(set("-disable-auto-cleanup -n 2 ./app"));
+        assert!(!set(
+            "-disable-auto-cleanup -genv MPIR_CVAR_NOLOCAL 0 ./app"
+        ));
     }
 
     #[test]

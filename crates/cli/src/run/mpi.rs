@@ -414,7 +414,7 @@ fn for_survivors(no_shm: bool) -> Vec<Var> {
 /// The variables of jobs that continue without lost ranks: a short timeout for silent peers, and
 /// Marline also between MPICH's ranks of one host (`no_shm`: anyway). MPICH's own shared memory
 /// never reports a death, and its launcher may miss one (docs/design/mpi.md).
-pub fn told_of_deaths(kind: Kind, no_shm: bool) -> Vec<Var> {
+pub fn for_lost_ranks(kind: Kind, no_shm: bool) -> Vec<Var> {
     let mut vars = vec![prefer("FI_MARLINE_PEER_TIMEOUT_MS", "5000")];
     if kind == Kind::Mpich && !no_shm {
         vars.push(prefer(NO_LOCAL, "1"));

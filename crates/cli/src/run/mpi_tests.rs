@@ -127,9 +127,9 @@ fn every_kind_is_pointed_at_marline() {
 
 /// Regression: MPICH's ranks waited without end in its own shared memory for one that was killed.
 #[test]
-fn mpich_is_told_of_deaths_on_its_own_host() {
+fn mpich_reports_deaths_on_its_own_host() {
     let set = |kind, no_shm| {
-        let vars = told_of_deaths(kind, no_shm);
+        let vars = for_lost_ranks(kind, no_shm);
         vars.iter().any(|var| var.name == "MPIR_CVAR_NOLOCAL")
     };
     assert!(set(Kind::Mpich, false));
