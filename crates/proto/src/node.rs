@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{Address, Hello, RailAddr, RailList};
+use marline_wire::{Address, RailAddr};
 
 /// Counts of state retained for operations that have not ended: zero when the node is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,28 +94,13 @@ impl Node {
         self.local.id
     }
 
-    /// HELLO for a peer, with as many rails as fit into `rails`.
-    pub(crate) fn hello<'a>(&self, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
-        Hello {
-            slot: conn.peer.0,
-            id: self.local.id,
-            token: self.local.token,
-            epoch: self.local.epoch,
-            algorithm: self.cfg.algorithm,
-            algorithms: self.cfg.algorithms_mask(),
-            reliable: self.cfg.reliable,
-            refused: conn.session.refused,
-            credit: conn.credit.granted(),
-            revision: self.local.revision,
-            rails: RailList::write(rails, &self.local.named_addrs()),
-        }
-    }
-
     /// The peer with this address, added if unknown (nothing is sent yet). The owner then has a
     /// name for the peer, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
         if self.peer_named(address.id).is_none() {
-            self.note_unknown_rails(&address.rails());
+            let (stats, events) = (&mut self.stats, &mut self.events);
+            self.local
+                .note_unknown_rails(stats, events, &address.rails());
         }
         let peer = self.directory.know(address);
         self.name(peer);
@@ -311,7 +296,7 @@ impl Node {
     /// for it. There must be none between two calls: its death would go unnoticed. The node's own
     /// id stands for receives from any source.
     pub fn unasked(&self) -> Option<u64> {
-        if self.forgets_anyone() {
+        if self.incoming.forgets_any_source(&self.cfg) {
             return Some(self.local.id);
         }
         let mut conns = self.directory.conns();

@@ -69,7 +69,11 @@ impl Node {
                 return;
             }
         }
-        let gone = !self.watch(spec, now_ns) || !self.await_anyone(spec, now_ns);
+        let any_source = |node: &mut Node| {
+            let any_source = node.incoming.any_source_mut();
+            any_source.await_message(&node.cfg, spec, now_ns)
+        };
+        let gone = !self.watch(spec, now_ns) || !any_source(self);
         let (incoming, mut ctx) = self.incoming();
         if spec.multi_min.is_some() {
             incoming.post_multi(&mut ctx, spec, now_ns);
@@ -135,7 +139,9 @@ impl Node {
     /// Cancels a posted receive that is not matched yet; `false`: not found.
     pub fn cancel_recv(&mut self, handle: u32) -> bool {
         let posted = self.incoming.receives_mut().cancel(handle);
-        posted.map(|posted| self.unwatch(&posted.spec)).is_some()
+        posted
+            .map(|posted| self.directory.unwatch(&posted.spec))
+            .is_some()
     }
 
     /// Returns whether messages are still in flight into a cancelled multi-receive: the last one's
@@ -147,15 +153,7 @@ impl Node {
     /// Cancels any posted receive, for closing. Returns its handle; `None`: no more are posted.
     pub fn take_posted(&mut self) -> Option<u32> {
         let posted = self.incoming.receives_mut().take_any()?;
-        self.unwatch(&posted.spec);
+        self.directory.unwatch(&posted.spec);
         Some(posted.spec.handle)
-    }
-
-    fn unwatch(&mut self, spec: &RecvSpec) {
-        if let Source::Peer(peer) = spec.source {
-            if let Some(conn) = self.conn_mut(peer) {
-                conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
-            }
-        }
     }
 }

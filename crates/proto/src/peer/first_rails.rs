@@ -57,7 +57,8 @@ impl Node {
         let now = self.descheduled.last_poll_ns;
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.fail_receives_from_anyone();
+        let (incoming, mut ctx) = self.incoming();
+        incoming.note_death(&mut ctx);
     }
 }
 

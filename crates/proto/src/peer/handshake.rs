@@ -1,37 +1,11 @@
 //! Handshake: HELLO, and the probes of a new path. In an all-to-all all peers meet at once, so each
 //! unnecessary packet is sent a million times.
 
-use crate::base::types::{DropReason, Event, PathState, PeerId};
+use crate::base::types::{DropReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::sent_packets::FrameRef;
-use crate::tx::packet_builder::Builder;
 use alloc::vec::Vec;
-use marline_wire::{
-    Address, Frame, Header, Hello, Packet, RailAddr, RailList, HELLO_RAIL_BYTES_MAX,
-};
-
-impl Node {
-    /// Adds HELLO to a packet; every packet has it until it is acknowledged.
-    pub(crate) fn greet(&self, conn: &Conn, builder: &mut Builder<'_, '_>) {
-        if conn.session.hello_acked {
-            return;
-        }
-        let mut rails = [0; HELLO_RAIL_BYTES_MAX];
-        // If the packet has no room for all rails, the peer learns of fewer.
-        let room = Hello::rail_bytes_in(builder.writer.room()).min(rails.len());
-        let mut hello = self.hello(conn, &mut rails[..room]);
-        // A rail update must be complete: a peer that has a revision accepts no more of it.
-        if hello.revision > 0 && hello.rails.count() < self.local.named_addrs().len() {
-            hello.revision = 0;
-        }
-        let kept = FrameRef::Hello(hello.revision);
-        builder.control(&Frame::Hello(hello), Some(kept));
-        if conn.waiting() == 0 {
-            builder.flags |= Header::FLAG_ACK_NOW;
-        }
-    }
-}
+use marline_wire::{Address, Frame, Hello, Packet, RailAddr};
 
 impl Conn {
     /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
@@ -112,7 +86,8 @@ impl Node {
             return Err(DropReason::Invalid); // loopback messages come in no packet
         }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
-        self.note_unknown_rails(&hello.rails);
+        let (stats, events) = (&mut self.stats, &mut self.events);
+        self.local.note_unknown_rails(stats, events, &hello.rails);
         if rails.is_empty() {
             return Err(DropReason::Invalid);
         }
@@ -156,16 +131,5 @@ impl Node {
             conn.add_paths(&locals, &remotes, pairs, most);
         }
         self.ask_links(peer);
-    }
-
-    /// Counts rails of unknown kinds; each kind is reported once.
-    pub(crate) fn note_unknown_rails(&mut self, rails: &RailList<'_>) {
-        for kind in rails.unknown() {
-            self.stats.unknown_rails += 1;
-            if !self.local.unknown_kinds.contains(&kind) {
-                self.local.unknown_kinds.push(kind);
-                self.events.push_back(Event::UnknownRailKind { kind });
-            }
-        }
     }
 }

@@ -64,8 +64,11 @@ impl Node {
         self.events.push_back(event);
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.forget_packets(peer);
-        self.fail_receives_from_anyone();
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            conn.forget_packets(&self.cfg);
+        }
+        let (incoming, mut ctx) = self.incoming();
+        incoming.note_death(&mut ctx);
         if let Some(conn) = self.directory.conn_mut(peer) {
             self.run_queue.mark_ready(conn);
         }

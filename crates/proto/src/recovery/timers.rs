@@ -41,7 +41,7 @@ impl Node {
             .incoming
             .grants()
             .deadline()
-            .min(self.run_queue.anyone.at_ns)
+            .min(self.incoming.any_source().deadline())
         {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
@@ -55,7 +55,7 @@ impl Node {
             let (incoming, mut ctx) = self.incoming();
             incoming.pump_grants(&mut ctx, now_ns);
         }
-        if self.run_queue.anyone.at_ns <= now_ns {
+        if self.incoming.any_source().deadline() <= now_ns {
             self.keepalive_all(now_ns);
         }
         if !self.cfg.errs(Mutation::KeepDeadlines) {
@@ -207,7 +207,8 @@ impl Node {
                 }
             }
         }
-        self.keep_alive(now, conn);
+        let (_, mut ctx) = self.incoming();
+        ctx.keep_alive(now, conn);
         let choked = conn.is_undeliverable(now, &self.local, &self.cfg)
             && !self.cfg.errs(Mutation::Immortal);
         choked.then_some(Death::Silent)

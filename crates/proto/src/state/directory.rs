@@ -1,6 +1,6 @@
 //! Peers of a node, by number, and departed peers.
 
-use crate::base::types::PeerId;
+use crate::base::types::{PeerId, RecvSpec, Source};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
 use alloc::boxed::Box;
@@ -54,30 +54,19 @@ impl Directory {
         peers.filter_map(on_link).collect()
     }
 
+    /// Ends the watch over the peer that a cancelled receive named.
+    pub(crate) fn unwatch(&mut self, spec: &RecvSpec) {
+        let Source::Peer(peer) = spec.source else {
+            return;
+        };
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
+        }
+    }
+
     /// All connections.
     pub fn conns(&self) -> impl Iterator<Item = &Conn> {
         self.peers.iter().filter_map(|p| p.conn.as_deref())
-    }
-}
-
-/// Watch over peers on behalf of receives from any source.
-#[derive(Debug)]
-pub(crate) struct Anyone {
-    /// When peers are probed next.
-    pub at_ns: u64,
-    /// The first of them.
-    pub(crate) next: usize,
-    /// A peer died, and no receive was posted to report it.
-    pub(crate) unreported_death: bool,
-}
-
-impl Default for Anyone {
-    fn default() -> Anyone {
-        Anyone {
-            at_ns: u64::MAX,
-            next: 0,
-            unreported_death: false,
-        }
     }
 }
 

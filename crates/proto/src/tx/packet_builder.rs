@@ -75,7 +75,7 @@ impl Node {
         frames.clear();
         let writer = HeadWriter::new(out, limit);
         let mut builder = Builder::new(writer, spans, frames);
-        self.greet(conn, &mut builder);
+        builder.greet(&self.cfg, &self.local, conn);
         builder
     }
 
