@@ -69,11 +69,18 @@ impl Node {
                 return;
             }
         }
-        let any_source = |node: &mut Node| {
-            let any_source = node.incoming.any_source_mut();
-            any_source.await_message(&node.cfg, spec, now_ns)
+        let named = match spec.source {
+            Source::Peer(peer) => Some(peer),
+            Source::Any => None,
         };
-        let gone = !self.watch(spec, now_ns) || !any_source(self);
+        if let Some(peer) = named {
+            self.watch_peer(now_ns, peer, true);
+        }
+        let is_over = |peer| self.conn(peer).is_none_or(|conn| conn.session.is_over());
+        let gone = named.is_some_and(is_over) || {
+            let any_source = self.incoming.any_source_mut();
+            !any_source.await_message(&self.cfg, spec, now_ns)
+        };
         let (incoming, mut ctx) = self.incoming();
         if spec.multi_min.is_some() {
             incoming.post_multi(&mut ctx, spec, now_ns);
@@ -101,21 +108,6 @@ impl Node {
             false => conn.rx.watchers.saturating_sub(1),
         };
         self.touch_soon(peer, now_ns);
-    }
-
-    /// Starts the keepalive probes of the peer that a receive names; `false`: that peer is gone.
-    fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
-        let Source::Peer(peer) = spec.source else {
-            return true;
-        };
-        self.ensure_conn(peer);
-        let Some(conn) = self.conn_mut(peer) else {
-            return false;
-        };
-        conn.rx.watchers += 1;
-        let alive = !conn.session.is_over();
-        self.touch_soon(peer, now_ns);
-        alive
     }
 
     /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.

@@ -52,11 +52,13 @@ impl Node {
             if self.directory.peers[index as usize].gone {
                 return Err(DropReason::Gone);
             }
-            if let Some(conn) = self.conn(peer) {
+            if let Some(conn) = self.directory.conn_mut(peer) {
                 // A repeated BYE needs an ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
                 if conn.session.refused {
-                    self.refuse_again(peer, packet);
+                    if conn.session.refuse_again(packet) {
+                        self.run_queue.mark_ready(conn);
+                    }
                     return Err(DropReason::Gone);
                 }
                 if conn.session.dead || (conn.session.closed && !packet.frames().any(bye)) {

@@ -5,11 +5,11 @@
 //! Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
 
 use crate::base::config::Config;
-use crate::base::types::{DropReason, Event, PeerId, Spans, Transmit};
+use crate::base::types::{Event, PeerId, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use alloc::boxed::Box;
-use marline_wire::{Frame, FrameView, Hello, Packet, FIRST_ALGORITHM};
+use marline_wire::{Hello, FIRST_ALGORITHM};
 
 /// Refusals sent per path. A peer without software reliability retransmits nothing that would
 /// trigger another refusal, so it is told as often as BYE is sent to it.
@@ -74,21 +74,6 @@ impl Node {
         }
     }
 
-    /// Handles the HELLO of a refused peer that has not noticed the refusal.
-    pub(crate) fn refuse_again(&mut self, peer: PeerId, packet: &Packet<'_>) {
-        let asks = |(frame, _): (FrameView<'_>, _)| match frame {
-            Frame::Hello(hello) => !hello.fields().refused,
-            _ => false,
-        };
-        if !packet.frames().any(asks) {
-            return;
-        }
-        if let Some(conn) = self.directory.conn_mut(peer) {
-            conn.session.refusals_due = conn.session.refusals_due.max(1);
-            self.run_queue.mark_ready(conn);
-        }
-    }
-
     /// Builds the HELLO for a refused peer, if one is due. It is not retransmitted: a peer with
     /// software reliability repeats its HELLO until answered, and one without sends no acks.
     pub(crate) fn refusal_packet(
@@ -110,16 +95,6 @@ impl Node {
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
         self.finish(now, conn, at, b, false, false)
-    }
-
-    /// Returns an error, and counts it, if this algorithm cannot be verified here.
-    #[inline]
-    pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
-        if self.cfg.knows_algorithm(number) {
-            return Ok(());
-        }
-        self.stats.drop_algorithm += 1;
-        Err(DropReason::Algorithm)
     }
 
     /// Agrees on an algorithm with a new peer and releases waiting sends; emits an event if the

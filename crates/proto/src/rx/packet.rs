@@ -8,10 +8,6 @@ use crate::node::Node;
 use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
-/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
-/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
-const ASKED_BACK: u8 = 3;
-
 impl Node {
     /// Handles one packet whose head was verified. `rail`: the local rail it arrived on. Payloads
     /// are placed through `memory`. An error increments a counter and changes nothing else (except
@@ -98,7 +94,10 @@ impl Node {
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
-        self.check_algorithm(header.algorithm)?;
+        if !self.cfg.knows_algorithm(header.algorithm) {
+            self.stats.drop_algorithm += 1;
+            return Err(DropReason::Algorithm);
+        }
         let peer = self.identify(now, packet)?;
         let at = self.path_of(now, peer, packet);
         let at = at.ok_or(DropReason::Invalid)?;
@@ -242,7 +241,10 @@ impl Node {
                 let (outgoing, mut ctx) = self.outgoing();
                 outgoing.on_have(&mut ctx, peer, have);
             }
-            Frame::Ping => self.ask_back(peer, at),
+            Frame::Ping => {
+                let (_, mut ctx) = self.incoming();
+                ctx.ask_back(peer, at);
+            }
             Frame::Pad { .. } => {}
             // Taken by `handle_packet`.
             Frame::Ack(_)
@@ -252,20 +254,6 @@ impl Node {
             | Frame::Offer(_) => {}
         }
         Ok(())
-    }
-
-    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
-    /// shows that, and then acks take another path.
-    fn ask_back(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.directory.conn_mut(peer) else {
-            return;
-        };
-        let path = &mut conn.paths[at];
-        let asked = path.probing.on_received();
-        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
-            path.probing.ask_back();
-            self.run_queue.mark_ready(conn);
-        }
     }
 
     /// Records the packet and decides when its ack leaves.

@@ -11,6 +11,10 @@ use crate::state::local::Local;
 use crate::state::run_queue::RunQueue;
 use alloc::collections::VecDeque;
 
+/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
+/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
+const ASKED_BACK: u8 = 3;
+
 /// Borrowed parts of a node, without its operations.
 pub(crate) struct Context<'a> {
     pub(crate) cfg: &'a Config,
@@ -44,6 +48,20 @@ impl Context<'_> {
     pub(crate) fn note_duplicate(&mut self, peer: PeerId, at: usize) {
         if let Some(conn) = self.directory.conn_mut(peer) {
             conn.note_duplicate(at);
+            self.run_queue.mark_ready(conn);
+        }
+    }
+
+    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
+    /// shows that, and then acks take another path.
+    pub(crate) fn ask_back(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let asked = path.probing.on_received();
+        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.probing.ask_back();
             self.run_queue.mark_ready(conn);
         }
     }

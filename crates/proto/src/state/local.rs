@@ -10,7 +10,7 @@ use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::uptime::Uptime;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use marline_wire::{Hello, RailAddr, RailList, RailWrites, RAILS_MAX};
+use marline_wire::{Address, Header, Hello, RailAddr, RailList, RailWrites, RAILS_MAX};
 
 /// The local endpoint.
 pub struct Local {
@@ -127,6 +127,32 @@ impl Local {
                 self.unknown_kinds.push(kind);
                 events.push_back(Event::UnknownRailKind { kind });
             }
+        }
+    }
+
+    /// The header of the next packet on path `at`.
+    #[inline]
+    pub(crate) fn header(
+        &self,
+        cfg: &Config,
+        address: &Address,
+        (conn, at): (&Conn, usize),
+        flags: u8,
+    ) -> Header {
+        let path = &conn.paths[at];
+        Header {
+            algorithm: conn.algorithm_on(cfg, at),
+            dst_id: address.id,
+            dst_token: address.token,
+            dst_slot: conn.session.remote_slot,
+            src_id: self.id,
+            src_epoch: self.epoch,
+            path: path.send_code(),
+            flags,
+            number: match cfg.errs(Mutation::ReuseNumber) {
+                true => path.ring.next_number().saturating_sub(1),
+                false => path.ring.next_number(),
+            },
         }
     }
 

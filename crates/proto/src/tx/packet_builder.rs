@@ -205,27 +205,6 @@ impl Node {
         }
     }
 
-    /// The header of the next packet on path `at`.
-    #[inline]
-    pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
-        let address = &self.directory.peers[conn.peer.0 as usize].address;
-        let path = &conn.paths[at];
-        Header {
-            algorithm: conn.algorithm_on(&self.cfg, at),
-            dst_id: address.id,
-            dst_token: address.token,
-            dst_slot: conn.session.remote_slot,
-            src_id: self.local.id,
-            src_epoch: self.local.epoch,
-            path: path.send_code(),
-            flags,
-            number: match self.cfg.errs(Mutation::ReuseNumber) {
-                true => path.ring.next_number().saturating_sub(1),
-                false => path.ring.next_number(),
-            },
-        }
-    }
-
     /// Numbers the packet, writes its header and retains its frames until they are acknowledged.
     pub(crate) fn finish(
         &mut self,
@@ -249,7 +228,8 @@ impl Node {
             false => Header::FLAG_NO_ACK,
         };
         let flags = flags | if native { Header::FLAG_NATIVE } else { 0 };
-        let header = self.header(conn, at, flags);
+        let address = &self.directory.peers[conn.peer.0 as usize].address;
+        let header = self.local.header(&self.cfg, address, (conn, at), flags);
         let (head_len, len) = b.writer.finish(&header);
         let path = &mut conn.paths[at];
         for span in b.spans.iter_mut() {
