@@ -162,8 +162,10 @@ impl Node {
     /// The next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let (outgoing, mut ctx) = self.outgoing();
-        outgoing.finish_natives(&mut ctx);
+        if self.outgoing.has_natives() {
+            let (outgoing, mut ctx) = self.outgoing();
+            outgoing.finish_natives(&mut ctx);
+        }
         self.events.pop_front()
     }
 

@@ -74,8 +74,8 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let (outgoing, ctx) = self.outgoing();
-        let next = outgoing.next_write(&ctx, conn, at)?;
+        let (cfg, local) = (&self.cfg, &self.local);
+        let next = self.outgoing.next_write(cfg, local, conn, at)?;
         if !conn.paths[at].link.write_turn() {
             return None;
         }

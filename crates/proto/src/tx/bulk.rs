@@ -59,7 +59,7 @@ impl Node {
         let limit = limit.min(path.datagram_max());
         let (outgoing, mut ctx) = self.outgoing();
         let key = outgoing.next_bulk(&mut ctx, conn, limit, segment.is_some())?;
-        if segment.is_some() && outgoing.placed_next(&ctx, conn, at) {
+        if segment.is_some() && outgoing.placed_next(ctx.cfg, ctx.local, conn, at) {
             return None;
         }
         let mut b = self.begin(conn, limit, out, spans);
@@ -71,8 +71,7 @@ impl Node {
         if let Some(len) = pushed {
             self.outgoing.advance(key, offset + len as u64);
             if len == self.cfg.fragment_max {
-                let (outgoing, mut ctx) = self.outgoing();
-                outgoing.push_more(&mut ctx, key, &mut b);
+                self.outgoing.push_more(&self.cfg, key, &mut b);
             }
             self.outgoing.leave_bulk(conn, key);
             let ended = conn.tx.bulk.front() != Some(&key);

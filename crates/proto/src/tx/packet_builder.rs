@@ -181,8 +181,8 @@ impl Node {
         while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
                 FrameRef::Offer { xfer, segment } => {
-                    let (outgoing, ctx) = self.outgoing();
-                    if !outgoing.add_segment(&ctx, conn, (xfer, segment), b) {
+                    let segment = (xfer, segment);
+                    if !self.outgoing.add_segment(&self.cfg, conn, segment, b) {
                         break;
                     }
                     None

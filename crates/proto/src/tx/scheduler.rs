@@ -120,8 +120,8 @@ impl Node {
                 return probe;
             }
             let limit = path.datagram_max();
-            let (outgoing, ctx) = self.outgoing();
-            if outgoing.acks_piggyback(&ctx, conn, at, true) {
+            let (cfg, local) = (&self.cfg, &self.local);
+            if self.outgoing.acks_piggyback(cfg, local, conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if Some(at) == small {
@@ -132,15 +132,14 @@ impl Node {
         let small = small?;
         let limit = conn.paths[small].datagram_max();
         let gathers = conn.has_small() || conn.due_ack(now, self.cfg.ack_delay_ns);
-        let (outgoing, ctx) = self.outgoing();
-        if gathers && !outgoing.acks_piggyback(&ctx, conn, small, false) {
+        let (cfg, local) = (&self.cfg, &self.local);
+        if gathers && !(self.outgoing).acks_piggyback(cfg, local, conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
                 return packet;
             }
         }
-        let (outgoing, ctx) = self.outgoing();
-        let at = outgoing.bulk_path(&ctx, conn)?;
+        let at = self.outgoing.bulk_path(&self.cfg, &self.local, conn)?;
         self.fragment_packet(now, conn, at, out, spans)
     }
 
