@@ -3,12 +3,11 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::congestion::{product_over, CWND_FLOOR, NS_PER_S};
 use crate::state::conn::Conn;
 use crate::state::health::Comparison;
 use crate::state::path::Path;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::num::NonZeroU64;
@@ -27,8 +26,8 @@ const SLOW_BYTES_PER_S: u64 = 10_000_000;
 /// Reference paths probed for a comparison; two, since one probe may be lost.
 pub(crate) const REFERENCE_PATHS: usize = 2;
 
-impl Node {
-    pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+impl Recovery<'_> {
+    pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let patient = self.descheduled.descheduled_grace_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
         let Some(&comparison) = path.health.comparison() else {
@@ -39,7 +38,7 @@ impl Node {
         let answered = answered.map(NonZeroU64::get);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
             // The peer, or this process, may have been descheduled between two sockets.
-            let fell_silent = patient && conn.life.prompt_ns + path.answer_ns(&self.cfg) < now;
+            let fell_silent = patient && conn.life.prompt_ns + path.answer_ns(self.cfg) < now;
             if (self.descheduled.gap_end_ns > answered || fell_silent) && !comparison.patient {
                 let lossy = path.policy.lossy;
                 path.health.set_comparison(Some(Comparison {
@@ -50,7 +49,7 @@ impl Node {
                 if !lossy {
                     // Rounds of a reliable path are long: other paths may have been idle meanwhile.
                     ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-                    self.run_queue.mark_ready(conn);
+                    self.actions.mark_ready();
                 }
                 return;
             }

@@ -13,6 +13,7 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::health_table::Input;
 use crate::state::path::Path;
@@ -165,7 +166,10 @@ impl Node {
         };
         let at = conn.path_by_send_code(code);
         if let Some(at) = at.filter(|&at| conn.paths[at].state() != PathState::Down) {
-            let left = self.leave_corrupt(now, &mut conn, at);
+            let leave = |recovery: &mut Recovery<'_>, conn: &mut Conn| {
+                recovery.leave_corrupt(now, conn, at)
+            };
+            let left = self.recover(&mut conn, leave);
             let path = &conn.paths[at];
             self.events.push_back(Event::PathCorrupts {
                 peer,
@@ -179,9 +183,11 @@ impl Node {
         }
         self.put(conn);
     }
+}
 
+impl Recovery<'_> {
     /// Takes a corrupting path down if there is a better one; returns whether it did.
-    fn leave_corrupt(&mut self, now: u64, conn: &mut alloc::boxed::Box<Conn>, at: usize) -> bool {
+    fn leave_corrupt(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
         if !conn.others_usable(at) {
             // Isolated paths are no worse than this one.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
@@ -191,7 +197,7 @@ impl Node {
                     path.health.end_isolation(now);
                     path.rise(now, Input::NoBetter);
                     let event = conn.path_changed(at, PathReason::NoBetter, 0);
-                    self.events.push_back(event);
+                    self.actions.event(event);
                 }
             }
             return false;

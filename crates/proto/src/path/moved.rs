@@ -7,9 +7,9 @@
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{Hello, RailAddr};
 
@@ -66,16 +66,9 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        for at in 0..conn.paths.len() {
-            let to = conn.paths[at].to;
-            let now_at = rails.iter().find(|rail| rail.index == to.index);
-            let moved = |new: &&RailAddr| new.kind == to.kind && new.bytes() != to.bytes();
-            if let Some(&new) = now_at.filter(moved) {
-                self.change_address(now, &mut conn, at, new);
-            }
-        }
-        self.ask_links_of(&mut conn);
-        self.run_queue.mark_ready(&mut conn);
+        self.recover(&mut conn, |recovery, conn| {
+            recovery.change_addresses(now, conn, &rails)
+        });
         self.put(conn);
         self.add_new_rails(now, peer, &named);
         if let Some(conn) = self.conn_mut(peer) {
@@ -112,21 +105,37 @@ impl Node {
         };
         let stands_in = |path: &Path| self.local.rails[path.local as usize].standby;
         if conn.paths.iter().any(stands_in) {
-            self.standby(&mut conn);
+            self.recover(&mut conn, |recovery, conn| recovery.standby(conn));
         }
         self.put(conn);
+    }
+}
+
+impl Recovery<'_> {
+    /// Follows the rails of the peer to their new addresses.
+    fn change_addresses(&mut self, now: u64, conn: &mut Conn, rails: &[RailAddr]) {
+        for at in 0..conn.paths.len() {
+            let to = conn.paths[at].to;
+            let now_at = rails.iter().find(|rail| rail.index == to.index);
+            let moved = |new: &&RailAddr| new.kind == to.kind && new.bytes() != to.bytes();
+            if let Some(&new) = now_at.filter(moved) {
+                self.change_address(now, conn, at, new);
+            }
+        }
+        self.ask_links_of(conn);
+        self.actions.mark_ready();
     }
 
     /// The peer's rail of path `at` has a new address. Packets in flight are lost, and while other
     /// paths carry, the path must answer at the new address before it carries again.
-    fn change_address(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, to: RailAddr) {
+    fn change_address(&mut self, now: u64, conn: &mut Conn, at: usize, to: RailAddr) {
         if conn.paths[at].carries() {
             self.path_down(now, conn, at, PathReason::Moved);
         }
         self.requeue_in_flight(conn, at);
         let path = &mut conn.paths[at];
         if let Some(link) = path.link.id {
-            self.links.unused.push((path.local as usize, link));
+            self.actions.leave_link(path.local as usize, link);
         }
         path.acks.renew_native(now);
         path.link.on_new_address();

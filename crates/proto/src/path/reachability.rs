@@ -11,6 +11,7 @@ use crate::base::config::{Config, TIMEOUT_EXTENSION};
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::local::Local;
 use crate::state::path::Path;
@@ -137,7 +138,9 @@ impl Node {
         }
         self.run_queue.mark_ready(conn);
     }
+}
 
+impl Recovery<'_> {
     /// True if the silence of a peer that owes an answer proves that it is dead. `due`: the
     /// deadline that this call serves.
     pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
@@ -152,12 +155,12 @@ impl Node {
             conn.life.owed_since = None;
             return false;
         }
-        let judged_at = conn.life.judged_at(&self.cfg);
+        let judged_at = conn.life.judged_at(self.cfg);
         if judged_at.is_some_and(|at| now < at) {
             return false;
         }
         let (flaps, given) = (
-            conn.flaps(since, now, &self.local, &self.cfg),
+            conn.flaps(since, now, self.local, self.cfg),
             conn.life.given(since),
         );
         let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);

@@ -6,7 +6,7 @@
 //! tier: the preferred path carries again as soon as it works.
 
 use crate::base::config::PATHS_MAX;
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::local::Local;
 use crate::state::path::Path;
@@ -25,7 +25,7 @@ impl Conn {
     }
 }
 
-impl Node {
+impl Recovery<'_> {
     /// Makes standby paths as no path to the peer carries: for each path one between the two
     /// standby rails behind it, if there are any. (The engine opens their links; the first answer
     /// proves a path.)
@@ -45,7 +45,7 @@ impl Node {
             if known.is_none() && reached && conn.paths.len() < PATHS_MAX {
                 conn.push_path(Path::new(
                     local as u8,
-                    &self.local.rail(local, &self.cfg),
+                    &self.local.rail(local, self.cfg),
                     to,
                 ));
             }

@@ -156,6 +156,30 @@ impl Conn {
         }
     }
 
+    /// Probes a peer that was neither heard nor probed recently (`None` otherwise); `Some(false)`:
+    /// no path takes the probe. `full`: rails without room.
+    pub(crate) fn ask(&mut self, now: u64, cfg: &Config, full: u32) -> Option<bool> {
+        let every = cfg.keepalive_interval_ns();
+        let last = self.life.heard_ns.max(self.life.pinged_ns);
+        if self.session.closed || now < last + every {
+            return None;
+        }
+        self.life.pinged_ns = now;
+        // The peer's silence counts from its last packet if that was recent, or from this probe if
+        // it was never heard.
+        let since = match self.life.heard_ns {
+            0 => now,
+            _ => last.max(now.saturating_sub(2 * every)),
+        };
+        self.life.owed_since.get_or_insert(since);
+        let free = self.small_path(None, false, full);
+        let at = free.or_else(|| self.small_path(None, false, 0));
+        if let Some(at) = at {
+            self.paths[at].probing.request();
+        }
+        Some(at.is_some())
+    }
+
     /// Handles a duplicate fragment on path `at`: our ack may have been lost on a path that carries
     /// only one direction. Probes the other paths, to detect that.
     pub fn note_duplicate(&mut self, at: usize) {

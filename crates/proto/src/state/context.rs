@@ -66,34 +66,13 @@ impl Context<'_> {
         }
     }
 
-    /// Probes a peer with outstanding operations if that is due.
-    pub(crate) fn keep_alive(&mut self, now: u64, conn: &mut Conn) {
-        if conn.watched() && self.cfg.reliable {
-            self.ask(now, conn);
-        }
-    }
-
     /// Probes a peer that was neither heard nor probed recently. Returns whether it did.
     pub(crate) fn ask(&mut self, now: u64, conn: &mut Conn) -> bool {
-        let every = self.cfg.keepalive_interval_ns();
-        let last = conn.life.heard_ns.max(conn.life.pinged_ns);
-        if conn.session.closed || now < last + every {
-            return false;
-        }
-        conn.life.pinged_ns = now;
-        // The peer's silence counts from its last packet if that was recent, or from this probe if
-        // it was never heard.
-        let since = match conn.life.heard_ns {
-            0 => now,
-            _ => last.max(now.saturating_sub(2 * every)),
-        };
-        conn.life.owed_since.get_or_insert(since);
-        let free = conn.small_path(None, false, self.local.full);
-        if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
-            conn.paths[at].probing.request();
+        let asked = conn.ask(now, self.cfg, self.local.full);
+        if asked == Some(true) {
             self.run_queue.mark_ready(conn);
         }
-        true
+        asked.is_some()
     }
 
     /// Returns the credit of an eager message to its sender.
