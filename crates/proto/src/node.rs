@@ -7,7 +7,7 @@ use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
 use crate::incoming::messages::Incoming;
 use crate::outgoing::sends::Outgoing;
-use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{Address, RailAddr};
+use marline_wire::Address;
 
 /// Counts of state retained for operations that have not ended: zero when the node is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -249,7 +249,8 @@ impl Node {
 
     /// True if all sends were delivered.
     pub fn drained(&self) -> bool {
-        self.outgoing.len() == 0 && self.knows_natives()
+        let knows = || self.cfg.native_rails == 0 || self.directory.knows_natives();
+        self.outgoing.len() == 0 && knows()
     }
 
     /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
@@ -316,6 +317,7 @@ impl Node {
             descheduled: &self.descheduled,
             directory: &mut self.directory,
             run_queue: &mut self.run_queue,
+            links: &mut self.links,
             events: &mut self.events,
             stats: &mut self.stats,
         };
@@ -331,10 +333,17 @@ impl Node {
             descheduled: &self.descheduled,
             directory: &mut self.directory,
             run_queue: &mut self.run_queue,
+            links: &mut self.links,
             events: &mut self.events,
             stats: &mut self.stats,
         };
         (&mut self.outgoing, ctx)
+    }
+
+    /// The parts of the node that its components use.
+    #[inline]
+    pub(crate) fn context(&mut self) -> Context<'_> {
+        self.outgoing().1
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
@@ -356,35 +365,6 @@ impl Node {
     pub(crate) fn put(&mut self, conn: Box<Conn>) {
         let index = conn.peer.0 as usize;
         self.directory.peers[index].conn = Some(conn);
-    }
-
-    /// Opens a connection to the peer if there is none.
-    pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
-        if self.conn(peer).is_none() {
-            self.open_conn(peer);
-            self.end_unreachable(peer);
-        }
-    }
-
-    /// Opens a connection to a peer, unless there is one, with paths to the rails in its address.
-    pub(crate) fn open_conn(&mut self, peer: PeerId) {
-        let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
-            return;
-        };
-        if entry.conn.is_some() || entry.gone {
-            return;
-        }
-        let mut conn = Box::new(Conn::new(peer));
-        if entry.address.id == self.local.id {
-            conn.session.own = true;
-            self.directory.peers[peer.0 as usize].conn = Some(conn);
-            return;
-        }
-        let promised = &mut self.directory.promised;
-        promised.open(&mut conn.credit, &self.cfg);
-        let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
-        self.directory.peers[peer.0 as usize].conn = Some(conn);
-        self.add_paths(peer, &rails, FIRST_PATHS);
     }
 }
 

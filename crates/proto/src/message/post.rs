@@ -107,7 +107,7 @@ impl Node {
             true => conn.rx.watchers + 1,
             false => conn.rx.watchers.saturating_sub(1),
         };
-        self.touch_soon(peer, now_ns);
+        self.context().touch_soon(peer, now_ns);
     }
 
     /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.

@@ -12,6 +12,7 @@ use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::link::Links;
 use crate::state::local::Local;
 use crate::state::path::Path;
@@ -324,15 +325,7 @@ impl Node {
                 recovery.actions.mark_ready();
             });
             self.put(conn);
-            self.touch(peer, now);
-        }
-    }
-
-    /// Asks for the links of a peer's new paths.
-    pub(crate) fn ask_links(&mut self, peer: PeerId) {
-        if let Some(mut conn) = self.take(peer) {
-            self.recover(&mut conn, |recovery, conn| recovery.ask_links_of(conn));
-            self.put(conn);
+            self.context().touch(peer, now);
         }
     }
 
@@ -346,5 +339,17 @@ impl Node {
             }
         }
         core::mem::take(&mut self.links.unused).into_iter()
+    }
+}
+
+impl Context<'_> {
+    /// Asks for the links of a peer's new paths.
+    pub(crate) fn ask_links(&mut self, peer: PeerId) {
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        if conn.open_links(self.local, self.descheduled.last_poll_ns) {
+            self.links.wanted.push(peer);
+        }
     }
 }

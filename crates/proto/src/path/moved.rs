@@ -9,6 +9,7 @@ use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::path::Path;
 use alloc::vec::Vec;
 use marline_wire::{Hello, RailAddr};
@@ -39,10 +40,10 @@ impl Node {
             conn.announce_rails();
             if new {
                 let theirs = conn.session.rails.clone();
-                self.add_new_rails(now_ns, peer, &theirs);
+                self.context().add_new_rails(now_ns, peer, &theirs);
             }
-            self.wake(peer);
-            self.touch(peer, now_ns);
+            self.context().wake(peer);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -70,13 +71,15 @@ impl Node {
             recovery.change_addresses(now, conn, &rails)
         });
         self.put(conn);
-        self.add_new_rails(now, peer, &named);
+        self.context().add_new_rails(now, peer, &named);
         if let Some(conn) = self.conn_mut(peer) {
             conn.session.rails = named;
         }
-        self.touch(peer, now);
+        self.context().touch(peer, now);
     }
+}
 
+impl Context<'_> {
     /// Makes and probes paths to rails of a peer that are new or were unreachable before.
     fn add_new_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
         let Some(before) = self.conn(peer).map(|conn| conn.paths.len()) else {
@@ -100,14 +103,15 @@ impl Node {
     /// Adds standby paths for new rails if standby rails of this peer are already in use: standby
     /// paths are made for all paths at once, when none carries, which may have happened before.
     fn standby_for_new(&mut self, peer: PeerId) {
-        let Some(mut conn) = self.take(peer) else {
+        let (cfg, local) = (self.cfg, self.local);
+        let stands_in = |path: &Path| local.rails[path.local as usize].standby;
+        let uses = |conn: &&mut Conn| conn.paths.iter().any(stands_in);
+        let Some(conn) = self.directory.conn_mut(peer).filter(uses) else {
             return;
         };
-        let stands_in = |path: &Path| self.local.rails[path.local as usize].standby;
-        if conn.paths.iter().any(stands_in) {
-            self.recover(&mut conn, |recovery, conn| recovery.standby(conn));
+        if conn.add_standby(cfg, local) {
+            self.ask_links(peer);
         }
-        self.put(conn);
     }
 }
 

@@ -44,7 +44,7 @@ impl Node {
                 recovery.on_rail(now_ns, conn, rail, down);
             });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -82,7 +82,7 @@ impl Node {
                 recovery.on_full(now_ns, conn, rail, stuck);
             });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -106,7 +106,7 @@ impl Node {
                 }
             });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -156,8 +156,8 @@ impl Node {
         if gone {
             return self.tear_down(now, peer, Death::Refused(evidence));
         }
-        self.wake(peer);
-        self.touch(peer, now);
+        self.context().wake(peer);
+        self.context().touch(peer, now);
     }
 }
 

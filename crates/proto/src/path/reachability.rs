@@ -10,9 +10,9 @@
 use crate::base::config::{Config, TIMEOUT_EXTENSION};
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
-use crate::node::Node;
 use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::local::Local;
 use crate::state::path::Path;
 
@@ -116,7 +116,7 @@ impl Conn {
     }
 }
 
-impl Node {
+impl Context<'_> {
     /// Handles a probe that says that the peer's reachability is lost: it is answered on all paths.
     /// Paths that seem healthy here are probed, since that state may be stale.
     #[cold]

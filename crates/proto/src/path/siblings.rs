@@ -39,7 +39,7 @@ impl Node {
             asked.paths[sibling.at].probing.request();
             self.run_queue.mark_ready(&mut asked);
             self.put(asked);
-            self.touch(sibling.peer, now);
+            self.context().touch(sibling.peer, now);
         }
     }
 

@@ -39,7 +39,9 @@ impl Node {
         address.has_more = rails.len() < all.len() || self.local.awaits();
         address
     }
+}
 
+impl Node {
     /// Declares a peer dead at once if no local rail reaches one of its rails, and neither side has
     /// further rails or waits for some. A timeout would report it later and with less detail.
     pub(crate) fn end_unreachable(&mut self, peer: PeerId) {

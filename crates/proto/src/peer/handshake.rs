@@ -3,7 +3,9 @@
 
 use crate::base::types::{DropReason, PathState, PeerId};
 use crate::node::Node;
-use crate::state::conn::Conn;
+use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::context::Context;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{Address, Frame, Hello, Packet, RailAddr};
 
@@ -39,6 +41,14 @@ impl Conn {
 }
 
 impl Node {
+    /// Opens a connection to the peer if there is none.
+    pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
+        if self.conn(peer).is_none() {
+            self.context().open_conn(peer);
+            self.end_unreachable(peer);
+        }
+    }
+
     /// Finds the sender of a packet: by the slot hint, by id, or by its HELLO.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
@@ -100,10 +110,10 @@ impl Node {
         if address.token != hello.token {
             return Err(DropReason::Token);
         }
-        self.open_conn(peer);
+        self.context().open_conn(peer);
         self.directory.met(peer, now);
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
-        self.add_paths(peer, &rails, most);
+        self.context().add_paths(peer, &rails, most);
         if hello.reliable != self.cfg.reliable {
             self.refuse_settings(now, peer, hello);
             return Err(DropReason::Invalid);
@@ -120,14 +130,37 @@ impl Node {
         if awaits {
             conn.session.rails = rails;
         }
-        self.agree(peer, hello);
+        self.context().agree(peer, hello);
         Ok(peer)
+    }
+}
+
+impl Context<'_> {
+    /// Opens a connection to a peer, unless there is one, with paths to the rails in its address.
+    pub(crate) fn open_conn(&mut self, peer: PeerId) {
+        let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
+            return;
+        };
+        if entry.conn.is_some() || entry.gone {
+            return;
+        }
+        let mut conn = Box::new(Conn::new(peer));
+        if entry.address.id == self.local.id {
+            conn.session.own = true;
+            self.directory.peers[peer.0 as usize].conn = Some(conn);
+            return;
+        }
+        let promised = &mut self.directory.promised;
+        promised.open(&mut conn.credit, self.cfg);
+        let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
+        self.directory.peers[peer.0 as usize].conn = Some(conn);
+        self.add_paths(peer, &rails, FIRST_PATHS);
     }
 
     /// Adds paths to further rails of a peer; see [`Conn::add_paths`].
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let rails = 0..self.local.rails.len();
-        let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
+        let locals: Vec<_> = rails.map(|at| self.local.rail(at, self.cfg)).collect();
         let (remotes, pairs) = self.local.pairs_with(remotes);
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, &remotes, pairs, most);

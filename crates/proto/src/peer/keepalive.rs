@@ -19,11 +19,11 @@ impl Node {
                 continue;
             };
             let heard = conn.session.epoch.is_some() && !conn.session.dead && !conn.session.own;
-            let (_, mut ctx) = self.incoming();
+            let mut ctx = self.context();
             let asked = heard && ctx.ask(now, &mut conn);
             self.put(conn);
             if asked {
-                self.touch(peer, now);
+                self.context().touch(peer, now);
             }
         }
         let any_source = self.incoming.any_source_mut();
@@ -36,11 +36,11 @@ impl Node {
             return false;
         };
         let asked = conn.session.epoch.is_some() && !conn.session.own && self.cfg.reliable;
-        let (_, mut ctx) = self.incoming();
+        let mut ctx = self.context();
         let asked = asked && ctx.ask(now, &mut conn);
         self.put(conn);
         if asked {
-            self.touch(peer, now);
+            self.context().touch(peer, now);
         }
         true
     }

@@ -8,6 +8,7 @@ use crate::base::config::Config;
 use crate::base::types::{Event, PeerId, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use alloc::boxed::Box;
 use marline_wire::{Hello, FIRST_ALGORITHM};
 
@@ -96,7 +97,9 @@ impl Node {
         b.frames.clear();
         self.finish(now, conn, at, b, false, false)
     }
+}
 
+impl Context<'_> {
     /// Agrees on an algorithm with a new peer and releases waiting sends; emits an event if the
     /// result differs from either wish.
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::path::actions::Recovery;
 use crate::recovery::descheduled::Expiry;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::session::Death;
 use core::cmp::Reverse;
@@ -86,10 +87,12 @@ impl Node {
             if let Some(why) = why {
                 self.tear_down(now_ns, peer, why);
             }
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
+}
 
+impl Context<'_> {
     /// Updates the peer's next deadline after an ordinary packet or a posted receive. That causes
     /// nothing earlier than an ack or a retransmission, so a near deadline stands.
     #[inline]
@@ -110,7 +113,7 @@ impl Node {
             true => now + BEHIND_LOOK_NS,
             false => 0,
         };
-        let Node {
+        let Context {
             cfg,
             local,
             directory,
@@ -164,13 +167,6 @@ impl Node {
         // Each of many acks handled at once can bring a deadline forward.
         if !cfg.errs(Mutation::KeepDeadlines) {
             run_queue.prune_deadlines(directory);
-        }
-    }
-
-    /// Queues the peer for `poll_transmit`.
-    pub(crate) fn wake(&mut self, peer: PeerId) {
-        if let Some(conn) = self.directory.conn_mut(peer) {
-            self.run_queue.mark_ready(conn);
         }
     }
 }

@@ -102,7 +102,7 @@ impl Node {
         let limit = most.min(if greeted { DIRECT_PACKET_MAX } else { most });
         let mut b = self.begin(conn, limit, out, spans);
         if greeted {
-            self.add_acks(now, conn, at, &mut b);
+            b.add_acks(&mut self.context(), now, conn, at);
         }
         let slot = b.writer.push(&frame)?;
         b.frames.push(FrameRef::Written {

@@ -7,6 +7,7 @@ use crate::base::types::{Event, PeerId};
 use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::Directory;
+use crate::state::link::Links;
 use crate::state::local::Local;
 use crate::state::run_queue::RunQueue;
 use alloc::collections::VecDeque;
@@ -22,6 +23,7 @@ pub(crate) struct Context<'a> {
     pub(crate) descheduled: &'a Descheduled,
     pub(crate) directory: &'a mut Directory,
     pub(crate) run_queue: &'a mut RunQueue,
+    pub(crate) links: &'a mut Links,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut NodeStats,
 }
@@ -135,6 +137,7 @@ pub(crate) mod testing {
         pub(crate) descheduled: Descheduled,
         pub(crate) directory: Directory,
         pub(crate) run_queue: RunQueue,
+        pub(crate) links: Links,
         pub(crate) events: VecDeque<Event>,
         pub(crate) stats: NodeStats,
     }
@@ -154,6 +157,7 @@ pub(crate) mod testing {
                 descheduled: Descheduled::default(),
                 directory,
                 run_queue: RunQueue::default(),
+                links: Links::default(),
                 events: VecDeque::new(),
                 stats: NodeStats::default(),
             }
@@ -166,6 +170,7 @@ pub(crate) mod testing {
                 descheduled: &self.descheduled,
                 directory: &mut self.directory,
                 run_queue: &mut self.run_queue,
+                links: &mut self.links,
                 events: &mut self.events,
                 stats: &mut self.stats,
             }

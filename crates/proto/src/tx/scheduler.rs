@@ -155,8 +155,8 @@ impl Node {
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
         let hello_only = b.frames.len();
-        self.add_acks(now, conn, at, &mut b);
-        self.add_ping(conn, at, &mut b);
+        b.add_acks(&mut self.context(), now, conn, at);
+        b.add_ping(conn, at);
         // A path that is down takes only retransmissions that leave on two paths.
         let down = conn.paths[at].state() == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
@@ -166,7 +166,7 @@ impl Node {
         let room = conn.paths[at].window_has_room();
         // A timer's retransmission ignores the window, as all packets in the window may be lost.
         if room || conn.tx.resend.hedged() {
-            self.add_resends(conn, &mut b, spare);
+            self.outgoing.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
             let (outgoing, mut ctx) = self.outgoing();
@@ -189,8 +189,8 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
-        self.add_acks(now, conn, at, &mut b);
-        self.add_ping(conn, at, &mut b);
+        b.add_acks(&mut self.context(), now, conn, at);
+        b.add_ping(conn, at);
         let path = &conn.paths[at];
         if path.state() == PathState::Down && (!path.health.is_isolated() || conn.is_unreached()) {
             b.fill_probe();
