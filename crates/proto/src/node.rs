@@ -219,7 +219,8 @@ impl Node {
                 size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
             })
             .sum();
-        conns + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+        let hosts = self.directory.hosts.heap_bytes();
+        conns + hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.

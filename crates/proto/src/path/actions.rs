@@ -12,6 +12,7 @@ use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
 use crate::state::local::Local;
 use alloc::vec::Vec;
+use marline_wire::RailAddr;
 
 /// Decisions about the paths of one connection.
 pub(crate) struct Recovery<'a> {
@@ -41,6 +42,9 @@ pub(crate) struct Actions {
     in_order: Vec<Action>,
     /// Links that no path uses any more: local rail, number there.
     unused: Vec<(usize, u32)>,
+    enters_hosts: bool,
+    /// Addresses that a path had before.
+    left: Vec<RailAddr>,
 }
 
 impl Actions {
@@ -69,6 +73,16 @@ impl Actions {
     #[inline]
     pub(crate) fn ask_links(&mut self) {
         self.asks_links = true;
+    }
+
+    /// The connection has new paths or addresses.
+    pub(crate) fn enter_hosts(&mut self) {
+        self.enters_hosts = true;
+    }
+
+    /// A path had this address before.
+    pub(crate) fn leave_host(&mut self, addr: RailAddr) {
+        self.left.push(addr);
     }
 
     /// A link is not used any more.
@@ -103,6 +117,13 @@ impl Node {
             }
         }
         self.links.unused.extend(actions.unused);
+        let (hosts, pairing) = (&mut self.directory.hosts, self.local.pairing);
+        if actions.enters_hosts {
+            hosts.enter(pairing, conn);
+        }
+        for addr in actions.left {
+            hosts.leave(pairing, conn, &addr);
+        }
         if actions.asks_links {
             self.links.wanted.push(conn.peer);
         }

@@ -114,6 +114,7 @@ impl Recovery<'_> {
         if conn.open_links(self.local, self.descheduled.last_poll_ns) {
             self.actions.ask_links();
         }
+        self.actions.enter_hosts();
     }
 }
 
@@ -351,5 +352,6 @@ impl Context<'_> {
         if conn.open_links(self.local, self.descheduled.last_poll_ns) {
             self.links.wanted.push(peer);
         }
+        self.directory.enter_hosts(self.local, peer);
     }
 }

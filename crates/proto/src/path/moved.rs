@@ -143,6 +143,7 @@ impl Recovery<'_> {
         }
         path.acks.renew_native(now);
         path.link.on_new_address();
+        self.actions.leave_host(path.to);
         path.to = to;
         path.probing.set_due(now);
         path.pto.restart(now);

@@ -145,7 +145,7 @@ impl Node {
             self.recover(&mut conn, |recovery, conn| recovery.standby(conn));
         }
         if everywhere {
-            self.ask_siblings(now, &mut conn);
+            self.context().ask_siblings(now, &mut conn);
         }
         let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
         let (evidence, least_ns) = conn.evidence(now, &self.cfg);

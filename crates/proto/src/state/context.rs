@@ -125,6 +125,9 @@ pub(crate) mod testing {
         fn same_host(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false
         }
+        fn host_hash(&self, _: &RailAddr) -> u64 {
+            0
+        }
         fn same_end(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false
         }

@@ -3,6 +3,8 @@
 use crate::base::types::{PeerId, RecvSpec, Source};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
+use crate::state::hosts::Hosts;
+use crate::state::local::Local;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
@@ -19,6 +21,7 @@ pub struct Directory {
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
     pub promised: PromisedCredit,
+    pub(crate) hosts: Hosts,
 }
 
 impl Directory {
@@ -30,6 +33,7 @@ impl Directory {
             oversized: Vec::new(),
             reclaim_at: u64::MAX,
             promised: PromisedCredit::default(),
+            hosts: Hosts::default(),
         }
     }
 
@@ -61,6 +65,14 @@ impl Directory {
         };
         if let Some(conn) = self.conn_mut(peer) {
             conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
+        }
+    }
+
+    /// Enters the hosts of a peer's paths.
+    pub(crate) fn enter_hosts(&mut self, local: &Local, peer: PeerId) {
+        let entry = self.peers.get(peer.0 as usize);
+        if let Some(conn) = entry.and_then(|entry| entry.conn.as_deref()) {
+            self.hosts.enter(local.pairing, conn);
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod directory;
 pub(crate) mod given_up;
 pub(crate) mod health;
 pub(crate) mod health_table;
+pub(crate) mod hosts;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;
