@@ -150,11 +150,3 @@ impl Recovery<'_> {
         path.probing.request();
     }
 }
-
-impl Conn {
-    /// Requests HELLO soon on each path whose rail is up.
-    pub(crate) fn announce_rails(&mut self) {
-        let paths = self.paths.iter_mut().filter(|p| !p.rail_down());
-        paths.for_each(|path| path.probing.request());
-    }
-}

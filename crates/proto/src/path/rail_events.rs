@@ -238,16 +238,7 @@ impl Conn {
             (false, _) => (Evidence::Packets, one_kind_ns),
         }
     }
-}
 
-impl Path {
-    /// True if a probe is possible and nothing in flight serves as one.
-    fn may_be_asked(&self) -> bool {
-        !self.rail_down() && self.ring.waiting() == 0
-    }
-}
-
-impl Conn {
     /// True if a refusal on path `at` is about the peer: the peer has answered on it, or on the
     /// preferred rail before it, which has the same address; or no other process ever had the
     /// address, as inside a host.
@@ -293,5 +284,12 @@ impl Conn {
             path.probing.request_if(first && path.may_be_asked());
         }
         everywhere
+    }
+}
+
+impl Path {
+    /// True if a probe is possible and nothing in flight serves as one.
+    fn may_be_asked(&self) -> bool {
+        !self.rail_down() && self.ring.waiting() == 0
     }
 }

@@ -114,6 +114,29 @@ impl Conn {
         }
         false
     }
+
+    /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
+    /// counts as dead.
+    pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
+        let timeout = cfg.silence_ns();
+        if !cfg.reliable || self.life.cut_since_ns > 0 || !self.delivers_nothing(now, timeout) {
+            return false;
+        }
+        let since = self.life.unanswered_since.unwrap_or(now);
+        let most = timeout + cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
+        let retransmit_or_probe =
+            self.flaps(since, now, local, cfg) || self.is_held_up(now, timeout);
+        now.saturating_sub(since) >= most || !retransmit_or_probe
+    }
+
+    /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
+    /// resolve the peer's address (ARP).
+    fn flaps(&self, since: u64, now: u64, local: &Local, cfg: &Config) -> bool {
+        let rails = self.paths.iter().map(|p| p.local as usize);
+        let mut rails = rails.map(|rail| &local.uptimes[rail]);
+        rails.clone().any(|rail| rail.came_back(since))
+            && !rails.any(|rail| rail.was_up(cfg.neighbour_resolution_ns(), since, now))
+    }
 }
 
 impl Context<'_> {
@@ -170,30 +193,5 @@ impl Recovery<'_> {
         }
         (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
         false
-    }
-}
-
-impl Conn {
-    /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
-    /// counts as dead.
-    pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
-        let timeout = cfg.silence_ns();
-        if !cfg.reliable || self.life.cut_since_ns > 0 || !self.delivers_nothing(now, timeout) {
-            return false;
-        }
-        let since = self.life.unanswered_since.unwrap_or(now);
-        let most = timeout + cfg.timeout_extension_ns() * u64::from(FLAPS_TIME);
-        let retransmit_or_probe =
-            self.flaps(since, now, local, cfg) || self.is_held_up(now, timeout);
-        now.saturating_sub(since) >= most || !retransmit_or_probe
-    }
-
-    /// True if a rail to the peer came back after `since`, and no rail was up for long enough to
-    /// resolve the peer's address (ARP).
-    fn flaps(&self, since: u64, now: u64, local: &Local, cfg: &Config) -> bool {
-        let rails = self.paths.iter().map(|p| p.local as usize);
-        let mut rails = rails.map(|rail| &local.uptimes[rail]);
-        rails.clone().any(|rail| rail.came_back(since))
-            && !rails.any(|rail| rail.was_up(cfg.neighbour_resolution_ns(), since, now))
     }
 }

@@ -1,44 +1,13 @@
 //! Handshake: HELLO, and the probes of a new path. In an all-to-all all peers meet at once, so each
 //! unnecessary packet is sent a million times.
 
-use crate::base::types::{DropReason, PathState, PeerId};
+use crate::base::types::{DropReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::context::Context;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{Address, Frame, Hello, Packet, RailAddr};
-
-impl Conn {
-    /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
-    /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
-    /// messages most bytes would be probes.)
-    pub(crate) fn probe_sizes_if_bulk(&mut self, reliable: bool) {
-        let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
-        if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
-            return;
-        }
-        self.wide = true;
-        if self.session.epoch.is_some() {
-            self.ask_sizes(reliable);
-        }
-    }
-
-    /// Starts PMTU probes on every path, if wanted. Several paths are all probed at once: their
-    /// first measurements decide how they share a long message. Native mode has no acks that could
-    /// answer: it assumes the sizes that both rails declare.
-    pub(crate) fn ask_sizes(&mut self, reliable: bool) {
-        let wanted = self.wide || self.paths.len() > 1;
-        let paths = self.paths.iter_mut().filter(|_| wanted);
-        paths.for_each(|path| path.mtu.resume(reliable));
-    }
-
-    /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
-    pub(crate) fn asks(&self) -> bool {
-        let mut paths = self.paths.iter();
-        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down() && p.state() != PathState::Down)
-    }
-}
 
 impl Node {
     /// Opens a connection to the peer if there is none.

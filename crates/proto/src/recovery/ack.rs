@@ -146,16 +146,6 @@ impl Recovery<'_> {
     }
 }
 
-impl Conn {
-    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
-    pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
-        let due = |p: &Path| {
-            p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
-        };
-        self.paths.iter().any(due)
-    }
-}
-
 /// The packet numbers that an ack covers: up to the newest packet that had arrived. (Masks extend
 /// up to 63 numbers beyond.)
 fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {

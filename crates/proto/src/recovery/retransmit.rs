@@ -4,7 +4,7 @@ use crate::base::blocks::Covered;
 use crate::base::slab::Key;
 use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
-use crate::state::resends::{Resend, Why, ANYWHERE};
+use crate::state::resends::{Resend, ANYWHERE};
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
 use marline_wire::{blocks, Frame, Header, Rts, BLOCK_BYTES};
@@ -83,18 +83,5 @@ impl Outgoing {
             return false;
         }
         true
-    }
-}
-
-impl Conn {
-    /// Counts a retransmitted frame, unless it found no room.
-    pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
-        let stats = &mut self.paths[at].stats;
-        let count = match why {
-            Why::Loss => &mut stats.resent_loss,
-            Why::Pto => &mut stats.resent_pto,
-            Why::Failover => &mut stats.resent_failover,
-        };
-        *count += fits as u64;
     }
 }
