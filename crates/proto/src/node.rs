@@ -7,7 +7,7 @@ use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId};
 use crate::incoming::messages::Incoming;
 use crate::outgoing::sends::Outgoing;
-use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::{Directory, Peer};
@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{Address, Hello, RailAddr, RailList};
+use marline_wire::Address;
 
 /// Counts of state retained for operations that have not ended: zero when the node is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,28 +94,13 @@ impl Node {
         self.local.id
     }
 
-    /// HELLO for a peer, with as many rails as fit into `rails`.
-    pub(crate) fn hello<'a>(&self, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
-        Hello {
-            slot: conn.peer.0,
-            id: self.local.id,
-            token: self.local.token,
-            epoch: self.local.epoch,
-            algorithm: self.cfg.algorithm,
-            algorithms: self.cfg.algorithms_mask(),
-            reliable: self.cfg.reliable,
-            refused: conn.session.refused,
-            credit: conn.credit.granted(),
-            revision: self.local.revision,
-            rails: RailList::write(rails, &self.local.named_addrs()),
-        }
-    }
-
     /// The peer with this address, added if unknown (nothing is sent yet). The owner then has a
     /// name for the peer, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
         if self.peer_named(address.id).is_none() {
-            self.note_unknown_rails(&address.rails());
+            let (stats, events) = (&mut self.stats, &mut self.events);
+            self.local
+                .note_unknown_rails(stats, events, &address.rails());
         }
         let peer = self.directory.know(address);
         self.name(peer);
@@ -177,8 +162,10 @@ impl Node {
     /// The next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let (outgoing, mut ctx) = self.outgoing();
-        outgoing.finish_natives(&mut ctx);
+        if self.outgoing.has_natives() {
+            let (outgoing, mut ctx) = self.outgoing();
+            outgoing.finish_natives(&mut ctx);
+        }
         self.events.pop_front()
     }
 
@@ -232,7 +219,8 @@ impl Node {
                 size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
             })
             .sum();
-        conns + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
+        let hosts = self.directory.hosts.heap_bytes();
+        conns + hosts + self.outgoing.heap_bytes() + self.incoming.heap_bytes()
     }
 
     /// Bytes of all peers with a connection, including their heap memory, and the number of peers.
@@ -262,7 +250,8 @@ impl Node {
 
     /// True if all sends were delivered.
     pub fn drained(&self) -> bool {
-        self.outgoing.len() == 0 && self.knows_natives()
+        let knows = || self.cfg.native_rails == 0 || self.directory.knows_natives();
+        self.outgoing.len() == 0 && knows()
     }
 
     /// Peers that have not acknowledged all of our sends, with the number of such sends, largest
@@ -311,7 +300,7 @@ impl Node {
     /// for it. There must be none between two calls: its death would go unnoticed. The node's own
     /// id stands for receives from any source.
     pub fn unasked(&self) -> Option<u64> {
-        if self.forgets_anyone() {
+        if self.incoming.forgets_any_source(&self.cfg) {
             return Some(self.local.id);
         }
         let mut conns = self.directory.conns();
@@ -329,6 +318,7 @@ impl Node {
             descheduled: &self.descheduled,
             directory: &mut self.directory,
             run_queue: &mut self.run_queue,
+            links: &mut self.links,
             events: &mut self.events,
             stats: &mut self.stats,
         };
@@ -344,10 +334,17 @@ impl Node {
             descheduled: &self.descheduled,
             directory: &mut self.directory,
             run_queue: &mut self.run_queue,
+            links: &mut self.links,
             events: &mut self.events,
             stats: &mut self.stats,
         };
         (&mut self.outgoing, ctx)
+    }
+
+    /// The parts of the node that its components use.
+    #[inline]
+    pub(crate) fn context(&mut self) -> Context<'_> {
+        self.outgoing().1
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
@@ -369,35 +366,6 @@ impl Node {
     pub(crate) fn put(&mut self, conn: Box<Conn>) {
         let index = conn.peer.0 as usize;
         self.directory.peers[index].conn = Some(conn);
-    }
-
-    /// Opens a connection to the peer if there is none.
-    pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
-        if self.conn(peer).is_none() {
-            self.open_conn(peer);
-            self.end_unreachable(peer);
-        }
-    }
-
-    /// Opens a connection to a peer, unless there is one, with paths to the rails in its address.
-    pub(crate) fn open_conn(&mut self, peer: PeerId) {
-        let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
-            return;
-        };
-        if entry.conn.is_some() || entry.gone {
-            return;
-        }
-        let mut conn = Box::new(Conn::new(peer));
-        if entry.address.id == self.local.id {
-            conn.session.own = true;
-            self.directory.peers[peer.0 as usize].conn = Some(conn);
-            return;
-        }
-        let promised = &mut self.directory.promised;
-        promised.open(&mut conn.credit, &self.cfg);
-        let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
-        self.directory.peers[peer.0 as usize].conn = Some(conn);
-        self.add_paths(peer, &rails, FIRST_PATHS);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::addr::UdpAddr;
 use crate::{shm, verbs};
+use core::net::IpAddr;
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
 /// Returns whether two rails are of one kind, so that packets can pass between them if a route
@@ -30,6 +31,19 @@ pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
         (None, None) => verbs::same_host(a, b)
             .unwrap_or_else(|| a.is_some() && a.kind == b.kind && network(a) == network(b)),
         _ => false,
+    }
+}
+
+/// Returns a number that two addresses of one host have in common (FNV-1a of the kind and the bytes
+/// that [`same_host`] compares).
+pub fn host_hash(addr: &RailAddr) -> u64 {
+    let fnv = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let kind = fnv(0xcbf2_9ce4_8422_2325, &(addr.kind as u8));
+    let hash = |bytes: &[u8]| bytes.iter().fold(kind, fnv);
+    match UdpAddr::read(addr).map(|udp| udp.ip) {
+        Some(IpAddr::V4(ip)) => hash(&ip.octets()),
+        Some(IpAddr::V6(ip)) => hash(&ip.octets()),
+        None => verbs::with_port(addr, hash).unwrap_or_else(|| hash(network(addr))),
     }
 }
 

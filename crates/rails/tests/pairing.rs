@@ -1,6 +1,6 @@
 //! Which rails reach which, and which addresses belong to the same host, by the kinds of rails.
 
-use marline_rails::pairing::{pairs, same_end, same_host, same_network};
+use marline_rails::pairing::{host_hash, pairs, same_end, same_host, same_network};
 use marline_rails::UdpAddr;
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
@@ -151,11 +151,13 @@ fn processes_of_one_host_keep_their_paths() {
 fn hosts_and_ends_are_identified_by_address_and_port() {
     let (a, other_port) = (udp(0, "10.0.0.1/16", 1), udp(3, "10.0.0.1/8", 2));
     assert!(same_host(&a, &other_port) && !same_end(&a, &other_port));
+    assert_eq!(host_hash(&a), host_hash(&other_port));
     // As the kernel reports it: without subnet, index and largest datagram.
     assert!(same_end(
         &a,
         &UdpAddr::new("10.0.0.1".parse().unwrap(), 1).rail()
     ));
-    assert!(!same_host(&a, &udp(0, "10.0.0.2/16", 1)));
+    let beside = udp(0, "10.0.0.2/16", 1);
+    assert!(!same_host(&a, &beside) && host_hash(&a) != host_hash(&beside));
     assert!(!same_host(&a, &RailAddr::NONE) && !same_host(&RailAddr::NONE, &RailAddr::NONE));
 }

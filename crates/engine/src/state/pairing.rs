@@ -24,6 +24,10 @@ impl Pairing for ByKind {
         pairing::same_host(a, b)
     }
 
+    fn host_hash(&self, addr: &RailAddr) -> u64 {
+        pairing::host_hash(addr)
+    }
+
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
         pairing::same_end(a, b)
     }

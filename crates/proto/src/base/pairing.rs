@@ -19,6 +19,9 @@ pub trait Pairing: Sync {
     /// Returns whether two addresses belong to the same host.
     fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool;
 
+    /// Returns a number that two addresses of the same host have in common.
+    fn host_hash(&self, addr: &RailAddr) -> u64;
+
     /// Returns whether two addresses lead to the same process, as far as addresses tell.
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool;
 }

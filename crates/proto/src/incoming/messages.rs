@@ -1,7 +1,9 @@
 //! Incoming messages of a node, of all its peers: what has arrived, and what it waits for.
 
+use crate::base::config::Config;
 use crate::base::slab::{Key, Slab};
 use crate::base::types::PeerId;
+use crate::incoming::any_source::AnySource;
 use crate::incoming::grants::Grants;
 use crate::incoming::receives::Receives;
 use crate::state::completion_order::CompletionOrder;
@@ -9,11 +11,13 @@ use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::offer::FirstOffer;
 use crate::state::transfer::Inbound;
+use core::ops::Range;
 
 /// All incoming messages and local reads, the receives that they match, and their grants.
 pub(crate) struct Incoming {
     pub(super) inbounds: Slab<Inbound>,
     pub(super) receives: Receives,
+    pub(super) any_source: AnySource,
     pub(super) completion_order: CompletionOrder,
     pub(super) grants: Grants,
     /// The OFFER read last, until its RTS is read.
@@ -26,6 +30,7 @@ impl Incoming {
         Incoming {
             inbounds: Slab::new(),
             receives: Receives::default(),
+            any_source: AnySource::default(),
             completion_order: CompletionOrder::default(),
             grants: Grants::new(budget),
             offer_in: None,
@@ -65,6 +70,34 @@ impl Incoming {
     #[inline]
     pub(crate) fn receives_mut(&mut self) -> &mut Receives {
         &mut self.receives
+    }
+
+    /// Watch over peers for receives from any source.
+    #[inline]
+    pub(crate) fn any_source(&self) -> &AnySource {
+        &self.any_source
+    }
+
+    #[inline]
+    pub(crate) fn any_source_mut(&mut self) -> &mut AnySource {
+        &mut self.any_source
+    }
+
+    /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
+    pub(crate) fn note_death(&mut self, ctx: &mut Context<'_>) {
+        self.any_source
+            .note_death(ctx.cfg, &mut self.receives, ctx.events);
+    }
+
+    /// Returns whether a receive from any source waits without keepalive probes (an invariant
+    /// check).
+    pub(crate) fn forgets_any_source(&self, cfg: &Config) -> bool {
+        self.any_source.is_forgotten(cfg, &self.receives)
+    }
+
+    /// The peers to probe now, out of so many, for receives from any source.
+    pub(crate) fn peers_to_ask(&mut self, peers: usize) -> Option<Range<usize>> {
+        self.any_source.batch(peers, &self.receives)
     }
 
     /// A message whose GRANT frame is due.

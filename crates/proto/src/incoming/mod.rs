@@ -1,5 +1,6 @@
 //! Incoming messages: their fragments, matching, grants, remote reads and writes, completion.
 
+pub(crate) mod any_source;
 pub(crate) mod arrive;
 pub(crate) mod complete;
 pub(crate) mod ends;

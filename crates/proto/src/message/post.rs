@@ -69,7 +69,18 @@ impl Node {
                 return;
             }
         }
-        let gone = !self.watch(spec, now_ns) || !self.await_anyone(spec, now_ns);
+        let named = match spec.source {
+            Source::Peer(peer) => Some(peer),
+            Source::Any => None,
+        };
+        if let Some(peer) = named {
+            self.watch_peer(now_ns, peer, true);
+        }
+        let is_over = |peer| self.conn(peer).is_none_or(|conn| conn.session.is_over());
+        let gone = named.is_some_and(is_over) || {
+            let any_source = self.incoming.any_source_mut();
+            !any_source.await_message(&self.cfg, spec, now_ns)
+        };
         let (incoming, mut ctx) = self.incoming();
         if spec.multi_min.is_some() {
             incoming.post_multi(&mut ctx, spec, now_ns);
@@ -96,22 +107,7 @@ impl Node {
             true => conn.rx.watchers + 1,
             false => conn.rx.watchers.saturating_sub(1),
         };
-        self.touch_soon(peer, now_ns);
-    }
-
-    /// Starts the keepalive probes of the peer that a receive names; `false`: that peer is gone.
-    fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
-        let Source::Peer(peer) = spec.source else {
-            return true;
-        };
-        self.ensure_conn(peer);
-        let Some(conn) = self.conn_mut(peer) else {
-            return false;
-        };
-        conn.rx.watchers += 1;
-        let alive = !conn.session.is_over();
-        self.touch_soon(peer, now_ns);
-        alive
+        self.context().touch_soon(peer, now_ns);
     }
 
     /// Looks for an unexpected message; with `claim` it is set aside for `recv_claimed`.
@@ -135,7 +131,9 @@ impl Node {
     /// Cancels a posted receive that is not matched yet; `false`: not found.
     pub fn cancel_recv(&mut self, handle: u32) -> bool {
         let posted = self.incoming.receives_mut().cancel(handle);
-        posted.map(|posted| self.unwatch(&posted.spec)).is_some()
+        posted
+            .map(|posted| self.directory.unwatch(&posted.spec))
+            .is_some()
     }
 
     /// Returns whether messages are still in flight into a cancelled multi-receive: the last one's
@@ -147,15 +145,7 @@ impl Node {
     /// Cancels any posted receive, for closing. Returns its handle; `None`: no more are posted.
     pub fn take_posted(&mut self) -> Option<u32> {
         let posted = self.incoming.receives_mut().take_any()?;
-        self.unwatch(&posted.spec);
+        self.directory.unwatch(&posted.spec);
         Some(posted.spec.handle)
-    }
-
-    fn unwatch(&mut self, spec: &RecvSpec) {
-        if let Source::Peer(peer) = spec.source {
-            if let Some(conn) = self.conn_mut(peer) {
-                conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
-            }
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! A packet under construction: its head, the spans of its payloads, and the frames to retain.
 
+use crate::base::config::Config;
 use crate::base::types::Spans;
 use crate::state::conn::Conn;
+use crate::state::local::Local;
 use crate::state::sent_packets::FrameRef;
 use alloc::vec::Vec;
-use marline_wire::{Frame, HeadWriter, Hello};
+use marline_wire::{Frame, HeadWriter, Header, Hello, HELLO_RAIL_BYTES_MAX};
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
@@ -35,6 +37,26 @@ impl<'a, 'b> Builder<'a, 'b> {
 }
 
 impl Builder<'_, '_> {
+    /// Adds HELLO to a packet; every packet has it until it is acknowledged.
+    pub(crate) fn greet(&mut self, cfg: &Config, local: &Local, conn: &Conn) {
+        if conn.session.hello_acked {
+            return;
+        }
+        let mut rails = [0; HELLO_RAIL_BYTES_MAX];
+        // If the packet has no room for all rails, the peer learns of fewer.
+        let room = Hello::rail_bytes_in(self.writer.room()).min(rails.len());
+        let mut hello = local.hello(cfg, conn, &mut rails[..room]);
+        // A rail update must be complete: a peer that has a revision accepts no more of it.
+        if hello.revision > 0 && hello.rails.count() < local.named_addrs().len() {
+            hello.revision = 0;
+        }
+        let kept = FrameRef::Hello(hello.revision);
+        self.control(&Frame::Hello(hello), Some(kept));
+        if conn.waiting() == 0 {
+            self.flags |= Header::FLAG_ACK_NOW;
+        }
+    }
+
     pub(crate) fn control(&mut self, frame: &Frame<Hello<'_>>, sent: Option<FrameRef>) -> bool {
         let fits = self.writer.push(frame).is_some();
         if fits {

@@ -1,6 +1,6 @@
 //! Bulk: the message whose fragments leave next, and the path that they take.
 
-use crate::base::config::RailPolicy;
+use crate::base::config::{Config, RailPolicy};
 use crate::base::slab::Key;
 use crate::base::types::PathState;
 use crate::outgoing::builder::Builder;
@@ -9,6 +9,7 @@ use crate::state::congestion::{product_over, NS_PER_S};
 use crate::state::conn::Conn;
 use crate::state::context::Context;
 use crate::state::credit::Credit;
+use crate::state::local::Local;
 use crate::state::path::Path;
 use crate::state::transfer::SendKind;
 use marline_wire::{Frame, BLOCK_BYTES, EAGER_LEN, PACKET_MAX};
@@ -26,13 +27,13 @@ const PIGGYBACK_MAX: u64 = 2 * PACKET_MAX as u64;
 impl Outgoing {
     /// The path on which a batch of bulk would arrive first; `None`: wait for its congestion
     /// window.
-    pub(crate) fn bulk_path(&self, ctx: &Context<'_>, conn: &Conn) -> Option<usize> {
+    pub(crate) fn bulk_path(&self, cfg: &Config, local: &Local, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
-        if unproven || ctx.cfg.policy == RailPolicy::Standby {
-            let at = conn.small_path(None, true, ctx.local.full)?;
+        if unproven || cfg.policy == RailPolicy::Standby {
+            let at = conn.small_path(None, true, local.full)?;
             return conn.paths[at].window_has_room().then_some(at);
         }
-        if let Some(at) = self.lone_path(ctx.local.full, conn) {
+        if let Some(at) = self.lone_path(local.full, conn) {
             return Some(at);
         }
         let healthy = conn
@@ -48,7 +49,7 @@ impl Outgoing {
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         let at = all()
-            .filter(|&i| conn.paths[i].has_room(ctx.local.full))
+            .filter(|&i| conn.paths[i].has_room(local.full))
             .filter(|&i| conn.paths[i].window_has_room())
             .min_by_key(|&i| finish(i))?;
         let soon = finish(at) <= 2 * best + STALE_NS;
@@ -95,7 +96,8 @@ impl Outgoing {
     /// call at both ends.) `urgent`: some are due and must not wait for several messages.
     pub(crate) fn acks_piggyback(
         &self,
-        ctx: &Context<'_>,
+        cfg: &Config,
+        local: &Local,
         conn: &Conn,
         at: usize,
         urgent: bool,
@@ -107,19 +109,22 @@ impl Outgoing {
         let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
             let more = conn.credit.is_due() || !conn.tx.queue.is_empty();
-            !more && self.writes_next(ctx, conn, at)
+            !more && self.writes_next(cfg, local, conn, at)
         };
-        let end = || (!urgent || behind == 1) && self.ends_soon(ctx, conn, at);
-        only_acks && behind > 0 && (write() || end()) && self.bulk_path(ctx, conn) == Some(at)
+        let end = || (!urgent || behind == 1) && self.ends_soon(cfg, conn, at);
+        only_acks
+            && behind > 0
+            && (write() || end())
+            && self.bulk_path(cfg, local, conn) == Some(at)
     }
 
     /// True if a message ends within the next packets of bulk, and no queued message fits a packet
     /// with others.
-    fn ends_soon(&self, ctx: &Context<'_>, conn: &Conn, at: usize) -> bool {
+    fn ends_soon(&self, cfg: &Config, conn: &Conn, at: usize) -> bool {
         let queued = conn.tx.queue.front().and_then(|&key| self.table.get(key));
         let path = &conn.paths[at];
         let limit = path.datagram_max() - path.acks.ack_len();
-        if queued.is_some_and(|send| !send.is_bulk(ctx.cfg, conn, limit)) {
+        if queued.is_some_and(|send| !send.is_bulk(cfg, conn, limit)) {
             return false;
         }
         let begun = conn.tx.bulk.front().and_then(|&key| self.table.get(key));
@@ -144,7 +149,7 @@ impl Outgoing {
         let Some(key) = self.next_bulk(ctx, conn, limit, true) else {
             return;
         };
-        if self.placed_next(ctx, conn, at) {
+        if self.placed_next(ctx.cfg, ctx.local, conn, at) {
             return;
         }
         let next = self.table.get(key).map(|send| (send.next, send.upto));

@@ -1,6 +1,7 @@
 //! Sending half of rendezvous by remote read: offers of a message's memory (see
 //! [`crate::rma::pull`] for the whole).
 
+use crate::base::config::Config;
 use crate::base::side_work::OfferOut;
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
@@ -8,6 +9,7 @@ use crate::outgoing::builder::Builder;
 use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
+use crate::state::local::Local;
 use crate::state::offer::{is_in, Segments};
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Has, SendKind};
@@ -27,13 +29,14 @@ impl Outgoing {
     /// suitable and both frames fit.
     pub(crate) fn push_offer(
         &mut self,
-        ctx: &Context<'_>,
+        cfg: &Config,
+        local: &Local,
         conn: &Conn,
         at: usize,
         key: Key,
         b: &mut Builder<'_, '_>,
     ) {
-        let none = ctx.cfg.read_rails == 0 || !ctx.cfg.reliable;
+        let none = cfg.read_rails == 0 || !cfg.reliable;
         if none || self.offers.len() == OFFERS_MAX {
             return;
         }
@@ -41,25 +44,25 @@ impl Outgoing {
             return;
         };
         let head = send.head;
-        let long = ctx.cfg.write_min <= head.total && head.total <= OFFERED_MAX;
+        let long = cfg.write_min <= head.total && head.total <= OFFERED_MAX;
         let plain = head.flags & FLAG_PUT == 0 && send.kind == SendKind::Queued;
         let own = core::iter::once(&conn.paths[at]);
         let path = own
             .chain(&conn.paths)
-            .find(|path| ctx.local.reads_on(ctx.cfg, path));
+            .find(|path| local.reads_on(cfg, path));
         let Some(path) = path.filter(|_| long && plain && conn.session.hello_acked) else {
             return;
         };
         let rail = path.local;
         if !b.writer.fits(OFFER_LEN + RTS_LEN, 0)
-            || !self.push_segment(ctx.cfg.segment_min, (key, rail), 0, b)
+            || !self.push_segment(cfg.segment_min, (key, rail), 0, b)
         {
             return;
         }
         if let Some(send) = self.table.get_mut(key) {
             send.offered = Some((rail, 1));
         }
-        if Segments::of(head.total, ctx.cfg.segment_min).count() > 1 {
+        if Segments::of(head.total, cfg.segment_min).count() > 1 {
             b.flags |= Header::FLAG_ACK_NOW; // the other sums wait for this ack
         }
     }
@@ -127,7 +130,7 @@ impl Outgoing {
     /// Adds the offer of a later segment, and queues the next one; `false`: no room.
     pub(crate) fn add_segment(
         &mut self,
-        ctx: &Context<'_>,
+        cfg: &Config,
         conn: &mut Conn,
         (xfer, segment): (Key, u8),
         b: &mut Builder<'_, '_>,
@@ -137,9 +140,9 @@ impl Outgoing {
         else {
             return true; // ended or granted
         };
-        let count = Segments::of(send.head.total, ctx.cfg.segment_min).count();
+        let count = Segments::of(send.head.total, cfg.segment_min).count();
         let no_room = !self.offers.is_empty();
-        if no_room || !self.push_segment(ctx.cfg.segment_min, (xfer, rail), segment, b) {
+        if no_room || !self.push_segment(cfg.segment_min, (xfer, rail), segment, b) {
             return false;
         }
         b.frames.push(FrameRef::Offer { xfer, segment });

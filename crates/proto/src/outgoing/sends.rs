@@ -133,7 +133,7 @@ impl Outgoing {
                 if !b.writer.fits(RTS_LEN, 0) {
                     break;
                 }
-                self.push_offer(ctx, conn, at, key, b);
+                self.push_offer(ctx.cfg, ctx.local, conn, at, key, b);
                 if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
                     break;
                 }
@@ -207,13 +207,13 @@ impl Outgoing {
 
     /// Adds whole fragments of a message to a packet while they fit, as fragments may be smaller
     /// than a packet. All full packets of a message then look alike.
-    pub(crate) fn push_more(&mut self, ctx: &mut Context<'_>, key: Key, b: &mut Builder<'_, '_>) {
+    pub(crate) fn push_more(&mut self, cfg: &Config, key: Key, b: &mut Builder<'_, '_>) {
         loop {
             let Some(send) = self.table.get(key) else {
                 return;
             };
             let (offset, left) = (send.next, send.upto - send.next);
-            let len = left.min(ctx.cfg.fragment_max as u64);
+            let len = left.min(cfg.fragment_max as u64);
             if len == 0 || !b.writer.fits(DATA_LEN, len as usize) {
                 return;
             }
@@ -296,8 +296,14 @@ impl Outgoing {
         }
     }
 
-    /// Ends messages whose last byte left without software reliability.
+    /// Returns whether messages may have ended by leaving.
     #[inline]
+    pub(crate) fn has_natives(&self) -> bool {
+        !self.native_done.is_empty()
+    }
+
+    /// Ends messages whose last byte left without software reliability.
+    #[cold]
     pub(crate) fn finish_natives(&mut self, ctx: &mut Context<'_>) {
         while let Some(key) = self.native_done.pop() {
             self.finish_if_done(ctx, key);

@@ -1,12 +1,14 @@
 //! Sending half of writes by rails: the keys of messages, and the next fragment to write.
 
 use crate::base::blocks::Covered;
+use crate::base::config::Config;
 use crate::base::side_work::WriteOut;
 use crate::base::slab::Key;
 use crate::base::types::{sums_of, PeerId};
 use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
 use crate::state::context::Context;
+use crate::state::local::Local;
 use crate::state::write_span::{span_max, SPAN_MIN};
 use marline_wire::{blocks, RailWrites, Rkey, BLOCK_BYTES, FLAG_DEREGISTER, FLAG_READ_REPLY};
 
@@ -25,30 +27,31 @@ impl Outgoing {
     /// The next write on a path, if it is allowed at all.
     pub(crate) fn next_write(
         &self,
-        ctx: &Context<'_>,
+        cfg: &Config,
+        local: &Local,
         conn: &Conn,
         at: usize,
     ) -> Option<NextWrite> {
         let &key = conn.tx.bulk.front()?;
         let send = self.table.get(key)?;
         let path = &conn.paths[at];
-        let rail = &ctx.local.rails[path.local as usize];
+        let rail = &local.rails[path.local as usize];
         if !rail.addr.writes() || !path.to.writes() {
             return None;
         }
         let most = span_max(rail, path.datagram_max());
         let (offset, left) = (send.next, send.upto.saturating_sub(send.next));
         let placed = path.to.writes == RailWrites::Keyed;
-        let chunk = match ctx.cfg.staged.filter(|_| placed) {
+        let chunk = match cfg.staged.filter(|_| placed) {
             Some(plan) => plan.next_len(send.head.total, offset).max(SPAN_MIN),
             None => most,
         };
         let len = left.min(chunk).min(most);
         let keys = &send.keys.as_ref()?.by_rail;
         let &(_, remote_key) = keys.iter().find(|k| k.0 == path.to.index)?;
-        let algorithm = sums_of(conn.algorithm_on(ctx.cfg, at), send.head.flags);
+        let algorithm = sums_of(conn.algorithm_on(cfg, at), send.head.flags);
         let summed = algorithm != 0;
-        let fits = len >= SPAN_MIN && ctx.local.trusts_writes(ctx.cfg, path.local, algorithm);
+        let fits = len >= SPAN_MIN && local.trusts_writes(cfg, path.local, algorithm);
         fits.then_some(NextWrite {
             key,
             offset,
@@ -60,14 +63,14 @@ impl Outgoing {
     }
 
     /// Returns whether the next transmission on a path is a write.
-    pub(crate) fn writes_next(&self, ctx: &Context<'_>, conn: &Conn, at: usize) -> bool {
-        conn.paths[at].link.may_write() && self.next_write(ctx, conn, at).is_some()
+    pub(crate) fn writes_next(&self, cfg: &Config, local: &Local, conn: &Conn, at: usize) -> bool {
+        conn.paths[at].link.may_write() && self.next_write(cfg, local, conn, at).is_some()
     }
 
     /// Returns whether the next transmission on a path is a write to a place by its key. Its bytes
     /// must not be used to fill up packets.
-    pub(crate) fn placed_next(&self, ctx: &Context<'_>, conn: &Conn, at: usize) -> bool {
-        conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(ctx, conn, at)
+    pub(crate) fn placed_next(&self, cfg: &Config, local: &Local, conn: &Conn, at: usize) -> bool {
+        conn.paths[at].to.writes == RailWrites::Keyed && self.writes_next(cfg, local, conn, at)
     }
 
     /// Requeues a written fragment: it and the rest of the message are sent in packets.

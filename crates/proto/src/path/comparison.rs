@@ -3,19 +3,15 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
-use crate::node::Node;
+use crate::path::actions::Recovery;
+use crate::state::comparison::{Answer, Comparison, Outcome, COMPARISON_NS};
 use crate::state::congestion::{product_over, CWND_FLOOR, NS_PER_S};
 use crate::state::conn::Conn;
-use crate::state::health::Comparison;
+
 use crate::state::path::Path;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::num::NonZeroU64;
 
-/// Least length of a comparison's second round. A peer that answers on one rail has read its other
-/// rails long before: it polls every socket within tens of microseconds.
-const COMPARISON_NS: u64 = 1_000_000;
 /// Least length of a round on a reliable path (TCP, RC), whose rail may be retransmitting: TCP
 /// repeats its last packet after 8 ms, and again after 16 ms more.
 const STALL_COMPARISON_NS: u64 = 30_000_000;
@@ -27,42 +23,39 @@ const SLOW_BYTES_PER_S: u64 = 10_000_000;
 /// Reference paths probed for a comparison; two, since one probe may be lost.
 pub(crate) const REFERENCE_PATHS: usize = 2;
 
-impl Node {
-    pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let patient = self.descheduled.descheduled_grace_ns(&conn.life) > 0;
+impl Recovery<'_> {
+    /// Ends the comparison of a path whose time has come, or prolongs it.
+    pub(crate) fn end_comparison(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
-        let Some(&comparison) = path.health.comparison() else {
+        let Some(mut comparison) = path.health.comparison().copied() else {
             return;
         };
-        let (verdict, draw) = path.comparison_ends(&comparison);
-        let answered = comparison.answered_ns.filter(|_| comparison.second);
-        let answered = answered.map(NonZeroU64::get);
-        if let Some(answered) = answered.filter(|_| now >= verdict) {
-            // The peer, or this process, may have been descheduled between two sockets.
-            let fell_silent = patient && conn.life.prompt_ns + path.answer_ns(&self.cfg) < now;
-            if (self.descheduled.gap_end_ns > answered || fell_silent) && !comparison.patient {
-                let lossy = path.policy.lossy;
-                path.health.set_comparison(Some(Comparison {
-                    answered_ns: NonZeroU64::new(now).filter(|_| lossy),
-                    patient: true,
-                    ..comparison
-                }));
-                if !lossy {
-                    // Rounds of a reliable path are long: other paths may have been idle meanwhile.
-                    ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-                    self.run_queue.mark_ready(conn);
+        let lossy = path.policy.lossy;
+        match comparison.outcome(now, path.comparison_ends(&comparison)) {
+            Outcome::Open => {}
+            // The peer is silent, not the path.
+            Outcome::Draw => path.health.set_comparison(None),
+            Outcome::Silent { answered_ns } => {
+                let answer_ns = path.answer_ns(self.cfg);
+                let excused = self
+                    .descheduled
+                    .excuses(now, answered_ns, answer_ns, &conn.life);
+                if excused && comparison.grant_grace(now, lossy) {
+                    path.health.set_comparison(Some(comparison));
+                    if !lossy {
+                        // Rounds of a reliable path are long: other paths may have been idle
+                        // meanwhile.
+                        ask_references(conn, at, self.local.full, REFERENCE_PATHS);
+                        self.actions.mark_ready();
+                    }
+                    return;
                 }
-                return;
+                let another = path.another_round(now, &comparison);
+                path.health.set_comparison(another);
+                if another.is_none() {
+                    self.path_down(now, conn, at, PathReason::Unanswered);
+                }
             }
-            let path = &mut conn.paths[at];
-            let another = path.awaits_standby(now, &comparison);
-            path.health.set_comparison(another);
-            if another.is_none() {
-                self.path_down(now, conn, at, PathReason::Unanswered);
-            }
-        } else if now >= draw {
-            // No reference path answered either: the peer is silent, not the path.
-            conn.paths[at].health.set_comparison(None);
         }
     }
 }
@@ -78,31 +71,21 @@ impl Conn {
         full: u32,
         cfg: &Config,
     ) {
-        let witness_ns = self.paths[acked].loss.newest_acked_sent_ns();
+        let sent_ns = self.paths[acked].loss.newest_acked_sent_ns();
         for at in (0..self.paths.len()).filter(|&i| i != acked) {
             let Some(comparison) = self.paths[at].health.comparison_mut() else {
                 continue;
             };
-            if witness_ns < comparison.started_ns {
+            let hasty = cfg.errs(Mutation::Hasty);
+            if comparison.on_reference(now, sent_ns, hasty) != Answer::NextRound {
                 continue;
             }
-            if comparison.second || cfg.errs(Mutation::Hasty) {
-                comparison.second = true;
-                // The timer decides after every rail was read: the path's own answer may be in the
-                // next socket.
-                comparison.answered_ns = comparison.answered_ns.or(NonZeroU64::new(now));
-            } else {
-                let written = comparison.written;
-                let path = &mut self.paths[at];
-                let second = Comparison {
-                    second: true,
-                    written,
-                    ..path.new_comparison(now, granted)
-                };
-                path.health.set_comparison(Some(second));
-                path.probing.request();
-                ask_references(self, at, full, REFERENCE_PATHS);
-            }
+            let first = *comparison;
+            let path = &mut self.paths[at];
+            let second = first.second_round(path.new_comparison(now, granted));
+            path.health.set_comparison(Some(second));
+            path.probing.request();
+            ask_references(self, at, full, REFERENCE_PATHS);
         }
     }
 }
@@ -113,12 +96,12 @@ impl Path {
         let round = match self.policy.lossy {
             true => {
                 // (A write may queue behind writes that were given up before.)
-                let queue_ns = match comparison.written {
+                let queue_ns = match comparison.holds_written() {
                     true => {
                         2 * (self.congestion).drains_or_ns(self.ring.in_flight(), SLOW_BYTES_PER_S)
                     }
                     // The answer may queue behind a write by the peer, which is sent as a whole.
-                    false if comparison.expects => {
+                    false if comparison.expects() => {
                         (self.congestion).takes_or_ns(CWND_FLOOR / 2, SLOW_BYTES_PER_S)
                     }
                     false => self.drains_ns(),
@@ -128,59 +111,40 @@ impl Path {
             // A reliable path's mean round trip is its queueing delay, and acks arrive all the
             // time.
             false => {
-                let time_threshold_ns = match comparison.written {
+                let time_threshold_ns = match comparison.holds_written() {
                     true => WRITTEN_COMPARISON_NS,
                     false => STALL_COMPARISON_NS,
                 };
                 time_threshold_ns.max(self.rtt.four_unqueued_ns(0))
             }
         };
-        let (started, answered) = (
-            comparison.started_ns,
-            comparison.answered_ns.map_or(0, NonZeroU64::get),
-        );
-        let verdict = match self.policy.lossy {
-            true => started.max(answered) + round,
-            // The reference answer shows that the peer ran during the rail's whole round.
-            false => (started + round).max(answered + COMPARISON_NS),
-        };
-        (verdict, started + 10 * round)
+        comparison.ends(self.policy.lossy, round)
     }
 
     /// A comparison that begins now. (`holds_written` may look at many packets, once.)
     pub(crate) fn new_comparison(&self, now: u64, granted: u64) -> Comparison {
-        Comparison {
-            started_ns: now,
-            answered_ns: None,
-            patient: false,
-            second: false,
-            written: self.holds_written(),
-            expects: granted > 0 && self.to.writes(),
-            came: self.stats.bytes_received as u32,
-            before: 2 * CWND_FLOOR as u32,
-        }
+        let expects = granted > 0 && self.to.writes();
+        Comparison::new(
+            now,
+            self.holds_written(),
+            expects,
+            self.stats.bytes_received,
+        )
     }
 
     /// Returns another round if the path would lose the comparison now, but the answer may still be
     /// in the peer's send queue, behind data that arrives on this path. That is so while data
     /// arrives at half the path's rate or more, up to two windows of a slow path: our probe may be
     /// behind the first of them.
-    fn awaits_standby(&self, now: u64, comparison: &Comparison) -> Option<Comparison> {
-        let came = self.stats.bytes_received as u32;
-        let bytes = came.wrapping_sub(comparison.came);
+    fn another_round(&self, now: u64, comparison: &Comparison) -> Option<Comparison> {
+        let received = self.stats.bytes_received;
         let rate = match self.congestion.busy_bytes_per_s() {
             0 => SLOW_BYTES_PER_S,
             rate => rate,
         };
-        let least = product_over(rate / 2, now - comparison.started_ns, NS_PER_S);
-        let busy = self.policy.lossy && u64::from(bytes) > least;
-        (busy && bytes < comparison.before).then(|| Comparison {
-            started_ns: now,
-            answered_ns: NonZeroU64::new(now),
-            came,
-            before: comparison.before - bytes,
-            ..*comparison
-        })
+        let least = product_over(rate / 2, comparison.lasted_ns(now), NS_PER_S);
+        let busy = self.policy.lossy && u64::from(comparison.arrived(received)) > least;
+        busy.then(|| comparison.more_data(now, received)).flatten()
     }
 
     /// True if written bytes (sent past the packets) wait for an ack.

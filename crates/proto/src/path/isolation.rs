@@ -13,7 +13,9 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::health_table::Input;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
@@ -74,6 +76,56 @@ impl Conn {
 }
 
 impl Node {
+    /// Handles a packet whose head failed its CRC. If enough of its claimed header is right to find
+    /// a path, the path counts a corrupted packet; nothing else follows. Returns false if nothing
+    /// in the header names this node: the packet is foreign, not corrupted.
+    pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
+        let Some(header) = Header::claimed(bytes) else {
+            return false;
+        };
+        let (id, token) = (
+            header.dst_id == self.local.id,
+            header.dst_token == self.local.token,
+        );
+        let peer = self
+            .directory
+            .by_id
+            .get(&header.src_id)
+            .copied()
+            .map(PeerId);
+        if let Some(peer) = peer.filter(|_| id && token) {
+            self.context().note_bad_head(peer, &header);
+        }
+        id || token || peer.is_some()
+    }
+
+    /// Handles CORRUPT: the peer receives corrupted packets on this path.
+    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let at = conn.path_by_send_code(code);
+        if let Some(at) = at.filter(|&at| conn.paths[at].state() != PathState::Down) {
+            let leave = |recovery: &mut Recovery<'_>, conn: &mut Conn| {
+                recovery.leave_corrupt(now, conn, at)
+            };
+            let left = self.recover(&mut conn, leave);
+            let path = &conn.paths[at];
+            self.events.push_back(Event::PathCorrupts {
+                peer,
+                rail: path.local,
+                remote_rail: path.to.index,
+                damaged: 0,
+                of: 0,
+                by_peer: true,
+                left,
+            });
+        }
+        self.put(conn);
+    }
+}
+
+impl Context<'_> {
     /// Counts a rejected packet of a known path and returns the reason. A message that the packet
     /// began is still expected, so the deadline of the peer, which may die meanwhile, is set.
     pub(crate) fn note_refused(
@@ -94,29 +146,6 @@ impl Node {
         }
         self.note_damage(peer, at);
         reason
-    }
-
-    /// Handles a packet whose head failed its CRC. If enough of its claimed header is right to find
-    /// a path, the path counts a corrupted packet; nothing else follows. Returns false if nothing
-    /// in the header names this node: the packet is foreign, not corrupted.
-    pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
-        let Some(header) = Header::claimed(bytes) else {
-            return false;
-        };
-        let (id, token) = (
-            header.dst_id == self.local.id,
-            header.dst_token == self.local.token,
-        );
-        let peer = self
-            .directory
-            .by_id
-            .get(&header.src_id)
-            .copied()
-            .map(PeerId);
-        if let Some(peer) = peer.filter(|_| id && token) {
-            self.note_bad_head(peer, &header);
-        }
-        id || token || peer.is_some()
     }
 
     fn note_bad_head(&mut self, peer: PeerId, header: &Header) {
@@ -157,31 +186,11 @@ impl Node {
         self.wake(peer);
         self.events.push_back(event);
     }
+}
 
-    /// Handles CORRUPT: the peer receives corrupted packets on this path.
-    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
-        let Some(mut conn) = self.take(peer) else {
-            return;
-        };
-        let at = conn.path_by_send_code(code);
-        if let Some(at) = at.filter(|&at| conn.paths[at].state() != PathState::Down) {
-            let left = self.leave_corrupt(now, &mut conn, at);
-            let path = &conn.paths[at];
-            self.events.push_back(Event::PathCorrupts {
-                peer,
-                rail: path.local,
-                remote_rail: path.to.index,
-                damaged: 0,
-                of: 0,
-                by_peer: true,
-                left,
-            });
-        }
-        self.put(conn);
-    }
-
+impl Recovery<'_> {
     /// Takes a corrupting path down if there is a better one; returns whether it did.
-    fn leave_corrupt(&mut self, now: u64, conn: &mut alloc::boxed::Box<Conn>, at: usize) -> bool {
+    fn leave_corrupt(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
         if !conn.others_usable(at) {
             // Isolated paths are no worse than this one.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
@@ -191,7 +200,7 @@ impl Node {
                     path.health.end_isolation(now);
                     path.rise(now, Input::NoBetter);
                     let event = conn.path_changed(at, PathReason::NoBetter, 0);
-                    self.events.push_back(event);
+                    self.actions.event(event);
                 }
             }
             return false;

@@ -10,8 +10,11 @@ use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::link::Links;
+use crate::state::local::Local;
 use crate::state::path::Path;
 use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
@@ -74,13 +77,13 @@ pub enum LinkEnd {
     Broken,
 }
 
-impl Links {
+impl Recovery<'_> {
     /// Asks for another link of a path that lost its link, if the retry time has come.
     pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let link = &mut conn.paths[at].link;
         if link.retry_at().is_some_and(|due| due <= now) {
             link.wanted = true;
-            self.wanted.push(conn.peer);
+            self.actions.ask_links();
         }
     }
 
@@ -89,10 +92,53 @@ impl Links {
         let path = &mut conn.paths[at];
         if path.is_proven() && !path.rail_down() {
             path.link.silent = true;
-            self.wanted.push(conn.peer);
+            self.actions.ask_links();
         }
     }
 
+    /// Tries another way to the peer's rail: other routes and cards may carry what comes from
+    /// another source port. A connection is made anew: some that lose packets take nothing any more
+    /// after a loss. (On a native path that would lose what is in flight, for good.)
+    pub(crate) fn reroute(&mut self, conn: &mut Conn, at: usize) {
+        self.actions.new_flow(at);
+        let path = &mut conn.paths[at];
+        let policy = &path.policy;
+        if !policy.lossy || !policy.unordered && !policy.native {
+            path.link.reroute = true;
+            self.actions.ask_links();
+        }
+    }
+
+    /// Asks for the links of a connection's new paths.
+    pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
+        if conn.open_links(self.local, self.descheduled.last_poll_ns) {
+            self.actions.ask_links();
+        }
+        self.actions.enter_hosts();
+    }
+}
+
+impl Conn {
+    /// Notes which links of new paths are up and which rails are down; returns whether links are to
+    /// be asked for.
+    fn open_links(&mut self, local: &Local, now: u64) -> bool {
+        let (connected, uptimes) = (&local.rails, &local.uptimes);
+        let mut wanted = false;
+        for path in &mut self.paths {
+            let rail = path.local as usize;
+            if path.link.id.is_none() && path.link.wanted {
+                path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
+                wanted = true;
+            }
+            path.health
+                .set_rail_down(uptimes[rail].is_down() || !path.link.up);
+        }
+        self.note_cut(now, uptimes);
+        wanted
+    }
+}
+
+impl Links {
     /// A path takes a flow that no path on its link had before. (Its rail sends by another source
     /// port only when a flow is newer than all before on the link.)
     pub(crate) fn take_new_flow(&mut self, path: &mut Path, cfg: &Config) {
@@ -107,19 +153,6 @@ impl Links {
             .or_insert(path.link.flow);
         *newest = newest.wrapping_add(1);
         path.link.flow = *newest;
-    }
-
-    /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
-    /// another source port. A connection is made anew: some that lose packets take nothing any more
-    /// after a loss. (On a native path that would lose what is under way, for good.)
-    pub(crate) fn reroute(&mut self, conn: &mut Conn, at: usize, cfg: &Config) {
-        let (peer, path) = (conn.peer, &mut conn.paths[at]);
-        self.take_new_flow(path, cfg);
-        let policy = &path.policy;
-        if !policy.lossy || !policy.unordered && !policy.native {
-            path.link.reroute = true;
-            self.wanted.push(peer);
-        }
     }
 
     /// Releases the links of a closed connection.
@@ -199,19 +232,19 @@ impl Node {
 
     /// Notes that a rail chose another route for a link, in answer to [`LinkAsk::Reroute`].
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
-        self.of_link(now_ns, rail, link, |node, conn, at| {
+        self.of_link(now_ns, rail, link, |recovery, conn, at| {
             // Other routes of a down path beside a path that carries are probing, not an event.
-            if conn.paths[at].usable() || !conn.carries_beside(at, &node.cfg) {
-                node.events.push_back(conn.path_rerouted(at));
+            if conn.paths[at].usable() || !conn.carries_beside(at, recovery.cfg) {
+                recovery.actions.event(conn.path_rerouted(at));
             }
         });
     }
 
     /// Another connection replaced a silent one. `of`: the largest segments of the old and the new.
     pub fn on_segments(&mut self, now_ns: u64, rail: usize, link: u32, of: (usize, usize)) {
-        self.of_link(now_ns, rail, link, |node, conn, at| {
+        self.of_link(now_ns, rail, link, |recovery, conn, at| {
             let event = conn.path_shrank(at, of, PathReason::Unanswered);
-            node.events.push_back(event);
+            recovery.actions.event(event);
         });
     }
 
@@ -241,17 +274,17 @@ impl Node {
             true => self.directory.paths_on(rail, link),
             false => Vec::new(),
         };
-        self.of_link(now_ns, rail, link, |node, conn, at| {
+        self.of_link(now_ns, rail, link, |recovery, conn, at| {
             // A peer that said BYE closes its links: no path failed.
-            let over = conn.session.is_over() || node.local.closing;
+            let over = conn.session.is_over() || recovery.local.closing;
             if conn.paths[at].usable() && !over {
                 conn.begin_gap(at, true);
-                node.path_down(now_ns, conn, at, PathReason::LinkDown(word));
+                recovery.path_down(now_ns, conn, at, PathReason::LinkDown(word));
             }
             // Packets in flight are lost with the connection, also on the last path, which is not
             // given up.
-            node.requeue_in_flight(conn, at);
-            node.links.unused.push((rail, link));
+            recovery.requeue_in_flight(conn, at);
+            recovery.actions.leave_link(rail, link);
             let path = &mut conn.paths[at];
             path.acks.renew_native(now_ns);
             path.health.set_rail_down(true);
@@ -273,7 +306,7 @@ impl Node {
         now: u64,
         rail: usize,
         link: u32,
-        mut act: impl FnMut(&mut Node, &mut alloc::boxed::Box<Conn>, usize),
+        mut act: impl FnMut(&mut Recovery<'_>, &mut Conn, usize),
     ) {
         for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
@@ -284,41 +317,16 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            for at in 0..conn.paths.len() {
-                if conn.paths[at].is_on(rail, link) {
-                    act(self, &mut conn, at);
+            self.recover(&mut conn, |recovery, conn| {
+                for at in 0..conn.paths.len() {
+                    if conn.paths[at].is_on(rail, link) {
+                        act(recovery, conn, at);
+                    }
                 }
-            }
-            self.run_queue.mark_ready(&mut conn);
+                recovery.actions.mark_ready();
+            });
             self.put(conn);
-            self.touch(peer, now);
-        }
-    }
-
-    /// Asks for the links of a peer's new paths.
-    pub(crate) fn ask_links(&mut self, peer: PeerId) {
-        if let Some(mut conn) = self.take(peer) {
-            self.ask_links_of(&mut conn);
-            self.put(conn);
-        }
-    }
-
-    /// Asks for the links of a connection's new paths; the connection is taken out of the table.
-    pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
-        let (connected, uptimes) = (&self.local.rails, &self.local.uptimes);
-        let mut wanted = false;
-        for path in &mut conn.paths {
-            let rail = path.local as usize;
-            if path.link.id.is_none() && path.link.wanted {
-                path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
-                wanted = true;
-            }
-            path.health
-                .set_rail_down(uptimes[rail].is_down() || !path.link.up);
-        }
-        conn.note_cut(self.descheduled.last_poll_ns, uptimes);
-        if wanted {
-            self.links.wanted.push(conn.peer);
+            self.context().touch(peer, now);
         }
     }
 
@@ -332,5 +340,18 @@ impl Node {
             }
         }
         core::mem::take(&mut self.links.unused).into_iter()
+    }
+}
+
+impl Context<'_> {
+    /// Asks for the links of a peer's new paths.
+    pub(crate) fn ask_links(&mut self, peer: PeerId) {
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        if conn.open_links(self.local, self.descheduled.last_poll_ns) {
+            self.links.wanted.push(peer);
+        }
+        self.directory.enter_hosts(self.local, peer);
     }
 }

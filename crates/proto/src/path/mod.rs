@@ -1,5 +1,6 @@
 //! A path: health, probes, packet sizes, corruption.
 
+pub(crate) mod actions;
 pub(crate) mod comparison;
 pub(crate) mod isolation;
 pub(crate) mod link;

@@ -7,9 +7,10 @@
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::path::Path;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{Hello, RailAddr};
 
@@ -39,10 +40,10 @@ impl Node {
             conn.announce_rails();
             if new {
                 let theirs = conn.session.rails.clone();
-                self.add_new_rails(now_ns, peer, &theirs);
+                self.context().add_new_rails(now_ns, peer, &theirs);
             }
-            self.wake(peer);
-            self.touch(peer, now_ns);
+            self.context().wake(peer);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -66,24 +67,19 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        for at in 0..conn.paths.len() {
-            let to = conn.paths[at].to;
-            let now_at = rails.iter().find(|rail| rail.index == to.index);
-            let moved = |new: &&RailAddr| new.kind == to.kind && new.bytes() != to.bytes();
-            if let Some(&new) = now_at.filter(moved) {
-                self.change_address(now, &mut conn, at, new);
-            }
-        }
-        self.ask_links_of(&mut conn);
-        self.run_queue.mark_ready(&mut conn);
+        self.recover(&mut conn, |recovery, conn| {
+            recovery.change_addresses(now, conn, &rails)
+        });
         self.put(conn);
-        self.add_new_rails(now, peer, &named);
+        self.context().add_new_rails(now, peer, &named);
         if let Some(conn) = self.conn_mut(peer) {
             conn.session.rails = named;
         }
-        self.touch(peer, now);
+        self.context().touch(peer, now);
     }
+}
 
+impl Context<'_> {
     /// Makes and probes paths to rails of a peer that are new or were unreachable before.
     fn add_new_rails(&mut self, now: u64, peer: PeerId, rails: &[RailAddr]) {
         let Some(before) = self.conn(peer).map(|conn| conn.paths.len()) else {
@@ -107,40 +103,50 @@ impl Node {
     /// Adds standby paths for new rails if standby rails of this peer are already in use: standby
     /// paths are made for all paths at once, when none carries, which may have happened before.
     fn standby_for_new(&mut self, peer: PeerId) {
-        let Some(mut conn) = self.take(peer) else {
+        let (cfg, local) = (self.cfg, self.local);
+        let stands_in = |path: &Path| local.rails[path.local as usize].standby;
+        let uses = |conn: &&mut Conn| conn.paths.iter().any(stands_in);
+        let Some(conn) = self.directory.conn_mut(peer).filter(uses) else {
             return;
         };
-        let stands_in = |path: &Path| self.local.rails[path.local as usize].standby;
-        if conn.paths.iter().any(stands_in) {
-            self.standby(&mut conn);
+        if conn.add_standby(cfg, local) {
+            self.ask_links(peer);
         }
-        self.put(conn);
+    }
+}
+
+impl Recovery<'_> {
+    /// Follows the rails of the peer to their new addresses.
+    fn change_addresses(&mut self, now: u64, conn: &mut Conn, rails: &[RailAddr]) {
+        for at in 0..conn.paths.len() {
+            let to = conn.paths[at].to;
+            let now_at = rails.iter().find(|rail| rail.index == to.index);
+            let moved = |new: &&RailAddr| new.kind == to.kind && new.bytes() != to.bytes();
+            if let Some(&new) = now_at.filter(moved) {
+                self.change_address(now, conn, at, new);
+            }
+        }
+        self.ask_links_of(conn);
+        self.actions.mark_ready();
     }
 
     /// The peer's rail of path `at` has a new address. Packets in flight are lost, and while other
     /// paths carry, the path must answer at the new address before it carries again.
-    fn change_address(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, to: RailAddr) {
+    fn change_address(&mut self, now: u64, conn: &mut Conn, at: usize, to: RailAddr) {
         if conn.paths[at].carries() {
             self.path_down(now, conn, at, PathReason::Moved);
         }
         self.requeue_in_flight(conn, at);
         let path = &mut conn.paths[at];
         if let Some(link) = path.link.id {
-            self.links.unused.push((path.local as usize, link));
+            self.actions.leave_link(path.local as usize, link);
         }
         path.acks.renew_native(now);
         path.link.on_new_address();
+        self.actions.leave_host(path.to);
         path.to = to;
         path.probing.set_due(now);
         path.pto.restart(now);
         path.probing.request();
-    }
-}
-
-impl Conn {
-    /// Requests HELLO soon on each path whose rail is up.
-    pub(crate) fn announce_rails(&mut self) {
-        let paths = self.paths.iter_mut().filter(|p| !p.rail_down());
-        paths.for_each(|path| path.probing.request());
     }
 }

@@ -11,14 +11,13 @@
 //! counts as dead once this lasted for the silence timeout.
 
 use crate::base::types::{PathReason, PathState};
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::given_up::Lost;
 use crate::state::mtu_search::DATAGRAM_FLOOR;
 use crate::state::path::Path;
 use crate::state::sent_packets::{FrameRef, SentState};
 use crate::tx::packet_builder::Builder;
-use alloc::boxed::Box;
 use marline_wire::Frame;
 
 /// Unanswered retransmissions of an unproven path before its probes leave alone. Until then the
@@ -65,9 +64,9 @@ impl Path {
     }
 }
 
-impl Node {
+impl Recovery<'_> {
     /// Handles a lost size probe, which proves nothing about the path's health.
-    pub(crate) fn probe_lost(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn probe_lost(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.mtu.probe() else {
             return;
@@ -90,21 +89,21 @@ impl Node {
         } else if lost.chokes {
             self.path_chokes(now, conn, at);
         }
-        self.events.extend(conn.size_report(at));
-        self.run_queue.mark_ready(conn);
+        self.actions.events(conn.size_report(at));
+        self.actions.mark_ready();
     }
 
     /// After an ack: checks whether a later packet overtook the size probe. Also starts a probe for
     /// a larger size when due: only a path in use is probed.
     #[inline]
-    pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Conn, at: usize) {
         if conn.paths[at].mtu.is_pending(now) {
             self.weigh_size_now(now, conn, at);
         }
     }
 
     #[cold]
-    fn weigh_size_now(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    fn weigh_size_now(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &conn.paths[at];
         let overdue = |n: u64| {
             let sent = path.ring.get(n);
@@ -115,13 +114,13 @@ impl Node {
             self.probe_lost(now, conn, at);
         }
         conn.paths[at].raise_size(now);
-        self.events.extend(conn.size_report(at));
+        self.actions.events(conn.size_report(at));
     }
 
     /// Gives up a path on which no packet long enough for data passes, if there is another.
-    fn path_chokes(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    fn path_chokes(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let event = conn.path_shrank(at, (DATAGRAM_FLOOR, 0), PathReason::Size);
-        self.events.push_back(event);
+        self.actions.event(event);
         self.path_down(now, conn, at, PathReason::Size);
     }
 }

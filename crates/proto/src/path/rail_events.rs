@@ -6,6 +6,7 @@ use crate::base::evidence::Evidence;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::session::Death;
@@ -39,33 +40,11 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            for at in 0..conn.paths.len() {
-                if conn.paths[at].local as usize != rail {
-                    continue;
-                }
-                if down && conn.paths[at].usable() {
-                    conn.begin_gap(at, true);
-                    self.path_down(now_ns, &mut conn, at, PathReason::RailDown);
-                }
-                // On a reliable rail, packets in flight were lost with the connection.
-                if !down && !conn.paths[at].policy.lossy {
-                    self.requeue_in_flight(&mut conn, at);
-                }
-                let path = &mut conn.paths[at];
-                path.acks.renew_native(now_ns);
-                path.health.set_rail_down(down || !path.link.up);
-                path.probing.set_due(now_ns);
-                path.pto.restart(now_ns);
-                path.probing
-                    .request_if(!path.rail_down() && conn.session.epoch.is_some());
-                if down {
-                    conn.doubt_reachability(now_ns);
-                }
-            }
-            conn.note_cut(now_ns, &self.local.uptimes);
-            self.run_queue.mark_ready(&mut conn);
+            self.recover(&mut conn, |recovery, conn| {
+                recovery.on_rail(now_ns, conn, rail, down);
+            });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -99,29 +78,11 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            for at in 0..conn.paths.len() {
-                let path = &conn.paths[at];
-                if path.local as usize != rail || !path.usable() || conn.session.is_over() {
-                    continue;
-                }
-                if stuck {
-                    self.path_down(now_ns, &mut conn, at, PathReason::NoRoom);
-                    continue;
-                }
-                let others = conn
-                    .paths
-                    .iter()
-                    .any(|p| p.usable() && p.local != rail as u8);
-                let path = &mut conn.paths[at];
-                if others && (path.ring.waiting() > 0 || path.acks.any()) {
-                    path.probing.request();
-                    self.events.extend(conn.suspect(at));
-                    conn.doubt_reachability(now_ns);
-                }
-            }
-            self.run_queue.mark_ready(&mut conn);
+            self.recover(&mut conn, |recovery, conn| {
+                recovery.on_full(now_ns, conn, rail, stuck);
+            });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -134,16 +95,18 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            for at in 0..conn.paths.len() {
-                let path = &mut conn.paths[at];
-                let ours = path.is_on(rail, link);
-                // A size probe that is too big does not affect packets in flight.
-                if ours && path.mtu.on_too_big(max, now_ns) {
-                    self.requeue_in_flight(&mut conn, at);
+            self.recover(&mut conn, |recovery, conn| {
+                for at in 0..conn.paths.len() {
+                    let path = &mut conn.paths[at];
+                    let ours = path.is_on(rail, link);
+                    // A size probe that is too big does not affect packets in flight.
+                    if ours && path.mtu.on_too_big(max, now_ns) {
+                        recovery.requeue_in_flight(conn, at);
+                    }
                 }
-            }
+            });
             self.put(conn);
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
 
@@ -179,10 +142,10 @@ impl Node {
         // A peer that is gone needs no BYE.
         conn.bye.heard |= everywhere && parts;
         if everywhere && !parts && heeds_standby {
-            self.standby(&mut conn);
+            self.recover(&mut conn, |recovery, conn| recovery.standby(conn));
         }
         if everywhere {
-            self.ask_siblings(now, &mut conn);
+            self.context().ask_siblings(now, &mut conn);
         }
         let everywhere = everywhere && (!heeds_standby || conn.is_refused_everywhere());
         let (evidence, least_ns) = conn.evidence(now, &self.cfg);
@@ -193,8 +156,62 @@ impl Node {
         if gone {
             return self.tear_down(now, peer, Death::Refused(evidence));
         }
-        self.wake(peer);
-        self.touch(peer, now);
+        self.context().wake(peer);
+        self.context().touch(peer, now);
+    }
+}
+
+impl Recovery<'_> {
+    /// Handles a local rail of the connection that went down or came back.
+    fn on_rail(&mut self, now: u64, conn: &mut Conn, rail: usize, down: bool) {
+        for at in 0..conn.paths.len() {
+            if conn.paths[at].local as usize != rail {
+                continue;
+            }
+            if down && conn.paths[at].usable() {
+                conn.begin_gap(at, true);
+                self.path_down(now, conn, at, PathReason::RailDown);
+            }
+            // On a reliable rail, packets in flight were lost with the connection.
+            if !down && !conn.paths[at].policy.lossy {
+                self.requeue_in_flight(conn, at);
+            }
+            let path = &mut conn.paths[at];
+            path.acks.renew_native(now);
+            path.health.set_rail_down(down || !path.link.up);
+            path.probing.set_due(now);
+            path.pto.restart(now);
+            path.probing
+                .request_if(!path.rail_down() && conn.session.epoch.is_some());
+            if down {
+                conn.doubt_reachability(now);
+            }
+        }
+        conn.note_cut(now, &self.local.uptimes);
+        self.actions.mark_ready();
+    }
+
+    /// Handles a local rail of the connection that has had no room for long.
+    fn on_full(&mut self, now: u64, conn: &mut Conn, rail: usize, stuck: bool) {
+        for at in 0..conn.paths.len() {
+            let path = &conn.paths[at];
+            if path.local as usize != rail || !path.usable() || conn.session.is_over() {
+                continue;
+            }
+            if stuck {
+                self.path_down(now, conn, at, PathReason::NoRoom);
+                continue;
+            }
+            let beside = |p: &Path| p.usable() && p.local != rail as u8;
+            let others = conn.paths.iter().any(beside);
+            let path = &mut conn.paths[at];
+            if others && (path.ring.waiting() > 0 || path.acks.any()) {
+                path.probing.request();
+                self.actions.events(conn.suspect(at));
+                conn.doubt_reachability(now);
+            }
+        }
+        self.actions.mark_ready();
     }
 }
 
@@ -221,16 +238,7 @@ impl Conn {
             (false, _) => (Evidence::Packets, one_kind_ns),
         }
     }
-}
 
-impl Path {
-    /// True if a probe is possible and nothing in flight serves as one.
-    fn may_be_asked(&self) -> bool {
-        !self.rail_down() && self.ring.waiting() == 0
-    }
-}
-
-impl Conn {
     /// True if a refusal on path `at` is about the peer: the peer has answered on it, or on the
     /// preferred rail before it, which has the same address; or no other process ever had the
     /// address, as inside a host.
@@ -276,5 +284,12 @@ impl Conn {
             path.probing.request_if(first && path.may_be_asked());
         }
         everywhere
+    }
+}
+
+impl Path {
+    /// True if a probe is possible and nothing in flight serves as one.
+    fn may_be_asked(&self) -> bool {
+        !self.rail_down() && self.ring.waiting() == 0
     }
 }

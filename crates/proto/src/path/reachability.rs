@@ -10,8 +10,9 @@
 use crate::base::config::{Config, TIMEOUT_EXTENSION};
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::local::Local;
 use crate::state::path::Path;
 
@@ -113,64 +114,7 @@ impl Conn {
         }
         false
     }
-}
 
-impl Node {
-    /// Handles a probe that says that the peer's reachability is lost: it is answered on all paths.
-    /// Paths that seem healthy here are probed, since that state may be stale.
-    #[cold]
-    pub(crate) fn restore_reachability(&mut self, now: u64, peer: PeerId, at: usize) {
-        let unreachable = self.cfg.errs(Mutation::SayOnce);
-        let Some(conn) = self.directory.conn_mut(peer).filter(|_| !unreachable) else {
-            return;
-        };
-        // Probes come on many paths at once; one answered probe is enough.
-        let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
-        if now < conn.reachability.answered_ns + pause_ns && conn.reachability.answered_ns > 0 {
-            return;
-        }
-        (conn.reachability.asked_at, conn.reachability.answered_ns) = (at as u16, now);
-        conn.answer_everywhere();
-        for path in &mut conn.paths {
-            path.probing
-                .request_if(path.healthy() && path.ring.waiting() == 0);
-        }
-        self.run_queue.mark_ready(conn);
-    }
-
-    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: the
-    /// deadline that this call serves.
-    pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
-        let Some(since) = conn.life.owed_since else {
-            return false;
-        };
-        if now - due > AWAY_NS {
-            (conn.life.owed_since, conn.life.unanswered_since) = (Some(now), None);
-            return false;
-        }
-        if !conn.depends() {
-            conn.life.owed_since = None;
-            return false;
-        }
-        let judged_at = conn.life.judged_at(&self.cfg);
-        if judged_at.is_some_and(|at| now < at) {
-            return false;
-        }
-        let (flaps, given) = (
-            conn.flaps(since, now, &self.local, &self.cfg),
-            conn.life.given(since),
-        );
-        let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);
-        let most = if flaps { FLAPS_TIME } else { TIMEOUT_EXTENSION };
-        if (proven && !flaps) || given >= most {
-            return true;
-        }
-        (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
-        false
-    }
-}
-
-impl Conn {
     /// True if the peer is heard, but nothing sent to it was acknowledged for so long that it
     /// counts as dead.
     pub(crate) fn is_undeliverable(&mut self, now: u64, local: &Local, cfg: &Config) -> bool {
@@ -192,5 +136,62 @@ impl Conn {
         let mut rails = rails.map(|rail| &local.uptimes[rail]);
         rails.clone().any(|rail| rail.came_back(since))
             && !rails.any(|rail| rail.was_up(cfg.neighbour_resolution_ns(), since, now))
+    }
+}
+
+impl Context<'_> {
+    /// Handles a probe that says that the peer's reachability is lost: it is answered on all paths.
+    /// Paths that seem healthy here are probed, since that state may be stale.
+    #[cold]
+    pub(crate) fn restore_reachability(&mut self, now: u64, peer: PeerId, at: usize) {
+        let unreachable = self.cfg.errs(Mutation::SayOnce);
+        let Some(conn) = self.directory.conn_mut(peer).filter(|_| !unreachable) else {
+            return;
+        };
+        // Probes come on many paths at once; one answered probe is enough.
+        let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
+        if now < conn.reachability.answered_ns + pause_ns && conn.reachability.answered_ns > 0 {
+            return;
+        }
+        (conn.reachability.asked_at, conn.reachability.answered_ns) = (at as u16, now);
+        conn.answer_everywhere();
+        for path in &mut conn.paths {
+            path.probing
+                .request_if(path.healthy() && path.ring.waiting() == 0);
+        }
+        self.run_queue.mark_ready(conn);
+    }
+}
+
+impl Recovery<'_> {
+    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: the
+    /// deadline that this call serves.
+    pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
+        let Some(since) = conn.life.owed_since else {
+            return false;
+        };
+        if now - due > AWAY_NS {
+            (conn.life.owed_since, conn.life.unanswered_since) = (Some(now), None);
+            return false;
+        }
+        if !conn.depends() {
+            conn.life.owed_since = None;
+            return false;
+        }
+        let judged_at = conn.life.judged_at(self.cfg);
+        if judged_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let (flaps, given) = (
+            conn.flaps(since, now, self.local, self.cfg),
+            conn.life.given(since),
+        );
+        let proven = !self.descheduled.is_standby(now) && conn.was_asked(self.local.full);
+        let most = if flaps { FLAPS_TIME } else { TIMEOUT_EXTENSION };
+        if (proven && !flaps) || given >= most {
+            return true;
+        }
+        (conn.life.more_time_since_ns, conn.life.more_time) = (since, given + 1);
+        false
     }
 }

@@ -5,8 +5,8 @@
 //! is needed it has no path, no link and no connection. After that the path stays, in a higher
 //! tier: the preferred path carries again as soon as it works.
 
-use crate::base::config::PATHS_MAX;
-use crate::node::Node;
+use crate::base::config::{Config, PATHS_MAX};
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::local::Local;
 use crate::state::path::Path;
@@ -18,6 +18,28 @@ use marline_wire::{path_code, RailAddr};
 type Pairs = Vec<(usize, usize)>;
 
 impl Conn {
+    /// Adds for each path one between the two standby rails behind it, if there are any; returns
+    /// whether it added any.
+    pub(crate) fn add_standby(&mut self, cfg: &Config, local: &Local) -> bool {
+        let before = self.paths.len();
+        for at in 0..before {
+            let path = &self.paths[at];
+            let behind = path.local as usize + 1;
+            let Some(rail) = local.rails.get(behind).filter(|rail| rail.standby) else {
+                continue;
+            };
+            let Some(to) = path.to.behind() else {
+                continue;
+            };
+            let known = self.path_by_send_code(path_code(behind as u8, to.index));
+            let reached = local.pairing.reaches(&rail.addr, &to);
+            if known.is_none() && reached && self.paths.len() < PATHS_MAX {
+                self.push_path(Path::new(behind as u8, &local.rail(behind, cfg), to));
+            }
+        }
+        self.paths.len() > before
+    }
+
     /// The standby rail of the peer with this index, if we have a path to the rail before it.
     pub(crate) fn behind(&self, remote: usize) -> Option<RailAddr> {
         let mut behind = self.paths.iter().filter_map(|p| p.to.behind());
@@ -25,32 +47,11 @@ impl Conn {
     }
 }
 
-impl Node {
-    /// Makes standby paths as no path to the peer carries: for each path one between the two
-    /// standby rails behind it, if there are any. (The engine opens their links; the first answer
-    /// proves a path.)
+impl Recovery<'_> {
+    /// Makes standby paths as no path to the peer carries. (The engine opens their links; the first
+    /// answer proves a path.)
     pub(crate) fn standby(&mut self, conn: &mut Conn) {
-        let before = conn.paths.len();
-        for at in 0..before {
-            let path = &conn.paths[at];
-            let local = path.local as usize + 1;
-            let Some(rail) = self.local.rails.get(local).filter(|rail| rail.standby) else {
-                continue;
-            };
-            let Some(to) = path.to.behind() else {
-                continue;
-            };
-            let known = conn.path_by_send_code(path_code(local as u8, to.index));
-            let reached = self.local.pairing.reaches(&rail.addr, &to);
-            if known.is_none() && reached && conn.paths.len() < PATHS_MAX {
-                conn.push_path(Path::new(
-                    local as u8,
-                    &self.local.rail(local, &self.cfg),
-                    to,
-                ));
-            }
-        }
-        if conn.paths.len() > before {
+        if conn.add_standby(self.cfg, self.local) {
             self.ask_links_of(conn);
         }
     }

@@ -2,11 +2,10 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PathState};
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::health_table::Input;
 use crate::state::path::Path;
-use alloc::boxed::Box;
 
 /// Cap of the probe interval of a path that never worked (most likely without a route).
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
@@ -15,9 +14,9 @@ const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 /// sooner, and get no unnecessary connections.
 const STAND_IN_NS: u64 = 100_000_000;
 
-impl Node {
+impl Recovery<'_> {
     /// Takes a path down, unless it is the last.
-    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Conn, at: usize, why: PathReason) {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
@@ -30,30 +29,30 @@ impl Node {
         conn.paths[at].fall(now, hold_down_max_ns, Input::of_failure(why));
         conn.doubt_reachability(now);
         let moved = self.requeue_in_flight(conn, at);
-        self.events.push_back(conn.path_changed(at, why, moved));
+        self.actions.event(conn.path_changed(at, why, moved));
     }
 
-    pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn probe(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let lost = conn.is_unreached();
         if lost && conn.reachability.lost_for_ns(now) >= STAND_IN_NS {
             self.standby(conn);
         }
-        if now < conn.paths[at].probing.due_ns() || !conn.asks_path(at, &self.cfg) {
+        if now < conn.paths[at].probing.due_ns() || !conn.asks_path(at, self.cfg) {
             return;
         }
         let path = &mut conn.paths[at];
         if path.health.is_isolated() && !lost {
             if path.next_isolation_probe(now) {
-                self.links.take_new_flow(path, &self.cfg);
+                self.actions.new_flow(at);
                 self.requeue_in_flight(conn, at);
             }
-            self.run_queue.mark_ready(conn);
+            self.actions.mark_ready();
             return;
         }
         let unproven = path.state() == PathState::Unproven;
         // Data in flight on a new path serves as a probe.
         let asks = path
-            .pto_at(&self.cfg, &conn.life)
+            .pto_at(self.cfg, &conn.life)
             .filter(|_| path.pto.backoff() == 0);
         if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probing.set_due(at);
@@ -65,8 +64,8 @@ impl Node {
             self.cfg.probe_interval_max_ns()
         };
         path.probing.on_timer(now, cap);
-        self.links.tell_silent(conn, at);
-        self.links.reroute(conn, at, &self.cfg);
+        self.tell_silent(conn, at);
+        self.reroute(conn, at);
         let path = &mut conn.paths[at];
         if path.rail_down() {
             return;
@@ -75,6 +74,6 @@ impl Node {
         if path.state() == PathState::Down {
             self.requeue_in_flight(conn, at);
         }
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 }

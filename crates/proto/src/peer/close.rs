@@ -68,7 +68,7 @@ impl Node {
             path.acks.renew_now(now);
         }
         let mut b = self.begin(conn, limit, out, spans);
-        self.add_acks(now, conn, at, &mut b);
+        b.add_acks(&mut self.context(), now, conn, at);
         let arrived = self.incoming.arrived(conn);
         b.control(&Frame::Bye { arrived }, Some(FrameRef::Bye));
         b.flags |= Header::FLAG_ACK_NOW;

@@ -36,8 +36,11 @@ impl Node {
         });
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.forget_packets(peer);
-        self.fail_receives_from_anyone();
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            conn.forget_packets(&self.cfg);
+        }
+        let (incoming, mut ctx) = self.incoming();
+        incoming.note_death(&mut ctx);
     }
 
     /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's

@@ -155,6 +155,7 @@ impl Node {
         });
         if let Some(conn) = conn {
             self.links.leave(&conn);
+            self.directory.hosts.forget(self.local.pairing, &conn);
         }
         self.directory
             .look_again(peer.0, self.descheduled.last_poll_ns + NAME_KEPT_NS);

@@ -39,7 +39,9 @@ impl Node {
         address.has_more = rails.len() < all.len() || self.local.awaits();
         address
     }
+}
 
+impl Node {
     /// Declares a peer dead at once if no local rail reaches one of its rails, and neither side has
     /// further rails or waits for some. A timeout would report it later and with less detail.
     pub(crate) fn end_unreachable(&mut self, peer: PeerId) {
@@ -57,7 +59,8 @@ impl Node {
         let now = self.descheduled.last_poll_ns;
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.fail_receives_from_anyone();
+        let (incoming, mut ctx) = self.incoming();
+        incoming.note_death(&mut ctx);
     }
 }
 
@@ -80,6 +83,9 @@ mod tests {
         }
         fn same_host(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false
+        }
+        fn host_hash(&self, _: &RailAddr) -> u64 {
+            0
         }
         fn same_end(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false

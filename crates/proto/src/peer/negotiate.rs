@@ -5,11 +5,12 @@
 //! Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
 
 use crate::base::config::Config;
-use crate::base::types::{DropReason, Event, PeerId, Spans, Transmit};
+use crate::base::types::{Event, PeerId, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use alloc::boxed::Box;
-use marline_wire::{Frame, FrameView, Hello, Packet, FIRST_ALGORITHM};
+use marline_wire::{Hello, FIRST_ALGORITHM};
 
 /// Refusals sent per path. A peer without software reliability retransmits nothing that would
 /// trigger another refusal, so it is told as often as BYE is sent to it.
@@ -64,24 +65,12 @@ impl Node {
         self.events.push_back(event);
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.forget_packets(peer);
-        self.fail_receives_from_anyone();
         if let Some(conn) = self.directory.conn_mut(peer) {
-            self.run_queue.mark_ready(conn);
+            conn.forget_packets(&self.cfg);
         }
-    }
-
-    /// Handles the HELLO of a refused peer that has not noticed the refusal.
-    pub(crate) fn refuse_again(&mut self, peer: PeerId, packet: &Packet<'_>) {
-        let asks = |(frame, _): (FrameView<'_>, _)| match frame {
-            Frame::Hello(hello) => !hello.fields().refused,
-            _ => false,
-        };
-        if !packet.frames().any(asks) {
-            return;
-        }
+        let (incoming, mut ctx) = self.incoming();
+        incoming.note_death(&mut ctx);
         if let Some(conn) = self.directory.conn_mut(peer) {
-            conn.session.refusals_due = conn.session.refusals_due.max(1);
             self.run_queue.mark_ready(conn);
         }
     }
@@ -108,17 +97,9 @@ impl Node {
         b.frames.clear();
         self.finish(now, conn, at, b, false, false)
     }
+}
 
-    /// Returns an error, and counts it, if this algorithm cannot be verified here.
-    #[inline]
-    pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
-        if self.cfg.knows_algorithm(number) {
-            return Ok(());
-        }
-        self.stats.drop_algorithm += 1;
-        Err(DropReason::Algorithm)
-    }
-
+impl Context<'_> {
     /// Agrees on an algorithm with a new peer and releases waiting sends; emits an event if the
     /// result differs from either wish.
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {

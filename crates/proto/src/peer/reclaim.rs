@@ -2,8 +2,8 @@
 //! add up. It runs in polls and needs no timer: a process that does not poll does not need the
 //! memory either.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::directory::Directory;
@@ -45,23 +45,21 @@ impl Node {
         let departed_at = self.directory.departed.at();
         self.directory.reclaim_at = self.directory.reclaim_at.min(departed_at);
     }
-
-    /// Drops all packets to and from a dead peer.
-    pub(crate) fn forget_packets(&mut self, peer: PeerId) {
-        if self.cfg.errs(Mutation::KeepDead) {
-            return;
-        }
-        if let Some(conn) = self.conn_mut(peer) {
-            for path in &mut conn.paths {
-                path.ring = Default::default();
-            }
-            conn.tx.control.clear();
-            conn.tx.grants.clear();
-        }
-    }
 }
 
 impl Conn {
+    /// Drops all packets to and from a dead peer.
+    pub(crate) fn forget_packets(&mut self, cfg: &Config) {
+        if cfg.errs(Mutation::KeepDead) {
+            return;
+        }
+        for path in &mut self.paths {
+            path.ring = Default::default();
+        }
+        self.tx.control.clear();
+        self.tx.grants.clear();
+    }
+
     /// Returns whether its rings exceed the needs of a quiet peer.
     pub(crate) fn is_oversized(&self) -> bool {
         self.paths.iter().any(|p| p.ring.is_oversized())

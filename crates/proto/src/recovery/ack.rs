@@ -4,6 +4,7 @@ use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 use crate::state::sent_packets::{FrameRef, Sent};
@@ -21,55 +22,9 @@ impl Node {
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
-            let gap_end = self.descheduled.gap_end_ns;
-            let wait_max = &mut self.stats.ack_wait_max_ns;
-            let path = &mut conn.paths[at];
-            if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
-                conn.life.unanswered_since = None;
-                let path = &mut conn.paths[at];
-                if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
-                    path.doubt_resent(now);
-                }
-                let cleared = path.on_progress(now);
-                if path.policy.lossy && path.link.note_arrival(now) {
-                    self.links.wanted.push(peer);
-                }
-                if cleared || conn.life.gap_from != 0 {
-                    let told = conn.end_gap(now, at, cleared);
-                    self.events.extend(told.into_iter().flatten());
-                }
-                self.descheduled.note_answer(now, &conn, at, &self.cfg);
-                let path = &conn.paths[at];
-                let out = !path.usable();
-                if let Some(input) = out.then(|| conn.reinstated(at)).flatten() {
-                    let path = &mut conn.paths[at];
-                    let why = match path.is_proven() {
-                        true => PathReason::Answered,
-                        false => PathReason::Proven,
-                    };
-                    path.rise(now, input);
-                    self.events.push_back(conn.path_changed(at, why, 0));
-                }
-                // Otherwise the old state would hide that reachability is lost again.
-                if conn.paths[at].healthy() {
-                    conn.reachability.regain();
-                }
-                conn.compare_paths(
-                    now,
-                    at,
-                    self.incoming.grants().out(),
-                    self.local.full,
-                    &self.cfg,
-                );
-                if self.cfg.policy != RailPolicy::Standby {
-                    conn.compare(at, now);
-                }
-            }
-            self.declare_losses(now, &mut conn, at, named_range(ack));
-            self.weigh_size(now, &mut conn, at);
-            self.descheduled.judge_pto(&mut conn, at);
-            conn.paths[at].ring.retire();
-            conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
+            self.recover(&mut conn, |recovery, conn| {
+                recovery.on_ack(now, conn, at, ack, &mut frames);
+            });
         }
         if conn.has_work() {
             self.run_queue.mark_ready(&mut conn);
@@ -124,13 +79,70 @@ impl Node {
     }
 }
 
-impl Conn {
-    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
-    pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
-        let due = |p: &Path| {
-            p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
-        };
-        self.paths.iter().any(due)
+impl Recovery<'_> {
+    /// Handles an ack of packets on path `at`; `frames` are then those that it delivered.
+    fn on_ack(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        at: usize,
+        ack: &Ack<MasksView<'_>>,
+        frames: &mut Vec<FrameRef>,
+    ) {
+        let gap_end = self.descheduled.gap_end_ns;
+        let wait_max = &mut self.stats.ack_wait_max_ns;
+        let path = &mut conn.paths[at];
+        if acknowledge(path, ack, now, gap_end, frames, wait_max) {
+            self.on_progress(now, conn, at);
+            self.on_answer(now, conn, at);
+            conn.compare_paths(now, at, self.granted, self.local.full, self.cfg);
+            if self.cfg.policy != RailPolicy::Standby {
+                conn.compare(at, now);
+            }
+        }
+        self.declare_losses(now, conn, at, named_range(ack));
+        self.weigh_size(now, conn, at);
+        self.descheduled.judge_pto(conn, at);
+        conn.paths[at].ring.retire();
+        conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
+    }
+
+    /// Handles an ack with news: retransmission, size and gap of the path.
+    #[inline]
+    fn on_progress(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        conn.life.unanswered_since = None;
+        let path = &mut conn.paths[at];
+        if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
+            path.doubt_resent(now);
+        }
+        let cleared = path.on_progress(now);
+        if path.policy.lossy && path.link.note_arrival(now) {
+            self.actions.ask_links();
+        }
+        if cleared || conn.life.gap_from != 0 {
+            let told = conn.end_gap(now, at, cleared);
+            self.actions.events(told.into_iter().flatten());
+        }
+    }
+
+    /// Handles an ack with news as an answer: the path may come up, and the peer's silence ends.
+    #[inline]
+    fn on_answer(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        self.descheduled.note_answer(now, conn, at, self.cfg);
+        let out = !conn.paths[at].usable();
+        if let Some(input) = out.then(|| conn.reinstated(at)).flatten() {
+            let path = &mut conn.paths[at];
+            let why = match path.is_proven() {
+                true => PathReason::Answered,
+                false => PathReason::Proven,
+            };
+            path.rise(now, input);
+            self.actions.event(conn.path_changed(at, why, 0));
+        }
+        // Otherwise the old state would hide that reachability is lost again.
+        if conn.paths[at].healthy() {
+            conn.reachability.regain();
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 //! same packet, which the application waits for. In a ping-pong the ack is handled while the next
 //! message is in flight.
 
-use crate::base::types::PeerId;
 use crate::node::Node;
+use crate::state::conn::Conn;
 use crate::state::path::FEW_PACKETS;
-use crate::state::pending::DeferredAck;
+use crate::state::pending::{DeferredAck, Pending};
 use marline_wire::{Ack, MasksView};
 
 /// Bytes in flight above which an ack is not deferred, as it makes room for queued data: two of the
@@ -13,35 +13,6 @@ use marline_wire::{Ack, MasksView};
 const DEFERRED_BYTES_MAX: u64 = 2 * 1_472;
 
 impl Node {
-    /// Defers the ack at the head of a packet on path `at`, if possible; returns whether it did.
-    #[inline]
-    pub(crate) fn defer_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) -> bool {
-        let Some(ack) = ack.lone() else {
-            return false;
-        };
-        let Some(conn) = self.conn_mut(peer) else {
-            return false;
-        };
-        let Some(at) = conn.path_by_send_code(ack.path) else {
-            return false;
-        };
-        let path = &conn.paths[at];
-        let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= DEFERRED_BYTES_MAX;
-        if !few || !path.healthy() || conn.paths.iter().any(|p| p.health.is_compared()) {
-            return false;
-        }
-        debug_assert!(
-            self.pending.deferred_ack.is_none(),
-            "taken before any other packet is"
-        );
-        self.pending.deferred_ack = Some(DeferredAck {
-            peer,
-            at_ns: now,
-            ack,
-        });
-        true
-    }
-
     /// Handles the deferred ack. Call before any code that uses what the ack settles.
     #[inline]
     pub(crate) fn take_deferred(&mut self) {
@@ -66,6 +37,34 @@ impl Node {
         if !conn.session.dead {
             conn.life.owed_since = conn.owes().then_some(*at_ns);
         }
-        self.touch_soon(*peer, *at_ns);
+        self.context().touch_soon(*peer, *at_ns);
+    }
+}
+
+impl Pending {
+    /// Defers the ack at the head of a packet on path `at`, if possible; returns whether it did.
+    #[inline]
+    pub(crate) fn defer_ack(&mut self, now: u64, conn: &Conn, ack: &Ack<MasksView<'_>>) -> bool {
+        let Some(ack) = ack.lone() else {
+            return false;
+        };
+        let Some(at) = conn.path_by_send_code(ack.path) else {
+            return false;
+        };
+        let path = &conn.paths[at];
+        let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= DEFERRED_BYTES_MAX;
+        if !few || !path.healthy() || conn.paths.iter().any(|p| p.health.is_compared()) {
+            return false;
+        }
+        debug_assert!(
+            self.deferred_ack.is_none(),
+            "taken before any other packet is"
+        );
+        self.deferred_ack = Some(DeferredAck {
+            peer: conn.peer,
+            at_ns: now,
+            ack,
+        });
+        true
     }
 }

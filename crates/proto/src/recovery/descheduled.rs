@@ -31,6 +31,20 @@ impl Descheduled {
         }
     }
 
+    /// Returns whether the silence of a path is excused, as this process was descheduled after a
+    /// reference path had `answered_ns`, or the peer may be now.
+    pub(crate) fn excuses(
+        &self,
+        now: u64,
+        answered_ns: u64,
+        answer_ns: u64,
+        life: &Liveness,
+    ) -> bool {
+        let fell_silent = || life.prompt_ns + answer_ns < now;
+        let peer = self.descheduled_grace_ns(life) > 0 && fell_silent();
+        self.gap_end_ns > answered_ns || peer
+    }
+
     /// Notes, before a packet is handled, the silence of the peer that it ends.
     #[inline]
     pub(crate) fn note_life(&self, now: u64, life: &mut Liveness, cfg: &Config) {

@@ -1,13 +1,12 @@
 //! Packet loss: how lost packets are told from late ones, and what becomes of their frames.
 
 use crate::base::mutation::Mutation;
-use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::state::conn::Conn;
 use crate::state::given_up::Lost;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, Sent, SentState};
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -22,14 +21,14 @@ const STALE_NS: u64 = 10_000_000;
 /// probes bring it again ([`Node::stalled`]); this bounds the wait.
 const UNSAID_NS: u64 = 1_000_000_000;
 
-impl Node {
+impl Recovery<'_> {
     /// Declares packets lost that were overtaken by enough others, or long enough ago. `named`: the
     /// numbers that this ack covers. Packets below may have been acknowledged by an ack that is
     /// still in flight (only time decides), packets above by an ack that overtook this one.
     pub(crate) fn declare_losses(
         &mut self,
         now: u64,
-        conn: &mut Box<Conn>,
+        conn: &mut Conn,
         at: usize,
         named: Range<u64>,
     ) {
@@ -121,7 +120,7 @@ impl Node {
                 conn.requeue(frame, at, Why::Failover);
             }
         }
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
         moved
     }
 }

@@ -6,52 +6,12 @@ use crate::base::types::PathState;
 use crate::node::Node;
 use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
+use crate::state::directory::Directory;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use marline_wire::{Ack, MasksView, FLAG_PUT};
 
 impl Node {
-    /// True if no copy of a packet's data on this path is retained. (Retained are packets that
-    /// prove a path, remote writes, which the peer may refuse, and writes past packets, which a
-    /// rail still reads after they left.)
-    #[inline]
-    pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
-        let path = &conn.paths[at];
-        path.policy.native && self.outgoing.may_be_native(conn, path, frames)
-    }
-
-    /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
-    /// ack.
-    pub(crate) fn noted_native(
-        &mut self,
-        now: u64,
-        conn: &mut Conn,
-        at: usize,
-        (number, count): (u64, u64),
-    ) {
-        let path = &mut conn.paths[at];
-        let due = path
-            .loss
-            .native_mut()
-            .is_some_and(|n| n.left(number, count, now));
-        if due {
-            path.probing.request();
-            self.run_queue.mark_ready(conn);
-        }
-    }
-
-    /// True if all native packets are known to have arrived.
-    pub(crate) fn knows_natives(&self) -> bool {
-        let sure = |p: &Path| p.loss.native().is_none_or(|native| native.is_sure());
-        let over = |c: &Conn| c.session.is_over();
-        let mut conns = self
-            .directory
-            .peers
-            .iter()
-            .filter_map(|p| p.conn.as_deref());
-        self.cfg.native_rails == 0 || conns.all(|c| over(c) || c.paths.iter().all(sure))
-    }
-
     /// Requests acks of all native packets, since BYE could overtake them on another rail.
     pub fn ask_natives(&mut self) {
         if self.cfg.native_rails == 0 {
@@ -75,7 +35,25 @@ fn native_timeout_ns(cfg: &Config) -> u64 {
     cfg.peer_timeout_ns / 2
 }
 
+impl Directory {
+    /// True if all native packets are known to have arrived.
+    pub(crate) fn knows_natives(&self) -> bool {
+        let sure = |p: &Path| p.loss.native().is_none_or(|native| native.is_sure());
+        let over = |c: &Conn| c.session.is_over();
+        self.conns().all(|c| over(c) || c.paths.iter().all(sure))
+    }
+}
+
 impl Outgoing {
+    /// True if no copy of a packet's data on this path is retained. (Retained are packets that
+    /// prove a path, remote writes, which the peer may refuse, and writes past packets, which a
+    /// rail still reads after they left.)
+    #[inline]
+    pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
+        let path = &conn.paths[at];
+        path.policy.native && self.may_be_native(conn, path, frames)
+    }
+
     #[cold]
     fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
         let proven =
@@ -92,6 +70,15 @@ impl Outgoing {
 }
 
 impl Path {
+    /// Notes that `count` packets from `number` on left natively. Now and then a probe asks for an
+    /// ack; returns whether one is due.
+    pub(crate) fn on_left_natively(&mut self, now: u64, (number, count): (u64, u64)) -> bool {
+        let native = self.loss.native_mut();
+        let due = native.is_some_and(|n| n.left(number, count, now));
+        self.probing.request_if(due);
+        due
+    }
+
     /// Serves the timers of a path's native packets; returns whether a loss was
     /// possible but unknown for too long, if a timer was due.
     pub(crate) fn serve_native(&mut self, now: u64, cfg: &Config) -> Option<bool> {

@@ -4,14 +4,13 @@
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
-use crate::node::Node;
 use crate::outgoing::sends::Outgoing;
+use crate::path::actions::Recovery;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::state::conn::Conn;
 use crate::state::mtu_search::DATAGRAM_BASE;
 use crate::state::resends::Why;
 use crate::state::sent_packets::FrameRef;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{BLOCK_BYTES, DATA_LEN};
 
@@ -69,11 +68,11 @@ pub(crate) const REHASH_AFTER: u16 = 3;
 /// be stuck at once. A briefly descheduled peer should not cost connections.
 const REMAKE_AFTER: u16 = 12;
 
-impl Node {
+impl Recovery<'_> {
     /// Requeues packets in flight on a path whose rail is down, which has no timer, as soon as
     /// another rail is up. (They may have been sent just before the rail failed, or when this path
     /// was the last.)
-    pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn rescue(&mut self, conn: &mut Conn, at: usize) {
         let path = &conn.paths[at];
         if !path.rail_down() || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
@@ -85,7 +84,7 @@ impl Node {
 
     /// Handles an expired timer while retransmissions have been spurious lately: probes whether the
     /// peer runs.
-    pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Conn, at: usize) {
         self.descheduled.age(now);
         let path = &mut conn.paths[at];
         let reliable = path.waits();
@@ -95,12 +94,12 @@ impl Node {
         if !alone {
             ask_references(conn, at, self.local.full, 1);
         }
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 
     /// Handles an expired timer: retransmits the oldest packet's frames on another path; from the
     /// second time on, starts a path comparison.
-    pub(crate) fn on_pto(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn on_pto(&mut self, now: u64, conn: &mut Conn, at: usize) {
         self.descheduled.age(now);
         let others = has_references(conn, at);
         let path = &mut conn.paths[at];
@@ -121,11 +120,11 @@ impl Node {
             // The rail is still connecting, or its connection is silent.
             path.pto.back_off();
             conn.doubt_reachability(now);
-            return self.run_queue.mark_ready(conn);
+            return self.actions.mark_ready();
         }
         path.pto.back_off();
         path.stats.ptos += 1;
-        if conn.is_silent_everywhere(at, &self.cfg) {
+        if conn.is_silent_everywhere(at, self.cfg) {
             return self.ask_again(conn, at);
         }
         let path = &mut conn.paths[at];
@@ -146,15 +145,15 @@ impl Node {
         self.reroute_if_due(conn, at);
         let path = &mut conn.paths[at];
         if suspicious {
-            self.outgoing.one_packet(&mut frames, &self.cfg);
+            self.outgoing.one_packet(&mut frames, self.cfg);
             path.probing.request();
             // Our acks may be what gets lost: the retransmission repeats them.
             path.acks.renew();
             if others && !path.health.is_compared() {
-                let comparison = path.new_comparison(now, self.incoming.grants().out());
+                let comparison = path.new_comparison(now, self.granted);
                 path.health.set_comparison(Some(comparison));
             }
-            self.events.extend(conn.suspect(at));
+            self.actions.events(conn.suspect(at));
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Pto);
@@ -166,32 +165,32 @@ impl Node {
                 ask_references(conn, at, self.local.full, REFERENCE_PATHS);
             }
         }
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 
     /// Handles an expired timer after a long silence on all paths: data retransmitted on another
     /// path would only wait there. So the path is probed, as all are; one answer makes all paths
     /// retransmit at once.
-    fn ask_again(&mut self, conn: &mut Box<Conn>, at: usize) {
+    fn ask_again(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         path.probing.request();
         path.pto.set_resent(None);
         path.acks.renew();
         self.reroute_if_due(conn, at);
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 
     fn reroute_if_due(&mut self, conn: &mut Conn, at: usize) {
         if conn.paths[at].pto.backoff() >= REHASH_AFTER {
-            self.links.tell_silent(conn, at);
+            self.tell_silent(conn, at);
         }
-        if !conn.wants_reroute(at, &self.cfg) {
+        if !conn.wants_reroute(at, self.cfg) {
             return;
         }
-        self.links.reroute(conn, at, &self.cfg);
+        self.reroute(conn, at);
         // A connection reports by itself that it is opened anew.
         if conn.paths[at].policy.unordered {
-            self.events.push_back(conn.path_rerouted(at));
+            self.actions.event(conn.path_rerouted(at));
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::base::blocks::Covered;
 use crate::base::slab::Key;
-use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
-use crate::state::resends::{Resend, Why, ANYWHERE};
+use crate::state::resends::{Resend, ANYWHERE};
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
 use marline_wire::{blocks, Frame, Header, Rts, BLOCK_BYTES};
 
-impl Node {
+impl Outgoing {
     /// Adds frames from the retransmission queue while they fit; with `hedges_only`, only frames
     /// that a timer retransmits on two paths.
     pub(crate) fn add_resends(
@@ -29,10 +29,10 @@ impl Node {
                 FrameRef::Written {
                     xfer, offset, len, ..
                 } => {
-                    self.outgoing.requeue_written(xfer, offset, len);
+                    self.requeue_written(xfer, offset, len);
                     self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
-                FrameRef::Rts(key) => match self.outgoing.get(key) {
+                FrameRef::Rts(key) => match self.get(key) {
                     Some(send) if !send.granted => {
                         let rts = Frame::Rts(Rts { head: send.head });
                         let fits = b.control(&rts, Some(entry.frame));
@@ -58,7 +58,7 @@ impl Node {
         entry: &Resend,
         b: &mut Builder<'_, '_>,
     ) -> bool {
-        let Some(send) = self.outgoing.get(key) else {
+        let Some(send) = self.get(key) else {
             return true;
         };
         let n = blocks(len as u64);
@@ -66,7 +66,7 @@ impl Node {
             return true;
         }
         let urgent = send.urgent || entry.avoid != ANYWHERE;
-        let Some(pushed) = self.outgoing.push_data(key, offset, len, b) else {
+        let Some(pushed) = self.push_data(key, offset, len, b) else {
             return false;
         };
         conn.count_resent(entry.path as usize, entry.why, true);
@@ -83,18 +83,5 @@ impl Node {
             return false;
         }
         true
-    }
-}
-
-impl Conn {
-    /// Counts a retransmitted frame, unless it found no room.
-    pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
-        let stats = &mut self.paths[at].stats;
-        let count = match why {
-            Why::Loss => &mut stats.resent_loss,
-            Why::Pto => &mut stats.resent_pto,
-            Why::Failover => &mut stats.resent_failover,
-        };
-        *count += fits as u64;
     }
 }

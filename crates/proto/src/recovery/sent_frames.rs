@@ -3,7 +3,9 @@
 
 use crate::base::types::Transmit;
 use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::pending::{Unkept, UNKEPT_MAX};
 use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
@@ -26,7 +28,8 @@ impl Node {
     pub(crate) fn keep_built(&mut self, now: u64, conn: &mut Conn) {
         if let Some(Unkept { path, len, .. }) = self.pending.unkept.take() {
             let frames = core::mem::take(&mut self.pending.scratch);
-            self.keep(now, conn, path, frames, len);
+            let (outgoing, mut ctx) = self.outgoing();
+            self.pending.scratch = outgoing.keep(&mut ctx, now, conn, path, frames, len);
         }
     }
 
@@ -40,7 +43,7 @@ impl Node {
             self.run_queue.mark_ready(&mut conn);
         }
         self.put(conn);
-        self.touch_soon(peer, now);
+        self.context().touch_soon(peer, now);
     }
 
     /// Retains the frames of a packet of `len` bytes, including writes; for a short packet,
@@ -55,32 +58,39 @@ impl Node {
         let path = packet.batch.path;
         let whole = packet.batch.bulk || packet.written || len > UNKEPT_MAX;
         if whole || !self.cfg.reliable || conn.paths[path].policy.native {
-            return self.keep(now, conn, path, frames, len);
+            let (outgoing, mut ctx) = self.outgoing();
+            self.pending.scratch = outgoing.keep(&mut ctx, now, conn, path, frames, len);
+            return;
         }
         let peer = conn.peer;
         self.pending.scratch = frames;
         self.pending.unkept = Some(Unkept { peer, path, len });
     }
+}
 
-    /// Retains the frames of a packet until it is acknowledged.
+impl Outgoing {
+    /// Retains the frames of a packet until it is acknowledged; returns their list for reuse.
     fn keep(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         conn: &mut Conn,
         at: usize,
         mut frames: Vec<FrameRef>,
         len: usize,
-    ) {
+    ) -> Vec<FrameRef> {
         if self.leaves_natively(conn, at, &frames) {
             for (xfer, offset, len) in frames.iter().filter_map(FrameRef::bytes_of) {
-                self.outgoing.left_natively(xfer, offset, len as u64);
+                self.left_natively(xfer, offset, len as u64);
             }
             frames.retain(|frame| frame.bytes_of().is_none());
             let number = conn.paths[at].ring.next_number();
-            self.noted_native(now, conn, at, (number, 1));
+            if conn.paths[at].on_left_natively(now, (number, 1)) {
+                ctx.run_queue.mark_ready(conn);
+            }
         }
         let path = &mut conn.paths[at];
-        if self.cfg.reliable {
+        if ctx.cfg.reliable {
             let first = path.ring.waiting() == 0;
             if first {
                 path.congestion.on_first_sent(now);
@@ -91,17 +101,17 @@ impl Node {
             if !frames.is_empty() {
                 conn.begin_waiting(now);
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
-                self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
+                ctx.stats.queue_max = ctx.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
             path.ring.push(&[], len, path.congestion.delivered(), now);
-            let hello = frames.contains(&FrameRef::Hello(self.local.revision));
+            let hello = frames.contains(&FrameRef::Hello(ctx.local.revision));
             conn.session.hello_acked |= hello && conn.session.epoch.is_some();
             for (xfer, offset, len) in frames.iter().filter_map(FrameRef::bytes_of) {
-                self.outgoing.left_natively(xfer, offset, len as u64);
+                self.left_natively(xfer, offset, len as u64);
             }
         }
-        self.pending.scratch = frames;
-        conn.probe_sizes_if_bulk(self.cfg.reliable);
+        conn.probe_sizes_if_bulk(ctx.cfg.reliable);
+        frames
     }
 }

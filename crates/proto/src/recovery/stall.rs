@@ -10,8 +10,8 @@
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::node::Node;
 use crate::outgoing::sends::Outgoing;
+use crate::path::actions::Recovery;
 use crate::path::comparison::{ask_references, has_references, REFERENCE_PATHS};
 use crate::recovery::descheduled::Expiry;
 use crate::recovery::pto::REHASH_AFTER;
@@ -20,7 +20,6 @@ use crate::state::descheduled::Descheduled;
 use crate::state::path::Path;
 use crate::state::resends::Why;
 use crate::state::sent_packets::{FrameRef, SentState};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Least time without an ack before another path is probed. A peer that polls answers within tens
@@ -71,10 +70,10 @@ impl Conn {
     }
 }
 
-impl Node {
+impl Recovery<'_> {
     /// Repeats more of the frames in flight on other paths: the peer answers there, and
     /// acknowledges nothing on this path.
-    pub(crate) fn hedge(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn hedge(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         path.pto.ask_elsewhere(now, true);
         let first = path.pto.is_first_hedge();
@@ -96,20 +95,20 @@ impl Node {
         let path = &mut conn.paths[at];
         path.stats.ptos += first as u64;
         if !path.health.is_compared() {
-            let comparison = path.new_comparison(now, self.incoming.grants().out());
+            let comparison = path.new_comparison(now, self.granted);
             path.health.set_comparison(Some(comparison));
         }
         path.probing.request_if(first);
-        self.events.extend(conn.suspect(at));
+        self.actions.events(conn.suspect(at));
         conn.doubt_reachability(now);
         ask_references(conn, at, self.local.full, REFERENCE_PATHS);
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 
     /// Probes a reliable path that has had no ack for long. The probe follows all packets in flight
     /// in order, so its answer shows what the peer did not take. If it stays unanswered, other
     /// paths show whether the path or the peer is silent.
-    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Conn, at: usize) {
         let others = has_references(conn, at);
         let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
@@ -125,28 +124,28 @@ impl Node {
         // A descheduled peer costs no connection: its kernel acknowledges data, and then the rail
         // does not reconnect.
         let trusts = self.cfg.errs(Mutation::LeaveToSilent);
-        let nowhere = !conn.carries_beside(at, &self.cfg) || silent && !trusts;
+        let nowhere = !conn.carries_beside(at, self.cfg) || silent && !trusts;
         if again && nowhere {
-            self.links.reroute(conn, at, &self.cfg);
+            self.reroute(conn, at);
         }
         if conn.paths[at].pto.backoff() >= 2 {
-            self.links.tell_silent(conn, at);
+            self.tell_silent(conn, at);
         }
         let path = &mut conn.paths[at];
         if path.pto.backoff() >= 2 {
             if others && !path.health.is_compared() {
-                let comparison = path.new_comparison(now, self.incoming.grants().out());
+                let comparison = path.new_comparison(now, self.granted);
                 path.health.set_comparison(Some(comparison));
             }
             if !(silent && others) {
-                self.events.extend(conn.suspect(at));
+                self.actions.events(conn.suspect(at));
             }
             conn.doubt_reachability(now);
             if others {
                 ask_references(conn, at, self.local.full, REFERENCE_PATHS);
             }
         }
-        self.run_queue.mark_ready(conn);
+        self.actions.mark_ready();
     }
 }
 

@@ -4,11 +4,12 @@ use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
+use crate::path::actions::Recovery;
 use crate::recovery::descheduled::Expiry;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::descheduled::Descheduled;
 use crate::state::session::Death;
-use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
 
@@ -41,7 +42,7 @@ impl Node {
             .incoming
             .grants()
             .deadline()
-            .min(self.run_queue.anyone.at_ns)
+            .min(self.incoming.any_source().deadline())
         {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
@@ -55,7 +56,7 @@ impl Node {
             let (incoming, mut ctx) = self.incoming();
             incoming.pump_grants(&mut ctx, now_ns);
         }
-        if self.run_queue.anyone.at_ns <= now_ns {
+        if self.incoming.any_source().deadline() <= now_ns {
             self.keepalive_all(now_ns);
         }
         if !self.cfg.errs(Mutation::KeepDeadlines) {
@@ -79,17 +80,19 @@ impl Node {
             conn.listed.armed = u64::MAX;
             let why = match conn.session.dead {
                 true => None,
-                false => self.service(now_ns, at, &mut conn),
+                false => self.recover(&mut conn, |recovery, conn| recovery.serve(now_ns, at, conn)),
             };
             let why = why.filter(|_| !conn.session.closed);
             self.put(conn);
             if let Some(why) = why {
                 self.tear_down(now_ns, peer, why);
             }
-            self.touch(peer, now_ns);
+            self.context().touch(peer, now_ns);
         }
     }
+}
 
+impl Context<'_> {
     /// Updates the peer's next deadline after an ordinary packet or a posted receive. That causes
     /// nothing earlier than an ack or a retransmission, so a near deadline stands.
     #[inline]
@@ -110,7 +113,7 @@ impl Node {
             true => now + BEHIND_LOOK_NS,
             false => 0,
         };
-        let Node {
+        let Context {
             cfg,
             local,
             directory,
@@ -166,16 +169,11 @@ impl Node {
             run_queue.prune_deadlines(directory);
         }
     }
+}
 
-    /// Queues the peer for `poll_transmit`.
-    pub(crate) fn wake(&mut self, peer: PeerId) {
-        if let Some(conn) = self.directory.conn_mut(peer) {
-            self.run_queue.mark_ready(conn);
-        }
-    }
-
+impl Recovery<'_> {
     /// Serves all timers of one peer; returns the cause if the peer is dead.
-    fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> Option<Death> {
+    fn serve(&mut self, now: u64, due: u64, conn: &mut Conn) -> Option<Death> {
         if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
             return Some(Death::Silent);
         }
@@ -184,12 +182,12 @@ impl Node {
         }
         let delay = self.cfg.ack_delay_ns;
         if conn.paths.iter().any(|p| p.acks.is_due(now, delay)) {
-            self.run_queue.mark_ready(conn);
+            self.actions.mark_ready();
         }
         for at in 0..conn.paths.len() {
             self.rescue(conn, at);
             if !self.descheduled.is_standby(now) {
-                match conn.pto_at(at, &self.cfg, &self.descheduled) {
+                match conn.pto_at(at, self.cfg, self.descheduled) {
                     Some((due, Expiry::Pto)) if due <= now => self.on_pto(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
                     Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
@@ -198,19 +196,29 @@ impl Node {
                 }
                 self.end_comparison(now, conn, at);
             }
-            self.links.relink(now, conn, at);
+            self.relink(now, conn, at);
             self.probe(now, conn, at);
-            if let Some(over) = conn.paths[at].serve_native(now, &self.cfg) {
-                self.run_queue.mark_ready(conn);
+            if let Some(over) = conn.paths[at].serve_native(now, self.cfg) {
+                self.actions.mark_ready();
                 if over {
                     return Some(Death::Lost);
                 }
             }
         }
         self.keep_alive(now, conn);
-        let choked = conn.is_undeliverable(now, &self.local, &self.cfg)
-            && !self.cfg.errs(Mutation::Immortal);
+        let choked =
+            conn.is_undeliverable(now, self.local, self.cfg) && !self.cfg.errs(Mutation::Immortal);
         choked.then_some(Death::Silent)
+    }
+}
+
+impl Recovery<'_> {
+    /// Probes a peer with outstanding operations if that is due.
+    fn keep_alive(&mut self, now: u64, conn: &mut Conn) {
+        let watched = conn.watched() && self.cfg.reliable;
+        if watched && conn.ask(now, self.cfg, self.local.full) == Some(true) {
+            self.actions.mark_ready();
+        }
     }
 }
 

@@ -100,7 +100,7 @@ impl Node {
             let handle = send.handle;
             self.events.push_back(Event::SendDone { handle, ok: false });
         }
-        self.wake(peer);
+        self.context().wake(peer);
     }
 
     /// Handles a peer's READ; a repeated one causes no further event.

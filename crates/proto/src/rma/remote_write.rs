@@ -74,8 +74,8 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let (outgoing, ctx) = self.outgoing();
-        let next = outgoing.next_write(&ctx, conn, at)?;
+        let (cfg, local) = (&self.cfg, &self.local);
+        let next = self.outgoing.next_write(cfg, local, conn, at)?;
         if !conn.paths[at].link.write_turn() {
             return None;
         }
@@ -102,7 +102,7 @@ impl Node {
         let limit = most.min(if greeted { DIRECT_PACKET_MAX } else { most });
         let mut b = self.begin(conn, limit, out, spans);
         if greeted {
-            self.add_acks(now, conn, at, &mut b);
+            b.add_acks(&mut self.context(), now, conn, at);
         }
         let slot = b.writer.push(&frame)?;
         b.frames.push(FrameRef::Written {

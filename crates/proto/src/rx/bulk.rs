@@ -46,14 +46,14 @@ impl Node {
         path.stats.packets_received += taken;
         path.stats.bytes_received += taken * (FRAGMENT_HEAD_LEN as u64 + len);
         if !reliable {
-            return self.touch(peer, now);
+            return self.context().touch(peer, now);
         }
         let eliciting = expected.is_eliciting();
         path.acks.on_run(taken as u32, eliciting, now);
         if path.acks.fresh() >= every {
             path.acks.hurry();
-            self.wake(peer);
+            self.context().wake(peer);
         }
-        self.touch(peer, now);
+        self.context().touch(peer, now);
     }
 }

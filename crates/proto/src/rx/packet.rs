@@ -2,15 +2,13 @@
 
 use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
+use crate::base::stats::NodeStats;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::incoming::fragment::Fragment;
 use crate::node::Node;
+use crate::state::context::Context;
 use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
-
-/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
-/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
-const ASKED_BACK: u8 = 3;
 
 impl Node {
     /// Handles one packet whose head was verified. `rail`: the local rail it arrived on. Payloads
@@ -26,12 +24,13 @@ impl Node {
         self.take_deferred();
         let (peer, at) = match self.admit(now_ns, packet) {
             Ok(from) => from,
-            Err(reason) => return Err(self.count_drop(reason)),
+            Err(reason) => return Err(self.stats.count_drop(reason)),
         };
         let mut taken = Ok(());
         if let Some((ack, message, bytes)) = packet.answer() {
             // The common case: an ack and a message, parsed once.
-            if !self.defer_ack(now_ns, peer, &ack) {
+            let conn = self.directory.conn(peer);
+            if !conn.is_some_and(|conn| self.pending.defer_ack(now_ns, conn, &ack)) {
                 self.on_ack(now_ns, peer, &ack);
             }
             let fragment = Fragment::first(&packet.header, &message, bytes);
@@ -71,22 +70,7 @@ impl Node {
             }
         }
         let result = self.after_frames(now_ns, (peer, at), packet, wire_bytes, taken.err());
-        result.map_err(|reason| self.count_drop(reason))
-    }
-
-    /// Counts a packet that was dropped, or a fragment of it.
-    #[cold]
-    fn count_drop(&mut self, reason: DropReason) -> DropReason {
-        match reason {
-            DropReason::Token => self.stats.drop_token += 1,
-            DropReason::Epoch => self.stats.drop_epoch += 1,
-            DropReason::Stranger => self.stats.drop_stranger += 1,
-            DropReason::Gone => self.stats.drop_gone += 1,
-            DropReason::Invalid => self.stats.drop_nonsense += 1,
-            DropReason::NoMemory => self.stats.drop_no_memory += 1,
-            _ => {}
-        }
-        reason
+        result.map_err(|reason| self.stats.count_drop(reason))
     }
 
     /// Finds the peer and path of a packet; rejects packets that are not for this endpoint and
@@ -98,7 +82,10 @@ impl Node {
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
-        self.check_algorithm(header.algorithm)?;
+        if !self.cfg.knows_algorithm(header.algorithm) {
+            self.stats.drop_algorithm += 1;
+            return Err(DropReason::Algorithm);
+        }
         let peer = self.identify(now, packet)?;
         let at = self.path_of(now, peer, packet);
         let at = at.ok_or(DropReason::Invalid)?;
@@ -141,7 +128,7 @@ impl Node {
         let header = &packet.header;
         let reliable = self.cfg.reliable;
         if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
-            self.owe_ack(now, peer, at, header);
+            self.context().owe_ack(now, peer, at, header);
             return Ok(peer);
         }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
@@ -149,7 +136,7 @@ impl Node {
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
-            return Err(self.note_refused(now, peer, at, reason));
+            return Err(self.context().note_refused(now, peer, at, reason));
         }
         let path = &mut conn.paths[at];
         path.acks
@@ -157,9 +144,9 @@ impl Node {
         path.stats.packets_received += 1;
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {
-            self.owe_ack(now, peer, at, header);
+            self.context().owe_ack(now, peer, at, header);
         }
-        self.touch_soon(peer, now);
+        self.context().touch_soon(peer, now);
         Ok(peer)
     }
 
@@ -169,36 +156,19 @@ impl Node {
         if let Some(at) = self.conn(peer)?.path_by_send_code(code) {
             return Some(at);
         }
-        self.new_path_of(peer, &packet.header).or_else(|| {
-            // The rail may be new and announced in the same packet.
-            let mut frames = packet.frames();
-            let hello = frames.find_map(|(frame, _)| match frame {
-                Frame::Hello(hello) => Some(hello.fields()),
-                _ => None,
-            });
-            self.on_hello(now, peer, &hello?);
-            let known = self.conn(peer)?.path_by_send_code(code);
-            known.or_else(|| self.new_path_of(peer, &packet.header))
-        })
-    }
-
-    #[cold]
-    fn new_path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
-        let (local, remote) = (header.dst_rail(), header.src_rail());
-        let conn = self.conn(peer)?;
-        let sibling = conn.paths.iter().find(|p| p.to.index == remote as u8);
-        let to = match sibling {
-            Some(path) => path.to,
-            None => conn.behind(remote).or_else(|| conn.session.rail(remote))?,
-        };
-        let local_addr = &self.local.rails.get(local)?.addr;
-        if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
-            return None;
-        }
-        let path = Path::new(local as u8, &self.local.rail(local, &self.cfg), to);
-        let at = self.conn_mut(peer)?.push_path(path);
-        self.ask_links(peer);
-        Some(at)
+        self.context()
+            .new_path_of(peer, &packet.header)
+            .or_else(|| {
+                // The rail may be new and announced in the same packet.
+                let mut frames = packet.frames();
+                let hello = frames.find_map(|(frame, _)| match frame {
+                    Frame::Hello(hello) => Some(hello.fields()),
+                    _ => None,
+                });
+                self.on_hello(now, peer, &hello?);
+                let known = self.conn(peer)?.path_by_send_code(code);
+                known.or_else(|| self.context().new_path_of(peer, &packet.header))
+            })
     }
 
     fn take_control(
@@ -242,7 +212,10 @@ impl Node {
                 let (outgoing, mut ctx) = self.outgoing();
                 outgoing.on_have(&mut ctx, peer, have);
             }
-            Frame::Ping => self.ask_back(peer, at),
+            Frame::Ping => {
+                let mut ctx = self.context();
+                ctx.ask_back(peer, at);
+            }
             Frame::Pad { .. } => {}
             // Taken by `handle_packet`.
             Frame::Ack(_)
@@ -253,19 +226,26 @@ impl Node {
         }
         Ok(())
     }
+}
 
-    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
-    /// shows that, and then acks take another path.
-    fn ask_back(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.directory.conn_mut(peer) else {
-            return;
+impl Context<'_> {
+    #[cold]
+    fn new_path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
+        let (local, remote) = (header.dst_rail(), header.src_rail());
+        let conn = self.conn(peer)?;
+        let sibling = conn.paths.iter().find(|p| p.to.index == remote as u8);
+        let to = match sibling {
+            Some(path) => path.to,
+            None => conn.behind(remote).or_else(|| conn.session.rail(remote))?,
         };
-        let path = &mut conn.paths[at];
-        let asked = path.probing.on_received();
-        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
-            path.probing.ask_back();
-            self.run_queue.mark_ready(conn);
+        let local_addr = &self.local.rails.get(local)?.addr;
+        if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
+            return None;
         }
+        let path = Path::new(local as u8, &self.local.rail(local, self.cfg), to);
+        let at = self.conn_mut(peer)?.push_path(path);
+        self.ask_links(peer);
+        Some(at)
     }
 
     /// Records the packet and decides when its ack leaves.
@@ -286,5 +266,22 @@ impl Node {
         if header.flags & Header::FLAG_EVERYWHERE != 0 {
             self.restore_reachability(now, peer, at);
         }
+    }
+}
+
+impl NodeStats {
+    /// Counts a packet that was dropped, or a fragment of it.
+    #[cold]
+    fn count_drop(&mut self, reason: DropReason) -> DropReason {
+        match reason {
+            DropReason::Token => self.drop_token += 1,
+            DropReason::Epoch => self.drop_epoch += 1,
+            DropReason::Stranger => self.drop_stranger += 1,
+            DropReason::Gone => self.drop_gone += 1,
+            DropReason::Invalid => self.drop_nonsense += 1,
+            DropReason::NoMemory => self.drop_no_memory += 1,
+            _ => {}
+        }
+        reason
     }
 }

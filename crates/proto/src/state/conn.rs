@@ -6,6 +6,7 @@ use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
 use crate::state::latency::{ALIKE_SHARE, LONE_BYTES};
 use crate::state::path::{LocalRail, Path};
+use crate::state::resends::Why;
 use crate::state::session::{ByeState, Liveness, Reachability, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
 use crate::state::uptime::Uptime;
@@ -156,6 +157,30 @@ impl Conn {
         }
     }
 
+    /// Probes a peer that was neither heard nor probed recently (`None` otherwise); `Some(false)`:
+    /// no path takes the probe. `full`: rails without room.
+    pub(crate) fn ask(&mut self, now: u64, cfg: &Config, full: u32) -> Option<bool> {
+        let every = cfg.keepalive_interval_ns();
+        let last = self.life.heard_ns.max(self.life.pinged_ns);
+        if self.session.closed || now < last + every {
+            return None;
+        }
+        self.life.pinged_ns = now;
+        // The peer's silence counts from its last packet if that was recent, or from this probe if
+        // it was never heard.
+        let since = match self.life.heard_ns {
+            0 => now,
+            _ => last.max(now.saturating_sub(2 * every)),
+        };
+        self.life.owed_since.get_or_insert(since);
+        let free = self.small_path(None, false, full);
+        let at = free.or_else(|| self.small_path(None, false, 0));
+        if let Some(at) = at {
+            self.paths[at].probing.request();
+        }
+        Some(at.is_some())
+    }
+
     /// Handles a duplicate fragment on path `at`: our ack may have been lost on a path that carries
     /// only one direction. Probes the other paths, to detect that.
     pub fn note_duplicate(&mut self, at: usize) {
@@ -239,6 +264,60 @@ impl Conn {
     /// True if anything is queued except acks, credit, and messages that have not begun to leave.
     pub fn has_control(&self) -> bool {
         self.bye.due > 0 || self.session.refusals_due > 0 || self.tx.has_control()
+    }
+
+    /// Called when a packet is filled. If more data waits, or will when a grant comes, each path is
+    /// probed for its PMTU. (Peers that get little are not probed: in an all-to-all of small
+    /// messages most bytes would be probes.)
+    pub(crate) fn probe_sizes_if_bulk(&mut self, reliable: bool) {
+        let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
+        if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
+            return;
+        }
+        self.wide = true;
+        if self.session.epoch.is_some() {
+            self.ask_sizes(reliable);
+        }
+    }
+
+    /// Starts PMTU probes on every path, if wanted. Several paths are all probed at once: their
+    /// first measurements decide how they share a long message. Native mode has no acks that could
+    /// answer: it assumes the sizes that both rails declare.
+    pub(crate) fn ask_sizes(&mut self, reliable: bool) {
+        let wanted = self.wide || self.paths.len() > 1;
+        let paths = self.paths.iter_mut().filter(|_| wanted);
+        paths.for_each(|path| path.mtu.resume(reliable));
+    }
+
+    /// Returns whether an unacknowledged packet waits on a path that will retransmit it.
+    pub(crate) fn asks(&self) -> bool {
+        let mut paths = self.paths.iter();
+        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down() && p.state() != PathState::Down)
+    }
+
+    /// Requests HELLO soon on each path whose rail is up.
+    pub(crate) fn announce_rails(&mut self) {
+        let paths = self.paths.iter_mut().filter(|p| !p.rail_down());
+        paths.for_each(|path| path.probing.request());
+    }
+
+    /// Counts a retransmitted frame, unless it found no room.
+    pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
+        let stats = &mut self.paths[at].stats;
+        let count = match why {
+            Why::Loss => &mut stats.resent_loss,
+            Why::Pto => &mut stats.resent_pto,
+            Why::Failover => &mut stats.resent_failover,
+        };
+        *count += fits as u64;
+    }
+
+    /// True if some ack has waited its delay, or is urgent and its own path may not carry it.
+    pub(crate) fn due_ack(&self, now: u64, delay_ns: u64) -> bool {
+        let due = |p: &Path| {
+            p.acks.is_due(now, delay_ns) || (p.acks.any() && p.acks.is_urgent() && p.left_by_acks())
+        };
+        self.paths.iter().any(due)
     }
 
     /// Payload algorithm of packets on a path.

@@ -7,9 +7,14 @@ use crate::base::types::{Event, PeerId};
 use crate::state::conn::Conn;
 use crate::state::descheduled::Descheduled;
 use crate::state::directory::Directory;
+use crate::state::link::Links;
 use crate::state::local::Local;
 use crate::state::run_queue::RunQueue;
 use alloc::collections::VecDeque;
+
+/// Probes received on a path, without an ack of ours on it, after which it is probed in return.
+/// (Fewer, and path comparisons of many paths with a loss of a tenth would cause each other.)
+const ASKED_BACK: u8 = 3;
 
 /// Borrowed parts of a node, without its operations.
 pub(crate) struct Context<'a> {
@@ -18,6 +23,7 @@ pub(crate) struct Context<'a> {
     pub(crate) descheduled: &'a Descheduled,
     pub(crate) directory: &'a mut Directory,
     pub(crate) run_queue: &'a mut RunQueue,
+    pub(crate) links: &'a mut Links,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) stats: &'a mut NodeStats,
 }
@@ -46,6 +52,29 @@ impl Context<'_> {
             conn.note_duplicate(at);
             self.run_queue.mark_ready(conn);
         }
+    }
+
+    /// Handles a probe. The path may carry the probe but not our answer: only a probe of our own
+    /// shows that, and then acks take another path.
+    pub(crate) fn ask_back(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let asked = path.probing.on_received();
+        if asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.probing.ask_back();
+            self.run_queue.mark_ready(conn);
+        }
+    }
+
+    /// Probes a peer that was neither heard nor probed recently. Returns whether it did.
+    pub(crate) fn ask(&mut self, now: u64, conn: &mut Conn) -> bool {
+        let asked = conn.ask(now, self.cfg, self.local.full);
+        if asked == Some(true) {
+            self.run_queue.mark_ready(conn);
+        }
+        asked.is_some()
     }
 
     /// Returns the credit of an eager message to its sender.
@@ -96,6 +125,9 @@ pub(crate) mod testing {
         fn same_host(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false
         }
+        fn host_hash(&self, _: &RailAddr) -> u64 {
+            0
+        }
         fn same_end(&self, _: &RailAddr, _: &RailAddr) -> bool {
             false
         }
@@ -108,6 +140,7 @@ pub(crate) mod testing {
         pub(crate) descheduled: Descheduled,
         pub(crate) directory: Directory,
         pub(crate) run_queue: RunQueue,
+        pub(crate) links: Links,
         pub(crate) events: VecDeque<Event>,
         pub(crate) stats: NodeStats,
     }
@@ -127,6 +160,7 @@ pub(crate) mod testing {
                 descheduled: Descheduled::default(),
                 directory,
                 run_queue: RunQueue::default(),
+                links: Links::default(),
                 events: VecDeque::new(),
                 stats: NodeStats::default(),
             }
@@ -139,6 +173,7 @@ pub(crate) mod testing {
                 descheduled: &self.descheduled,
                 directory: &mut self.directory,
                 run_queue: &mut self.run_queue,
+                links: &mut self.links,
                 events: &mut self.events,
                 stats: &mut self.stats,
             }

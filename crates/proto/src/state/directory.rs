@@ -1,8 +1,10 @@
 //! Peers of a node, by number, and departed peers.
 
-use crate::base::types::PeerId;
+use crate::base::types::{PeerId, RecvSpec, Source};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
+use crate::state::hosts::Hosts;
+use crate::state::local::Local;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
@@ -19,6 +21,7 @@ pub struct Directory {
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
     pub promised: PromisedCredit,
+    pub(crate) hosts: Hosts,
 }
 
 impl Directory {
@@ -30,6 +33,7 @@ impl Directory {
             oversized: Vec::new(),
             reclaim_at: u64::MAX,
             promised: PromisedCredit::default(),
+            hosts: Hosts::default(),
         }
     }
 
@@ -54,30 +58,27 @@ impl Directory {
         peers.filter_map(on_link).collect()
     }
 
+    /// Ends the watch over the peer that a cancelled receive named.
+    pub(crate) fn unwatch(&mut self, spec: &RecvSpec) {
+        let Source::Peer(peer) = spec.source else {
+            return;
+        };
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
+        }
+    }
+
+    /// Enters the hosts of a peer's paths.
+    pub(crate) fn enter_hosts(&mut self, local: &Local, peer: PeerId) {
+        let entry = self.peers.get(peer.0 as usize);
+        if let Some(conn) = entry.and_then(|entry| entry.conn.as_deref()) {
+            self.hosts.enter(local.pairing, conn);
+        }
+    }
+
     /// All connections.
     pub fn conns(&self) -> impl Iterator<Item = &Conn> {
         self.peers.iter().filter_map(|p| p.conn.as_deref())
-    }
-}
-
-/// Watch over peers on behalf of receives from any source.
-#[derive(Debug)]
-pub(crate) struct Anyone {
-    /// When peers are probed next.
-    pub at_ns: u64,
-    /// The first of them.
-    pub(crate) next: usize,
-    /// A peer died, and no receive was posted to report it.
-    pub(crate) unreported_death: bool,
-}
-
-impl Default for Anyone {
-    fn default() -> Anyone {
-        Anyone {
-            at_ns: u64::MAX,
-            next: 0,
-            unreported_death: false,
-        }
     }
 }
 

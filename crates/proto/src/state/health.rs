@@ -3,9 +3,9 @@
 //! and the probes of an isolated path, and the damping of a path that flaps.
 
 use crate::base::types::PathState;
+use crate::state::comparison::Comparison;
 use crate::state::damage::{Damage, Isolation};
 use crate::state::health_table::{Condition, Input};
-use core::num::NonZeroU64;
 use marline_wire::HeadWriter;
 
 /// Hold time of a path that goes down again: doubled each time, between these bounds (flap
@@ -14,28 +14,6 @@ const HOLD_MIN_NS: u32 = 1_000_000;
 const HOLD_CAP_NS: u64 = 1_000_000_000;
 /// Time up after which the damping is forgotten.
 const HOLD_FORGET_NS: u64 = 10_000_000_000;
-
-/// A running comparison of this path with reference paths.
-#[derive(Clone, Copy, Debug)]
-pub struct Comparison {
-    /// When this round's probes left.
-    pub started_ns: u64,
-    /// When a reference path answered a packet sent after the start.
-    pub answered_ns: Option<NonZeroU64>,
-    /// This process or the peer was descheduled meanwhile, so the path got another round.
-    pub patient: bool,
-    /// Second round. The first round shows that the peer runs, the second that this path is silent:
-    /// a peer that is scheduled again reads one socket before the other.
-    pub second: bool,
-    /// Written bytes (past packets) were in flight at the start.
-    pub written: bool,
-    /// The peer may write a long part of a message on the path.
-    pub expects: bool,
-    /// Bytes received on the path when this round began, wrapping.
-    pub came: u32,
-    /// Bytes that may still arrive on the path before the answer.
-    pub before: u32,
-}
 
 /// The health of a path.
 #[derive(Debug)]

@@ -3,10 +3,14 @@
 use crate::base::config::{Config, RailSpec};
 use crate::base::mutation::Mutation;
 use crate::base::pairing::Pairing;
+use crate::base::stats::NodeStats;
+use crate::base::types::Event;
+use crate::state::conn::Conn;
 use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::uptime::Uptime;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use marline_wire::{RailAddr, RailWrites, RAILS_MAX};
+use marline_wire::{Address, Header, Hello, RailAddr, RailList, RailWrites, RAILS_MAX};
 
 /// The local endpoint.
 pub struct Local {
@@ -91,6 +95,65 @@ impl Local {
             false => cfg.seeing_order.contains(&algorithm),
         };
         seen || rail.ordered_writes
+    }
+
+    /// HELLO for a peer, with as many rails as fit into `rails`.
+    pub(crate) fn hello<'a>(&self, cfg: &Config, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
+        Hello {
+            slot: conn.peer.0,
+            id: self.id,
+            token: self.token,
+            epoch: self.epoch,
+            algorithm: cfg.algorithm,
+            algorithms: cfg.algorithms_mask(),
+            reliable: cfg.reliable,
+            refused: conn.session.refused,
+            credit: conn.credit.granted(),
+            revision: self.revision,
+            rails: RailList::write(rails, &self.named_addrs()),
+        }
+    }
+
+    /// Counts rails of unknown kinds; each kind is reported once.
+    pub(crate) fn note_unknown_rails(
+        &mut self,
+        stats: &mut NodeStats,
+        events: &mut VecDeque<Event>,
+        rails: &RailList<'_>,
+    ) {
+        for kind in rails.unknown() {
+            stats.unknown_rails += 1;
+            if !self.unknown_kinds.contains(&kind) {
+                self.unknown_kinds.push(kind);
+                events.push_back(Event::UnknownRailKind { kind });
+            }
+        }
+    }
+
+    /// The header of the next packet on path `at`.
+    #[inline]
+    pub(crate) fn header(
+        &self,
+        cfg: &Config,
+        address: &Address,
+        (conn, at): (&Conn, usize),
+        flags: u8,
+    ) -> Header {
+        let path = &conn.paths[at];
+        Header {
+            algorithm: conn.algorithm_on(cfg, at),
+            dst_id: address.id,
+            dst_token: address.token,
+            dst_slot: conn.session.remote_slot,
+            src_id: self.id,
+            src_epoch: self.epoch,
+            path: path.send_code(),
+            flags,
+            number: match cfg.errs(Mutation::ReuseNumber) {
+                true => path.ring.next_number().saturating_sub(1),
+                false => path.ring.next_number(),
+            },
+        }
     }
 
     /// A rail as a parameter of new paths.

@@ -1,6 +1,7 @@
 //! State of a node: peers, paths, messages, packets.
 
 pub(crate) mod acks_owed;
+pub(crate) mod comparison;
 pub(crate) mod completion_order;
 pub(crate) mod congestion;
 pub(crate) mod conn;
@@ -12,6 +13,7 @@ pub(crate) mod directory;
 pub(crate) mod given_up;
 pub(crate) mod health;
 pub(crate) mod health_table;
+pub(crate) mod hosts;
 pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod local;

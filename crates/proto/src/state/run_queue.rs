@@ -2,7 +2,7 @@
 
 use crate::base::types::PeerId;
 use crate::state::conn::Conn;
-use crate::state::directory::{Anyone, Directory};
+use crate::state::directory::Directory;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -17,7 +17,6 @@ pub struct RunQueue {
     /// Peers that wait for a rail to have room.
     pub stalled: Vec<PeerId>,
     pub deadlines: BinaryHeap<Reverse<(u64, u32)>>,
-    pub(crate) anyone: Anyone,
 }
 
 impl RunQueue {

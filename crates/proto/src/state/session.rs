@@ -4,7 +4,7 @@ use crate::base::config::Config;
 use crate::base::evidence::Evidence;
 use crate::state::descheduled::Verdicts;
 use alloc::vec::Vec;
-use marline_wire::{RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
+use marline_wire::{Frame, FrameView, Packet, RailAddr, FIRST_ALGORITHM, SLOT_UNKNOWN};
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,20 @@ impl Session {
     pub fn rail(&self, index: usize) -> Option<RailAddr> {
         let mut rails = self.rails.iter();
         rails.find(|rail| rail.index as usize == index).copied()
+    }
+
+    /// Handles the HELLO of a refused peer that has not noticed the refusal; true if another
+    /// refusal is due.
+    pub(crate) fn refuse_again(&mut self, packet: &Packet<'_>) -> bool {
+        let asks = |(frame, _): (FrameView<'_>, _)| match frame {
+            Frame::Hello(hello) => !hello.fields().refused,
+            _ => false,
+        };
+        let due = packet.frames().any(asks);
+        if due {
+            self.refusals_due = self.refusals_due.max(1);
+        }
+        due
     }
 
     /// True if the peer is dead or has said BYE.

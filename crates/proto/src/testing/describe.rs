@@ -15,39 +15,39 @@ impl Node {
     pub fn describe(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = self.write_all(&mut out);
+        let _ = write_node(self, &mut out);
         out
     }
+}
 
-    fn write_all(&self, out: &mut String) -> Result {
-        write!(
-            out,
-            "node {:x}: sends {}",
-            self.local.id,
-            self.outgoing.len()
-        )?;
-        write!(out, " inbound {}", self.incoming.len())?;
-        write!(out, " ready {}", self.run_queue.ready.len())?;
-        let grants = self.incoming.grants();
-        let (budget, waiting) = grants.limits();
-        write!(out, " granted {}/{budget}", grants.out())?;
-        write!(out, " grant queue {waiting}")?;
-        write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
-        writeln!(out, " next {:?}", self.next_deadline())?;
-        for conn in self.directory.conns() {
-            write_conn(out, conn)?;
-            for path in &conn.paths {
-                write_path(out, path, path.pto_at(&self.cfg, &conn.life))?;
-            }
+fn write_node(node: &Node, out: &mut String) -> Result {
+    write!(
+        out,
+        "node {:x}: sends {}",
+        node.local.id,
+        node.outgoing.len()
+    )?;
+    write!(out, " inbound {}", node.incoming.len())?;
+    write!(out, " ready {}", node.run_queue.ready.len())?;
+    let grants = node.incoming.grants();
+    let (budget, waiting) = grants.limits();
+    write!(out, " granted {}/{budget}", grants.out())?;
+    write!(out, " grant queue {waiting}")?;
+    write!(out, " unexpected {}", node.stats.unexpected_bytes)?;
+    writeln!(out, " next {:?}", node.next_deadline())?;
+    for conn in node.directory.conns() {
+        write_conn(out, conn)?;
+        for path in &conn.paths {
+            write_path(out, path, path.pto_at(&node.cfg, &conn.life))?;
         }
-        for inbound in self.incoming.iter().take(MESSAGES) {
-            write_inbound(out, inbound)?;
-        }
-        for send in self.outgoing.iter().take(MESSAGES) {
-            write_send(out, send)?;
-        }
-        Ok(())
     }
+    for inbound in node.incoming.iter().take(MESSAGES) {
+        write_inbound(out, inbound)?;
+    }
+    for send in node.outgoing.iter().take(MESSAGES) {
+        write_send(out, send)?;
+    }
+    Ok(())
 }
 
 fn write_conn(out: &mut String, c: &Conn) -> Result {

@@ -6,7 +6,9 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{sum_seed, Batch, Spans, Transmit};
 use crate::node::Node;
+use crate::outgoing::sends::Outgoing;
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::path::Path;
 use crate::state::transfer::SendKind;
 use crate::tx::packet_builder::add_credit;
@@ -59,7 +61,7 @@ impl Node {
         let limit = limit.min(path.datagram_max());
         let (outgoing, mut ctx) = self.outgoing();
         let key = outgoing.next_bulk(&mut ctx, conn, limit, segment.is_some())?;
-        if segment.is_some() && outgoing.placed_next(&ctx, conn, at) {
+        if segment.is_some() && outgoing.placed_next(ctx.cfg, ctx.local, conn, at) {
             return None;
         }
         let mut b = self.begin(conn, limit, out, spans);
@@ -71,13 +73,12 @@ impl Node {
         if let Some(len) = pushed {
             self.outgoing.advance(key, offset + len as u64);
             if len == self.cfg.fragment_max {
-                let (outgoing, mut ctx) = self.outgoing();
-                outgoing.push_more(&mut ctx, key, &mut b);
+                self.outgoing.push_more(&self.cfg, key, &mut b);
             }
             self.outgoing.leave_bulk(conn, key);
             let ended = conn.tx.bulk.front() != Some(&key);
             if ended {
-                self.add_acks(now, conn, at, &mut b);
+                b.add_acks(&mut self.context(), now, conn, at);
                 add_credit(conn, &mut b);
             }
             // A whole fragment stays alone, so that a run can follow it.
@@ -108,24 +109,27 @@ impl Node {
             return None;
         }
         let mut conn = self.take(batch.peer)?;
-        let run = self.run(now_ns, &mut conn, batch, model, out, most);
+        let (outgoing, mut ctx) = self.outgoing();
+        let run = outgoing.run(&mut ctx, now_ns, &mut conn, batch, model, (out, most));
         self.put(conn);
         run
     }
+}
 
+impl Outgoing {
     fn run(
         &mut self,
+        ctx: &mut Context<'_>,
         now: u64,
         conn: &mut Conn,
         batch: &Batch,
         model: &FragmentHead,
-        out: &mut [u8],
-        most: usize,
+        (out, most): (&mut [u8], usize),
     ) -> Option<Run> {
         let segment = batch.segment;
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
         let &key = conn.tx.bulk.front()?;
-        let send = self.outgoing.get_mut(key)?;
+        let send = self.get_mut(key)?;
         let flags = send.fragment_flags();
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % BLOCK_BYTES != 0 {
             return None;
@@ -139,7 +143,7 @@ impl Node {
         let first = send.next;
         let number = path.ring.next_number();
         let left = end.saturating_sub(first) / fragment;
-        let room = path.packets_that_fit(segment, self.cfg.reliable);
+        let room = path.packets_that_fit(segment, ctx.cfg.reliable);
         let most = most.min(room.min(left) as usize);
         let mut packets = 0;
         for packet in out.chunks_exact_mut(segment).take(most) {
@@ -153,8 +157,7 @@ impl Node {
         let sent = send.next - first;
         let what = (key, first, fragment as u32);
         let when = (path.congestion.delivered(), now);
-        let native = model.is_native();
-        let reliable = self.cfg.reliable && !native;
+        let reliable = ctx.cfg.reliable && !model.is_native();
         match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, when.0, now)),
@@ -168,19 +171,20 @@ impl Node {
             offset: first,
             fragment: fragment as usize,
             summed: send.head.flags & FLAG_UNSUMMED == 0,
-            src_id: self.local.id,
+            src_id: ctx.local.id,
             number: send.head.number,
             reply: send.kind == SendKind::Reply,
         };
         if !reliable {
-            self.outgoing.left_natively(key, first, sent);
+            self.left_natively(key, first, sent);
         }
         conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
-        self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
-        if native {
-            self.noted_native(now, conn, batch.path, (number, packets as u64));
+        ctx.stats.queue_max = ctx.stats.queue_max.max(conn.stats.queue_max);
+        let natives = (number, packets as u64);
+        if model.is_native() && conn.paths[batch.path].on_left_natively(now, natives) {
+            ctx.run_queue.mark_ready(conn);
         }
-        self.outgoing.leave_bulk(conn, key);
+        self.leave_bulk(conn, key);
         Some(run)
     }
 }

@@ -5,6 +5,7 @@ use crate::base::types::{Batch, Dest, Spans, Transmit};
 use crate::node::Node;
 pub(crate) use crate::outgoing::builder::{add_credit, Builder};
 use crate::state::conn::Conn;
+use crate::state::context::Context;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::Inbound;
@@ -75,91 +76,8 @@ impl Node {
         frames.clear();
         let writer = HeadWriter::new(out, limit);
         let mut builder = Builder::new(writer, spans, frames);
-        self.greet(conn, &mut builder);
+        builder.greet(&self.cfg, &self.local, conn);
         builder
-    }
-
-    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path on
-    /// two paths would overtake each other, and packets that the later ones do not repeat would
-    /// look lost.) While no path is healthy, every path carries all acks, as each may work in one
-    /// direction. A BYE takes the acks of all paths, since the peer ignores later packets.
-    pub(crate) fn add_acks(
-        &mut self,
-        now: u64,
-        conn: &mut Conn,
-        at: usize,
-        builder: &mut Builder<'_, '_>,
-    ) {
-        let last = conn.bye.said > 0;
-        let healthy = conn.paths[at].healthy();
-        let best = healthy || !conn.paths.iter().any(Path::healthy);
-        let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        if (conn.reachability.echoes || !healthy) && conn.echo_acks(at, alone) {
-            self.echo_all(now, conn, builder);
-        }
-        for (i, path) in conn.paths.iter_mut().enumerate() {
-            let own = i == at && (best || !path.left_by_acks());
-            if last || own || (best && !path.healthy()) {
-                self.push_acks(now, path, builder);
-            }
-        }
-    }
-
-    /// Adds as many acks of all paths as fit, including repeated ones, starting with the path on
-    /// which the peer probed.
-    #[cold]
-    fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
-        let first = (conn.reachability.asked_at as usize).min(conn.paths.len());
-        let (before, from) = conn.paths.split_at_mut(first);
-        for path in from.iter_mut().chain(before) {
-            if !path.acks.any() && builder.fits_ack() {
-                path.acks.renew();
-            }
-            self.push_acks(now, path, builder);
-        }
-    }
-
-    #[inline]
-    fn push_acks(&mut self, now: u64, path: &mut Path, builder: &mut Builder<'_, '_>) {
-        let waited = path.acks.waited_ns(now);
-        while path.acks.any() && builder.fits_ack() {
-            let Some((ack, count)) = path.acks.take_head(path.recv_code(), now) else {
-                break;
-            };
-            self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
-            if self.descheduled.by_thread {
-                let worst = &mut self.stats.thread_ack_delay_max_ns;
-                *worst = waited.max(*worst);
-            }
-            let acks = &path.acks;
-            builder.writer.push_ack(&ack, count, |m| acks.mask(&ack, m));
-            builder.acks += 1;
-        }
-    }
-
-    pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        let (lost, heard_ns) = (conn.is_unreached(), conn.life.heard_ns);
-        let path = &conn.paths[at];
-        let quiet = path.probing.quiet() >= QUIET_MAX;
-        let wanted = path.probing.is_requested() || quiet;
-        // Packets that stall on a reliable path may have been acknowledged on another.
-        let stalls = path.waits() && path.pto.backoff() > 0;
-        let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
-        let path = &mut conn.paths[at];
-        if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
-            if path.probing.is_requested() {
-                b.flags |= Header::FLAG_ACK_NOW;
-            }
-            if lost || stalls {
-                b.flags |= Header::FLAG_EVERYWHERE;
-            }
-            if !lost {
-                path.health.fill_probe(&mut b.writer);
-            }
-            path.stats.probes += 1;
-            path.probing.on_sent(heard_ns);
-        }
-        path.acks.on_packet_built();
     }
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
@@ -181,8 +99,8 @@ impl Node {
         while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
                 FrameRef::Offer { xfer, segment } => {
-                    let (outgoing, ctx) = self.outgoing();
-                    if !outgoing.add_segment(&ctx, conn, (xfer, segment), b) {
+                    let segment = (xfer, segment);
+                    if !self.outgoing.add_segment(&self.cfg, conn, segment, b) {
                         break;
                     }
                     None
@@ -205,27 +123,6 @@ impl Node {
         }
     }
 
-    /// The header of the next packet on path `at`.
-    #[inline]
-    pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
-        let address = &self.directory.peers[conn.peer.0 as usize].address;
-        let path = &conn.paths[at];
-        Header {
-            algorithm: conn.algorithm_on(&self.cfg, at),
-            dst_id: address.id,
-            dst_token: address.token,
-            dst_slot: conn.session.remote_slot,
-            src_id: self.local.id,
-            src_epoch: self.local.epoch,
-            path: path.send_code(),
-            flags,
-            number: match self.cfg.errs(Mutation::ReuseNumber) {
-                true => path.ring.next_number().saturating_sub(1),
-                false => path.ring.next_number(),
-            },
-        }
-    }
-
     /// Numbers the packet, writes its header and retains its frames until they are acknowledged.
     pub(crate) fn finish(
         &mut self,
@@ -241,7 +138,7 @@ impl Node {
             self.pending.scratch = b.frames;
             return None;
         }
-        let native = self.leaves_natively(conn, at, &b.frames);
+        let native = self.outgoing.leaves_natively(conn, at, &b.frames);
         let only_data = native && b.frames.iter().all(|frame| frame.bytes_of().is_some());
         let eliciting = b.wants_ack(conn) && !only_data;
         let flags = match eliciting {
@@ -249,7 +146,8 @@ impl Node {
             false => Header::FLAG_NO_ACK,
         };
         let flags = flags | if native { Header::FLAG_NATIVE } else { 0 };
-        let header = self.header(conn, at, flags);
+        let address = &self.directory.peers[conn.peer.0 as usize].address;
+        let header = self.local.header(&self.cfg, address, (conn, at), flags);
         let (head_len, len) = b.writer.finish(&header);
         let path = &mut conn.paths[at];
         for span in b.spans.iter_mut() {
@@ -268,5 +166,84 @@ impl Node {
         }
         self.keep_later(now, conn, &transmit, (b.frames, len + b.written));
         Some(transmit)
+    }
+}
+
+impl Builder<'_, '_> {
+    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path on
+    /// two paths would overtake each other, and packets that the later ones do not repeat would
+    /// look lost.) While no path is healthy, every path carries all acks, as each may work in one
+    /// direction. A BYE takes the acks of all paths, since the peer ignores later packets.
+    pub(crate) fn add_acks(&mut self, ctx: &mut Context<'_>, now: u64, conn: &mut Conn, at: usize) {
+        let last = conn.bye.said > 0;
+        let healthy = conn.paths[at].healthy();
+        let best = healthy || !conn.paths.iter().any(Path::healthy);
+        let alone = best && !last && !ctx.cfg.errs(Mutation::SayOnce);
+        if (conn.reachability.echoes || !healthy) && conn.echo_acks(at, alone) {
+            self.echo_all(ctx, now, conn);
+        }
+        for (i, path) in conn.paths.iter_mut().enumerate() {
+            let own = i == at && (best || !path.left_by_acks());
+            if last || own || (best && !path.healthy()) {
+                self.push_acks(ctx, now, path);
+            }
+        }
+    }
+
+    /// Adds as many acks of all paths as fit, including repeated ones, starting with the path on
+    /// which the peer probed.
+    #[cold]
+    fn echo_all(&mut self, ctx: &mut Context<'_>, now: u64, conn: &mut Conn) {
+        let first = (conn.reachability.asked_at as usize).min(conn.paths.len());
+        let (before, from) = conn.paths.split_at_mut(first);
+        for path in from.iter_mut().chain(before) {
+            if !path.acks.any() && self.fits_ack() {
+                path.acks.renew();
+            }
+            self.push_acks(ctx, now, path);
+        }
+    }
+
+    #[inline]
+    fn push_acks(&mut self, ctx: &mut Context<'_>, now: u64, path: &mut Path) {
+        let waited = path.acks.waited_ns(now);
+        while path.acks.any() && self.fits_ack() {
+            let Some((ack, count)) = path.acks.take_head(path.recv_code(), now) else {
+                break;
+            };
+            ctx.stats.ack_delay_max_ns = ctx.stats.ack_delay_max_ns.max(waited);
+            if ctx.descheduled.by_thread {
+                let worst = &mut ctx.stats.thread_ack_delay_max_ns;
+                *worst = waited.max(*worst);
+            }
+            let acks = &path.acks;
+            self.writer.push_ack(&ack, count, |m| acks.mask(&ack, m));
+            self.acks += 1;
+        }
+    }
+
+    pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize) {
+        let (lost, heard_ns) = (conn.is_unreached(), conn.life.heard_ns);
+        let path = &conn.paths[at];
+        let quiet = path.probing.quiet() >= QUIET_MAX;
+        let wanted = path.probing.is_requested() || quiet;
+        // Packets that stall on a reliable path may have been acknowledged on another.
+        let stalls = path.waits() && path.pto.backoff() > 0;
+        let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
+        let path = &mut conn.paths[at];
+        if wanted && self.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
+            if path.probing.is_requested() {
+                self.flags |= Header::FLAG_ACK_NOW;
+            }
+            if lost || stalls {
+                self.flags |= Header::FLAG_EVERYWHERE;
+            }
+            if !lost {
+                path.health.fill_probe(&mut self.writer);
+            }
+            path.stats.probes += 1;
+            path.probing.on_sent(heard_ns);
+        }
+        path.acks.on_packet_built();
     }
 }

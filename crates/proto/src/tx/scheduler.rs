@@ -120,8 +120,8 @@ impl Node {
                 return probe;
             }
             let limit = path.datagram_max();
-            let (outgoing, ctx) = self.outgoing();
-            if outgoing.acks_piggyback(&ctx, conn, at, true) {
+            let (cfg, local) = (&self.cfg, &self.local);
+            if self.outgoing.acks_piggyback(cfg, local, conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if Some(at) == small {
@@ -132,15 +132,14 @@ impl Node {
         let small = small?;
         let limit = conn.paths[small].datagram_max();
         let gathers = conn.has_small() || conn.due_ack(now, self.cfg.ack_delay_ns);
-        let (outgoing, ctx) = self.outgoing();
-        if gathers && !outgoing.acks_piggyback(&ctx, conn, small, false) {
+        let (cfg, local) = (&self.cfg, &self.local);
+        if gathers && !(self.outgoing).acks_piggyback(cfg, local, conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
                 return packet;
             }
         }
-        let (outgoing, ctx) = self.outgoing();
-        let at = outgoing.bulk_path(&ctx, conn)?;
+        let at = self.outgoing.bulk_path(&self.cfg, &self.local, conn)?;
         self.fragment_packet(now, conn, at, out, spans)
     }
 
@@ -156,8 +155,8 @@ impl Node {
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
         let hello_only = b.frames.len();
-        self.add_acks(now, conn, at, &mut b);
-        self.add_ping(conn, at, &mut b);
+        b.add_acks(&mut self.context(), now, conn, at);
+        b.add_ping(conn, at);
         // A path that is down takes only retransmissions that leave on two paths.
         let down = conn.paths[at].state() == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
@@ -167,7 +166,7 @@ impl Node {
         let room = conn.paths[at].window_has_room();
         // A timer's retransmission ignores the window, as all packets in the window may be lost.
         if room || conn.tx.resend.hedged() {
-            self.add_resends(conn, &mut b, spare);
+            self.outgoing.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
             let (outgoing, mut ctx) = self.outgoing();
@@ -190,8 +189,8 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
-        self.add_acks(now, conn, at, &mut b);
-        self.add_ping(conn, at, &mut b);
+        b.add_acks(&mut self.context(), now, conn, at);
+        b.add_ping(conn, at);
         let path = &conn.paths[at];
         if path.state() == PathState::Down && (!path.health.is_isolated() || conn.is_unreached()) {
             b.fill_probe();

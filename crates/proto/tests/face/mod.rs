@@ -61,6 +61,10 @@ impl Pairing for InOneNetwork {
     fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool {
         a.bytes().get(..3) == b.bytes().get(..3)
     }
+    fn host_hash(&self, addr: &RailAddr) -> u64 {
+        let host = addr.bytes().iter().take(3);
+        host.fold(0, |hash, &byte| hash << 8 | u64::from(byte))
+    }
     fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
         a.bytes() == b.bytes()
     }

@@ -190,6 +190,16 @@ pub(crate) fn same_host(a: &RailAddr, b: &RailAddr) -> Option<bool> {
     Some(a.kind == b.kind && x.node.same_host(&y.node))
 }
 
+/// Calls `f` with bytes that all addresses of the port of a verbs address have; `None` for other
+/// kinds.
+pub(crate) fn with_port<T>(addr: &RailAddr, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    Some(match VerbsAddr::of(addr)?.node {
+        Node::V4 { ip, .. } => f(&ip.octets()),
+        Node::Gid(gid) => f(&gid),
+        Node::Lid { lid, .. } => f(&lid.to_le_bytes()),
+    })
+}
+
 /// Formats an address for people; `None` for other kinds.
 pub(crate) fn show(addr: &RailAddr) -> Option<String> {
     let VerbsAddr { node, number } = VerbsAddr::of(addr)?;

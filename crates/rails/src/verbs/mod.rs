@@ -25,7 +25,7 @@ mod tx;
 mod ud_multicast;
 mod writes;
 
-pub(crate) use addr::{same_host, same_network, show};
+pub(crate) use addr::{same_host, same_network, show, with_port};
 pub use port::verbs_ports;
 pub(crate) use port::{choose, complaint};
 pub use rx::VerbsRx;
