@@ -168,6 +168,8 @@ pub enum Mutation {
     HideSilence,
     /// Traffic of a silent path is left to other paths although these are silent too.
     LeaveToSilent,
+    /// The death of a stranger ends receives from any source.
+    MournStrangers,
     /// A path counts its ECMP flows by itself, although other paths share its link.
     CountFlowsAlone,
 }
@@ -180,7 +182,8 @@ impl Mutation {
     /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
-    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
+    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`, of
+    /// which `tests/strangers.rs` complains.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

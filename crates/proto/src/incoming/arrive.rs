@@ -14,6 +14,12 @@ use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
 const EAGER_LIMIT: u64 = 65_536;
+/// Senders stay within their credit; the factor of two is for peers whose credit was granted before
+/// memory ran short.
+const EAGER_BOUNDS: u64 = 2;
+/// Requests have room of their own, since the message that a full receiver waits for may be among
+/// them.
+const REQUEST_BOUNDS: u64 = 3;
 /// Message numbers further ahead are invalid: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
@@ -40,16 +46,14 @@ impl Incoming {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(f.total);
-        // Senders stay within their credit; the factor of two is for peers whose credit was granted
-        // before memory ran short.
-        let full = ctx.stats.unexpected_bytes + cost > 2 * ctx.cfg.unexpected_bytes;
-        if full && !ctx.cfg.errs(Mutation::Hoard) {
+        let room = ctx.has_room(peer, cost, EAGER_BOUNDS);
+        if !room && !ctx.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
         inbound.charged = ctx.cfg.charged(cost);
         inbound.credit = cost;
-        ctx.stats.charge(inbound.charged);
+        ctx.charge(peer, inbound.charged);
         let key = self.inbounds.insert(inbound);
         if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
@@ -226,13 +230,16 @@ impl Incoming {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);
+        if !ctx.has_room(peer, cost, REQUEST_BOUNDS) {
+            return Err(DropReason::NoMemory);
+        }
         let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
-        ctx.stats.charge(cost);
+        ctx.charge(peer, cost);
         // While memory is plentiful, a bare request's credit is returned at once, so that requests
         // without a matching receive do not block those that have one.
         let plenty = ctx.stats.unexpected_bytes < ctx.cfg.unexpected_bytes;

@@ -37,7 +37,7 @@ impl Node {
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
-        self.fail_receives_from_anyone();
+        self.fail_receives_from_anyone(peer);
     }
 
     /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's

@@ -57,7 +57,7 @@ impl Node {
         let now = self.descheduled.last_poll_ns;
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
-        self.fail_receives_from_anyone();
+        self.fail_receives_from_anyone(peer);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::base::types::{DropReason, Event, PathState, PeerId};
 use crate::node::Node;
+use crate::state::admission::Proof;
 use crate::state::conn::Conn;
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
@@ -103,11 +104,16 @@ impl Node {
         if hello.id != header.src_id || hello.epoch != header.src_epoch {
             return Err(DropReason::Invalid);
         }
-        self.on_first_hello(now, &hello)
+        self.on_first_hello(now, &hello, Proof::None)
     }
 
     /// Handles the first HELLO of a peer, known by address or not.
-    fn on_first_hello(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
+    fn on_first_hello(
+        &mut self,
+        now: u64,
+        hello: &Hello<'_>,
+        proof: Proof,
+    ) -> Result<PeerId, DropReason> {
         if hello.id == self.local.id {
             return Err(DropReason::Invalid); // loopback messages come in no packet
         }
@@ -115,6 +121,10 @@ impl Node {
         self.note_unknown_rails(&hello.rails);
         if rails.is_empty() {
             return Err(DropReason::Invalid);
+        }
+        let known = self.directory.by_id.contains_key(&hello.id);
+        if !known && !self.directory.admission.admits(proof) {
+            return Err(DropReason::Unadmitted);
         }
         let peer = self
             .directory
@@ -125,6 +135,9 @@ impl Node {
         }
         self.open_conn(peer);
         self.directory.met(peer, now);
+        if !known {
+            self.events.push_back(Event::PeerMet { peer });
+        }
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
         if hello.reliable != self.cfg.reliable {

@@ -31,8 +31,11 @@ impl Node {
     }
 
     /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
-    pub(crate) fn fail_receives_from_anyone(&mut self) {
-        if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
+    /// (The death of a stranger ends none: no operation can name it.)
+    pub(crate) fn fail_receives_from_anyone(&mut self, dead: PeerId) {
+        let known = self.directory.is_named(dead) || self.cfg.errs(Mutation::MournStrangers);
+        let told = self.cfg.any_source_fails && !self.cfg.errs(Mutation::HideDeath);
+        if !told || !known {
             return;
         }
         self.run_queue.anyone.unreported_death = true;
@@ -62,6 +65,9 @@ impl Node {
         let end = (first + LOOK_MAX).min(self.directory.peers.len());
         for index in first..end {
             let peer = PeerId(index as u32);
+            if !self.directory.is_named(peer) {
+                continue; // its death ends no receive
+            }
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };

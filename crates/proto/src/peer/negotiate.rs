@@ -65,7 +65,7 @@ impl Node {
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
-        self.fail_receives_from_anyone();
+        self.fail_receives_from_anyone(peer);
         if let Some(conn) = self.directory.conn_mut(peer) {
             self.run_queue.mark_ready(conn);
         }

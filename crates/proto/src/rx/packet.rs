@@ -81,6 +81,7 @@ impl Node {
             DropReason::Token => self.stats.drop_token += 1,
             DropReason::Epoch => self.stats.drop_epoch += 1,
             DropReason::Stranger => self.stats.drop_stranger += 1,
+            DropReason::Unadmitted => self.stats.drop_unadmitted += 1,
             DropReason::Gone => self.stats.drop_gone += 1,
             DropReason::Invalid => self.stats.drop_nonsense += 1,
             DropReason::NoMemory => self.stats.drop_no_memory += 1,

@@ -1,6 +1,7 @@
 //! Peers of a node, by number, and departed peers.
 
 use crate::base::types::PeerId;
+use crate::state::admission::{Admission, Standing};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
 use alloc::boxed::Box;
@@ -19,6 +20,7 @@ pub struct Directory {
     pub oversized: Vec<u32>,
     pub reclaim_at: u64,
     pub promised: PromisedCredit,
+    pub admission: Admission,
 }
 
 impl Directory {
@@ -30,6 +32,7 @@ impl Directory {
             oversized: Vec::new(),
             reclaim_at: u64::MAX,
             promised: PromisedCredit::default(),
+            admission: Admission::default(),
         }
     }
 
@@ -52,6 +55,23 @@ impl Directory {
             Some((peer, paths.position(|p| p.is_on(rail, link))?))
         };
         peers.filter_map(on_link).collect()
+    }
+
+    /// Returns whether the owner has named the peer.
+    pub fn is_named(&self, peer: PeerId) -> bool {
+        let entry = self.peers.get(peer.0 as usize);
+        entry.is_some_and(|entry| entry.named)
+    }
+
+    /// Changes a peer's entry, and what admission counts of it.
+    pub fn change<T>(&mut self, index: u32, change: impl FnOnce(&mut Peer) -> T) -> Option<T> {
+        let entry = self.peers.get_mut(index as usize)?;
+        let (before, held) = (entry.standing(), entry.held());
+        let changed = change(entry);
+        self.admission.moves(before, entry.standing());
+        self.admission.release(held);
+        self.admission.charge(entry.held());
+        Some(changed)
     }
 
     /// All connections.
@@ -112,5 +132,25 @@ pub struct Peer {
     pub gone: bool,
     /// For a departed peer: when to look whether more of it can be freed.
     pub look_at_ns: u64,
+    /// Unexpected bytes of its messages.
+    pub charged: u64,
     pub conn: Option<Box<Conn>>,
+}
+
+impl Peer {
+    fn standing(&self) -> Standing {
+        match self.named || self.address.id == Address::NOBODY.id {
+            true => Standing::Free,
+            false if self.gone => Standing::Gone,
+            false => Standing::Stranger,
+        }
+    }
+
+    /// Bytes that strangers are charged with for it.
+    fn held(&self) -> u64 {
+        match self.named {
+            true => 0,
+            false => self.charged,
+        }
+    }
 }

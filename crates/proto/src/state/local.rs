@@ -6,6 +6,7 @@ use crate::base::pairing::Pairing;
 use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::uptime::Uptime;
 use alloc::vec::Vec;
+use core::hash::Hasher;
 use marline_wire::{RailAddr, RailWrites, RAILS_MAX};
 
 /// The local endpoint.
@@ -13,6 +14,8 @@ pub struct Local {
     pub id: u64,
     pub token: u32,
     pub epoch: u32,
+    /// Key of the hash that makes the epochs of single peers.
+    pub secret: (u64, u64),
     pub rails: Vec<RailSpec>,
     /// How often the addresses of rails changed.
     pub revision: u32,
@@ -41,6 +44,7 @@ impl Local {
             id,
             token,
             epoch,
+            secret: (id.rotate_left(32) ^ u64::from(epoch), token.into()),
             writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
             rails,
             revision: 0,
@@ -50,6 +54,16 @@ impl Local {
             full: 0,
             closing: false,
         }
+    }
+
+    /// Number of this life for the peer with this id. Each peer is told another, so that a packet
+    /// in one peer's name takes more than to have been greeted as another.
+    #[allow(deprecated)] // The keyed hash of `core` is SipHash 2-4, which serves; std has no other.
+    pub fn epoch_for(&self, peer: u64) -> u32 {
+        let mut hash = core::hash::SipHasher::new_with_keys(self.secret.0, self.secret.1);
+        hash.write_u64(peer);
+        hash.write_u32(self.epoch);
+        hash.finish() as u32
     }
 
     /// True if a rail waits for its interface.

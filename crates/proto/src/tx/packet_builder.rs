@@ -216,7 +216,7 @@ impl Node {
             dst_token: address.token,
             dst_slot: conn.session.remote_slot,
             src_id: self.local.id,
-            src_epoch: self.local.epoch,
+            src_epoch: conn.session.own_epoch,
             path: path.send_code(),
             flags,
             number: match self.cfg.errs(Mutation::ReuseNumber) {
