@@ -405,6 +405,7 @@ impl Node {
         }
         let promised = &mut self.directory.promised;
         promised.open(&mut conn.credit, &self.cfg);
+        conn.life.opened_ns = self.descheduled.last_poll_ns;
         conn.session.own_epoch = self.local.epoch_for(entry.address.id);
         let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.directory.peers[peer.0 as usize].conn = Some(conn);

@@ -3,7 +3,7 @@
 mod face;
 
 use face::{done, link, node_with, output, take, Anywhere, Pair};
-use marline_proto::{Config, DropReason, Event, Node, RecvSpec, Source};
+use marline_proto::{Config, DropReason, Event, Node, RecvSpec, Source, MESSAGE_OVERHEAD};
 use marline_wire::{
     Frame, HeadWriter, Header, Hello, MsgHead, Packet, RailList, Rts, FIRST_ALGORITHM, SLOT_UNKNOWN,
 };
@@ -74,6 +74,30 @@ fn rts(number: u32) -> Frame {
             total: 1 << 20,
         },
     })
+}
+
+/// The result of a packet after one with a number far ahead, and of that one.
+fn after_a_jump(config: Config) -> [Result<(), DropReason>; 2] {
+    let mut node = node_with(config, 1, 1);
+    let mut ping = |number| {
+        let bytes = packet(&node, (55, 3, number), &[Frame::Ping]);
+        give(&mut node, 1_000_000, &bytes)
+    };
+    ping(0).unwrap();
+    let jump = ping((1 << 32) - 1);
+    [jump, ping(1)]
+}
+
+/// The result of a request with a number for which no credit was given.
+fn beyond_credit(config: Config) -> Result<(), DropReason> {
+    let mut node = node_with(config, 1, 1);
+    let mut request = |at, number| {
+        let bytes = packet(&node, (55, 3, at), &[rts(number)]);
+        give(&mut node, 1_000_000, &bytes)
+    };
+    request(0, 100).unwrap();
+    let few = u32::try_from(Config::default().credit_bytes / MESSAGE_OVERHEAD).unwrap();
+    request(1, few + 1)
 }
 
 fn receive_from_anyone(node: &mut Node, now: u64) {
@@ -148,6 +172,34 @@ fn a_death_that_is_told_wrongly_is_noticed() {
     let mut config = config();
     config.mutation = Some(marline_proto::Mutation::MournStrangers);
     assert!(death_is_told(config, false));
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn numbers_that_are_trusted_are_noticed() {
+    let with = |mutation| Config {
+        mutation: Some(mutation),
+        ..config()
+    };
+    let jumped = after_a_jump(with(marline_proto::Mutation::TrustNumbers));
+    assert_eq!(jumped, [Ok(()), Err(DropReason::Duplicate)]);
+    let credit = with(marline_proto::Mutation::TrustCredit);
+    assert_eq!(beyond_credit(credit), Ok(()));
+}
+
+/// Regression: one PING with the number 2^32 - 1 made duplicates of all packets of its path that
+/// came afterwards.
+#[test]
+fn a_number_far_ahead_is_refused() {
+    let refused = Err(DropReason::Invalid);
+    assert_eq!(after_a_jump(config()), [refused, Ok(())]);
+}
+
+/// Regression: a message could be numbered a million ahead of the one expected next, and was taken
+/// for the sender's own when that number came.
+#[test]
+fn a_message_beyond_the_credit_is_refused() {
+    assert_eq!(beyond_credit(config()), Err(DropReason::Invalid));
 }
 
 /// Regression: every source made a conversation.

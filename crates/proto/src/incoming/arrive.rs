@@ -20,8 +20,6 @@ const EAGER_BOUNDS: u64 = 2;
 /// Requests have room of their own, since the message that a full receiver waits for may be among
 /// them.
 const REQUEST_BOUNDS: u64 = 3;
-/// Message numbers further ahead are invalid: credit allows far fewer.
-const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
 impl Incoming {
     /// Finds or creates the inbound message of a fragment; `None`: finished long ago.
@@ -42,7 +40,8 @@ impl Incoming {
         if number < conn.rx.next_match && !ctx.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
-        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
+        let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
+        if !credited || f.total > EAGER_LIMIT {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(f.total);
@@ -226,7 +225,8 @@ impl Incoming {
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
             return Ok(());
         }
-        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
+        let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
+        if !credited || head.total >= 1 << 56 {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);

@@ -91,6 +91,8 @@ pub struct ByeState {
 /// Signs of life of a peer, times in nanoseconds.
 #[derive(Debug, Default)]
 pub struct Liveness {
+    /// When the connection was opened.
+    pub opened_ns: u64,
     pub heard_ns: u64,
     /// Since when the peer owes an answer.
     pub owed_since: Option<u64>,
