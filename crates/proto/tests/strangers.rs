@@ -5,7 +5,8 @@ mod face;
 use face::{done, link, node_with, output, take, Anywhere, Pair};
 use marline_proto::{Config, DropReason, Event, Node, RecvSpec, Source, MESSAGE_OVERHEAD};
 use marline_wire::{
-    Frame, HeadWriter, Header, Hello, MsgHead, Packet, RailList, Rts, FIRST_ALGORITHM, SLOT_UNKNOWN,
+    Eager, Frame, HeadWriter, Header, Hello, MsgHead, Packet, RailList, Read, Rts, FIRST_ALGORITHM,
+    FLAG_RPC, SLOT_UNKNOWN,
 };
 
 const TIMEOUT_NS: u64 = 200_000_000;
@@ -254,6 +255,63 @@ fn requests_of_strangers_are_bounded() {
     while pair.b.held().inbounds < before + 2 {
         exchange(&mut pair);
     }
+}
+
+/// Regression: a stranger that acknowledges nothing had any number of reads answered; each answer
+/// waits in memory.
+#[test]
+fn reads_of_strangers_are_bounded() {
+    let (mut node, now) = (node_with(config(), 1, 1), 1_000_000);
+    let mut asked = 0;
+    let refused = loop {
+        let read = Frame::Read(Read {
+            number: asked,
+            flags: 0,
+            key: 1,
+            addr: 0,
+            len: 1 << 20,
+            upto: 1 << 20,
+        });
+        let bytes = packet(&node, (55, 3, asked.into()), &[read]);
+        if let Err(why) = give(&mut node, now, &bytes) {
+            break why;
+        }
+        while let Some(event) = node.poll_event() {
+            if let Event::ReadAsked { peer, number, .. } = event {
+                node.refuse_read(peer, number);
+            }
+        }
+        asked += 1;
+        assert!(asked < 5_000, "no bound");
+    };
+    assert_eq!((refused, asked), (DropReason::NoMemory, 128));
+}
+
+/// Regression: a stranger that takes no replies had any number of requests on memory executed.
+#[test]
+fn requests_on_memory_of_strangers_are_bounded() {
+    let (mut node, now) = (node_with(config(), 1, 1), 1_000_000);
+    let mut executed = 0;
+    for number in 0..2_000 {
+        let head = MsgHead {
+            number,
+            flags: FLAG_RPC,
+            tag: 0,
+            data: 0,
+            total: 0,
+        };
+        let (len, sum) = (0, 0);
+        let eager = Frame::Eager(Eager { head, len, sum });
+        let bytes = packet(&node, (55, 3, number.into()), &[eager]);
+        give(&mut node, now, &bytes).unwrap();
+        while let Some(event) = node.poll_event() {
+            if let Event::RpcArrived { peer, .. } = event {
+                node.post_rpc(number, peer, (0, 0), 0);
+                executed += 1;
+            }
+        }
+    }
+    assert_eq!(executed, 1_024);
 }
 
 /// Regression: each peer was told the same epoch, so that a source which had been greeted could

@@ -201,7 +201,7 @@ impl Incoming {
                 return;
             };
             // Messages after an RPC are matched after it.
-            if is_rpc(&head) && !inbound.complete() {
+            if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer)) {
                 return;
             }
             let Some(conn) = ctx.conn_mut(peer) else {

@@ -17,6 +17,13 @@ const GONE_MAX: usize = 65_536;
 /// the other half.
 const MEMORY_SHARE: u64 = 2;
 
+/// Replies to reads, and refusals of reads, that wait for one peer.
+pub(crate) const READS_MAX: usize = 65_536;
+/// The same for one stranger: 300 bytes each.
+pub(crate) const STRANGER_READS_MAX: usize = 128;
+/// Replies to requests on memory that wait for one stranger. An engine has no more requests open.
+pub(crate) const STRANGER_REPLIES_MAX: usize = 1_024;
+
 /// The proof that a source has given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {

@@ -1,7 +1,9 @@
 //! Peers of a node, by number, and departed peers.
 
 use crate::base::types::PeerId;
-use crate::state::admission::{Admission, Standing};
+use crate::state::admission::{
+    Admission, Standing, READS_MAX, STRANGER_READS_MAX, STRANGER_REPLIES_MAX,
+};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
 use alloc::boxed::Box;
@@ -61,6 +63,24 @@ impl Directory {
     pub fn is_named(&self, peer: PeerId) -> bool {
         let entry = self.peers.get(peer.0 as usize);
         entry.is_some_and(|entry| entry.named)
+    }
+
+    /// Returns whether another read of the peer may be served: a peer that takes no replies would
+    /// fill memory with them.
+    pub fn serves_read(&self, peer: PeerId) -> bool {
+        let most = match self.is_named(peer) {
+            true => READS_MAX,
+            false => STRANGER_READS_MAX,
+        };
+        let waiting = |conn: &Conn| conn.tx.replies.len() + conn.tx.control.len();
+        self.conn(peer).is_some_and(|conn| waiting(conn) < most)
+    }
+
+    /// Returns whether another request of the peer on memory may be executed. (The queue to a named
+    /// peer has the owner's own messages as well.)
+    pub fn serves_rpc(&self, peer: PeerId) -> bool {
+        let conn = self.conn(peer);
+        self.is_named(peer) || conn.is_some_and(|c| c.tx.queue.len() < STRANGER_REPLIES_MAX)
     }
 
     /// Changes a peer's entry, and what admission counts of it.
