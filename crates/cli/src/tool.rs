@@ -105,6 +105,14 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Writes a new file for a moment's use or to be renamed. An older one of this name is replaced and
+/// a link is not followed: in a folder that other users may write it could lead anywhere.
+pub fn write_new(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    let mut file = std::fs::File::create_new(path)?;
+    std::io::Write::write_all(&mut file, bytes)
+}
+
 /// The running executable.
 pub fn own_path() -> Result<std::path::PathBuf, String> {
     std::env::current_exe().map_err(|e| format!("the path of marline itself: {e}"))
@@ -113,6 +121,22 @@ pub fn own_path() -> Result<std::path::PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: `tune` wrote through a link that another user had planted under the name of its
+    /// temporary file.
+    #[test]
+    fn new_files_replace_links() {
+        let dir = std::env::temp_dir().join(format!("marline-new-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (link, victim) = (dir.join("link"), dir.join("victim"));
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        write_new(&link, b"text").unwrap();
+        write_new(&link, b"more").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(std::fs::read(&link).unwrap(), b"more");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn only_words_that_a_shell_would_split_are_quoted() {

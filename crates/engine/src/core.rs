@@ -206,6 +206,7 @@ impl<S: System> Core<S> {
             self.rail_specs(),
             &ByKind,
         );
+        node.set_secret((self.number()?, self.number()?));
         for (i, rail) in self.rails.iter().enumerate() {
             if !rail.up {
                 node.on_rail(now, i, true);

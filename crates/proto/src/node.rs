@@ -79,7 +79,12 @@ impl Node {
         }
     }
 
-    /// Number of this life of the endpoint.
+    /// Sets the secret from which the epochs of single peers are made; before the first of them.
+    pub fn set_secret(&mut self, secret: (u64, u64)) {
+        self.local.secret = secret;
+    }
+
+    /// Number of this life of the endpoint, as its groups know it.
     pub fn epoch(&self) -> u32 {
         self.local.epoch
     }
@@ -118,6 +123,11 @@ impl Node {
     /// The peer with this endpoint id, if it is known.
     pub fn peer_named(&self, id: u64) -> Option<PeerId> {
         self.directory.by_id.get(&id).map(|&index| PeerId(index))
+    }
+
+    /// Number of strangers with a conversation: peers whose address the owner has not.
+    pub fn strangers(&self) -> usize {
+        self.directory.admission.strangers()
     }
 
     /// True if the peer is dead or has said BYE: sends to it fail.

@@ -46,6 +46,7 @@ fn questions(deliveries: [Delivery; 2]) -> usize {
         face::node_of(config, host, specs)
     });
     let mut pair = Pair::of(nodes, false);
+    pair.b.peer(&pair.a.address());
     let network = Network {
         not_to_b_ms: 100..800,
         not_to_a_ms: [100..800, 6_200..6_900],

@@ -88,6 +88,7 @@ fn credit_grows_with_unexpected_messages() {
             ..config()
         };
         let mut pair = Pair::with(config, 1, false);
+        pair.b.peer(&pair.a.address()); // strangers have half of the memory
         for burst in 0..400 {
             (0..50).for_each(|at| pair.send(2 + 50 * burst + at, 100));
             pair.settle();

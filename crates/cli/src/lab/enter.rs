@@ -3,6 +3,7 @@
 use super::state::{Lab, Proc, HOME_VARIABLE, STATE_DIR_VARIABLE};
 use crate::tool;
 use std::fs;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -29,18 +30,57 @@ fn holder(lab: &Lab, place: Place) -> Result<Proc, String> {
 /// others.
 pub fn enter(lab: &Lab, place: Place) -> Result<Command, String> {
     let proc = holder(lab, place)?;
-    let mut command = Command::new("nsenter");
-    command.args(["--target", &proc.pid.to_string()]);
-    if in_other_user_namespace(proc.pid) {
-        command.args(["--user", "--preserve-credentials"]);
+    let mut options = vec!["--target".to_owned(), proc.pid.to_string()];
+    let namespaces = namespaces_of(proc);
+    options.extend(namespaces.map(|(name, _)| format!("--{name}")));
+    Ok(nsenter(lab, &options))
+}
+
+/// Like [`enter`], for a command that replaces this process. It gets the namespaces as descriptors,
+/// which were opened before their process was verified: the number of a process that ended may
+/// belong to another user's process by now. Returns it with the shell's words that close these.
+fn enter_for_good(lab: &Lab, place: Place) -> Result<(Command, String), String> {
+    let proc = holder(lab, place)?;
+    let open = |file: &str| -> std::io::Result<OwnedFd> {
+        let found = OwnedFd::from(fs::File::open(format!("/proc/{}/ns/{file}", proc.pid))?);
+        rustix::io::fcntl_setfd(&found, rustix::io::FdFlags::empty())?; // it outlives the `exec`
+        Ok(found)
+    };
+    let (mut options, mut close) = (Vec::new(), String::from("exec"));
+    for (name, file) in namespaces_of(proc) {
+        let found = open(file).map_err(|e| format!("{}: {e}", lab.name))?;
+        let fd = found.into_raw_fd();
+        options.push(format!("--{name}=/proc/self/fd/{fd}"));
+        // Shells read numbers of one digit.
+        if fd < 10 {
+            close += &format!(" {fd}>&-");
+        }
     }
-    command.args(["--mount", "--uts", "--net"]);
+    match proc.is_alive() {
+        true => Ok((nsenter(lab, &options), close)),
+        false => Err(format!("lab `{}`: {place:?} has ended", lab.name)),
+    }
+}
+
+/// The namespaces of a process to enter, by `nsenter`'s option and by file.
+fn namespaces_of(proc: Proc) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let user = in_other_user_namespace(proc.pid).then_some(("user", "user"));
+    let others = [("mount", "mnt"), ("uts", "uts"), ("net", "net")];
+    user.into_iter().chain(others)
+}
+
+fn nsenter(lab: &Lab, options: &[String]) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(options);
+    if options.iter().any(|option| option.starts_with("--user")) {
+        command.arg("--preserve-credentials");
+    }
     if let Ok(dir) = std::env::current_dir() {
         command.arg(format!("--wdns={}", dir.display()));
     }
     command.arg("--");
     mark(&mut command, lab);
-    Ok(command)
+    command
 }
 
 /// Marks a command's process as part of the lab.
@@ -103,9 +143,9 @@ pub fn agent_main(args: &AgentArgs) -> crate::outcome::Outcome {
     use std::os::unix::process::CommandExt;
     let lab = Lab::load(&args.dir)?;
     let (host, words) = split_ssh_words(&args.words)?;
-    let mut command = enter(&lab, Place::Host(lab.find_host(host)?))?;
+    let (mut command, close) = enter_for_good(&lab, Place::Host(lab.find_host(host)?))?;
     // As in ssh, the words form one line for the remote shell.
-    command.args(["sh", "-c", &words.join(" ")]);
+    command.args(["sh", "-c", &format!("{close}; {}", words.join(" "))]);
     let error = command.exec();
     Err(tool::spawn_error(&command, &error))
 }
@@ -131,6 +171,27 @@ fn split_ssh_words(words: &[String]) -> Result<(&str, &[String]), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::state::Shape;
+
+    /// Regression: a launcher's command entered whatever process had the number of a host's.
+    #[test]
+    fn a_process_with_a_reused_number_is_not_entered() {
+        let shape = Shape {
+            hosts: 1,
+            rails: 1,
+            mtu: 1_500,
+            ipv6: false,
+            direct: false,
+        };
+        let mut lab = Lab::new(std::path::Path::new("/nowhere"), "one", shape);
+        let own = Proc::from_pid(std::process::id()).unwrap();
+        lab.hosts = vec![own];
+        let (command, _) = enter_for_good(&lab, Place::Host(0)).unwrap();
+        let words: Vec<_> = command.get_args().collect();
+        assert!(!words.iter().any(|word| *word == "--target"), "{words:?}");
+        lab.hosts[0].start_ticks += 1;
+        assert!(enter_for_good(&lab, Place::Host(0)).is_err());
+    }
 
     #[test]
     fn ssh_words() {

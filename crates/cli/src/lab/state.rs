@@ -1,9 +1,10 @@
 //! The state of a lab, and its file.
 
 use super::fault::Active;
+use crate::tool;
 use marline_engine::owned;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Overrides the directory of labs' states; set for all programs inside a lab.
@@ -132,8 +133,7 @@ impl Lab {
         // none.
         let new = self.dir.with_extension("new");
         let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&new)?;
-            file.write_all(self.to_text().as_bytes())?;
+            tool::write_new(&new, self.to_text().as_bytes())?;
             fs::rename(&new, self.dir.join(STATE_FILE))
         };
         write().map_err(|e| {

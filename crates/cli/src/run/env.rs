@@ -53,18 +53,35 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
         println!("{:#}", Value::from(set));
         return Ok(0);
     }
-    for (name, value) in &set {
-        println!("{}", line(args, name, value));
-    }
+    let lines: Result<Vec<_>, _> = set.iter().map(|(n, v)| line(args.shell, n, v)).collect();
+    lines?.iter().for_each(|line| println!("{line}"));
     Ok(0)
 }
 
-fn line(args: &EnvArgs, name: &str, value: &str) -> String {
-    let export = if args.shell { "export " } else { "" };
-    let value = if args.shell {
-        tool::quote(value)
-    } else {
-        value.to_owned()
-    };
-    format!("{export}{name}={value}")
+/// A setting as a line. Without `--shell` nothing is quoted, so that a value of two lines would be
+/// two settings for the reader.
+fn line(shell: bool, name: &str, value: &str) -> Result<String, String> {
+    if shell {
+        return Ok(format!("export {name}={}", tool::quote(value)));
+    }
+    match value.contains(['\n', '\r']) {
+        true => Err(format!("{name} has a line break: use --shell or --json")),
+        false => Ok(format!("{name}={value}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the second line of a value was a setting of its own.
+    #[test]
+    fn values_of_two_lines_are_refused_where_they_are_not_quoted() {
+        let value = "lo\nLD_PRELOAD=/tmp/x.so";
+        assert!(line(false, "FI_MARLINE_RAILS", value).is_err());
+        assert!(line(false, "FI_MARLINE_RAILS", "lo\r").is_err());
+        let shell = line(true, "FI_MARLINE_RAILS", value).unwrap();
+        assert_eq!(shell, format!("export FI_MARLINE_RAILS='{value}'"));
+        assert_eq!(line(false, "A", "b c").unwrap(), "A=b c");
+    }
 }

@@ -114,7 +114,7 @@ impl StatsDir {
     /// An error if there is no room for another process's page.
     pub fn room(&self) -> std::io::Result<()> {
         let file = self.path.join(format!("room-{}", std::process::id()));
-        let written = fs::write(&file, vec![0; page::PEERS_AT * 8]);
+        let written = tool::write_new(&file, &vec![0; page::PEERS_AT * 8]);
         let _ = fs::remove_file(&file);
         written
     }
@@ -149,9 +149,10 @@ impl StatsDir {
     }
 
     /// False for a page of another run. (Launchers that drop the variable leave pages without a
-    /// number.)
+    /// number, which must be this user's.)
     pub fn may_be_ours(&self, page: &JobPage) -> bool {
-        page.run.is_none_or(|run| run == self.run)
+        page.run
+            .map_or(page.user == owned::user(), |run| run == self.run)
     }
 
     /// Pages written since the directory was opened.

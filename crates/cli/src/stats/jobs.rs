@@ -34,7 +34,7 @@ impl Job {
     }
 }
 
-/// A common property of two pages of one job.
+/// A common property of two pages of one job, if these are of one user.
 #[derive(PartialEq, Eq, Hash)]
 enum Mark<'a> {
     /// An endpoint: the page's own, or a peer's.
@@ -59,10 +59,11 @@ fn marks(page: &JobPage) -> Vec<Mark<'_>> {
 /// Groups pages by job, in order of the jobs' start.
 pub fn group(pages: Vec<(PathBuf, JobPage)>) -> Vec<Job> {
     let mut of: Vec<usize> = (0..pages.len()).collect();
-    let mut known: HashMap<Mark, usize> = HashMap::new();
+    // A page of another user that root reads may claim anything.
+    let mut known: HashMap<(u32, Mark), usize> = HashMap::new();
     for (n, (_, page)) in pages.iter().enumerate() {
         for mark in marks(page) {
-            let other = *known.entry(mark).or_insert(n);
+            let other = *known.entry((page.user, mark)).or_insert(n);
             let (a, b) = (root(&mut of, n), root(&mut of, other));
             of[a] = b;
         }
@@ -160,6 +161,18 @@ mod tests {
             page.run = Some(run);
         }
         assert_eq!(group(all).len(), 2);
+    }
+
+    /// Regression: a page that names the endpoints of a job was counted with it, whoever wrote it.
+    #[test]
+    fn pages_of_another_user_join_no_job() {
+        let mut planted = page(9, &[30], &[10, 20]);
+        (planted.1.user, planted.1.run) = (1_001, Some(7));
+        let mut all = vec![page(1, &[10], &[20]), page(2, &[20], &[10]), planted];
+        all[0].1.run = Some(7);
+        let jobs = group(all);
+        let counts: Vec<_> = jobs.iter().map(|job| job.pages.len()).collect();
+        assert_eq!(counts, [2, 1]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod derive;
 mod rail;
 mod show;
 
+use crate::tool;
 use marline_checksum::tuner::{Bench, Effort, Place, Point, Way, BLOCKS};
 use marline_checksum::Algorithm;
 use marline_engine::profile::{default_path, LoadError, Machine, Profile};
@@ -222,7 +223,7 @@ fn write(path: &Path, profile: &Profile, points: &[Point]) -> Result<(), String>
         (path.to_owned(), profile.to_text()?),
     ] {
         let new = at.with_extension(format!("new{}", std::process::id()));
-        std::fs::write(&new, text).map_err(|e| failed(&new, e))?;
+        tool::write_new(&new, text.as_bytes()).map_err(|e| failed(&new, e))?;
         std::fs::rename(&new, &at).map_err(|e| failed(&at, e))?;
     }
     Ok(())
@@ -235,7 +236,7 @@ fn check_folder(folder: &Path) -> Result<(), String> {
         .filter(|f| !f.as_os_str().is_empty())
         .unwrap_or(here);
     let probe = folder.join(format!(".marline-{}", std::process::id()));
-    let made = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&probe, [0; 4096]));
+    let made = std::fs::create_dir_all(folder).and_then(|()| tool::write_new(&probe, &[0; 4096]));
     let _ = std::fs::remove_file(&probe);
     made.map_err(|e| format!("{}: {e}", folder.display()))
 }

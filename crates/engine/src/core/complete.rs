@@ -81,6 +81,9 @@ impl<S: System> Core<S> {
             } => {
                 self.say_agreed(ep, peer, preference, agreed);
             }
+            Event::PeerMet { peer } => {
+                self.dir.addr_of(ep, peer);
+            }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
             Event::PeerMismatch { .. } | Event::PeerUnreachable { .. } => {

@@ -6,7 +6,9 @@ use crate::platform::system::{System, Watch};
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
-use marline_wire::{GroupPacket, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN};
+use marline_wire::{
+    GroupPacket, Header, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN,
+};
 
 /// Length up to which a buffer holds one packet: two headers are the shortest batch.
 const GRO_MIN: usize = 2 * HEADER_LEN - 1;
@@ -72,7 +74,7 @@ impl<S: System> Core<S> {
                     counters.wire_bytes_received += run.len() as u64;
                 }
                 Ok(_) => {}
-                Err(reason) => self.count_dropped(rail, reason),
+                Err(reason) => self.count_dropped(rail, (ep, &packet.header), reason),
             }
         }
     }
@@ -96,12 +98,17 @@ impl<S: System> Core<S> {
     }
 
     #[cold]
-    fn count_dropped(&mut self, rail: usize, reason: DropReason) {
+    fn count_dropped(&mut self, rail: usize, (ep, header): (u32, &Header), reason: DropReason) {
         let counters = &mut self.rails[rail].counters;
         match reason {
             DropReason::Token => counters.wrong_token += 1,
             DropReason::Epoch => counters.wrong_epoch += 1,
             DropReason::Stranger | DropReason::Invalid => counters.unknown += 1,
+            DropReason::Unadmitted => {
+                counters.unadmitted += 1;
+                // The packet that comes again finds its sender named.
+                self.dir.name_inserted(ep, header.src_id);
+            }
             DropReason::Algorithm => counters.wrong_algorithm += 1,
             _ => {}
         }

@@ -199,8 +199,29 @@ impl Directory {
 
     /// Adds an address.
     pub fn av_insert(&mut self, av: AvId, address: Address) -> Result<FiAddr, SubmitError> {
-        let av = self.av(av).ok_or(SubmitError::Invalid)?;
-        Ok(av.insert(address))
+        let entries = self.av(av).ok_or(SubmitError::Invalid)?;
+        let addr = entries.insert(address);
+        for endpoint in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
+            // It came before its address.
+            if let Some(peer) = endpoint.node.peer_named(address.id) {
+                endpoint.node.name(peer);
+            }
+        }
+        Ok(addr)
+    }
+
+    /// Makes an endpoint's peer of a sender whose address was inserted.
+    #[cold]
+    pub(crate) fn name_inserted(&mut self, ep: u32, id: u64) {
+        let endpoint = self.eps.get_mut(ep as usize).and_then(Option::as_mut);
+        let Some(endpoint) = endpoint else { return };
+        let entries = endpoint
+            .av
+            .and_then(|av| self.avs.get(av.0 as usize)?.as_ref());
+        let address = entries.and_then(|entries| entries.get(entries.find(id)));
+        if let Some(address) = address {
+            endpoint.node.peer(address);
+        }
     }
 
     /// Removes an address; the peer continues to exist. No completion names the address any more,

@@ -157,6 +157,7 @@ counters! {
         wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
         wrong_token: Sum, "packets", "Packets with a token that is not ours.";
         wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";
+        unadmitted: Sum, "packets", "First packets of strangers, of whom there are too many.";
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";

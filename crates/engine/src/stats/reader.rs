@@ -9,7 +9,7 @@ use crate::platform::owned;
 use std::cmp::Ordering;
 use std::fs::Metadata;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A rail as its engine showed it.
@@ -50,6 +50,8 @@ pub type ProcessKey<'a> = (&'a str, u64, u32, u64, Option<u32>);
 /// One engine's page.
 #[derive(Clone, Debug, Default)]
 pub struct JobPage {
+    /// Number of the user who owns the file, if it was read from one.
+    pub user: u32,
     /// PID on its host.
     pub pid: u32,
     /// Start of the process in ticks since boot.
@@ -226,15 +228,20 @@ pub fn read_page(path: &Path) -> Result<JobPage, String> {
     };
     let (words, torn) = super::sequence::consistent(TRIES, || sequence(path), read)?;
     let page = words.parse(path, torn)?;
-    let events = read_events(path)?;
-    Ok(JobPage { events, ..page })
+    let (events, user) = read_events(path)?;
+    Ok(JobPage {
+        user,
+        events,
+        ..page
+    })
 }
 
-/// Reads only the events of a page.
-fn read_events(path: &Path) -> Result<Events, String> {
+/// Reads only the events of a page, and the owner of its file.
+fn read_events(path: &Path) -> Result<(Events, u32), String> {
     let fail = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
     let file = owned::open_to_read(path).map_err(fail)?;
-    Events::read(|at| {
+    let user = file.metadata().map_err(fail)?.uid();
+    let events = Events::read(|at| {
         let mut bytes = [0; 8 * SLOT_WORDS];
         match file.read_exact_at(&mut bytes, at as u64 * 8) {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {}
@@ -247,7 +254,8 @@ fn read_events(path: &Path) -> Result<Events, String> {
             .zip(words_of(&bytes))
             .for_each(|(to, word)| *to = word);
         Ok(words)
-    })
+    })?;
+    Ok((events, user))
 }
 
 /// Parses a page's bytes; `path` is for error texts.
@@ -359,6 +367,7 @@ impl Words {
         let rank = self.get(at::RANK).checked_sub(1);
         let rails = self.get(at::RAILS).min(page::RAILS_MAX as u64) as usize;
         Ok(JobPage {
+            user: 0,
             pid: self.get(at::PID) as u32,
             pid_start: self.get(at::PID_START),
             pid_space: self.get(at::PID_SPACE),

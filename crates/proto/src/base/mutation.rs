@@ -168,6 +168,12 @@ pub enum Mutation {
     HideSilence,
     /// Traffic of a silent path is left to other paths although these are silent too.
     LeaveToSilent,
+    /// The death of a stranger ends receives from any source.
+    MournStrangers,
+    /// A packet's number may be as far ahead as its sender likes.
+    TrustNumbers,
+    /// Messages may come beyond the credit.
+    TrustCredit,
     /// A path counts its ECMP flows by itself, although other paths share its link.
     CountFlowsAlone,
 }
@@ -180,7 +186,8 @@ impl Mutation {
     /// `LeaveStuck`, `EvictEarly`, `PullEarly`, `TrustReads`, `KeepOffer`, `KeepSource`,
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
-    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
+    /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`,
+    /// `TrustNumbers` and `TrustCredit`, of which `tests/strangers.rs` complains.
     pub const ALL: [Mutation; 65] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

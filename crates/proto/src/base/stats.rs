@@ -14,6 +14,8 @@ pub struct NodeStats {
     pub drop_epoch: u64,
     /// Packets of unknown sources.
     pub drop_stranger: u64,
+    /// First packets of sources whose address was not inserted and for which there is no room.
+    pub drop_unadmitted: u64,
     /// Packets from dead or closed peers.
     pub drop_gone: u64,
     /// Packets whose fields contradict the state of this node.

@@ -470,6 +470,12 @@ pub enum Event {
         /// The path was isolated; `false`: it was the last usable path, or all others are as bad.
         left: bool,
     },
+    /// A peer whose address was not inserted has begun a conversation. An owner that has its
+    /// address meanwhile calls `Node::name`.
+    PeerMet {
+        /// The peer.
+        peer: PeerId,
+    },
     /// A dead or closed peer with no work left: retain its counters, then call `Node::forget`.
     PeerLeft {
         /// The peer.
@@ -508,6 +514,8 @@ pub enum DropReason {
     Epoch,
     /// Unknown source and no HELLO.
     Stranger,
+    /// A source whose address was not inserted, and there is no room for more of these.
+    Unadmitted,
     /// The source is dead or closed.
     Gone,
     /// Packet number already received.

@@ -14,8 +14,12 @@ use marline_wire::{blocks, MsgHead, BLOCK_BYTES, FLAG_TAGGED};
 
 /// Largest message without a grant.
 const EAGER_LIMIT: u64 = 65_536;
-/// Message numbers further ahead are invalid: credit allows far fewer.
-const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
+/// Senders stay within their credit; the factor of two is for peers whose credit was granted before
+/// memory ran short.
+const EAGER_BOUNDS: u64 = 2;
+/// Requests have room of their own, since the message that a full receiver waits for may be among
+/// them.
+const REQUEST_BOUNDS: u64 = 3;
 
 impl Incoming {
     /// Finds or creates the inbound message of a fragment; `None`: finished long ago.
@@ -36,20 +40,19 @@ impl Incoming {
         if number < conn.rx.next_match && !ctx.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
-        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
+        let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
+        if !credited || f.total > EAGER_LIMIT {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(f.total);
-        // Senders stay within their credit; the factor of two is for peers whose credit was granted
-        // before memory ran short.
-        let full = ctx.stats.unexpected_bytes + cost > 2 * ctx.cfg.unexpected_bytes;
-        if full && !ctx.cfg.errs(Mutation::Hoard) {
+        let room = ctx.has_room(peer, cost, EAGER_BOUNDS);
+        if !room && !ctx.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
         inbound.charged = ctx.cfg.charged(cost);
         inbound.credit = cost;
-        ctx.stats.charge(inbound.charged);
+        ctx.charge(peer, inbound.charged);
         let key = self.inbounds.insert(inbound);
         if let Some(conn) = ctx.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
@@ -198,7 +201,7 @@ impl Incoming {
                 return;
             };
             // Messages after an RPC are matched after it.
-            if is_rpc(&head) && !inbound.complete() {
+            if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer)) {
                 return;
             }
             let Some(conn) = ctx.conn_mut(peer) else {
@@ -222,17 +225,21 @@ impl Incoming {
         if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
             return Ok(());
         }
-        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
+        let credited = conn.had_credit_for(number) || ctx.cfg.errs(Mutation::TrustCredit);
+        if !credited || head.total >= 1 << 56 {
             return Err(DropReason::Invalid);
         }
         let cost = Credit::cost(0);
+        if !ctx.has_room(peer, cost, REQUEST_BOUNDS) {
+            return Err(DropReason::NoMemory);
+        }
         let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);
         inbound.rendezvous = true;
         inbound.head = Some(*head);
         inbound.wanted = 0;
         inbound.offer = offer.filter(|_| !inbound.is_put());
         inbound.charged = cost;
-        ctx.stats.charge(cost);
+        ctx.charge(peer, cost);
         // While memory is plentiful, a bare request's credit is returned at once, so that requests
         // without a matching receive do not block those that have one.
         let plenty = ctx.stats.unexpected_bytes < ctx.cfg.unexpected_bytes;

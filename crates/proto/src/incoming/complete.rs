@@ -120,7 +120,7 @@ impl Incoming {
             if !inbound.reply {
                 self.completion_order.leave((inbound.peer, inbound.number));
             }
-            ctx.stats.unexpected_bytes -= inbound.charged;
+            ctx.release(inbound.peer, inbound.charged);
             if !ctx.cfg.errs(Mutation::LeakGrants) {
                 self.grants.settle(inbound.counted);
             }

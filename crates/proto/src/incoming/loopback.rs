@@ -24,7 +24,7 @@ impl Incoming {
         inbound.own = Some(handle);
         inbound.head = Some(head);
         inbound.charged = MESSAGE_OVERHEAD;
-        ctx.stats.charge(MESSAGE_OVERHEAD);
+        ctx.charge(peer, MESSAGE_OVERHEAD);
         let key = self.inbounds.insert(inbound);
         self.match_head(ctx, peer, &head, key, 0);
     }

@@ -1,6 +1,7 @@
 //! Incoming messages of a node, of all its peers: what has arrived, and what it waits for.
 
 use crate::base::config::Config;
+use crate::base::mutation::Mutation;
 use crate::base::slab::{Key, Slab};
 use crate::base::types::PeerId;
 use crate::incoming::any_source::AnySource;
@@ -84,7 +85,12 @@ impl Incoming {
     }
 
     /// Handles a peer's death: waiting receives from any source fail, or else the next one will.
-    pub(crate) fn note_death(&mut self, ctx: &mut Context<'_>) {
+    /// (The death of a stranger ends none: no operation can name it.)
+    pub(crate) fn note_death(&mut self, ctx: &mut Context<'_>, dead: PeerId) {
+        let named = ctx.directory.is_named(dead) || ctx.cfg.errs(Mutation::MournStrangers);
+        if !named {
+            return;
+        }
         self.any_source
             .note_death(ctx.cfg, &mut self.receives, ctx.events);
     }

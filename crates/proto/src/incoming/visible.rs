@@ -136,8 +136,9 @@ impl Incoming {
         };
         let len = tail.len() as u64;
         inbound.holds_end = true;
+        let peer = inbound.peer;
         inbound.charged += len;
-        ctx.stats.charge(len);
+        ctx.charge(peer, len);
         let landing = Landing::Bounce {
             inbound: key.name(),
             total: len,

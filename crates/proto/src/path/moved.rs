@@ -54,9 +54,11 @@ impl Node {
         let Some(conn) = self.conn_mut(peer).filter(|_| theirs) else {
             return;
         };
+        if conn.session.epoch != Some(hello.epoch) {
+            return;
+        }
         conn.session.remote_slot = hello.slot;
-        let known = conn.session.revision;
-        if conn.session.epoch != Some(hello.epoch) || hello.revision <= known {
+        if hello.revision <= conn.session.revision {
             return;
         }
         conn.session.revision = hello.revision;

@@ -40,7 +40,7 @@ impl Node {
             conn.forget_packets(&self.cfg);
         }
         let (incoming, mut ctx) = self.incoming();
-        incoming.note_death(&mut ctx);
+        incoming.note_death(&mut ctx, peer);
     }
 
     /// Ends every operation that names a peer which will send nothing more. `arrived`: the peer's

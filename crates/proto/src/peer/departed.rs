@@ -6,6 +6,7 @@
 
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
+use crate::state::admission::Standing;
 use crate::state::conn::Conn;
 use crate::state::directory::{Directory, Peer};
 use core::cmp::Reverse;
@@ -33,6 +34,7 @@ impl Directory {
             named: false,
             gone: false,
             look_at_ns: 0,
+            charged: 0,
             conn: None,
         };
         let index = match self.departed.free.pop() {
@@ -44,6 +46,7 @@ impl Directory {
             None => self.peers.push(peer),
         }
         self.by_id.insert(address.id, index);
+        self.admission.moves(Standing::Free, Standing::Stranger);
         PeerId(index)
     }
 
@@ -72,12 +75,11 @@ impl Directory {
 
     /// Frees the slot for another peer.
     fn free_slot(&mut self, index: u32) {
-        let Some(entry) = self.peers.get_mut(index as usize) else {
-            return;
-        };
-        let id = core::mem::replace(&mut entry.address, Address::NOBODY).id;
-        (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
-        if id != Address::NOBODY.id {
+        let freed = self.change(index, |entry| {
+            (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
+            core::mem::replace(&mut entry.address, Address::NOBODY).id
+        });
+        if let Some(id) = freed.filter(|id| *id != Address::NOBODY.id) {
             self.by_id.remove(&id);
             self.departed.free.push(index);
         }
@@ -87,17 +89,15 @@ impl Directory {
 impl Node {
     /// Records that the owner has an entry for the peer, which therefore stays known.
     pub fn name(&mut self, peer: PeerId) {
-        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
-            entry.named = true;
-        }
+        self.directory.change(peer.0, |entry| entry.named = true);
     }
 
     /// Records that the owner has no entry for the peer any more.
     pub fn unname(&mut self, peer: PeerId) {
-        let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) else {
+        self.directory.change(peer.0, |entry| entry.named = false);
+        let Some(entry) = self.directory.peers.get(peer.0 as usize) else {
             return;
         };
-        entry.named = false;
         if entry.gone {
             self.directory
                 .look_again(peer.0, self.descheduled.last_poll_ns + NAME_KEPT_NS);
@@ -148,12 +148,11 @@ impl Node {
         if !self.is_left(peer) {
             return self.directory.departs(peer, self.descheduled.last_poll_ns);
         }
-        let entry = self.directory.peers.get_mut(peer.0 as usize);
-        let conn = entry.and_then(|entry| {
+        let conn = self.directory.change(peer.0, |entry| {
             entry.gone = true;
             entry.conn.take()
         });
-        if let Some(conn) = conn {
+        if let Some(conn) = conn.flatten() {
             self.links.leave(&conn);
             self.directory.hosts.forget(self.local.pairing, &conn);
         }

@@ -60,7 +60,7 @@ impl Node {
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         let (incoming, mut ctx) = self.incoming();
-        incoming.note_death(&mut ctx);
+        incoming.note_death(&mut ctx, peer);
     }
 }
 

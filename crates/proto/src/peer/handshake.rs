@@ -1,8 +1,9 @@
 //! Handshake: HELLO, and the probes of a new path. In an all-to-all all peers meet at once, so each
 //! unnecessary packet is sent a million times.
 
-use crate::base::types::{DropReason, PeerId};
+use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
+use crate::state::admission::Proof;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::context::Context;
 use alloc::boxed::Box;
@@ -58,11 +59,16 @@ impl Node {
         if hello.id != header.src_id || hello.epoch != header.src_epoch {
             return Err(DropReason::Invalid);
         }
-        self.on_first_hello(now, &hello)
+        self.on_first_hello(now, &hello, Proof::None)
     }
 
     /// Handles the first HELLO of a peer, known by address or not.
-    fn on_first_hello(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
+    fn on_first_hello(
+        &mut self,
+        now: u64,
+        hello: &Hello<'_>,
+        proof: Proof,
+    ) -> Result<PeerId, DropReason> {
         if hello.id == self.local.id {
             return Err(DropReason::Invalid); // loopback messages come in no packet
         }
@@ -71,6 +77,10 @@ impl Node {
         self.local.note_unknown_rails(stats, events, &hello.rails);
         if rails.is_empty() {
             return Err(DropReason::Invalid);
+        }
+        let known = self.directory.by_id.contains_key(&hello.id);
+        if !known && !self.directory.admission.admits(proof) {
+            return Err(DropReason::Unadmitted);
         }
         let peer = self
             .directory
@@ -81,6 +91,9 @@ impl Node {
         }
         self.context().open_conn(peer);
         self.directory.met(peer, now);
+        if !known {
+            self.events.push_back(Event::PeerMet { peer });
+        }
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.context().add_paths(peer, &rails, most);
         if hello.reliable != self.cfg.reliable {
@@ -121,6 +134,8 @@ impl Context<'_> {
         }
         let promised = &mut self.directory.promised;
         promised.open(&mut conn.credit, self.cfg);
+        conn.life.opened_ns = self.descheduled.last_poll_ns;
+        conn.session.own_epoch = self.local.epoch_for(entry.address.id);
         let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.directory.peers[peer.0 as usize].conn = Some(conn);
         self.add_paths(peer, &rails, FIRST_PATHS);

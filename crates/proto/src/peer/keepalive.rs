@@ -15,6 +15,9 @@ impl Node {
         let end = batch.end;
         for index in batch {
             let peer = PeerId(index as u32);
+            if !self.directory.is_named(peer) {
+                continue; // its death ends no receive
+            }
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };

@@ -69,7 +69,7 @@ impl Node {
             conn.forget_packets(&self.cfg);
         }
         let (incoming, mut ctx) = self.incoming();
-        incoming.note_death(&mut ctx);
+        incoming.note_death(&mut ctx, peer);
         if let Some(conn) = self.directory.conn_mut(peer) {
             self.run_queue.mark_ready(conn);
         }

@@ -1,5 +1,6 @@
 //! Remote reads (`fi_readmsg`): requests, replies, refusals.
 
+use crate::base::blocks::Covered;
 use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
 use crate::outgoing::sends::whole_blocks;
@@ -105,6 +106,7 @@ impl Node {
 
     /// Handles a peer's READ; a repeated one causes no further event.
     pub(crate) fn on_read(&mut self, peer: PeerId, read: &Read) -> Result<(), DropReason> {
+        let serves = self.directory.serves_read(peer);
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         let &Read {
             number,
@@ -116,6 +118,10 @@ impl Node {
         } = read;
         if number as u64 > conn.rx.served_reads.count() + READS_AHEAD_MAX {
             return Err(DropReason::Invalid);
+        }
+        let new = conn.rx.served_reads.covered(number.into(), 1) != Covered::All;
+        if new && !serves {
+            return Err(DropReason::NoMemory);
         }
         if conn.rx.served_reads.insert(number as u64, 1) == 1 {
             self.events.push_back(Event::ReadAsked {

@@ -97,6 +97,11 @@ impl Node {
             ..
         } = self;
         let conn = directory.conn_mut(peer).ok_or(DropReason::Gone)?;
+        let acks = &conn.paths[at].acks;
+        let in_reach = acks.is_in_reach(header.number, now, conn.life.opened_ns);
+        if reliable && !in_reach && !cfg.errs(Mutation::TrustNumbers) {
+            return Err(DropReason::Invalid);
+        }
         if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
             // The peer itself was silent; only now it reads packets sent meanwhile.
             conn.life.unanswered_since = None;
@@ -256,7 +261,8 @@ impl Context<'_> {
         };
         let path = &mut conn.paths[at];
         let eliciting = header.flags & Header::FLAG_NO_ACK == 0;
-        if !path.acks.on_packet(header.number, eliciting, now) || !eliciting {
+        path.acks.on_packet(header.number, eliciting, now);
+        if !eliciting {
             return;
         }
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.acks.fresh() >= every {
@@ -277,6 +283,7 @@ impl NodeStats {
             DropReason::Token => self.drop_token += 1,
             DropReason::Epoch => self.drop_epoch += 1,
             DropReason::Stranger => self.drop_stranger += 1,
+            DropReason::Unadmitted => self.drop_unadmitted += 1,
             DropReason::Gone => self.drop_gone += 1,
             DropReason::Invalid => self.drop_nonsense += 1,
             DropReason::NoMemory => self.drop_no_memory += 1,

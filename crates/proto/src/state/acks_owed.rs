@@ -26,18 +26,23 @@ impl AcksOwed {
         self.window.is_duplicate(number)
     }
 
+    /// True if the sender may have come to this number; see [`RecvWindow::is_in_reach`].
+    #[inline]
+    pub(crate) fn is_in_reach(&self, number: u64, now: u64, opened_ns: u64) -> bool {
+        self.window.is_in_reach(number, now, opened_ns)
+    }
+
     /// The lowest number above all that arrived.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.window.end()
     }
 
-    /// Records an arrived packet; returns false if its number is out of range. `eliciting`: the
-    /// packet requests an ack.
+    /// Records an arrived packet. `eliciting`: the packet requests an ack.
     #[inline]
-    pub(crate) fn on_packet(&mut self, number: u64, eliciting: bool, now: u64) -> bool {
+    pub(crate) fn on_packet(&mut self, number: u64, eliciting: bool, now: u64) {
         self.begin(now);
-        self.window.record(number, eliciting, now)
+        self.window.record(number, eliciting, now);
     }
 
     /// Records the next `count` packets after the highest that arrived.
@@ -180,8 +185,8 @@ mod tests {
     fn the_wait_begins_with_the_first_packet() {
         let mut acks = AcksOwed::default();
         assert!(!acks.is_due(u64::MAX / 2, DELAY_NS));
-        assert!(acks.on_packet(0, true, 1_000));
-        assert!(acks.on_packet(1, true, 1_050));
+        acks.on_packet(0, true, 1_000);
+        acks.on_packet(1, true, 1_050);
         assert_eq!((acks.fresh(), acks.waited_ns(1_060)), (2, 60));
         assert!(!acks.is_due(1_099, DELAY_NS) && acks.is_due(1_100, DELAY_NS));
         assert!(acks.is_duplicate(1) && !acks.is_duplicate(2));
@@ -191,7 +196,7 @@ mod tests {
     #[test]
     fn a_packet_that_requests_no_ack_owes_none() {
         let mut acks = AcksOwed::default();
-        assert!(acks.on_packet(0, false, 1_000));
+        acks.on_packet(0, false, 1_000);
         acks.on_run(3, false, 1_000);
         assert!(!acks.any() && !acks.is_due(2_000, DELAY_NS));
         assert_eq!(acks.end(), 4);

@@ -1,6 +1,6 @@
 //! The connection to a peer: its parts and its paths.
 
-use crate::base::config::{Config, RailPolicy};
+use crate::base::config::{Config, RailPolicy, MESSAGE_OVERHEAD};
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
@@ -82,6 +82,13 @@ impl Conn {
             all_corrupt_until: 0,
             stats: PeerStats::default(),
         }
+    }
+
+    /// True if the peer has had credit for messages up to this number: each of those that have not
+    /// arrived costs the overhead at least.
+    pub(crate) fn had_credit_for(&self, number: u64) -> bool {
+        let missing = self.credit.outstanding() / MESSAGE_OVERHEAD;
+        number < self.rx.next_match + self.rx.inbound.len() as u64 + missing
     }
 
     /// Bytes of the connection with its queues and paths.

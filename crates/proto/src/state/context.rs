@@ -86,6 +86,31 @@ impl Context<'_> {
         }
     }
 
+    /// Returns whether a message of this cost may be held, within this multiple of the bound on
+    /// unexpected memory.
+    pub(crate) fn has_room(&self, peer: PeerId, cost: u64, bounds: u64) -> bool {
+        let fits = self.stats.unexpected_bytes + cost <= bounds * self.cfg.unexpected_bytes;
+        let directory = &self.directory;
+        let of_strangers = || directory.admission.has_room(self.cfg, cost);
+        fits && (directory.is_named(peer) || of_strangers())
+    }
+
+    /// Charges a message for memory.
+    pub(crate) fn charge(&mut self, peer: PeerId, bytes: u64) {
+        self.directory
+            .change(peer.0, |entry| entry.charged += bytes);
+        self.stats.charge(bytes);
+    }
+
+    /// Gives back what a message was charged.
+    pub(crate) fn release(&mut self, peer: PeerId, bytes: u64) {
+        self.stats.unexpected_bytes -= bytes;
+        if bytes > 0 {
+            self.directory
+                .change(peer.0, |entry| entry.charged -= bytes);
+        }
+    }
+
     /// Counts the credit that a message from the peer used.
     pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
         let Directory {

@@ -81,6 +81,11 @@ impl Credit {
         self.given + self.window - FIRST_CREDIT
     }
 
+    /// Credit that the peer had and of which no message has arrived.
+    pub fn outstanding(&self) -> u64 {
+        self.granted().saturating_sub(self.seen)
+    }
+
     /// Returns the credit of freed eager bytes; true if a CREDIT frame is newly due.
     pub fn give(&mut self, bytes: u64, cfg: &Config) -> bool {
         let times = 1 + cfg.errs(Mutation::Hoard) as u64;

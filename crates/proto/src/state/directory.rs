@@ -1,6 +1,9 @@
 //! Peers of a node, by number, and departed peers.
 
 use crate::base::types::{PeerId, RecvSpec, Source};
+use crate::state::admission::{
+    Admission, Standing, READS_MAX, STRANGER_READS_MAX, STRANGER_REPLIES_MAX,
+};
 use crate::state::conn::Conn;
 use crate::state::credit::PromisedCredit;
 use crate::state::hosts::Hosts;
@@ -22,6 +25,7 @@ pub struct Directory {
     pub reclaim_at: u64,
     pub promised: PromisedCredit,
     pub(crate) hosts: Hosts,
+    pub admission: Admission,
 }
 
 impl Directory {
@@ -34,6 +38,7 @@ impl Directory {
             reclaim_at: u64::MAX,
             promised: PromisedCredit::default(),
             hosts: Hosts::default(),
+            admission: Admission::default(),
         }
     }
 
@@ -76,6 +81,41 @@ impl Directory {
         }
     }
 
+    /// Returns whether the owner has named the peer.
+    pub fn is_named(&self, peer: PeerId) -> bool {
+        let entry = self.peers.get(peer.0 as usize);
+        entry.is_some_and(|entry| entry.named)
+    }
+
+    /// Returns whether another read of the peer may be served: a peer that takes no replies would
+    /// fill memory with them.
+    pub fn serves_read(&self, peer: PeerId) -> bool {
+        let most = match self.is_named(peer) {
+            true => READS_MAX,
+            false => STRANGER_READS_MAX,
+        };
+        let waiting = |conn: &Conn| conn.tx.replies.len() + conn.tx.control.len();
+        self.conn(peer).is_some_and(|conn| waiting(conn) < most)
+    }
+
+    /// Returns whether another request of the peer on memory may be executed. (The queue to a named
+    /// peer has the owner's own messages as well.)
+    pub fn serves_rpc(&self, peer: PeerId) -> bool {
+        let conn = self.conn(peer);
+        self.is_named(peer) || conn.is_some_and(|c| c.tx.queue.len() < STRANGER_REPLIES_MAX)
+    }
+
+    /// Changes a peer's entry, and what admission counts of it.
+    pub fn change<T>(&mut self, index: u32, change: impl FnOnce(&mut Peer) -> T) -> Option<T> {
+        let entry = self.peers.get_mut(index as usize)?;
+        let (before, held) = (entry.standing(), entry.held());
+        let changed = change(entry);
+        self.admission.moves(before, entry.standing());
+        self.admission.release(held);
+        self.admission.charge(entry.held());
+        Some(changed)
+    }
+
     /// All connections.
     pub fn conns(&self) -> impl Iterator<Item = &Conn> {
         self.peers.iter().filter_map(|p| p.conn.as_deref())
@@ -113,5 +153,25 @@ pub struct Peer {
     pub gone: bool,
     /// For a departed peer: when to look whether more of it can be freed.
     pub look_at_ns: u64,
+    /// Unexpected bytes of its messages.
+    pub charged: u64,
     pub conn: Option<Box<Conn>>,
+}
+
+impl Peer {
+    fn standing(&self) -> Standing {
+        match self.named || self.address.id == Address::NOBODY.id {
+            true => Standing::Free,
+            false if self.gone => Standing::Gone,
+            false => Standing::Stranger,
+        }
+    }
+
+    /// Bytes that strangers are charged with for it.
+    fn held(&self) -> u64 {
+        match self.named {
+            true => 0,
+            false => self.charged,
+        }
+    }
 }

@@ -10,6 +10,7 @@ use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::uptime::Uptime;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hash::Hasher;
 use marline_wire::{Address, Header, Hello, RailAddr, RailList, RailWrites, RAILS_MAX};
 
 /// The local endpoint.
@@ -17,6 +18,8 @@ pub struct Local {
     pub id: u64,
     pub token: u32,
     pub epoch: u32,
+    /// Key of the hash that makes the epochs of single peers.
+    pub secret: (u64, u64),
     pub rails: Vec<RailSpec>,
     /// How often the addresses of rails changed.
     pub revision: u32,
@@ -45,6 +48,7 @@ impl Local {
             id,
             token,
             epoch,
+            secret: (id.rotate_left(32) ^ u64::from(epoch), token.into()),
             writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
             rails,
             revision: 0,
@@ -54,6 +58,16 @@ impl Local {
             full: 0,
             closing: false,
         }
+    }
+
+    /// Number of this life for the peer with this id. Each peer is told another, so that a packet
+    /// in one peer's name takes more than to have been greeted as another.
+    #[allow(deprecated)] // The keyed hash of `core` is SipHash 2-4, which serves; std has no other.
+    pub fn epoch_for(&self, peer: u64) -> u32 {
+        let mut hash = core::hash::SipHasher::new_with_keys(self.secret.0, self.secret.1);
+        hash.write_u64(peer);
+        hash.write_u32(self.epoch);
+        hash.finish() as u32
     }
 
     /// True if a rail waits for its interface.
@@ -103,7 +117,7 @@ impl Local {
             slot: conn.peer.0,
             id: self.id,
             token: self.token,
-            epoch: self.epoch,
+            epoch: conn.session.own_epoch,
             algorithm: cfg.algorithm,
             algorithms: cfg.algorithms_mask(),
             reliable: cfg.reliable,
@@ -146,7 +160,7 @@ impl Local {
             dst_token: address.token,
             dst_slot: conn.session.remote_slot,
             src_id: self.id,
-            src_epoch: self.epoch,
+            src_epoch: conn.session.own_epoch,
             path: path.send_code(),
             flags,
             number: match cfg.errs(Mutation::ReuseNumber) {

@@ -1,6 +1,7 @@
 //! State of a node: peers, paths, messages, packets.
 
 pub(crate) mod acks_owed;
+pub(crate) mod admission;
 pub(crate) mod comparison;
 pub(crate) mod completion_order;
 pub(crate) mod congestion;

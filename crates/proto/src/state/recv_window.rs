@@ -11,6 +11,12 @@ use marline_wire::{Ack, ACK_MASKS_MAX};
 /// Words of the window: 4,096 packets, four times what one ACK can name.
 const WORDS: usize = 64;
 const SPAN: u64 = 64 * WORDS as u64;
+/// Largest lead of a number over those that arrived, just after one arrived: twice the packets that
+/// a window of a fast path has in flight.
+const LEAD_MAX: u64 = 2 * SPAN;
+/// Growth of the lead for each millisecond without a packet: a sender that hears nothing sends far
+/// fewer.
+const LEAD_PER_MS: u64 = 8;
 
 /// The window of one path.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +28,8 @@ pub struct RecvWindow {
     /// Lowest number that arrived since the last ack was made, and the time of the newest.
     fresh_from: Option<u64>,
     newest_ns: u64,
+    /// When the last packet arrived; 0: none yet.
+    heard_ns: u64,
     fresh: u32,
     /// All fresh packets were acknowledged before.
     renewed: bool,
@@ -68,12 +76,18 @@ impl RecvWindow {
         self.end - number > SPAN - 64 || self.bit(number)
     }
 
-    /// Records an arrived packet; returns false if the number is more than 2^32 ahead, which no
-    /// honest sender skips. `eliciting`: the packet requests an ack.
-    pub fn record(&mut self, number: u64, eliciting: bool, now_ns: u64) -> bool {
-        if number > self.end.saturating_add(1 << 32) {
-            return false;
-        }
+    /// True if the sender may have come to this number since the last packet, or since `opened_ns`
+    /// if there was none. A forged number far ahead would make duplicates of all that follow.
+    #[inline]
+    pub fn is_in_reach(&self, number: u64, now_ns: u64, opened_ns: u64) -> bool {
+        let lead = number.saturating_sub(self.end);
+        let silent_ms = || now_ns.saturating_sub(self.heard_ns.max(opened_ns)) / 1_000_000;
+        lead <= LEAD_MAX || lead <= LEAD_MAX + LEAD_PER_MS * silent_ms()
+    }
+
+    /// Records an arrived packet. `eliciting`: the packet requests an ack.
+    pub fn record(&mut self, number: u64, eliciting: bool, now_ns: u64) {
+        self.heard_ns = now_ns;
         self.slide(number);
         let at = (number / 64) as usize % WORDS;
         if at >= self.bits.len() {
@@ -86,7 +100,6 @@ impl RecvWindow {
             self.newest_ns = now_ns;
             self.fresh += 1;
         }
-        true
     }
 
     /// The lowest number above all that arrived.
@@ -102,6 +115,7 @@ impl RecvWindow {
         if count == 0 {
             return;
         }
+        self.heard_ns = now_ns;
         self.slide(from + count as u64 - 1);
         for_words(from, count as u64, |word, mask| {
             let at = word as usize % WORDS;
@@ -277,7 +291,7 @@ mod tests {
                 top = top.max(number);
                 prop_assert_eq!(window.is_duplicate(number), seen.contains(&number));
                 if seen.insert(number) {
-                    prop_assert!(window.record(number, true, 5));
+                    window.record(number, true, 5);
                 }
                 if ack {
                     if let Some(a) = window.take_ack(3, 5) {
@@ -317,7 +331,7 @@ mod tests {
                     prop_assert!(old || seen.contains(&number), "{} was refused", number);
                 } else {
                     prop_assert!(seen.insert(number), "{} was taken twice", number);
-                    prop_assert!(window.record(number, eliciting, 0));
+                    window.record(number, eliciting, 0);
                     if eliciting {
                         owed.insert(number);
                     }
@@ -358,7 +372,7 @@ mod tests {
                 }
                 run.record_run(count, true, 9);
                 for _ in 0..count {
-                    prop_assert!(single.record(single.end(), true, 9));
+                    single.record(single.end(), true, 9);
                 }
                 prop_assert_eq!(run.fresh(), single.fresh());
                 if ack == 0 {
@@ -370,11 +384,18 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_jump_is_refused_and_a_far_one_clears_the_window() {
-        let mut w = RecvWindow::default();
-        assert!(w.record(0, true, 0));
-        assert!(!w.record(1 << 40, true, 0));
-        assert!(w.record(100_000, true, 0));
+    fn a_jump_is_out_of_reach_and_a_far_one_clears_the_window() {
+        let (mut w, ms) = (RecvWindow::default(), 1_000_000);
+        w.record(0, true, 5 * ms);
+        let lead = |number, now_ms| w.is_in_reach(number, now_ms * ms, ms);
+        assert!(lead(1 + LEAD_MAX, 5) && !lead(2 + LEAD_MAX, 5));
+        assert!(!lead(1 << 32, 1_000) && lead(1 + LEAD_MAX + 800, 105));
+        let new = RecvWindow::default();
+        assert!(
+            !new.is_in_reach(LEAD_MAX + 1, ms, ms),
+            "since the conversation began"
+        );
+        w.record(100_000, true, 0);
         assert!(w.is_duplicate(0) && w.is_duplicate(50) && !w.is_duplicate(99_999));
     }
 }

@@ -41,6 +41,8 @@ pub struct Session {
     pub closed: bool,
     /// The peer is this endpoint itself (loopback): nothing is sent.
     pub own: bool,
+    /// Number of this side's life, as this peer alone knows it.
+    pub own_epoch: u32,
 }
 
 impl Default for Session {
@@ -59,6 +61,7 @@ impl Default for Session {
             refusals_due: 0,
             closed: false,
             own: false,
+            own_epoch: 0,
         }
     }
 }
@@ -102,6 +105,8 @@ pub struct ByeState {
 /// Signs of life of a peer, times in nanoseconds.
 #[derive(Debug, Default)]
 pub struct Liveness {
+    /// When the connection was opened.
+    pub opened_ns: u64,
     pub heard_ns: u64,
     /// Since when the peer owes an answer.
     pub owed_since: Option<u64>,

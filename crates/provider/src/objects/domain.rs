@@ -7,10 +7,12 @@ use crate::base::object::{self, Object};
 use crate::objects::fabric::FabricShared;
 use marline_engine::fork::PerProcess;
 use marline_engine::Engine;
+use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
 use std::ffi::c_int;
+use std::hash::BuildHasher;
 use std::mem::take;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The state shared by all objects of a domain.
@@ -22,10 +24,25 @@ pub(crate) struct DomainShared {
     pub mr_mode: c_int,
     /// The address format of applications.
     pub form: Form,
-    /// The next key, for applications that leave keys to the provider (`FI_MR_BASIC`).
-    pub next_key: AtomicU64,
+    /// Keys for applications that leave them to the provider (`FI_MR_PROV_KEY`, `FI_MR_BASIC`).
+    pub keys: Keys,
     /// Keeps the fabric from being closed.
     pub fabric: Arc<FabricShared>,
+}
+
+/// Keys of memory that cannot be guessed: a hash of their number.
+#[derive(Default)]
+pub(crate) struct Keys {
+    random: RandomState,
+    made: AtomicU64,
+}
+
+impl Keys {
+    /// A key that was not made before. (All ones would be `FI_KEY_NOTAVAIL`.)
+    pub(crate) fn next(&self) -> u64 {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        self.random.hash_one(number).clamp(1, u64::MAX - 1)
+    }
 }
 
 #[repr(C)]
@@ -115,5 +132,22 @@ pub(crate) fn close_all() {
     let ours = take(&mut *lock_open());
     for shared in ours {
         shared.engine.close();
+    }
+}
+
+#[cfg(test)]
+mod key_tests {
+    use super::*;
+
+    /// Regression: keys counted from 1, so that every process of the network knew them.
+    #[test]
+    fn keys_are_not_counted() {
+        let (keys, others) = (Keys::default(), Keys::default());
+        let [mine, theirs] = [&keys, &others].map(|keys| [(); 8].map(|()| keys.next()));
+        assert!(mine.iter().all(|key| !theirs.contains(key)), "{mine:x?}");
+        assert!(
+            mine.windows(2).all(|two| two[0].abs_diff(two[1]) > 1 << 32),
+            "{mine:x?}"
+        );
     }
 }

@@ -7,13 +7,12 @@ use crate::base::log::{self, trace};
 use crate::base::object::{self, absent};
 use crate::base::settings;
 use crate::info::addrs;
-use crate::objects::domain::{lock_open, Domain, DomainShared};
+use crate::objects::domain::{lock_open, Domain, DomainShared, Keys};
 use crate::objects::{av_open, ep_open, fabric, mr};
 use crate::queues::{cntr, cq, poll};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
-use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 static OPS: fi_ops_domain = fi_ops_domain {
@@ -76,7 +75,7 @@ pub(crate) unsafe extern "C" fn open(
             health: Health::default(),
             api_version,
             mr_mode,
-            next_key: AtomicU64::new(1),
+            keys: Keys::default(),
             fabric: parent,
         });
         lock_open().push(shared.clone());
@@ -134,7 +133,7 @@ mod tests {
             api_version: 0,
             mr_mode: 0,
             form: Form::default(),
-            next_key: AtomicU64::new(1),
+            keys: Keys::default(),
             fabric: Arc::default(),
         });
         lock_open().push(shared.clone());

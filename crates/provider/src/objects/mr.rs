@@ -10,7 +10,6 @@ use crate::objects::domain::{self, DomainShared};
 use crate::queues::cntr;
 use marline_engine::{IoVec, SubmitError};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 #[repr(C)]
@@ -90,7 +89,7 @@ fn register(
     let virt_addr = shared.mr_mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR) != 0;
     let own_keys = shared.mr_mode & (FI_MR_BASIC | FI_MR_PROV_KEY) != 0;
     let key = match own_keys {
-        true => shared.next_key.fetch_add(1, Ordering::Relaxed),
+        true => shared.keys.next(),
         false => region.requested_key,
     };
     let (pieces, len) = pieces_of(region.iov)?;

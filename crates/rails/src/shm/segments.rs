@@ -446,6 +446,9 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
         errno => DownReason::Broken(errno),
     };
     let gate = Gate::connect(to.name).map_err(failed)?;
+    if !gate.is_of_own_user() {
+        return Err(DownReason::Broken(libc::EACCES)); // another user took the name of a peer
+    }
     let (memory, file) = LinkMemory::create().map_err(failed)?;
     let slot = shared.take_slot().ok_or(failed(libc::ENOSPC))?;
     let connection = Connection::new(shared.new_name(), gate, memory.rings(), slot);

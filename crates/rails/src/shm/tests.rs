@@ -1,11 +1,12 @@
 //! Misbehaving peers: impossible values change nothing but a counter.
 
+use super::addr::ShmAddr;
 use super::frame::{write_piece, Head, Kind, To};
 use super::handshake::Handshake;
 use super::ring::{Memory, Producer};
 use super::shared::Shared;
 use super::{ShmConfig, ShmRail, ShmRx, ShmTx};
-use crate::sys::{Gate, LinkMemory, Ring};
+use crate::sys::{as_other_user, Gate, LinkMemory, Ring};
 use crate::{LinkId, Links, RailEvent, RailRx, RailTx, RemoteWrite, SendOutcome};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -315,6 +316,43 @@ fn strangers_are_not_let_in() {
     let mut liar = handshake;
     liar.witness.words[0] ^= 1;
     assert!(!is_refused(&liar.write(), &[inbox(), memory()]));
+}
+
+/// Regression: the user was checked after the message with its descriptors had been received.
+#[test]
+fn processes_of_other_users_are_turned_away_unread() {
+    let mut victim = Victim::new();
+    let name = victim.shared.local.name;
+    let Some(gate) = as_other_user(|| Gate::connect(name)) else {
+        return; // only root may become another user
+    };
+    (0..3).for_each(|_| victim.poll());
+    assert_eq!(victim.refused(), 1, "it has sent nothing yet");
+    assert!(gate.unwrap().send(&[0], &[]).is_err());
+    victim.still_works();
+}
+
+/// Regression: the rail's memory went to whoever listened under the name of a peer.
+#[test]
+fn a_listener_of_another_user_gets_no_memory() {
+    let mut victim = Victim::new();
+    let name = !victim.shared.local.name;
+    let Some(listener) = as_other_user(|| Gate::listen(name)) else {
+        return; // only root may become another user
+    };
+    let to = ShmAddr {
+        name,
+        ..victim.shared.local
+    };
+    assert!(!victim.tx.connect(&to.rail()).up);
+    (0..3).for_each(|_| victim.poll());
+    let gate = listener.unwrap().accept().unwrap();
+    let message = gate.recv(&mut [0; 128]).unwrap();
+    assert_eq!(
+        (message.len, message.fds.len()),
+        (0, 0),
+        "the end of the connection"
+    );
 }
 
 #[test]

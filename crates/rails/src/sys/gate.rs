@@ -109,6 +109,12 @@ impl Gate {
         })
     }
 
+    /// True if the process at the other end is of this user. Such a process could do as much harm
+    /// by other means as by descriptors and shared memory.
+    pub(crate) fn is_of_own_user(&self) -> bool {
+        self.peer().is_ok_and(|peer| peer.uid == own_uid())
+    }
+
     /// Sends a message with descriptors.
     pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         assert!(fds.len() <= FDS_MAX);
@@ -202,4 +208,18 @@ pub(crate) fn host() -> std::io::Result<(String, u64, u64)> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let space = std::fs::metadata("/proc/thread-self/ns/net")?;
     Ok((boot, space.dev(), space.ino()))
+}
+
+/// Runs `work` as another user, or returns `None` if this process may not become one (it is not
+/// root's).
+#[cfg(test)]
+pub(crate) fn as_other_user<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    const NOBODY: libc::c_long = 65_534;
+    let other = || {
+        // SAFETY: the call takes no pointers. Unlike libc's function it changes this thread alone,
+        // which ends after the work.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, -1_i64, NOBODY, -1_i64) };
+        (done == 0).then(work)
+    };
+    std::thread::scope(|scope| scope.spawn(other).join().expect("no panic"))
 }

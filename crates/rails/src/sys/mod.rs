@@ -23,6 +23,8 @@ mod waker;
 
 pub use direct_io::Place;
 pub(crate) use epoll::Epoll;
+#[cfg(test)]
+pub(crate) use gate::as_other_user;
 pub(crate) use gate::{host, own_uid, Gate, Message, Peer};
 pub(crate) use host_memory::SharedRing;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};

@@ -20,6 +20,10 @@ use std::sync::Arc;
 /// stranger.)
 const STRANGERS_MAX: usize = 16 * 1024;
 
+/// Connections that this side has closed and the other end has not, beside as many as may be open;
+/// beyond that number the oldest is ended. Honest ends close theirs with their next poll.
+const HALF_CLOSED_MAX: usize = 64;
+
 /// Maximum of bytes of our own memory queued on a link that is reconnecting, or is full while there
 /// are other links; beyond it the rail is busy. It exceeds what grants and credits allow in flight
 /// to one peer (half of 6 MiB, and 1 MiB), so that an unresponsive peer does not delay others.
@@ -90,6 +94,8 @@ pub(super) struct TcpLinks {
     table: LinkTable<TcpAddr, Link>,
     by_connection: BTreeMap<Name, LinkId>,
     strangers: BTreeMap<Name, Stranger>,
+    /// Connections on which this side has said that it sends no more, oldest first.
+    half_closed: VecDeque<Name>,
     /// Links with a non-empty output.
     waiting: Vec<LinkId>,
     /// Upper bound of the bytes of our own memory in those outputs.
@@ -108,6 +114,7 @@ impl TcpLinks {
             table: LinkTable::default(),
             by_connection: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            half_closed: VecDeque::new(),
             waiting: Vec::new(),
             held: 0,
             clock: 0,
@@ -154,7 +161,19 @@ impl TcpLinks {
     fn leave(&mut self, mut connection: Connection) {
         connection.output.clear(&mut self.over);
         self.by_connection.remove(&connection.name);
-        connection.stream.finish();
+        self.finish(connection.name, &connection.stream);
+    }
+
+    /// Closes the sending direction of a connection, and ends the oldest of those that the other
+    /// end leaves open: each occupies a descriptor.
+    fn finish(&mut self, name: Name, stream: &Stream) {
+        stream.finish();
+        self.half_closed.push_back(name);
+        if self.half_closed.len() > self.shared.connections_max + HALF_CLOSED_MAX {
+            if let Some(oldest) = self.half_closed.pop_front() {
+                self.shared.order(Order::Forget(oldest));
+            }
+        }
     }
 
     /// The newest connection from a rail to us on which no link sends.
@@ -406,6 +425,7 @@ impl TcpLinks {
             }
             Notification::Broken { name, broken } => {
                 self.strangers.remove(&name);
+                self.half_closed.retain(|one| *one != name);
                 self.broken(name, broken);
             }
         }

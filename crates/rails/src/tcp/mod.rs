@@ -53,13 +53,12 @@ impl TcpRail {
         let shared =
             Shared::open(interface.bind_ip(), interface.scope_id, config).map_err(failed)?;
         let shared = Arc::new(shared);
-        let key = sys::random().map_err(|errno| failed(("getrandom", errno)))?;
         let local = match interface.is_awaited() {
             true => UdpAddr::none_yet(shared.local().port),
             false => shared.local().rail(interface.prefix_len),
         };
         let rx = TcpRx::new(shared.clone());
-        let tx = TcpTx::new(shared, (local, interface), key, config.standby);
+        let tx = TcpTx::new(shared, (local, interface), config.standby);
         Ok(TcpRail { tx, rx })
     }
 }

@@ -7,8 +7,10 @@ use super::connections::{Sent, TcpLinks};
 use super::frame::{Head, Kind};
 use super::handshake::{Handshake, TcpAddr};
 use super::shared::{Shared, TcpConfig};
-use super::TcpRx;
-use crate::{DownReason, LinkId, Piece, RailEvent, RailRx, Write};
+use super::{TcpRail, TcpRx};
+use crate::{
+    choose_interfaces, DownReason, LinkId, Piece, Rail as _, RailEvent, RailRx, RemoteWrite, Write,
+};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::sync::Arc;
@@ -328,6 +330,48 @@ fn invalid_strangers_are_disconnected_and_disturb_no_link() {
     assert_eq!(a.links.send(link, b"still", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got == [b"still"]);
     assert!(b.rx.nameless() <= 257);
+}
+
+/// Regression: connections of strangers that had sent a handshake and never closed theirs stayed
+/// open without bound.
+#[test]
+fn strangers_with_a_handshake_leave_descriptors_to_others() {
+    let mut b = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 8);
+    let local = b.shared.local();
+    let strangers: Vec<_> = (0..200)
+        .map(|at| {
+            let port = 20_000 + at;
+            let from = TcpAddr { port, ..local };
+            let mut stranger = TcpStream::connect((local.ip, local.port)).expect("a connection");
+            stranger.write_all(&handshake(from, 0)).expect("room");
+            (0..4).for_each(|_| b.poll());
+            stranger
+        })
+        .collect();
+    let mut a = rail();
+    let link = linked(&mut a, &mut b);
+    assert_eq!(a.links.send(link, b"still", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |_, b| b.got == [b"still"]);
+    until(&mut a, &mut b, "their end", |_, b| {
+        b.rx.open() <= 8 + 8 + 64 + 1
+    });
+    drop(strangers);
+}
+
+/// Regression: keys for writes into registered memory counted up from the first.
+#[test]
+fn keys_do_not_follow_each_other() {
+    let interfaces = choose_interfaces(&["lo".to_owned()]).expect("an interface");
+    let opened = TcpRail::open(&interfaces[0], &TcpConfig::default());
+    let (mut tx, _) = opened.expect("a rail").split();
+    let mut bytes = [0u8; 64];
+    let keys: Vec<_> = (0..8)
+        .map(|_| tx.register(bytes.as_mut_ptr(), 64).unwrap())
+        .collect();
+    assert!(
+        keys.windows(2).all(|two| two[0].abs_diff(two[1]) > 1 << 32),
+        "{keys:x?}"
+    );
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::{
     SendOutcome, Write, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Largest packet: that of other rails, and with its head it fits a frame of 64 KiB.
@@ -27,8 +29,9 @@ pub struct TcpTx {
     local: RailAddr,
     bytes_per_s: u64,
     standby: bool,
-    /// The next key: keys are unique, and the first is random, so that keys cannot be guessed.
-    key: u64,
+    /// Registrations so far, and the hash that makes keys of them which cannot be guessed.
+    registered: u64,
+    random: RandomState,
     interface: String,
     silent: SilentPeers,
 }
@@ -37,7 +40,6 @@ impl TcpTx {
     pub(super) fn new(
         shared: Arc<Shared>,
         (local, interface): (RailAddr, &InterfaceChoice),
-        key: u64,
         standby: bool,
     ) -> TcpTx {
         TcpTx {
@@ -47,7 +49,8 @@ impl TcpTx {
             local,
             bytes_per_s: interface.bytes_per_s,
             standby,
-            key,
+            registered: 0,
+            random: RandomState::new(),
             interface: interface.name.clone(),
             silent: SilentPeers::none(),
         }
@@ -136,9 +139,10 @@ crate::plain_buffers!(TcpTx, buffers, |tx| tx.links.drain());
 
 impl RemoteWrite for TcpTx {
     fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        self.key = self.key.wrapping_add(1);
-        self.shared.memory.add(self.key, base, len);
-        Some(self.key)
+        self.registered += 1;
+        let key = self.random.hash_one(self.registered);
+        self.shared.memory.add(key, base, len);
+        Some(key)
     }
 
     fn deregister(&mut self, key: u64) {

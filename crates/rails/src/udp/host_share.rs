@@ -8,7 +8,7 @@ use super::group_sockets::Joining;
 use super::host_seat::{tag, Seat};
 use super::shared::Shared;
 use crate::addr::UdpAddr;
-use crate::sys::{own_uid, random, Errno, Gate, SharedRing, SockName, Socket};
+use crate::sys::{random, Errno, Gate, SharedRing, SockName, Socket};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Meeting {
             Err(_) => Gate::connect(name).ok().map(|gate| (gate, false)),
         })?;
         let now = Instant::now();
-        let ours = host || is_ours(&gate);
+        let ours = host || gate.is_of_own_user();
         ours.then_some(Meeting {
             gate,
             host,
@@ -114,7 +114,7 @@ impl Meeting {
     ) -> Result<Met, Errno> {
         let mut met = Met::Waits;
         while let Ok(guest) = self.gate.accept() {
-            if !is_ours(&guest) {
+            if !guest.is_of_own_user() {
                 continue;
             }
             let seat = match &self.seat {
@@ -165,10 +165,4 @@ impl Meeting {
     pub(super) fn is_over(&self) -> bool {
         !self.host
     }
-}
-
-/// Returns whether the other process is of this user. Such a process could do as much harm by other
-/// means as by writing into shared memory.
-fn is_ours(gate: &Gate) -> bool {
-    gate.peer().is_ok_and(|peer| peer.uid == own_uid())
 }

@@ -156,8 +156,8 @@ pub struct Endpoint {
     pub trace: VecDeque<(u64, Trace)>,
 }
 
-/// Random numbers per endpoint: id, token, epoch.
-const RANDOMS: usize = 3;
+/// Random numbers per endpoint: id, token, epoch, and the secret of the epochs of peers.
+const RANDOMS: usize = 5;
 
 /// Opens an engine on a machine.
 fn assemble(

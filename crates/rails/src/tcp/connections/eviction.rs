@@ -45,7 +45,7 @@ impl TcpLinks {
                     // Nothing was sent on it before. If there is no room even for this frame, the
                     // other end sees the connection break.
                     let _ = send_frame(&stranger.stream, Kind::Eviction, &[]);
-                    stranger.stream.finish();
+                    self.finish(name, &stranger.stream);
                 }
             }
             None => return false,
@@ -75,7 +75,7 @@ impl TcpLinks {
     /// The other end wants to close a connection and sends nothing more on it.
     pub(super) fn evicted(&mut self, name: Name) {
         if let Some(stranger) = self.strangers.remove(&name) {
-            return stranger.stream.finish();
+            return self.finish(name, &stranger.stream);
         }
         let Some(&link) = self.by_connection.get(&name) else {
             return;
