@@ -58,7 +58,10 @@ pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_M
     };
     let mut rails: Vec<RailAddr> = address.rails().iter().collect();
     loop {
-        let short = Address::new(address.id, address.token, &rails).encode();
+        let mut short = Address::new(address.id, address.token, &rails);
+        short.has_more = address.has_more || rails.len() < address.rails().iter().count();
+        short.key_mark = address.key_mark;
+        let short = short.encode();
         if short.1 <= len || rails.pop().is_none() {
             return short.0;
         }
@@ -333,12 +336,16 @@ mod tests {
             (vec![v6(0), v6(1)], 1),
             (vec![RailAddr::new(RailKind::Ud, &[1; 24])], 1),
         ] {
-            let long = blob(&rails);
+            let mut long = Address::decode(&blob(&rails)).unwrap();
+            long.key_mark = 0x5a5;
+            let long = long.encode().0;
             assert_eq!(shortened(&long, ADDRESS_LEN_MAX), long);
             let short = shortened(&long, 48);
             assert_eq!(short[48..], [0; 16]);
             let [short, long] = [short, long].map(|blob| Address::decode(&blob).unwrap());
             assert_eq!((short.id, short.token), (long.id, long.token));
+            assert_eq!(short.key_mark, 0x5a5);
+            assert_eq!(short.has_more, kept < rails.len());
             assert!(short.rails().iter().eq(long.rails().iter().take(kept)));
         }
         assert_eq!(

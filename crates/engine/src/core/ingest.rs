@@ -2,11 +2,15 @@
 
 use crate::core::unpack::EngineMemory;
 use crate::core::Core;
+use crate::memory::tags::direction_of;
 use crate::platform::system::{System, Watch};
+use marline_auth::HeadKeys;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
-use marline_wire::{GroupPacket, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN};
+use marline_wire::{
+    GroupPacket, Header, Packet, ParseError, Question, DIRECT_HEAD_LEN, HEADER_LEN,
+};
 
 /// Length up to which a buffer holds one packet: two headers are the shortest batch.
 const GRO_MIN: usize = 2 * HEADER_LEN - 1;
@@ -46,6 +50,9 @@ impl<S: System> Core<S> {
                 self.rails[rail].counters.wrong_token += 1;
                 continue;
             };
+            if !self.is_admitted(now, rail, ep, &packet) {
+                continue;
+            }
             let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
                 continue;
             };
@@ -61,7 +68,8 @@ impl<S: System> Core<S> {
             match result {
                 // Only the last packet of a batch is short.
                 Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
-                    let more = node.handle_run(now, peer, &packet, after, crc32c, &mut memory);
+                    let sealed = seal_check(&endpoint.keys, &packet.header);
+                    let more = node.handle_run(now, peer, &packet, after, sealed, &mut memory);
                     let (run, next) = after.split_at(more * datagram.len());
                     rest = next;
                     for datagram in run.chunks(datagram.len()) {
@@ -198,5 +206,19 @@ impl<S: System> Core<S> {
         if written {
             rail.late_fragments = (after.len(), now + LATE_FRAGMENTS_NS);
         }
+    }
+}
+
+/// Checks the CRC and the tag of heads that continue a packet with `header`.
+fn seal_check<'a>(
+    keys: &'a Option<HeadKeys>,
+    header: &Header,
+) -> impl Fn(&[u8], &[u8]) -> bool + 'a {
+    let key = keys
+        .as_ref()
+        .map(|keys| keys.from(header.dst_slot, &direction_of(header)));
+    move |head, tag| {
+        let right = crc32c(&head[4..]).to_le_bytes() == head[..4];
+        right && key.is_none_or(|key| key.tag(&head[4..]).to_le_bytes() == *tag)
     }
 }

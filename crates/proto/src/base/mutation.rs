@@ -46,6 +46,10 @@ pub enum Mutation {
     Hoard,
     /// Heads are accepted whatever their CRC.
     TrustHeads,
+    /// Packets are accepted whatever their tag.
+    IgnoreTag,
+    /// Packets that arrived before are accepted again.
+    AcceptReplays,
     /// A send ends while a rail still reads its memory.
     ReadLate,
     /// Correct bytes are overwritten before the new bytes' sum is verified.

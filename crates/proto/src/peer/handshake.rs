@@ -111,14 +111,17 @@ impl Node {
         if hello.id == self.local.id {
             return Err(DropReason::Invalid); // loopback messages come in no packet
         }
+        if self.directory.departed.former.contains(&hello.id) {
+            return Err(DropReason::Gone);
+        }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
         self.note_unknown_rails(&hello.rails);
         if rails.is_empty() {
             return Err(DropReason::Invalid);
         }
-        let peer = self
-            .directory
-            .know(&Address::new(hello.id, hello.token, &rails));
+        let mut address = Address::new(hello.id, hello.token, &rails);
+        address.key_mark = self.cfg.key_mark;
+        let peer = self.directory.know(&address);
         let address = self.peer_address(peer).ok_or(DropReason::Invalid)?;
         if address.token != hello.token {
             return Err(DropReason::Token);

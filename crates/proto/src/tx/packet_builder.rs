@@ -73,7 +73,7 @@ impl Node {
         );
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
-        let writer = HeadWriter::new(out, limit);
+        let writer = HeadWriter::with_tag(out, limit, self.cfg.tag_len());
         let mut builder = Builder::new(writer, spans, frames);
         self.greet(conn, &mut builder);
         builder
@@ -218,7 +218,7 @@ impl Node {
             src_id: self.local.id,
             src_epoch: self.local.epoch,
             path: path.send_code(),
-            flags,
+            flags: flags | self.cfg.tag_flag(),
             number: match self.cfg.errs(Mutation::ReuseNumber) {
                 true => path.ring.next_number().saturating_sub(1),
                 false => path.ring.next_number(),
