@@ -185,7 +185,7 @@ impl Mutation {
     /// `CloseEarly` and `WaitOn`, of connections of InfiniBand (`verbs.rs` of the simulator); nor
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain.
-    pub const ALL: [Mutation; 65] = [
+    pub const ALL: [Mutation; 67] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -207,6 +207,8 @@ impl Mutation {
         Mutation::Patient,
         Mutation::Hoard,
         Mutation::TrustHeads,
+        Mutation::IgnoreTag,
+        Mutation::AcceptReplays,
         Mutation::ReadLate,
         Mutation::WriteUnchecked,
         Mutation::ShowUnverified,

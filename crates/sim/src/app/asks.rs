@@ -117,7 +117,7 @@ impl World {
         for (at, damage) in fate.copies.into_iter().flatten() {
             let slot = self.new_flight();
             let mut bytes = bytes.to_vec();
-            hurt(&mut bytes, PLACE_LEN, damage, &mut self.asks.rng);
+            hurt(&mut bytes, (PLACE_LEN, false), damage, &mut self.asks.rng);
             self.flying[slot as usize] = Flying {
                 bytes,
                 to: target,
