@@ -1,9 +1,9 @@
 //! Tags over the heads of packets, and the keys of directions.
 
 use crate::job::JobKey;
+use crate::key::HeadKey;
 use hkdf::Hkdf;
 use sha2::Sha256;
-use siphasher::sip::SipHasher24;
 use zeroize::Zeroize;
 
 /// One direction between two lives of endpoints, as every packet's header names it. Ids and tokens
@@ -31,34 +31,6 @@ impl Direction {
         out[12..20].copy_from_slice(&self.dst_id.to_le_bytes());
         out[20..].copy_from_slice(&self.dst_token.to_le_bytes());
         out
-    }
-}
-
-/// The key of one direction's heads.
-#[derive(Clone, Copy, Default)]
-pub struct HeadKey {
-    first: u64,
-    second: u64,
-}
-
-impl core::fmt::Debug for HeadKey {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("HeadKey(secret)")
-    }
-}
-
-impl HeadKey {
-    /// The tag of a head: SipHash-2-4 of its bytes.
-    #[inline]
-    pub fn tag(&self, head: &[u8]) -> u64 {
-        SipHasher24::new_with_keys(self.first, self.second).hash(head)
-    }
-
-    /// Returns whether `tag` belongs to the head. (A comparison of words takes the same time
-    /// wherever they differ.)
-    #[inline]
-    pub fn is_tag(&self, head: &[u8], tag: u64) -> bool {
-        self.tag(head) == tag
     }
 }
 
@@ -133,15 +105,7 @@ impl HeadKeys {
         // (HKDF refuses only more than 255 blocks.)
         let derived = self.heads.expand(&of.bytes(), &mut bytes);
         debug_assert!(derived.is_ok());
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
-        let key = HeadKey {
-            first: word(0),
-            second: word(8),
-        };
+        let key = HeadKey::of(bytes);
         bytes.zeroize();
         key
     }
@@ -150,8 +114,7 @@ impl HeadKeys {
 impl Drop for HeadKeys {
     fn drop(&mut self) {
         for known in self.sent.iter_mut().chain(&mut self.received) {
-            known.key.first.zeroize();
-            known.key.second.zeroize();
+            known.key.wipe();
         }
     }
 }
@@ -181,18 +144,6 @@ mod tests {
 
     fn keys(job: u8) -> HeadKeys {
         HeadKeys::new(&JobKey::new([job; JOB_KEY_LEN]))
-    }
-
-    /// The vectors of the SipHash paper and of its authors' program.
-    #[test]
-    fn tags_are_those_of_siphash() {
-        let key = HeadKey {
-            first: 0x0706_0504_0302_0100,
-            second: 0x0f0e_0d0c_0b0a_0908,
-        };
-        let bytes: Vec<u8> = (0..15).collect();
-        assert_eq!(key.tag(&bytes), 0xa129_ca61_49be_45e5);
-        assert_eq!(key.tag(&[]), 0x726f_db47_dd0e_0e31);
     }
 
     /// The derivation is part of the protocol: another value parts this version from all others.

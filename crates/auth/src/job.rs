@@ -1,5 +1,6 @@
 //! The key of a job, and the keys that follow from it.
 
+use crate::key::HeadKey;
 use core::fmt;
 use hkdf::Hkdf;
 use sha2::Sha256;
@@ -12,6 +13,7 @@ const SALT: &[u8] = b"marline job key 1";
 /// Purposes of keys, which separate their values.
 const HEADS: &[u8] = b"heads";
 const MARK: &[u8] = b"mark";
+const QUESTIONS: &[u8] = b"questions";
 /// Marks are below this: eleven bits of an address.
 const MARK_END: u16 = 1 << 11;
 
@@ -64,6 +66,15 @@ impl JobKey {
         1 + spread as u16
     }
 
+    /// The key of questions, which name no endpoint yet.
+    pub fn questions(&self) -> HeadKey {
+        let mut bytes = [0; 16];
+        self.derive(QUESTIONS, &mut bytes);
+        let key = HeadKey::of(bytes);
+        bytes.zeroize();
+        key
+    }
+
     /// The key from which those of directions follow.
     pub(crate) fn heads(&self) -> Hkdf<Sha256> {
         let mut secret = Zeroizing::new([0; JOB_KEY_LEN]);
@@ -96,6 +107,14 @@ mod tests {
             assert!(JobKey::from_hex(wrong).is_none(), "{wrong}");
         }
         assert!(!format!("{key:?}").contains(&text[..4]));
+    }
+
+    /// The derivation is part of the protocol.
+    #[test]
+    fn questions_have_a_key_of_their_own() {
+        let tag = |n| JobKey::new([n; JOB_KEY_LEN]).questions().tag(b"who");
+        assert_ne!(tag(1), tag(2));
+        assert_eq!(tag(7), 0x1d7a_ad2b_d23e_3dd0);
     }
 
     #[test]

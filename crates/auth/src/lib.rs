@@ -11,7 +11,9 @@
 
 mod head;
 mod job;
+mod key;
 pub mod key_file;
 
-pub use head::{Direction, HeadKey, HeadKeys};
+pub use head::{Direction, HeadKeys};
 pub use job::{JobKey, JOB_KEY_LEN};
+pub use key::HeadKey;

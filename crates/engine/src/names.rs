@@ -10,6 +10,7 @@
 //! a place may be a name.
 
 use crate::platform::random::random;
+use marline_auth::JobKey;
 use marline_rails::UdpAddr;
 pub use marline_rails::Unanswered;
 use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
@@ -112,10 +113,17 @@ pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
 }
 
 /// Asks the places for their endpoints, for at most `time`: the blob of the first endpoint that
-/// answers.
-pub fn ask(places: &[SocketAddr], time: Duration) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
+/// answers. `key`: of the job, without which its endpoints do not answer.
+pub fn ask(
+    places: &[SocketAddr],
+    time: Duration,
+    key: Option<&JobKey>,
+) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
     let number = random()().map_err(|_| Unanswered::NoWay)?;
-    let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c)?;
+    let key = key.map(JobKey::questions);
+    let tag = key.map(|key| move |bytes: &[u8]| key.tag(bytes));
+    let tag = tag.as_ref().map(|tag| tag as &dyn Fn(&[u8]) -> u64);
+    let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c, tag)?;
     let address = Address::decode(&blob).ok();
     match address.is_some_and(|address| address.id != 0) {
         true => Ok(blob),

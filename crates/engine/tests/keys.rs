@@ -13,7 +13,7 @@ use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::stats::RailCounters;
 use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
 use marline_rails::UdpAddr;
-use marline_wire::{Address, HeadWriter, Header, TAG_LEN, VERSION};
+use marline_wire::{Address, Answer, HeadWriter, Header, Question, TAG_LEN, VERSION};
 use side::{side, Side};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -217,6 +217,54 @@ fn packets_without_the_right_tag_change_nothing_but_a_counter() {
         side.engine.ep_close(side.ep);
         side.engine.close();
     }
+}
+
+/// A question gets an answer only with the job's key.
+#[test]
+fn questions_without_the_key_get_no_answer() {
+    let dir = Dir::new("asked");
+    let settings = [("rails", "lo"), ("key", KEY), ("stats_dir", dir.text())];
+    let side = side(&settings, Lines::default().sink());
+    let at = UdpAddr::place(&address_of(&side).rails().iter().next().unwrap()).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let from = UdpAddr::new(at.ip(), stranger.local_addr().unwrap().port()).rail();
+    let asked = |key: Option<&str>| {
+        let mut from = from;
+        from.datagram_max = 1_472;
+        let mut bytes = Question { number: 5, from }.encode(crc32c);
+        if let Some(key) = key {
+            let key = JobKey::from_hex(key).unwrap().questions();
+            Question::add_tag(&mut bytes, |covered| key.tag(covered), crc32c);
+        }
+        stranger.send_to(&bytes, at).unwrap();
+    };
+    let mut bytes = [0; 256];
+    for (forged, key) in [(1, None), (2, Some(OTHER_KEY))] {
+        asked(key);
+        let limit = Limit::begin();
+        while counters(&dir.0).is_none_or(|rail| rail.forged < forged) {
+            limit.check("questions without the key are counted");
+            assert_eq!(poll(&side), 0);
+        }
+        assert!(stranger.recv(&mut bytes).is_err(), "no answer");
+    }
+    asked(Some(KEY));
+    let limit = Limit::begin();
+    let len = loop {
+        limit.check("a question with the key has an answer");
+        poll(&side);
+        if let Ok(len) = stranger.recv(&mut bytes) {
+            break len;
+        }
+    };
+    let answer = Answer::parse(&bytes[..len], crc32c).unwrap();
+    assert_eq!(
+        Address::decode(&answer.blob).unwrap().id,
+        address_of(&side).id
+    );
+    side.engine.ep_close(side.ep);
+    side.engine.close();
 }
 
 /// A process without the key drops tagged packets too: it could not answer them.

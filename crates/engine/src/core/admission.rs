@@ -8,13 +8,13 @@ use crate::platform::system::System;
 use crate::state::pairing::list_rails;
 use marline_auth::JobKey;
 use marline_proto::Mutation;
-use marline_wire::{Address, Packet, RailAddr};
+use marline_wire::{Address, Packet, Question, RailAddr};
 
 impl<S: System> Core<S> {
     /// Gives the job's key to endpoints opened from now on.
     pub(crate) fn set_job_key(&mut self, key: JobKey) {
         self.cfg.proto.key_mark = key.mark();
-        self.admission.key = Some(key);
+        self.admission.set_key(key);
     }
 
     /// Returns whether a packet to endpoint `ep` may be believed, and counts it otherwise.
@@ -44,6 +44,28 @@ impl<S: System> Core<S> {
         admitted || self.refuse_packet(now, rail, packet)
     }
 
+    /// Returns whether a question may be answered, and counts it otherwise.
+    pub(crate) fn may_answer(&mut self, now: u64, rail: usize, question: &[u8]) -> bool {
+        let Some(key) = self.admission.questions() else {
+            return true;
+        };
+        let tagged = Question::tagged(question);
+        if tagged.is_some_and(|(bytes, tag)| key.is_tag(bytes, tag)) {
+            return true;
+        }
+        let row = &mut self.rails[rail];
+        row.counters.forged += 1;
+        if self.admission.may_say(now) {
+            let text = format!(
+                "questions without the tag of the job's key arrive on {}: they get no answer \
+                 (counter forged: {})",
+                row.name, row.counters.forged
+            );
+            self.say(LogLevel::Warn, &text);
+        }
+        false
+    }
+
     /// Counts a packet that is not believed and reports it, at most once a second. Returns `false`.
     #[cold]
     fn refuse_packet(&mut self, now: u64, rail: usize, packet: &Packet<'_>) -> bool {
@@ -54,7 +76,7 @@ impl<S: System> Core<S> {
         let row = &mut self.rails[rail];
         row.counters.forged += 1;
         if self.admission.may_say(now) {
-            let why = match (self.admission.key.is_some(), tagged) {
+            let why = match (self.admission.has_key(), tagged) {
                 (true, true) => "with the tag of another key",
                 (true, false) => "without a tag (its sender has FI_MARLINE_AUTH=off, or no key)",
                 (false, _) => "with a tag, which needs FI_MARLINE_AUTH=on and the job's key here",

@@ -39,7 +39,8 @@ impl<S: System> Core<S> {
                 rest = &after[more * datagram.len()..];
                 continue;
             }
-            if parsed.is_none() && Question::claimed(datagram) && self.say_who(rail, datagram) {
+            if parsed.is_none() && Question::claimed(datagram) && self.say_who(now, rail, datagram)
+            {
                 continue;
             }
             let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {

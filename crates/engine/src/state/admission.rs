@@ -1,6 +1,6 @@
 //! The job's key, and what was said of packets without it.
 
-use marline_auth::{HeadKeys, JobKey};
+use marline_auth::{HeadKey, HeadKeys, JobKey};
 
 /// Interval between two reports of packets that were not believed, in nanoseconds.
 const SAY_NS: u64 = 1_000_000_000;
@@ -8,11 +8,26 @@ const SAY_NS: u64 = 1_000_000_000;
 /// The job's key and the last report.
 #[derive(Default)]
 pub(crate) struct Admission {
-    pub(crate) key: Option<JobKey>,
+    key: Option<JobKey>,
+    questions: Option<HeadKey>,
     said_ns: Option<u64>,
 }
 
 impl Admission {
+    pub(crate) fn set_key(&mut self, key: JobKey) {
+        self.questions = Some(key.questions());
+        self.key = Some(key);
+    }
+
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The key of questions; `None`: all questions are answered.
+    pub(crate) fn questions(&self) -> Option<&HeadKey> {
+        self.questions.as_ref()
+    }
+
     /// The keys of a new endpoint.
     pub(crate) fn keys(&self) -> Option<HeadKeys> {
         self.key.as_ref().map(HeadKeys::new)

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The key of all engines.
-const JOB_KEY: [u8; JOB_KEY_LEN] = [0x5a; JOB_KEY_LEN];
+pub(crate) const JOB_KEY: [u8; JOB_KEY_LEN] = [0x5a; JOB_KEY_LEN];
 
 /// Events of each endpoint in a failure report.
 const TRACE_MAX: usize = 60;
