@@ -400,6 +400,7 @@ impl Bench {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } | Event::PathRerouted { .. }
+                | Event::PeerMet { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. }
                 | Event::PeerUnreachable { .. } => {}

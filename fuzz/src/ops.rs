@@ -482,7 +482,7 @@ impl World {
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 #[rustfmt::skip]
                 Event::RecvFailed { .. } | Event::ReadLost { .. } | Event::PeerDead { .. }
-                | Event::PeerOver { .. } | Event::UnknownRailKind { .. } | Event::PutEnd(_)
+                | Event::PeerOver { .. } | Event::PeerMet { .. } | Event::UnknownRailKind { .. } | Event::PutEnd(_)
                 | Event::PeerUnreachable { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

@@ -4,21 +4,27 @@ use crate::sources::{Report, Source};
 
 /// The workspace's crates that each crate may import. `proto` must not import `rails`, no crate may
 /// import `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &[&str]); 13] = [
+    ("auth", &[]),
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
     ("rails", &["wire"]),
-    ("engine", &["wire", "checksum", "proto", "rails"]),
+    ("engine", &["auth", "wire", "checksum", "proto", "rails"]),
     ("version", &["wire"]),
     ("provider", &["engine", "version"]),
     ("symbols", &[]),
     ("mpi-shim", &["symbols"]),
     ("collectives", &["symbols"]),
-    ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
+    (
+        "sim",
+        &["auth", "wire", "checksum", "proto", "rails", "engine"],
+    ),
     (
         "cli",
-        &["wire", "checksum", "rails", "engine", "sim", "version"],
+        &[
+            "auth", "wire", "checksum", "rails", "engine", "sim", "version",
+        ],
     ),
 ];
 

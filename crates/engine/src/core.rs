@@ -2,6 +2,7 @@
 //! takes the time as argument. The simulator drives it directly; `shared` adds the lock and the
 //! thread.
 
+mod admission;
 mod aggregate;
 pub(crate) mod atomic;
 pub(crate) mod awaited;
@@ -32,6 +33,7 @@ mod unpack;
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
 use crate::platform::system::{System, Watch};
+use crate::state::admission::Admission;
 use crate::state::buffers::Buffers;
 use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
@@ -88,6 +90,8 @@ pub struct Core<S: System> {
     pub(crate) buffers: Buffers,
     /// Counters of the process and of closed endpoints.
     pub(crate) counters: Counters,
+    /// The job's key, if packets have tags.
+    pub(crate) admission: Admission,
     pub(crate) outages: Outages,
     pub(crate) coalescer: Coalescer,
     /// Posted sends wait for a flush.
@@ -131,6 +135,7 @@ impl<S: System> Core<S> {
             rails: Rails::new(rails, &cfg.proto),
             buffers: Buffers::new(cfg.log_bytes),
             counters: Counters::default(),
+            admission: Admission::default(),
             outages: Outages::default(),
             coalescer: Coalescer::default(),
             deferred: false,
@@ -214,6 +219,7 @@ impl<S: System> Core<S> {
         }
         let endpoint = Endpoint {
             node,
+            keys: self.admission.keys(),
             av: None,
             tx_cq: None,
             rx_cq: None,

@@ -12,6 +12,7 @@ use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
+use marline_auth::JobKey;
 use marline_rails::InterfaceChange;
 use marline_wire::Address;
 
@@ -88,6 +89,12 @@ impl<S: System> Engine<S> {
     /// Runs `look` on the core under the lock.
     pub fn inspect<R>(&self, look: impl FnOnce(&Core<S>) -> R) -> R {
         look(&self.shared.lock())
+    }
+
+    /// Gives the job's key to endpoints opened from now on: their packets have tags, and packets
+    /// without them are not believed.
+    pub fn set_job_key(&self, key: JobKey) {
+        self.shared.lock().set_job_key(key);
     }
 
     /// Opens a completion queue.
@@ -274,6 +281,7 @@ impl<S: System> Engine<S> {
             );
             return Err(SubmitError::BadAddress);
         }
+        core.check_key_mark(&address)?;
         core.dir.av_insert(av, address)
     }
 

@@ -10,6 +10,7 @@
 //! a place may be a name.
 
 use crate::platform::random::random;
+use marline_auth::JobKey;
 use marline_rails::UdpAddr;
 pub use marline_rails::Unanswered;
 use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
@@ -58,7 +59,10 @@ pub fn shortened(blob: &[u8; ADDRESS_LEN_MAX], len: usize) -> [u8; ADDRESS_LEN_M
     };
     let mut rails: Vec<RailAddr> = address.rails().iter().collect();
     loop {
-        let short = Address::new(address.id, address.token, &rails).encode();
+        let mut short = Address::new(address.id, address.token, &rails);
+        short.has_more = address.has_more || rails.len() < address.rails().iter().count();
+        short.key_mark = address.key_mark;
+        let short = short.encode();
         if short.1 <= len || rails.pop().is_none() {
             return short.0;
         }
@@ -109,10 +113,17 @@ pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
 }
 
 /// Asks the places for their endpoints, for at most `time`: the blob of the first endpoint that
-/// answers.
-pub fn ask(places: &[SocketAddr], time: Duration) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
+/// answers. `key`: of the job, without which its endpoints do not answer.
+pub fn ask(
+    places: &[SocketAddr],
+    time: Duration,
+    key: Option<&JobKey>,
+) -> Result<[u8; ADDRESS_LEN_MAX], Unanswered> {
     let number = random()().map_err(|_| Unanswered::NoWay)?;
-    let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c)?;
+    let key = key.map(JobKey::questions);
+    let tag = key.map(|key| move |bytes: &[u8]| key.tag(bytes));
+    let tag = tag.as_ref().map(|tag| tag as &dyn Fn(&[u8]) -> u64);
+    let blob = marline_rails::ask(places, number, time, marline_checksum::crc32c, tag)?;
     let address = Address::decode(&blob).ok();
     match address.is_some_and(|address| address.id != 0) {
         true => Ok(blob),
@@ -333,12 +344,16 @@ mod tests {
             (vec![v6(0), v6(1)], 1),
             (vec![RailAddr::new(RailKind::Ud, &[1; 24])], 1),
         ] {
-            let long = blob(&rails);
+            let mut long = Address::decode(&blob(&rails)).unwrap();
+            long.key_mark = 0x5a5;
+            let long = long.encode().0;
             assert_eq!(shortened(&long, ADDRESS_LEN_MAX), long);
             let short = shortened(&long, 48);
             assert_eq!(short[48..], [0; 16]);
             let [short, long] = [short, long].map(|blob| Address::decode(&blob).unwrap());
             assert_eq!((short.id, short.token), (long.id, long.token));
+            assert_eq!(short.key_mark, 0x5a5);
+            assert_eq!(short.has_more, kept < rails.len());
             assert!(short.rails().iter().eq(long.rails().iter().take(kept)));
         }
         assert_eq!(

@@ -28,6 +28,7 @@ use std::sync::Arc;
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
+        let job_key = settings.job_key()?;
         let choices = settings.chosen_rails()?;
         let clock = SystemClock::new();
         let Opened {
@@ -67,6 +68,9 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.lock().outages.open(publisher.recorder());
+        if let Some(key) = job_key {
+            shared.lock().set_job_key(key);
+        }
         if !settings.rma {
             shared.lock().refuse_remote();
         }

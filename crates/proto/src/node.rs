@@ -130,6 +130,12 @@ impl Node {
         self.directory.admission.strangers()
     }
 
+    /// Returns whether the endpoint with this id is kept in this slot.
+    pub fn knows(&self, slot: u32, id: u64) -> bool {
+        let peer = self.directory.peers.get(slot as usize);
+        peer.is_some_and(|peer| peer.address.id == id)
+    }
+
     /// True if the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         let entry = self.directory.peers.get(peer.0 as usize);

@@ -18,10 +18,19 @@ struct Server {
 }
 
 fn node(id: u64) -> Node {
+    node_with(0, id)
+}
+
+/// A node of a job with a key of this mark.
+fn node_with(key_mark: u16, id: u64) -> Node {
     // The host in the rail's address is a byte; nodes differ by their ids.
     let host = 2 + (id % 200) as u8;
+    let config = Config {
+        key_mark,
+        ..Config::default()
+    };
     Node::new(
-        Config::default(),
+        config,
         (2 * id + 1, id as u32, 1),
         specs(host, 1, 1_472),
         &InOneNetwork,
@@ -51,8 +60,12 @@ fn receive(source: Source, handle: u32) -> RecvSpec {
 
 impl Server {
     fn new() -> Server {
+        Server::with(0)
+    }
+
+    fn with(key_mark: u16) -> Server {
         Server {
-            node: node(1_000_000),
+            node: node_with(key_mark, 1_000_000),
             now: SECOND,
             received: 0,
             dead: 0,
@@ -177,6 +190,52 @@ fn a_late_packet_of_a_departed_peer_is_rejected() {
         "the conversation is forgotten"
     );
     assert_eq!(server.received, 1);
+}
+
+/// Packets that were recorded are sent again an hour later, when the peer is forgotten: without a
+/// key they are a first contact. With a key they change nothing, at any time.
+#[test]
+fn recorded_packets_of_a_forgotten_peer_are_refused_with_a_key() {
+    for (key_mark, taken) in [(0, 2), (7, 1)] {
+        let mut server = Server::with(key_mark);
+        let sent = server.visit(&mut node_with(key_mark, 1));
+        assert_eq!(server.refuses(&sent[0]), Some(DropReason::Gone));
+        for _ in 0..12 {
+            server.pass(300 * SECOND);
+        }
+        assert_eq!(server.node.kept().peers, 0, "the peer is forgotten");
+        server.node.post_recv(&receive(Source::Any, 5), server.now);
+        for packet in &sent {
+            let refused = server.refuses(packet);
+            assert!(refused.is_some() || key_mark == 0);
+        }
+        assert_eq!(server.received, taken);
+    }
+}
+
+/// A recorded packet of a living peer is no sign of life: the peer's death is noticed all the same.
+#[test]
+fn a_replayed_packet_is_no_sign_of_life() {
+    let mut server = Server::with(7);
+    let mut client = node_with(7, 1);
+    let first = {
+        let peer = client.peer(&server.node.address());
+        assert!(client.post_send(&message(peer, 1)));
+        output(&mut client, server.now, false)
+    };
+    take(&mut server.node, server.now, &first);
+    server.settle();
+    let peer = server.node.peer_named(3).unwrap();
+    assert!(server.node.post_send(&message(peer, 9)));
+    for _ in 0..200 {
+        output(&mut server.node, server.now, false);
+        assert_eq!(
+            server.dead > 0,
+            server.refuses(&first[0]) == Some(DropReason::Gone)
+        );
+        server.pass(SECOND / 10);
+    }
+    assert_eq!(server.dead, 1);
 }
 
 /// A departed peer's slot is reused; late packets that name the slot are not taken for the new

@@ -59,7 +59,7 @@ fn take_batch(
         };
         let taken = node.handle_packet(now, &packet, datagram.len(), memory);
         let more = match taken {
-            Ok(peer) if runs => node.handle_run(now, peer, &packet, after, |_| 0, memory),
+            Ok(peer) if runs => node.handle_run(now, peer, &packet, after, |_, _| true, memory),
             _ => 0,
         };
         in_runs += more;

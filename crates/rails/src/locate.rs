@@ -35,7 +35,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn open(to: SocketAddr, number: u64, crc32c: Sum) -> std::io::Result<Asked> {
+    fn open(to: SocketAddr, number: u64, crc32c: Sum, tag: Tag<'_>) -> std::io::Result<Asked> {
         let any: SocketAddr = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -46,7 +46,10 @@ impl Asked {
         let own = socket.local_addr()?;
         let mut from = UdpAddr::new(own.ip(), own.port()).rail();
         from.datagram_max = DATAGRAM;
-        let question = Question { number, from }.encode(crc32c);
+        let mut question = Question { number, from }.encode(crc32c);
+        if let Some(tag) = tag {
+            Question::add_tag(&mut question, tag, crc32c);
+        }
         Ok(Asked {
             socket,
             question,
@@ -101,6 +104,9 @@ pub fn answer_to(number: u64, bytes: &[u8], crc32c: Sum) -> Option<[u8; 64]> {
 /// The sum of questions and answers: CRC-32C.
 pub type Sum = fn(&[u8]) -> u32;
 
+/// Computes the tags of questions, for a job with a key.
+pub type Tag<'a> = Option<&'a dyn Fn(&[u8]) -> u64>;
+
 /// Asks which endpoint listens at these places and repeats until `time` is over. Returns the
 /// address of the first that answers, as an unchecked blob. `number` is random and secret, so that
 /// third parties cannot forge an answer.
@@ -109,9 +115,12 @@ pub fn ask(
     number: u64,
     time: Duration,
     crc32c: Sum,
+    tag: Tag<'_>,
 ) -> Result<[u8; 64], Unanswered> {
     let (start, mut pauses) = (Instant::now(), pauses());
-    let opened = places.iter().map(|to| Asked::open(*to, number, crc32c));
+    let opened = places
+        .iter()
+        .map(|to| Asked::open(*to, number, crc32c, tag));
     let mut asked: Vec<Asked> = opened.filter_map(Result::ok).collect();
     if asked.is_empty() {
         return Err(Unanswered::NoWay);
@@ -192,7 +201,7 @@ mod tests {
         let server = answering(socket, answers);
         let places = [silent.local_addr().unwrap(), at];
         let long = Duration::from_secs(20);
-        assert_eq!(ask(&places, 77, long, sum), Ok([4; 64]));
+        assert_eq!(ask(&places, 77, long, sum, None), Ok([4; 64]));
         server.join().unwrap();
     }
 
@@ -200,9 +209,9 @@ mod tests {
     fn a_refusal_differs_from_silence() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
-        assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Silent));
+        assert_eq!(ask(&[at], 1, SHORT, sum, None), Err(Unanswered::Silent));
         drop(socket);
-        assert_eq!(ask(&[at], 1, SHORT, sum), Err(Unanswered::Refused));
-        assert_eq!(ask(&[], 1, SHORT, sum), Err(Unanswered::NoWay));
+        assert_eq!(ask(&[at], 1, SHORT, sum, None), Err(Unanswered::Refused));
+        assert_eq!(ask(&[], 1, SHORT, sum, None), Err(Unanswered::NoWay));
     }
 }

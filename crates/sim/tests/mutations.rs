@@ -1,7 +1,8 @@
 //! Every deliberate mistake in the protocol is noticed: prints the seeds that each needs, and the
 //! first complaint.
 //!
-//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`
+//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`; with
+//! `MUTATIONS=IgnoreTag,AcceptReplays` only these mistakes.
 #![cfg(feature = "mutation")]
 
 use marline_proto::group::GroupMutation;
@@ -41,7 +42,10 @@ fn hunt_all<M: Copy + Debug>(all: &[M], fails: impl Fn(M, u64) -> Option<String>
     // Broken protocols panic now and then; that counts, and need not be shown.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    for &mutation in all {
+    let only = std::env::var("MUTATIONS").unwrap_or_default();
+    let only: Vec<&str> = only.split(',').filter(|name| !name.is_empty()).collect();
+    let asked = |m: &M| only.is_empty() || only.contains(&format!("{m:?}").as_str());
+    for &mutation in all.iter().filter(|m| asked(m)) {
         match hunt(|seed| fails(mutation, seed)) {
             Some((seeds, how)) => println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}")),
             None => missed.push(mutation),

@@ -21,7 +21,7 @@ pub struct FragmentHead([u8; FRAGMENT_HEAD_LEN]);
 
 impl FragmentHead {
     /// The head of `packet`, if its only frame is a DATA frame. Drops the CRC and all flags except
-    /// those that concern the data's reliability.
+    /// those that concern the data's reliability, and the tag's.
     pub fn of(packet: &[u8], head_len: usize) -> Option<FragmentHead> {
         let head: &[u8; FRAGMENT_HEAD_LEN] = packet.first_chunk()?;
         if head_len != FRAGMENT_HEAD_LEN || !is_data(&head[HEADER_LEN..]) {
@@ -29,9 +29,10 @@ impl FragmentHead {
         }
         let mut head = *head;
         head[..4].fill(0);
-        head[FLAGS_AT] &= Header::FLAG_NATIVE | Header::FLAG_NO_ACK;
+        let kept = Header::FLAG_NATIVE | Header::FLAG_NO_ACK | Header::FLAG_TAGGED;
+        head[FLAGS_AT] &= kept;
         if head[FLAGS_AT] & Header::FLAG_NATIVE == 0 {
-            head[FLAGS_AT] = 0;
+            head[FLAGS_AT] &= Header::FLAG_TAGGED;
         }
         Some(FragmentHead(head))
     }

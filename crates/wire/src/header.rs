@@ -24,6 +24,8 @@ pub(crate) const FLAGS_AT: usize = 38;
 pub(crate) const KIND_AT: usize = 39;
 /// Offset of the packet number.
 pub(crate) const NUMBER_AT: usize = 40;
+/// Bytes of the tag behind the payloads of a packet with [`Header::FLAG_TAGGED`].
+pub const TAG_LEN: usize = 8;
 /// The destination's slot for the source is unknown: its HELLO has not arrived yet.
 pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
@@ -68,6 +70,9 @@ impl Header {
     pub const FLAG_EVERYWHERE: u8 = 4;
     /// The sender retains no copy of the data: a lost packet cannot be retransmitted.
     pub const FLAG_NATIVE: u8 = 8;
+    /// The last [`TAG_LEN`] bytes of the packet are a tag over its head, by which the receiver
+    /// knows that the sender has the job's key (docs/design/security.md).
+    pub const FLAG_TAGGED: u8 = 16;
 
     /// Source rail index.
     #[inline]

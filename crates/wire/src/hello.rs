@@ -23,12 +23,17 @@ const ADDRESS_MAGIC: u8 = b'M';
 /// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that peers of
 /// different versions notice when they exchange addresses, before any packet.
 const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
+/// Bits of the count of rails; those above are the upper bits of the key's mark.
+const COUNT_BITS: u16 = 4;
+/// Bits of the key's mark among the flags.
+const MARK_IN_FLAGS: u16 = 7;
 /// Most kinds named in an error.
 const KINDS_NAMED: usize = 4;
 
 /// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8, flags
 /// u8` (bit 0: the owner has, or waits for, further rails), then the addresses of the rails for
-/// first contact. 64 bytes at most.
+/// first contact. 64 bytes at most. The count has four bits; the other four and the other seven
+/// flags are the mark of the job's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
@@ -37,6 +42,8 @@ pub struct Address {
     pub token: u32,
     /// The owner has rails that did not fit, or waits for some.
     pub has_more: bool,
+    /// Mark of the key with which the owner tags its packets (11 bits); 0: it tags none.
+    pub key_mark: u16,
     len: u8,
     /// Encoded rails: compact, for thousands of known peers.
     rails: [u8; ADDRESS_RAIL_BYTES],
@@ -84,6 +91,7 @@ impl Address {
             id,
             token,
             has_more: false,
+            key_mark: 0,
             len,
             rails: bytes,
         }
@@ -94,6 +102,7 @@ impl Address {
         id: 0,
         token: 0,
         has_more: false,
+        key_mark: 0,
         len: 0,
         rails: [0; ADDRESS_RAIL_BYTES],
     };
@@ -117,8 +126,8 @@ impl Address {
         out[8..12].copy_from_slice(&self.token.to_le_bytes());
         out[12] = ADDRESS_VERSION;
         out[13] = ADDRESS_MAGIC;
-        out[14] = rails.count() as u8;
-        out[15] = self.has_more as u8;
+        out[14] = rails.count() as u8 | (self.key_mark >> MARK_IN_FLAGS << COUNT_BITS) as u8;
+        out[15] = self.has_more as u8 | (self.key_mark << 1) as u8;
         let end = ADDRESS_FIXED + rails.bytes().len();
         out[ADDRESS_FIXED..end].copy_from_slice(rails.bytes());
         (out, end)
@@ -137,7 +146,8 @@ impl Address {
             });
         }
         let room = &b[ADDRESS_FIXED..b.len().min(ADDRESS_LEN_MAX)];
-        let rails = RailList::read(room, b[14] as usize).ok_or(AddressError::Malformed)?;
+        let count = b[14] & ((1 << COUNT_BITS) - 1);
+        let rails = RailList::read(room, count as usize).ok_or(AddressError::Malformed)?;
         if rails.iter().next().is_none() {
             let mut kinds = [0; KINDS_NAMED];
             let unknown = rails.unknown();
@@ -151,6 +161,7 @@ impl Address {
             id: u64_at(b, 0),
             token: u32_at(b, 8),
             has_more: b[15] & 1 == 1,
+            key_mark: u16::from(b[14] >> COUNT_BITS) << MARK_IN_FLAGS | u16::from(b[15] >> 1),
             len: rails.bytes().len() as u8,
             rails: [0; ADDRESS_RAIL_BYTES],
         };

@@ -11,6 +11,9 @@
 //!  \___ CRC-32C over bytes 4..head_len ___/     each with its own sum, in its frame
 //! ```
 //!
+//! A packet of a job with a key ends with a tag of 8 bytes over bytes 4..head_len
+//! ([`Header::FLAG_TAGGED`]).
+//!
 //! No field of a packet takes effect before the head CRC has passed (design rule 7). The caller
 //! computes the CRC (`marline-checksum`), because this crate imports nothing. All integers are
 //! little endian. No `unsafe`, no allocation, `no_std`.
@@ -48,7 +51,9 @@ pub use group::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
     CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX, PIECES_MAX, PIECE_LEN,
 };
-pub use header::{path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
+pub use header::{
+    path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, TAG_LEN, VERSION,
+};
 pub use hello::{
     Address, AddressError, Hello, HelloView, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX,
 };

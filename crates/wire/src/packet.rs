@@ -6,7 +6,9 @@ use crate::follow::FragmentHead;
 use crate::frame::{
     read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
 };
-use crate::header::{u16_at, u32_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, VERSION};
+use crate::header::{
+    u16_at, u32_at, u64_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, TAG_LEN, VERSION,
+};
 use crate::hello::Hello;
 
 /// The reason why a datagram is not a packet. The receiving rail counts each.
@@ -78,7 +80,31 @@ impl<'a> Packet<'a> {
             }
             payload = align8(payload);
         }
-        Ok(payload.min(self.bytes.len()))
+        if !self.is_tagged() {
+            return Ok(payload.min(self.bytes.len()));
+        }
+        match payload + TAG_LEN {
+            len if len <= self.bytes.len() => Ok(len),
+            _ => Err(ParseError::Truncated),
+        }
+    }
+
+    #[inline]
+    fn is_tagged(&self) -> bool {
+        self.header.flags & Header::FLAG_TAGGED != 0
+    }
+
+    /// The packet's tag, if it has one.
+    #[inline]
+    pub fn tag(&self) -> Option<u64> {
+        let at = self.len.checked_sub(TAG_LEN)?;
+        self.is_tagged().then(|| u64_at(self.bytes, at))
+    }
+
+    /// The bytes under the head's CRC and under the tag: all of the head except the CRC itself.
+    #[inline]
+    pub fn checked_head(&self) -> &'a [u8] {
+        &self.bytes[4..self.head_len]
     }
 
     /// Bytes of the packet including the padding of its payloads; in a buffer of several packets
@@ -175,17 +201,26 @@ pub struct HeadWriter<'a> {
     limit: usize,
     at: usize,
     payload: usize,
+    tag: usize,
 }
 
 impl<'a> HeadWriter<'a> {
     /// Starts a packet of at most `limit` bytes in `out` (`limit <= out.len()`).
     pub fn new(out: &'a mut [u8], limit: usize) -> HeadWriter<'a> {
-        let limit = limit.min(out.len());
+        HeadWriter::with_tag(out, limit, 0)
+    }
+
+    /// Starts a packet that ends with a tag of `tag` bytes ([`TAG_LEN`], or 0 for none), which the
+    /// caller writes; the header has to have the flag.
+    #[inline]
+    pub fn with_tag(out: &'a mut [u8], limit: usize, tag: usize) -> HeadWriter<'a> {
+        let limit = limit.min(out.len()).saturating_sub(tag);
         HeadWriter {
             out,
             limit,
             at: HEADER_LEN,
             payload: 0,
+            tag,
         }
     }
 
@@ -243,6 +278,6 @@ impl<'a> HeadWriter<'a> {
     #[inline]
     pub fn finish(self, header: &Header) -> (usize, usize) {
         header.write(self.at as u16, self.out);
-        (self.at, self.at + self.payload)
+        (self.at, self.at + self.payload + self.tag)
     }
 }

@@ -7,16 +7,18 @@
 //!  8  u64 number of the question, random
 //! 16  zeros                 39  u8 kind: 2 question, 3 answer
 //! 40  question: address for the answer (see RailAddr); answer: the address blob, 64 bytes
+//! 120 question: u64 tag over [4, 120) under a key of the job, or 0
 //! ... zeros
 //! ```
 
-use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, TAG_LEN, VERSION};
 use crate::hello::ADDRESS_LEN_MAX;
 use crate::rail_addr::{RailAddr, RailList, RAIL_MAX};
 
 /// Bytes of a question, and of an answer.
 pub const PLACE_LEN: usize = 128;
 const BODY_AT: usize = 40;
+const TAG_AT: usize = PLACE_LEN - TAG_LEN;
 const QUESTION: u8 = 2;
 const ANSWER: u8 = 3;
 
@@ -50,6 +52,25 @@ impl Question {
         let mut body = [0; RAIL_MAX];
         RailList::write(&mut body, &[self.from]);
         encode(QUESTION, self.number, &body, crc32c)
+    }
+
+    /// Puts the tag of a job with a key into an encoded question; `tag` computes it from the bytes
+    /// that it covers.
+    pub fn add_tag(
+        bytes: &mut [u8; PLACE_LEN],
+        tag: impl Fn(&[u8]) -> u64,
+        crc32c: impl Fn(&[u8]) -> u32,
+    ) {
+        let tag = tag(&bytes[4..TAG_AT]);
+        bytes[TAG_AT..].copy_from_slice(&tag.to_le_bytes());
+        let sum = crc32c(&bytes[4..]);
+        bytes[0..4].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// The bytes of a question that its tag covers, and the tag.
+    pub fn tagged(bytes: &[u8]) -> Option<(&[u8], u64)> {
+        let bytes: &[u8; PLACE_LEN] = bytes.try_into().ok()?;
+        Some((&bytes[4..TAG_AT], u64_at(bytes, TAG_AT)))
     }
 
     /// Reads a datagram that contains only a question.
@@ -138,6 +159,25 @@ mod tests {
         assert_eq!(Question::parse(&told, sum), None);
         assert_eq!(Question::parse(&asked[..127], sum), None);
         assert_eq!(Question::parse(&[], sum), None);
+    }
+
+    #[test]
+    fn a_tag_covers_all_that_a_question_says() {
+        let tag = |bytes: &[u8]| u64::from(sum(bytes)) << 32 | 7;
+        let mut asked = question().encode(sum);
+        Question::add_tag(&mut asked, tag, sum);
+        assert_eq!(Question::parse(&asked, sum), Some(question()));
+        let right = |bytes: &[u8]| {
+            let (covered, claimed) = Question::tagged(bytes).unwrap();
+            tag(covered) == claimed
+        };
+        assert!(right(&asked) && !right(&question().encode(sum)));
+        for at in 4..PLACE_LEN {
+            let mut bytes = asked;
+            bytes[at] ^= 1;
+            assert!(!right(&bytes), "byte {at}");
+        }
+        assert_eq!(Question::tagged(&asked[1..]), None);
     }
 
     #[test]

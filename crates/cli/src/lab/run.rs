@@ -6,7 +6,7 @@ use super::place;
 use super::state::Lab;
 use crate::run::mpi::{self, Fabric, Kind};
 use crate::run::summary::SummaryArgs;
-use crate::run::{provider, settings};
+use crate::run::{job_key, provider, settings};
 use crate::run::{start, variables, Common, Job};
 use clap::ValueEnum;
 
@@ -65,6 +65,9 @@ pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
     let marline = args.provider == Provider::Marline;
     if marline && !environment.iter().any(|(name, _)| name == RAILS) {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));
+    }
+    if marline {
+        set.extend(job_key::made(&environment)?);
     }
     set.extend(launcher_variables(mpi.kind, &lab));
     let mut words = launcher_args(mpi.kind, &lab, args.ranks, args.ppn);

@@ -2,7 +2,7 @@
 
 use crate::run::stats_dir::{StatsDir, STATS_DIR};
 use crate::run::{for_ranks, Common};
-use crate::run::{mpi, settings};
+use crate::run::{job_key, mpi, settings};
 use crate::tool;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -43,7 +43,9 @@ pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     if args.common.verbose {
         tool::say(&mpi.describe());
     }
-    let mut set = for_ranks(&mpi, &args.common, &settings::environment())?.told();
+    let environment = settings::environment();
+    let mut set = for_ranks(&mpi, &args.common, &environment)?.told();
+    set.extend(job_key::made(&environment)?);
     if let Some(parent) = &args.stats {
         let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
         set.push((STATS_DIR.to_owned(), dir));

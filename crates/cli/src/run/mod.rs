@@ -5,6 +5,7 @@ mod contradict;
 mod elf;
 pub mod env;
 pub mod exec;
+pub mod job_key;
 mod linked;
 mod mca;
 pub mod mpi;
@@ -28,6 +29,7 @@ pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
               FI_MARLINE_SAY_WAITS* FI_MARLINE_STATS_DIR*,
+              with FI_MARLINE_AUTH=on FI_MARLINE_KEY* (a new key for the job),
               where the job goes on without lost ranks (ULFM) FI_MARLINE_PEER_TIMEOUT_MS*,
               but with --no-multicast MARLINE_MULTICAST MARLINE_MULTICAST_CALLS
               MARLINE_MULTICAST_UNASKED LD_PRELOAD (behind yours; before with --multicast)
@@ -111,9 +113,11 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     settings::check(&environment)?;
     let fabric = Fabric::Marline(dir);
     let prepared = variables((&mpi, rest), &fabric, &args.common, &environment);
+    let mut set = prepared.told();
+    set.extend(job_key::made(&environment)?);
     let job = Job {
         mpi,
-        set: prepared.told(),
+        set,
         args: rest.to_vec(),
     };
     let command = Command::new(&job.mpi.file);
@@ -290,6 +294,10 @@ pub fn start(
     if common.verbose {
         tool::say(&job.mpi.describe());
         for (name, value) in &job.set {
+            let value = match job_key::is_secret(name) {
+                true => "(secret)",
+                false => value,
+            };
             tool::say(&format!("set {name}={}", tool::quote(value)));
         }
         tool::say(&tool::describe(&command));

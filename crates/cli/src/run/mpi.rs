@@ -1,5 +1,6 @@
 //! Recognises an MPI by its `mpiexec`; the settings that each MPI needs to run over Marline.
 
+use crate::run::job_key;
 use crate::tool;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -489,13 +490,15 @@ fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
 }
 
 /// Arguments for mpiexec that pass `vars` to other hosts. Hydra passes the whole environment by
-/// default, Open MPI only its own variables.
+/// default, Open MPI only its own variables. A secret is no argument: where Hydra passes
+/// no environment, `FI_MARLINE_KEY_FILE` has to name a file with it.
 pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String]) -> Vec<String> {
     let mut args = Vec::new();
     if kind.is_hydra() {
         let limited = |a: &String| ["genvnone", "genvlist"].contains(&a.trim_start_matches('-'));
         if user_args.iter().any(limited) {
-            for (name, value) in vars {
+            let shown = vars.iter().filter(|(name, _)| !job_key::is_secret(name));
+            for (name, value) in shown {
                 args.extend(["-genv".to_owned(), name.clone(), value.clone()]);
             }
         }
@@ -524,7 +527,8 @@ pub fn for_spawned(
     if kind != Kind::OpenMpi5 || decided || user_args.iter().any(asks) {
         return None;
     }
-    let pairs = vars.iter().filter(|(name, _)| !is_open_mpis(name));
+    let open = |name: &str| !is_open_mpis(name) && !job_key::is_secret(name);
+    let pairs = vars.iter().filter(|(name, _)| open(name));
     let pairs = pairs.map(|(name, value)| format!("{name}={value}"));
     let plain: Vec<String> = pairs.filter(|pair| tool::quote(pair) == *pair).collect();
     Some((

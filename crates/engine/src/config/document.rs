@@ -8,10 +8,12 @@ use crate::config::settings::{Setting, TABLE};
 const SHARED: &str = "
 ## Settings of both sides
 
-Two settings must be the same in all processes, and are compared at first contact:
+Three settings must be the same in all processes, and are compared at first contact:
 
 - `FI_MARLINE_RELIABILITY`: each side refuses the other, which names both values; operations that
   name the peer end with an error.
+- `FI_MARLINE_AUTH` and the key: an address of a process with another value is refused, by both
+  sides, with what differs; packets that come all the same are dropped and counted (`forged`).
 - `multicast_scheme`: a communicator whose members differ has no multicast; its
   broadcasts go from rank to rank, and the log names both values.
 

@@ -13,6 +13,8 @@ pub enum Kind {
     List,
     /// Any text.
     Text,
+    /// A key: 64 hexadecimal digits.
+    Secret,
     /// `on` or `off`.
     Switch,
     /// A [`ChecksumChoice`].
@@ -61,6 +63,7 @@ impl Kind {
         match *self {
             Kind::List => "names separated by commas".to_owned(),
             Kind::Text => "any text".to_owned(),
+            Kind::Secret => "64 hexadecimal digits".to_owned(),
             Kind::Switch => "on or off".to_owned(),
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),

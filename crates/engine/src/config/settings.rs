@@ -10,6 +10,7 @@ use crate::config::experiments::rail_checksums::RailChecksums;
 use crate::config::experiments::scheme::MulticastScheme;
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::ports::PortRange;
+use crate::config::secret::SecretText;
 use crate::config::value::Value;
 use crate::config::workers::Workers;
 use marline_wire::BLOCK_BYTES;
@@ -51,6 +52,9 @@ impl Setting {
             return Ok(());
         }
         let (variable, allowed) = (self.variable(), self.kind.allowed());
+        if self.kind == Kind::Secret {
+            return Err(format!("{variable} cannot be used: allowed is {allowed}"));
+        }
         Err(format!(
             "{variable}={text:?} cannot be used: allowed is {allowed} (default: {:?})",
             self.default
@@ -248,6 +252,15 @@ settings! {
     borrow: bool = "off", Kind::Switch;
     /// Sends of a burst that leave immediately before later ones are coalesced into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 }, test;
+    /// Packets carry tags by a key of the job, and packets without the right tag have no effect
+    /// (docs/design/security.md). The same in all processes of a job. Needs a key; where one is
+    /// given and this is not, it is on.
+    auth: bool = "off", Kind::Switch;
+    /// The job's key: 64 hexadecimal digits, random, the same in all processes of a job and in no
+    /// other. Not for command lines, which every user of a host can read.
+    key: SecretText = "", Kind::Secret;
+    /// File with the job's key, readable by its owner alone (mode 0600), who runs the job.
+    key_file: String = "", Kind::Text;
     /// Scheme of acknowledgement and repair for multicast broadcasts, for comparison; usual depends
     /// on the number of ranks. All ranks of a communicator need the same value: otherwise it has no
     /// multicast.

@@ -3,8 +3,10 @@
 use crate::core::remote_read::fill_offer;
 use crate::core::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
+use crate::memory::tags::key_to;
 use crate::platform::system::System;
 use crate::state::rails::link_of;
+use marline_auth::HeadKey;
 use marline_proto::Transmit;
 use marline_rails::{BufId, LinkId, RailTx, SendOutcome, TxBuffers};
 
@@ -17,6 +19,8 @@ struct Built {
     buffer: BufId,
     packets: usize,
     len: usize,
+    /// Key of the packets' tags, if they have any.
+    key: Option<HeadKey>,
 }
 
 impl<S: System> Core<S> {
@@ -59,7 +63,8 @@ impl<S: System> Core<S> {
     fn build_batch(&mut self, now: u64, index: usize) -> Option<Built> {
         loop {
             self.settle_links(now, index);
-            let node = &mut self.dir.eps[index].as_mut()?.node;
+            let endpoint = self.dir.eps[index].as_mut()?;
+            let node = &mut endpoint.node;
             node.set_full(self.rails.full_mask);
             let Some((at, mut buffer)) = self.rails.build_buffer() else {
                 node.stall();
@@ -75,6 +80,7 @@ impl<S: System> Core<S> {
                         buffer,
                         packets,
                         len,
+                        key: None,
                     };
                     self.batch_sent(now, index, &lost, SendOutcome::Sent);
                     continue;
@@ -87,12 +93,14 @@ impl<S: System> Core<S> {
                 continue;
             }
             let stage = &mut self.rails.list[first.rail].tx.buffer(buffer)[..len];
-            fill(stage, &first, &self.buffers.spans, &self.ops.sends);
+            let key = key_to(&mut endpoint.keys, first.batch.peer, stage);
+            fill(stage, &first, &self.buffers.spans, &self.ops.sends, key);
             let built = Built {
                 first,
                 buffer,
                 packets,
                 len,
+                key,
             };
             return Some(match first.batch.bulk {
                 true => self.extend_batch(now, index, built),
@@ -104,7 +112,7 @@ impl<S: System> Core<S> {
     /// Adds packets of the first one's length to a bulk batch, as many as the rail takes in one
     /// call. A shorter packet ends the batch.
     fn extend_batch(&mut self, now: u64, index: usize, mut built: Built) -> Built {
-        let (first, segment) = (built.first, built.first.len);
+        let (first, segment, key) = (built.first, built.first.len, built.key);
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return built;
         };
@@ -119,7 +127,7 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let more = most - built.packets;
                 if let Some(run) = node.continue_bulk(now, &first.batch, &model, out, more) {
-                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends);
+                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends, key);
                     built.packets += run.packets;
                     built.len += run.packets * segment;
                     continue;
@@ -129,7 +137,7 @@ impl<S: System> Core<S> {
             let Some(next) = node.poll_transmit(now, out, spans, Some(&first.batch)) else {
                 break;
             };
-            fill(&mut out[..next.len], &next, spans, &self.ops.sends);
+            fill(&mut out[..next.len], &next, spans, &self.ops.sends, key);
             model = head_of(out, &next);
             built.packets += 1;
             built.len += next.len;

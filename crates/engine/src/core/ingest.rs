@@ -2,7 +2,9 @@
 
 use crate::core::unpack::EngineMemory;
 use crate::core::Core;
+use crate::memory::tags::direction_of;
 use crate::platform::system::{System, Watch};
+use marline_auth::HeadKeys;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
@@ -37,7 +39,8 @@ impl<S: System> Core<S> {
                 rest = &after[more * datagram.len()..];
                 continue;
             }
-            if parsed.is_none() && Question::claimed(datagram) && self.say_who(rail, datagram) {
+            if parsed.is_none() && Question::claimed(datagram) && self.say_who(now, rail, datagram)
+            {
                 continue;
             }
             let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
@@ -48,6 +51,9 @@ impl<S: System> Core<S> {
                 self.rails[rail].counters.wrong_token += 1;
                 continue;
             };
+            if !self.is_admitted(now, rail, ep, &packet) {
+                continue;
+            }
             let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
                 continue;
             };
@@ -63,7 +69,8 @@ impl<S: System> Core<S> {
             match result {
                 // Only the last packet of a batch is short.
                 Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
-                    let more = node.handle_run(now, peer, &packet, after, crc32c, &mut memory);
+                    let sealed = seal_check(&endpoint.keys, &packet.header);
+                    let more = node.handle_run(now, peer, &packet, after, sealed, &mut memory);
                     let (run, next) = after.split_at(more * datagram.len());
                     rest = next;
                     for datagram in run.chunks(datagram.len()) {
@@ -205,5 +212,19 @@ impl<S: System> Core<S> {
         if written {
             rail.late_fragments = (after.len(), now + LATE_FRAGMENTS_NS);
         }
+    }
+}
+
+/// Checks the CRC and the tag of heads that continue a packet with `header`.
+fn seal_check<'a>(
+    keys: &'a Option<HeadKeys>,
+    header: &Header,
+) -> impl Fn(&[u8], &[u8]) -> bool + 'a {
+    let key = keys
+        .as_ref()
+        .map(|keys| keys.from(header.dst_slot, &direction_of(header)));
+    move |head, tag| {
+        let right = crc32c(&head[4..]).to_le_bytes() == head[..4];
+        right && key.is_none_or(|key| key.tag(&head[4..]).to_le_bytes() == *tag)
     }
 }

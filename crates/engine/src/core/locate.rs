@@ -12,10 +12,13 @@ impl<S: System> Core<S> {
     /// no state: the asker repeats a question whose answer is lost. `false`: the datagram is no
     /// question.
     #[cold]
-    pub(crate) fn say_who(&mut self, rail: usize, datagram: &[u8]) -> bool {
+    pub(crate) fn say_who(&mut self, now: u64, rail: usize, datagram: &[u8]) -> bool {
         let Some(question) = Question::parse(datagram, crc32c) else {
             return false;
         };
+        if !self.may_answer(now, rail, datagram) {
+            return true;
+        }
         let mut endpoints = self.dir.eps.iter().flatten();
         let any = self.cfg.proto.errs(Mutation::AnswerUnused);
         let endpoint = endpoints.find(|endpoint| endpoint.enabled || any);

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::memory::copy::poison;
 use crate::memory::op_table::SendOp;
 use crate::memory::sums::Owner;
+use crate::memory::tags::key_to;
 use crate::platform::system::System;
 use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
@@ -162,15 +163,20 @@ impl<S: System> Core<S> {
 impl<S: System> Core<S> {
     /// Sends a write with its notification, in the order of its rail.
     pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
-        let node = self.dir.eps[index].as_mut().map(|e| &mut e.node);
-        let Some(write) = node.and_then(|node| node.take_write()) else {
+        let Some(endpoint) = self.dir.eps[index].as_mut() else {
+            return;
+        };
+        let Some(write) = endpoint.node.take_write() else {
             return;
         };
         let Some(op) = self.ops.sends.get_mut(write.handle) else {
             return;
         };
         op.writes += 1;
-        let mut to_write = ToWrite::new(first, &write);
+        let state = &mut self.rails.list[first.rail];
+        let built = state.buffer.map(|buffer| &*state.tx.buffer(buffer));
+        let key = built.and_then(|packet| key_to(&mut endpoint.keys, first.batch.peer, packet));
+        let mut to_write = ToWrite::new(first, &write, key);
         to_write.summed = to_write.sum_by_workers(&mut self.rails.sums, &op.pieces, &write);
         let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];

@@ -10,4 +10,5 @@ pub(crate) mod pack;
 pub(crate) mod pool;
 pub(crate) mod sum_slots;
 pub(crate) mod sums;
+pub(crate) mod tags;
 pub(crate) mod visible;

@@ -2,11 +2,11 @@
 //! names, and seals the head.
 
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
-use marline_checksum::{
-    copy_and_sum, crc32c, crc32c_with_word, prefetch_for_read, Algorithm, Summer,
-};
+use crate::memory::tags::seal;
+use marline_auth::HeadKey;
+use marline_checksum::{copy_and_sum, crc32c_with_word, prefetch_for_read, Algorithm, Summer};
 use marline_proto::{Run, Span, Transmit};
-use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
+use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT, TAG_LEN};
 
 /// Copies and sums the payloads of a packet into place, then seals its head.
 #[inline]
@@ -15,6 +15,7 @@ pub(crate) fn fill(
     transmit: &Transmit,
     spans: &[Span],
     sends: &OpTable<SendOp>,
+    key: Option<HeadKey>,
 ) {
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
@@ -30,14 +31,7 @@ pub(crate) fn fill(
         };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
     }
-    seal(packet, transmit.head_len);
-}
-
-/// Writes the CRC of a head whose checksums are in place.
-#[inline]
-fn seal(packet: &mut [u8], head_len: usize) {
-    let crc = crc32c(&packet[4..head_len]);
-    packet[..4].copy_from_slice(&crc.to_le_bytes());
+    seal(packet, transmit.head_len, key);
 }
 
 /// The head of a packet just built, if fragments with similar heads may follow it.
@@ -52,6 +46,7 @@ pub(crate) fn fill_run(
     segment: usize,
     algorithm: u8,
     sends: &OpTable<SendOp>,
+    key: Option<HeadKey>,
 ) {
     let algorithm = match run.summed {
         true => Algorithm::from_u8(algorithm).unwrap_or(Algorithm::None),
@@ -60,7 +55,8 @@ pub(crate) fn fill_run(
     let op = sends.get(run.handle);
     let mut offset = run.offset;
     for packet in out.chunks_exact_mut(segment).take(run.packets) {
-        let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
+        let (head, rest) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
+        let (payload, tag) = rest.split_at_mut(run.fragment);
         let seed = run.seed(offset);
         if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
             prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
@@ -69,6 +65,9 @@ pub(crate) fn fill_run(
         let crc = crc32c_with_word(&head[4..FRAGMENT_SUM_AT], sum);
         head[FRAGMENT_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         head[..4].copy_from_slice(&crc.to_le_bytes());
+        if let Some((key, tag)) = key.zip(tag.first_chunk_mut::<TAG_LEN>()) {
+            *tag = key.tag(&head[4..]).to_le_bytes();
+        }
         offset += run.fragment as u64;
     }
 }

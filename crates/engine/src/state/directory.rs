@@ -6,6 +6,7 @@ use crate::api::{
 use crate::platform::bell::Bell;
 use crate::state::av::Av;
 use crate::stats::page::ENDPOINTS_MAX;
+use marline_auth::HeadKeys;
 use marline_proto::{Node, PeerId};
 use marline_wire::Address;
 use std::collections::VecDeque;
@@ -17,6 +18,8 @@ const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
 /// An endpoint: its node and the objects bound to it.
 pub struct Endpoint {
     pub(crate) node: Node,
+    /// Keys of its packets' tags; `None`: packets have none.
+    pub(crate) keys: Option<HeadKeys>,
     pub(crate) av: Option<AvId>,
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,

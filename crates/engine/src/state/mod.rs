@@ -1,5 +1,6 @@
 //! State of an engine, in parts that its operations (`core`) borrow separately.
 
+pub(crate) mod admission;
 pub(crate) mod aggregate;
 mod av;
 pub(crate) mod buffers;

@@ -4,7 +4,9 @@
 use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
 use crate::memory::sums::{Owner, Part, Sums};
-use marline_checksum::{crc32c, Algorithm};
+use crate::memory::tags;
+use marline_auth::HeadKey;
+use marline_checksum::Algorithm;
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
 
@@ -19,11 +21,13 @@ pub struct ToWrite {
     pub(crate) segment: usize,
     /// The checksum, if it was computed before the bytes left (or when they could not).
     pub(crate) summed: Option<u64>,
+    /// Key of the packet's tag, if it has one.
+    pub(crate) key: Option<HeadKey>,
 }
 
 impl ToWrite {
     /// State for a packet that was just built, and its write.
-    pub(crate) fn new(first: &Transmit, write: &WriteOut) -> ToWrite {
+    pub(crate) fn new(first: &Transmit, write: &WriteOut, key: Option<HeadKey>) -> ToWrite {
         ToWrite {
             algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
             seed: write.seed,
@@ -31,6 +35,7 @@ impl ToWrite {
             head_len: first.head_len,
             segment: write.segment,
             summed: None,
+            key,
         }
     }
 
@@ -73,11 +78,10 @@ impl ToWrite {
         sums.take_ahead(&part, ahead, pieces, seed_of)
     }
 
-    /// Writes the checksum and the head's CRC into the packet.
+    /// Writes the checksum, the head's CRC and the tag into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
-        let crc = crc32c(&packet[4..self.head_len]);
-        packet[..4].copy_from_slice(&crc.to_le_bytes());
+        tags::seal(packet, self.head_len, self.key);
     }
 }
 

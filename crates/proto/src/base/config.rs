@@ -2,7 +2,10 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::pipeline::Pipeline;
-use marline_wire::{RailAddr, RailKind, BLOCK_BYTES, FIRST_ALGORITHM, FLAG_UNSUMMED, RAILS_MAX};
+use marline_wire::{
+    Header, RailAddr, RailKind, BLOCK_BYTES, FIRST_ALGORITHM, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
+    RAILS_MAX, TAG_LEN,
+};
 
 /// Probes of a path without answers leave at least this often, and at least this many times within
 /// the peer timeout (docs/design/peer-failure.md).
@@ -187,6 +190,8 @@ pub struct Config {
     pub staged: Option<Pipeline>,
     /// Damaged packets per million above which a path is isolated; 0: never.
     pub corrupt_limit_ppm: u32,
+    /// Mark of the job's key ([`marline_wire::Address::key_mark`]); 0: packets have no tags.
+    pub key_mark: u16,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
     pub mutation: Option<Mutation>,
@@ -201,6 +206,32 @@ impl Config {
             0
         } else {
             FLAG_UNSUMMED
+        }
+    }
+}
+
+impl Config {
+    /// Bytes of the tag at the end of each packet.
+    #[inline]
+    pub(crate) fn tag_len(&self) -> usize {
+        match self.key_mark {
+            0 => 0,
+            _ => TAG_LEN,
+        }
+    }
+
+    /// Bytes of a packet with one fragment, beside its payload.
+    #[inline]
+    pub(crate) fn fragment_head_len(&self) -> usize {
+        FRAGMENT_HEAD_LEN + self.tag_len()
+    }
+
+    /// The flag of a packet with a tag, or 0.
+    #[inline]
+    pub(crate) fn tag_flag(&self) -> u8 {
+        match self.key_mark {
+            0 => 0,
+            _ => Header::FLAG_TAGGED,
         }
     }
 }
@@ -335,6 +366,7 @@ impl Default for Config {
             write_min: 16_384,
             staged: None,
             corrupt_limit_ppm: 10_000,
+            key_mark: 0,
             #[cfg(feature = "mutation")]
             mutation: None,
         }

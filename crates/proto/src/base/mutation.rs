@@ -46,6 +46,10 @@ pub enum Mutation {
     Hoard,
     /// Heads are accepted whatever their CRC.
     TrustHeads,
+    /// Packets are accepted whatever their tag.
+    IgnoreTag,
+    /// Packets that arrived before are accepted again.
+    AcceptReplays,
     /// A send ends while a rail still reads its memory.
     ReadLate,
     /// Correct bytes are overwritten before the new bytes' sum is verified.
@@ -188,7 +192,7 @@ impl Mutation {
     /// `HideSilence`, which costs a second in seeds (`neighbours.rs`), and `BelieveHiccups` and
     /// `TrustSiblings`, of which `outages.rs` and `siblings.rs` complain; nor `MournStrangers`,
     /// `TrustNumbers` and `TrustCredit`, of which `tests/strangers.rs` complains.
-    pub const ALL: [Mutation; 65] = [
+    pub const ALL: [Mutation; 67] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -210,6 +214,8 @@ impl Mutation {
         Mutation::Patient,
         Mutation::Hoard,
         Mutation::TrustHeads,
+        Mutation::IgnoreTag,
+        Mutation::AcceptReplays,
         Mutation::ReadLate,
         Mutation::WriteUnchecked,
         Mutation::ShowUnverified,

@@ -57,15 +57,17 @@ impl Incoming {
         let (header, len) = (first.header, data.len as u64);
         let number = header.number.checked_add(1)?;
         let next = data.offset.checked_add(len)?;
-        let segment = FRAGMENT_HEAD_LEN + data.len as usize;
+        let segment = cfg.fragment_head_len() + data.len as usize;
         // Only a message's last fragment ends within a block.
         let whole = len > 0 && len % BLOCK_BYTES == 0;
         if !whole || !head.leads(after, number, next) {
             return None;
         }
         let at = conn.path_by_send_code(header.path.swap_bytes())?;
-        // Then the next numbers are new and in range. (Native mode does not count.)
-        if cfg.reliable && conn.paths[at].acks.end() != number {
+        // Then the next numbers are new and in range. (Native mode counts only where packets may be
+        // sent again by others.)
+        let counted = cfg.reliable || cfg.key_mark != 0;
+        if counted && conn.paths[at].acks.end() != number {
             return None;
         }
         let &key = match data.flags & FLAG_READ_REPLY {
@@ -97,7 +99,7 @@ impl Incoming {
         cfg: &Config,
         expected: &Expected,
         after: &[u8],
-        crc32c: impl Fn(&[u8]) -> u32,
+        sealed: impl Fn(&[u8], &[u8]) -> bool,
         memory: &mut impl Memory,
     ) -> u64 {
         let Expected { header, data, .. } = expected;
@@ -108,14 +110,15 @@ impl Incoming {
         let algorithm = sums_of(header.algorithm, data.flags);
         let reply = data.flags & FLAG_READ_REPLY != 0;
         let trusts = cfg.errs(Mutation::IgnoreSum) || cfg.errs(Mutation::TrustRuns);
-        let datagrams = after.chunks_exact(FRAGMENT_HEAD_LEN + len);
+        let datagrams = after.chunks_exact(cfg.fragment_head_len() + len);
         let (mut taken, mut offset) = (0, data.offset);
         for datagram in datagrams.take(expected.most as usize) {
             offset += len as u64;
             let (packet_head, bytes) = datagram.split_at(FRAGMENT_HEAD_LEN);
+            let (bytes, tag) = bytes.split_at(len);
             let number = header.number + 1 + taken;
-            let whole = expected.head.leads(packet_head, number, offset)
-                && crc32c(&packet_head[4..]).to_le_bytes() == packet_head[..4];
+            let whole =
+                expected.head.leads(packet_head, number, offset) && sealed(packet_head, tag);
             let mut sum = [0; 8];
             sum.copy_from_slice(&packet_head[FRAGMENT_SUM_AT..]);
             let payload = Payload {

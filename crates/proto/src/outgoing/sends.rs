@@ -396,7 +396,8 @@ impl SendXfer {
     /// True if an unsent message leaves eagerly in more than one packet.
     pub(crate) fn is_bulk(&self, cfg: &Config, conn: &Conn, limit: usize) -> bool {
         let total = self.head.total;
-        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let rest = HEADER_LEN + EAGER_LEN + cfg.tag_len();
+        let fits = rest + align8(total as usize) <= limit;
         !(fits && cfg.undivided(total)) && self.goes_eager(cfg, &conn.credit)
     }
 }

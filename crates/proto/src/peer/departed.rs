@@ -120,6 +120,10 @@ impl Node {
                 continue;
             };
             if entry.gone && !entry.named {
+                let id = entry.address.id;
+                if self.cfg.key_mark != 0 {
+                    self.directory.departed.former.insert(id);
+                }
                 self.directory.free_slot(index);
             } else if entry.conn.is_some() && self.is_left(PeerId(index)) {
                 let peer = PeerId(index);

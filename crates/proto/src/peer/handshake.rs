@@ -59,7 +59,12 @@ impl Node {
         if hello.id != header.src_id || hello.epoch != header.src_epoch {
             return Err(DropReason::Invalid);
         }
-        self.on_first_hello(now, &hello, Proof::None)
+        // Packets with tags reach the node only if the tag is right.
+        let proof = match self.cfg.key_mark {
+            0 => Proof::None,
+            _ => Proof::Job,
+        };
+        self.on_first_hello(now, &hello, proof)
     }
 
     /// Handles the first HELLO of a peer, known by address or not.
@@ -72,6 +77,9 @@ impl Node {
         if hello.id == self.local.id {
             return Err(DropReason::Invalid); // loopback messages come in no packet
         }
+        if self.directory.departed.former.contains(&hello.id) {
+            return Err(DropReason::Gone);
+        }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
         let (stats, events) = (&mut self.stats, &mut self.events);
         self.local.note_unknown_rails(stats, events, &hello.rails);
@@ -82,9 +90,9 @@ impl Node {
         if !known && !self.directory.admission.admits(proof) {
             return Err(DropReason::Unadmitted);
         }
-        let peer = self
-            .directory
-            .know(&Address::new(hello.id, hello.token, &rails));
+        let mut address = Address::new(hello.id, hello.token, &rails);
+        address.key_mark = self.cfg.key_mark;
+        let peer = self.directory.know(&address);
         let address = self.peer_address(peer).ok_or(DropReason::Invalid)?;
         if address.token != hello.token {
             return Err(DropReason::Token);

@@ -3,20 +3,20 @@
 use crate::base::types::{Memory, PeerId};
 use crate::incoming::run::Expected;
 use crate::node::Node;
-use marline_wire::{Packet, FRAGMENT_HEAD_LEN};
+use marline_wire::Packet;
 
 impl Node {
     /// Takes the packets that continue `first`, which `peer` sent and `handle_packet` has just
     /// taken; returns how many. `after`: the datagrams after it, each as long as `first` (the last
     /// may be shorter). The caller passes the rest to `handle_packet`: other packets, or corrupted
-    /// ones.
+    /// ones. `sealed` checks a head's CRC, and its tag (the second argument) if it has one.
     pub fn handle_run(
         &mut self,
         now_ns: u64,
         peer: PeerId,
         first: &Packet<'_>,
         after: &[u8],
-        crc32c: impl Fn(&[u8]) -> u32,
+        sealed: impl Fn(&[u8], &[u8]) -> bool,
         memory: &mut impl Memory,
     ) -> usize {
         let (cfg, incoming) = (&self.cfg, &self.incoming);
@@ -25,7 +25,7 @@ impl Node {
         else {
             return 0;
         };
-        let taken = incoming.land_run(cfg, &expected, after, crc32c, memory);
+        let taken = incoming.land_run(cfg, &expected, after, sealed, memory);
         if taken > 0 {
             self.commit_run(now_ns, peer, &expected, taken);
         }
@@ -39,13 +39,17 @@ impl Node {
         let (incoming, mut ctx) = self.incoming();
         incoming.commit_run(&mut ctx, now, expected, taken);
         let (reliable, every) = (self.cfg.reliable, self.cfg.ack_every);
+        let (head_len, keyed) = (self.cfg.fragment_head_len(), self.cfg.key_mark != 0);
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[expected.at];
         path.stats.packets_received += taken;
-        path.stats.bytes_received += taken * (FRAGMENT_HEAD_LEN as u64 + len);
+        path.stats.bytes_received += taken * (head_len as u64 + len);
         if !reliable {
+            if keyed {
+                path.acks.on_run(taken as u32, false, now);
+            }
             return self.context().touch(peer, now);
         }
         let eliciting = expected.is_eliciting();

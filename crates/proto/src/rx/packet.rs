@@ -102,6 +102,14 @@ impl Node {
         if reliable && !in_reach && !cfg.errs(Mutation::TrustNumbers) {
             return Err(DropReason::Invalid);
         }
+        let path = &mut conn.paths[at];
+        let counted = reliable || cfg.key_mark != 0;
+        let duplicate = counted && path.acks.is_duplicate(header.number);
+        // A recorded packet that is sent again is no sign of life.
+        if duplicate && cfg.key_mark != 0 && !cfg.errs(Mutation::AcceptReplays) {
+            path.stats.duplicates += 1;
+            return Err(DropReason::Duplicate);
+        }
         if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
             // The peer itself was silent; only now it reads packets sent meanwhile.
             conn.life.unanswered_since = None;
@@ -112,7 +120,7 @@ impl Node {
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
         path.link.ended = false;
-        if reliable && path.acks.is_duplicate(header.number) {
+        if duplicate && !cfg.errs(Mutation::AcceptReplays) {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);
         }
@@ -131,7 +139,7 @@ impl Node {
         bad: Option<DropReason>,
     ) -> Result<PeerId, DropReason> {
         let header = &packet.header;
-        let reliable = self.cfg.reliable;
+        let (reliable, keyed) = (self.cfg.reliable, self.cfg.key_mark != 0);
         if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
             self.context().owe_ack(now, peer, at, header);
             return Ok(peer);
@@ -150,6 +158,8 @@ impl Node {
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {
             self.context().owe_ack(now, peer, at, header);
+        } else if keyed {
+            path.acks.on_packet(header.number, false, now);
         }
         self.context().touch_soon(peer, now);
         Ok(peer)

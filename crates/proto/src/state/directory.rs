@@ -9,7 +9,7 @@ use crate::state::credit::PromisedCredit;
 use crate::state::hosts::Hosts;
 use crate::state::local::Local;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::Address;
@@ -128,6 +128,9 @@ pub(crate) struct Departed {
     /// When to look at which peer again.
     pub(crate) waiting: BinaryHeap<Reverse<(u64, u32)>>,
     pub(crate) free: Vec<u32>,
+    /// Ids of forgotten peers, if packets have tags: recorded packets of them would be a first
+    /// contact otherwise. Only processes with the job's key add to it.
+    pub(crate) former: BTreeSet<u64>,
 }
 
 impl Departed {

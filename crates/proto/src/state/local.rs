@@ -162,7 +162,7 @@ impl Local {
             src_id: self.id,
             src_epoch: conn.session.own_epoch,
             path: path.send_code(),
-            flags,
+            flags: flags | cfg.tag_flag(),
             number: match cfg.errs(Mutation::ReuseNumber) {
                 true => path.ring.next_number().saturating_sub(1),
                 false => path.ring.next_number(),

@@ -13,7 +13,7 @@ use crate::state::path::Path;
 use crate::state::transfer::SendKind;
 use crate::tx::packet_builder::add_credit;
 use alloc::boxed::Box;
-use marline_wire::{FragmentHead, BLOCK_BYTES, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN};
+use marline_wire::{FragmentHead, BLOCK_BYTES, FLAG_UNSUMMED};
 
 /// Packets that continue a batch: consecutive fragments of one message.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,8 @@ impl Node {
         if !path.window_has_room() {
             return None;
         }
-        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max()));
+        let rest = self.cfg.fragment_head_len();
+        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max(), rest));
         let limit = limit.min(path.datagram_max());
         let (outgoing, mut ctx) = self.outgoing();
         let key = outgoing.next_bulk(&mut ctx, conn, limit, segment.is_some())?;
@@ -127,7 +128,7 @@ impl Outgoing {
         (out, most): (&mut [u8], usize),
     ) -> Option<Run> {
         let segment = batch.segment;
-        let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
+        let fragment = segment.checked_sub(ctx.cfg.fragment_head_len())? as u64;
         let &key = conn.tx.bulk.front()?;
         let send = self.get_mut(key)?;
         let flags = send.fragment_flags();
@@ -202,12 +203,12 @@ impl Path {
     }
 }
 
-/// Length of a batch's packets, at most `limit`, with whole blocks.
-fn whole_packet(limit: usize) -> usize {
+/// Length of a batch's packets, at most `limit`, with whole blocks and `rest` other bytes.
+fn whole_packet(limit: usize, rest: usize) -> usize {
     let block = BLOCK_BYTES as usize;
-    match limit.saturating_sub(FRAGMENT_HEAD_LEN) / block {
+    match limit.saturating_sub(rest) / block {
         0 => limit,
-        n => FRAGMENT_HEAD_LEN + n * block,
+        n => rest + n * block,
     }
 }
 

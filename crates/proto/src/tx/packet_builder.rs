@@ -74,7 +74,7 @@ impl Node {
         );
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
-        let writer = HeadWriter::new(out, limit);
+        let writer = HeadWriter::with_tag(out, limit, self.cfg.tag_len());
         let mut builder = Builder::new(writer, spans, frames);
         builder.greet(&self.cfg, &self.local, conn);
         builder

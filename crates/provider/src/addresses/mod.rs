@@ -217,8 +217,10 @@ pub(crate) fn whole(blob: [u8; ADDRESS_LEN]) -> Result<[u8; ADDRESS_LEN], Errno>
         log::warn("fi_av_insert: port 0 is nobody's");
         return Err(Errno::INVAL);
     }
-    let silent_ms = settings::lookup().map_or(0, |settings| settings.rail_timeout_ms());
-    names::ask(&places, Duration::from_millis(silent_ms)).map_err(|why| {
+    let settings = settings::lookup().ok();
+    let silent_ms = settings.as_ref().map_or(0, |s| s.rail_timeout_ms());
+    let key = settings.and_then(|s| s.job_key().ok().flatten());
+    names::ask(&places, Duration::from_millis(silent_ms), key.as_ref()).map_err(|why| {
         let (why, errno) = match why {
             Unanswered::NoWay => ("no way leads there", Errno::HOSTUNREACH),
             Unanswered::Refused => ("nobody has this port", Errno::CONNREFUSED),

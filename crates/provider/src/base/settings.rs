@@ -1,21 +1,27 @@
 //! The settings `FI_MARLINE_*`: the engine's table, registered and read as libfabric parameters.
 
 use crate::base::{host, log};
-use marline_engine::settings::{former_in, unknown_in, Setting, Settings, PREFIX, TABLE};
+use marline_engine::settings::{former_in, unknown_in, Kind, Setting, Settings, PREFIX, TABLE};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Registers every setting with libfabric.
 pub(crate) fn define_all() {
-    for row in TABLE.iter().filter(|row| !row.test) {
+    for row in TABLE.iter().filter(|row| is_of_libfabric(row)) {
         host::param_define(row.name, &help(row));
     }
 }
 
-/// The text of a setting, by the name that its row has. libfabric knows no former names and no keys
-/// of experiments.
+/// Returns whether libfabric knows the setting: it logs the values of its parameters, and shows
+/// them in `fi_info -e`, so that it knows no secret.
+fn is_of_libfabric(row: &Setting) -> bool {
+    !row.test && row.kind != Kind::Secret
+}
+
+/// The text of a setting, by the name that its row has. libfabric knows no former names, no keys
+/// of experiments and no secrets.
 fn value_of(name: &str) -> Option<String> {
     let row = TABLE.iter().find(|row| row.name == name);
-    match row.is_some_and(|row| !row.test) {
+    match row.is_some_and(is_of_libfabric) {
         true => host::param_get(name),
         false => std::env::var(format!("{PREFIX}{}", name.to_ascii_uppercase())).ok(),
     }

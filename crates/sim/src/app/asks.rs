@@ -10,7 +10,9 @@ use crate::machine::place::{port_of, target_of};
 use crate::network::asking::{Asking, PORTS};
 use crate::network::forge::hurt;
 use crate::setup::choices::Setup;
+use crate::world::endpoint::JOB_KEY;
 use crate::world::state::{Flying, Next, World};
+use marline_auth::JobKey;
 use marline_checksum::crc32c;
 use marline_proto::Mutation;
 use marline_rails::{answer_to, pauses};
@@ -98,7 +100,11 @@ impl World {
         for (rail, port) in ways {
             let number = asking.number;
             let from = self.setup.place(here, rail, asking.port).addr();
-            let question = Question { number, from }.encode(crc32c);
+            let mut question = Question { number, from }.encode(crc32c);
+            if self.setup.node.key_mark != 0 {
+                let key = JobKey::new(JOB_KEY).questions();
+                Question::add_tag(&mut question, |bytes| key.tag(bytes), crc32c);
+            }
             let to = self.setup.place(asking.host, rail, port).addr();
             self.mix(&[self.now, 8, e as u64, number]);
             self.send_off(self.now, (e, rail), &to, &question);
@@ -117,7 +123,7 @@ impl World {
         for (at, damage) in fate.copies.into_iter().flatten() {
             let slot = self.new_flight();
             let mut bytes = bytes.to_vec();
-            hurt(&mut bytes, PLACE_LEN, damage, &mut self.asks.rng);
+            hurt(&mut bytes, (PLACE_LEN, false), damage, &mut self.asks.rng);
             self.flying[slot as usize] = Flying {
                 bytes,
                 to: target,

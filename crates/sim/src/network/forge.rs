@@ -19,10 +19,16 @@ pub enum Damage {
     Forged,
 }
 
-/// Damages a packet with this head length.
-pub(crate) fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
+/// Damages a packet with this head length; `keyed`: packets have tags.
+pub(crate) fn hurt(
+    bytes: &mut Vec<u8>,
+    (head, keyed): (usize, bool),
+    damage: Damage,
+    rng: &mut Rng,
+) {
     let (from, to) = match damage {
         Damage::None => return,
+        Damage::Forged if keyed && rng.one_in(2) => return forge_head(bytes, head, rng),
         Damage::Forged => return forge(bytes, head, rng),
         Damage::Truncated => return bytes.truncate(rng.below(bytes.len() as u64) as usize),
         Damage::Head => (0, head),
@@ -46,6 +52,18 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
         _ => return bytes.iter_mut().for_each(|b| *b = rng.next() as u8),
     };
     let at = field.start + rng.below(field.len() as u64) as usize;
+    bytes[at] ^= 1 << rng.below(8);
+    let seal = crc32c(&bytes[4..head]);
+    bytes[..4].copy_from_slice(&seal.to_le_bytes());
+}
+
+/// Changes any bits of a head and gives it a valid CRC, as a stranger can; only the tag shows that.
+fn forge_head(bytes: &mut [u8], head: usize, rng: &mut Rng) {
+    let at = match rng.below(4) {
+        0 => 38,                         // the flags, one of which says that there is a tag
+        1 => rng.range(40, 45) as usize, // the number
+        _ => rng.range(4, head as u64 - 1) as usize,
+    };
     bytes[at] ^= 1 << rng.below(8);
     let seal = crc32c(&bytes[4..head]);
     bytes[..4].copy_from_slice(&seal.to_le_bytes());

@@ -384,6 +384,11 @@ impl World {
         if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory | Unwritten)) {
             return;
         }
+        let packet_of = (src, header.path, header.number);
+        let keyed = self.setup.node.key_mark != 0;
+        if keyed && result.is_ok() && !self.eps[e as usize].taken.insert(packet_of) {
+            return self.broken(e, format!("took packet {} again", header.number));
+        }
         if src as usize >= self.eps.len() {
             return self.broken(e, "took a packet of nobody".into());
         }

@@ -83,6 +83,8 @@ impl Setup {
     }
 
     fn draw_rest(&mut self, rng: &mut Rng) {
+        // Engines share the key of a job: packets have tags.
+        self.node.key_mark = Rng::new(self.seed, 19).one_in(2).into();
         draw_faults(self, self.profile, rng);
         draw_near(self);
         draw_neighbours(self);

@@ -74,7 +74,8 @@ impl World {
                 Damage::Forged if direct.is_some() => Damage::Head,
                 damage => damage,
             };
-            hurt(&mut flying.bytes, head, damage, &mut self.rng);
+            let known = (head, self.setup.node.key_mark != 0);
+            hurt(&mut flying.bytes, known, damage, &mut self.rng);
             self.under_way(e, out, at);
             self.push(at, Next::Arrive(slot));
         }

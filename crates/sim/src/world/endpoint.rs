@@ -14,12 +14,16 @@ use crate::truth::remote::{Counted, KEY};
 use crate::world::app::{App, LateSend};
 use crate::world::trace::Trace;
 use crate::world::windows::Windows;
+use marline_auth::{JobKey, JOB_KEY_LEN};
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
 use marline_proto::{Node, PathStats};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// The key of all engines.
+pub(crate) const JOB_KEY: [u8; JOB_KEY_LEN] = [0x5a; JOB_KEY_LEN];
 
 /// Events of each endpoint in a failure report.
 const TRACE_MAX: usize = 60;
@@ -146,6 +150,8 @@ pub struct Endpoint {
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
     pub numbers: Table<(u32, u16), u64>,
+    /// Packets taken, by sender, path and number, if packets have tags.
+    pub taken: BTreeSet<(u32, u16, u64)>,
     /// Endpoints that it declared dead.
     pub torn_down: Vec<u32>,
     /// Arrival of the last packet from a dead peer.
@@ -204,6 +210,9 @@ fn assemble(
         log: LogSink(Arc::new(|_, _| {})),
     };
     let engine = Engine::assemble(cfg, parts);
+    if setup.node.key_mark != 0 {
+        engine.set_job_key(JobKey::new(JOB_KEY));
+    }
     if setup.second {
         machine.set_look(0); // without advancing time
         engine.ep_open()?;
@@ -310,6 +319,7 @@ impl Endpoint {
             last_rails: vec![PathStats::default(); setup.rails],
             numbers: Table::default(),
             torn_down: Vec::new(),
+            taken: BTreeSet::new(),
             last_words: BTreeMap::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),

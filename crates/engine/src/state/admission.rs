@@ -1,0 +1,56 @@
+//! The job's key, and what was said of packets without it.
+
+use marline_auth::{HeadKey, HeadKeys, JobKey};
+
+/// Interval between two reports of packets that were not believed, in nanoseconds.
+const SAY_NS: u64 = 1_000_000_000;
+
+/// The job's key and the last report.
+#[derive(Default)]
+pub(crate) struct Admission {
+    key: Option<JobKey>,
+    questions: Option<HeadKey>,
+    said_ns: Option<u64>,
+}
+
+impl Admission {
+    pub(crate) fn set_key(&mut self, key: JobKey) {
+        self.questions = Some(key.questions());
+        self.key = Some(key);
+    }
+
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The key of questions; `None`: all questions are answered.
+    pub(crate) fn questions(&self) -> Option<&HeadKey> {
+        self.questions.as_ref()
+    }
+
+    /// The keys of a new endpoint.
+    pub(crate) fn keys(&self) -> Option<HeadKeys> {
+        self.key.as_ref().map(HeadKeys::new)
+    }
+
+    /// Returns whether a report is due, at most once a second.
+    pub(crate) fn may_say(&mut self, now: u64) -> bool {
+        let due = self.said_ns.is_none_or(|said| now >= said + SAY_NS);
+        if due {
+            self.said_ns = Some(now);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_a_second_apart() {
+        let mut admission = Admission::default();
+        let said = [0, 1, SAY_NS - 1, SAY_NS, SAY_NS + 1].map(|now| admission.may_say(now));
+        assert_eq!(said, [true, false, false, true, false]);
+    }
+}
