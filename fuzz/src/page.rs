@@ -1,6 +1,6 @@
 //! Target of the reader of statistics pages, which may come from any writer.
 
-use marline_engine::stats::page::{at, peer_words, GROUP_WORDS, MAGIC, PEERS_AT, VERSION};
+use marline_engine::stats::page::{at, BODY_AT, GROUP_WORDS, MAGIC, VERSION};
 use marline_engine::stats::reader::parse_page;
 use marline_engine::stats::report::{averages, report};
 use marline_engine::stats::summary::Summary;
@@ -18,7 +18,7 @@ pub fn stats_page(data: &[u8]) {
             u64::from_ne_bytes(word)
         })
         .collect();
-    words.resize(words.len().max(PEERS_AT + peer_words(0)), 0);
+    words.resize(words.len().max(BODY_AT), 0);
     (words[at::MAGIC], words[at::VERSION]) = (MAGIC, VERSION);
     // An odd sequence number (the writer died while writing) lets the reader accept a page that
     // lacks a part.

@@ -4,7 +4,7 @@ use marline_engine::stats::dead::DeadPeer;
 use marline_engine::stats::former::former;
 use marline_engine::stats::outages::{End, Outage};
 use marline_engine::stats::summary::{RailSummary, Summary};
-use marline_engine::stats::Counters;
+use marline_engine::stats::{Counters, Row};
 use serde_json::{json, Map, Value};
 
 /// An array of values.
@@ -14,15 +14,11 @@ pub fn array<T>(items: &[T], value: impl Fn(&T) -> Value) -> Value {
 
 /// A group of counters as an object, with the former names.
 fn counters<C: Counters>(group: &C) -> Value {
-    let words = group.words();
-    let rows = C::ROWS.iter().zip(words.as_ref());
-    let object: Map<String, Value> = rows
-        .flat_map(|(row, &value)| {
-            let names = [Some(row.name), former(row.name)].into_iter().flatten();
-            names.map(move |name| (name.to_owned(), json!(value)))
-        })
-        .collect();
-    object.into()
+    let named = |(row, value): (&'static Row, u64)| {
+        let names = [Some(row.name), former(row.name)].into_iter().flatten();
+        names.map(move |name| (name.to_owned(), json!(value)))
+    };
+    group.values().flat_map(named).collect::<Map<_, _>>().into()
 }
 
 /// The verdict as one word.

@@ -3,10 +3,8 @@
 
 mod support;
 
-use marline_engine::stats::page::{
-    Page, PageInfo, PathRow, PathState, PeerInfo, PeerState, RailInfo,
-};
-use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
+use marline_engine::stats::page::{Page, PageInfo};
+use marline_engine::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,40 +43,32 @@ fn leave_page_of(dir: &Path, run: Option<u64>, endpoint: u64, peer: u64) -> Path
     };
     let mut page = Page::open(&info).unwrap();
     page.publish(|w| {
-        let rail = RailInfo {
-            name: "eth1",
-            address: "10.0.0.1:7",
+        let mut rail = RailRow {
+            name: "eth1".into(),
+            address: "10.0.0.1:7".into(),
             up: true,
-            standby: false,
+            ..RailRow::default()
         };
-        let counted = RailCounters {
-            wire_packets_sent: 11,
-            ..RailCounters::default()
-        };
-        w.rail(0, &rail, &counted);
-        w.endpoints(&[endpoint], 1);
-        let info = PeerInfo {
-            endpoint: peer,
-            address: "10.0.0.2:7",
-            state: PeerState::Alive,
-            checksum: Some(1),
-        };
-        let path = PathRow {
+        rail.counters.wire_packets_sent = 11;
+        w.page.rails.push(rail);
+        w.page.endpoints = vec![endpoint];
+        let mut path = PathRow {
             state: PathState::Up,
-            counters: PathCounters {
-                resent_pto: 5,
-                ..PathCounters::default()
-            },
             ..PathRow::default()
         };
-        let counted = PeerCounters {
-            bytes_sent: 1_000_000,
-            ..PeerCounters::default()
+        path.counters.resent_pto = 5;
+        let mut row = PeerRow {
+            endpoint: peer,
+            address: "10.0.0.2:7".into(),
+            state: PeerState::Alive,
+            checksum: Some(1),
+            paths: vec![path],
+            ..PeerRow::default()
         };
+        row.counters.bytes_sent = 1_000_000;
         if peer != 0 {
-            w.peer(&info, &counted, &[path]);
+            w.peer(row);
         }
-        w.end_peers(0, &PeerCounters::default(), &[]);
     });
     page.path().to_owned()
 }

@@ -7,8 +7,8 @@ mod limit;
 mod side;
 
 use limit::Limit;
-use marline_engine::stats::page::PeerState;
 use marline_engine::stats::reader::{list_pages, read_page};
+use marline_engine::stats::rows::PeerState;
 use marline_engine::{
     Completion, IoVec, LogSink, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
 };

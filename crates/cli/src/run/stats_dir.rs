@@ -3,7 +3,8 @@
 use crate::tool;
 use marline_engine::owned;
 use marline_engine::stats::page;
-use marline_engine::stats::reader::{self, JobPage};
+use marline_engine::stats::reader;
+use marline_engine::stats::rows::JobPage;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,7 +115,7 @@ impl StatsDir {
     /// An error if there is no room for another process's page.
     pub fn room(&self) -> std::io::Result<()> {
         let file = self.path.join(format!("room-{}", std::process::id()));
-        let written = tool::write_new(&file, &vec![0; page::PEERS_AT * 8]);
+        let written = tool::write_new(&file, &vec![0; page::ROOM_WORDS * 8]);
         let _ = fs::remove_file(&file);
         written
     }

@@ -6,8 +6,9 @@ use crate::run::mpi::{Kind, Mpi};
 use crate::run::stats_dir::{process, StatsDir, STATS_DIR};
 use crate::tool;
 use marline_engine::stats::page::PEERS_MAX;
-use marline_engine::stats::reader::{self, JobPage, PeerRow};
+use marline_engine::stats::reader;
 use marline_engine::stats::report::{averages, is_well, plural, report, wrap};
+use marline_engine::stats::rows::{JobPage, PeerRow};
 use marline_engine::stats::summary::Summary;
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn packets_of_another_version_are_remarked() {
-        use marline_engine::stats::reader::RailRow;
+        use marline_engine::stats::rows::RailRow;
         let mut rail = RailRow::default();
         let page = |rail: &RailRow| JobPage {
             rails: vec![rail.clone()],
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn processes_without_a_page_are_counted() {
-        use marline_engine::stats::page::PathRow;
+        use marline_engine::stats::rows::PathRow;
         let page = |own: u64, peers: &[u64]| {
             let row = |&endpoint: &u64| PeerRow {
                 endpoint,

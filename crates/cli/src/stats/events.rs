@@ -7,7 +7,7 @@ use crate::run::stats_dir::process;
 use crate::tool;
 use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_engine::stats::outages::{by_endpoint, format_gap, rail_name};
-use marline_engine::stats::reader::JobPage;
+use marline_engine::stats::rows::JobPage;
 use marline_engine::wall_clock::LocalTime;
 use serde_json::{json, Value};
 use std::net::Ipv4Addr;
@@ -332,7 +332,7 @@ fn as_json(jobs: &[Job]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_engine::stats::reader::RailRow;
+    use marline_engine::stats::rows::RailRow;
 
     fn page(rank: u32, events: &[Event]) -> JobPage {
         let rail = |n: u32| RailRow {

@@ -1,6 +1,6 @@
 //! Groups statistics pages by job: processes that communicated belong to one job.
 
-use marline_engine::stats::reader::{JobPage, ProcessKey};
+use marline_engine::stats::rows::{JobPage, ProcessKey};
 use marline_engine::stats::summary::Summary;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -97,8 +97,7 @@ fn root(of: &mut [usize], mut n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_engine::stats::page::PathRow;
-    use marline_engine::stats::reader::PeerRow;
+    use marline_engine::stats::rows::{PathRow, PeerRow};
 
     fn page(pid: u32, endpoints: &[u64], peers: &[u64]) -> (PathBuf, JobPage) {
         let row = |&endpoint: &u64| PeerRow {

@@ -14,6 +14,7 @@ use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
 use marline_engine::stats::report::{averages, plural, report};
+use marline_engine::stats::rows::JobPage;
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -114,7 +115,7 @@ fn none_in(places: &[PathBuf], everywhere: bool) -> String {
     }
 }
 
-fn raw_page((path, page): &(PathBuf, reader::JobPage)) -> String {
+fn raw_page((path, page): &(PathBuf, JobPage)) -> String {
     raw::show(path, page)
 }
 
@@ -186,7 +187,7 @@ fn tables(jobs: &[Job]) -> String {
 }
 
 fn as_json(jobs: &[Job]) -> String {
-    let page = |(path, page): &(PathBuf, reader::JobPage)| {
+    let page = |(path, page): &(PathBuf, JobPage)| {
         json!({
             "file": path.to_string_lossy(),
             "host": page.host,

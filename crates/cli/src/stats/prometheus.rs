@@ -2,7 +2,7 @@
 
 use super::jobs::Job;
 use marline_engine::stats::former::former;
-use marline_engine::stats::reader::JobPage;
+use marline_engine::stats::rows::JobPage;
 use marline_engine::stats::{Combine, Counters, PathCounters};
 
 /// A metric per counter of a group, with its samples.
@@ -79,7 +79,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::stats::jobs;
-    use marline_engine::stats::reader::RailRow;
+    use marline_engine::stats::rows::RailRow;
 
     #[test]
     fn every_counter_is_a_metric_with_its_labels() {

@@ -1,8 +1,7 @@
 //! Raw pages: every object with its nonzero counters.
 
 use marline_checksum::Algorithm;
-use marline_engine::stats::page::PathRow;
-use marline_engine::stats::reader::{JobPage, PeerRow};
+use marline_engine::stats::rows::{JobPage, PathRow, PeerRow};
 use marline_engine::stats::Counters;
 use std::fmt::Write;
 use std::path::Path;
@@ -40,12 +39,8 @@ pub fn show(path: &Path, page: &JobPage) -> String {
         );
     }
     for peer in &page.peers {
-        let state = format!("{:?}", peer.state).to_lowercase();
-        let _ = write!(
-            out,
-            "  peer {:016x} {} {state}",
-            peer.endpoint, peer.address
-        );
+        let (address, state) = (&peer.address, peer.state.name());
+        let _ = write!(out, "  peer {:016x} {address} {state}", peer.endpoint);
         if let Some(name) = checksum(peer) {
             let _ = write!(out, ", sums by {name}");
         }
@@ -92,7 +87,7 @@ fn show_peer(out: &mut String, peer: &PeerRow, page: &JobPage) {
 
 fn describe(path: &PathRow, page: &JobPage) -> String {
     let name = page.rails.get(path.rail as usize).map_or("?", |r| &r.name);
-    let state = format!("{:?}", path.state).to_lowercase();
+    let state = path.state.name();
     match path.peer_rail {
         PathRow::SEVERAL => format!("{name}, its paths together, {state}"),
         theirs => format!("{name} to its rail {theirs}, {state}"),
@@ -101,9 +96,7 @@ fn describe(path: &PathRow, page: &JobPage) -> String {
 
 /// ` name=value` for each nonzero counter.
 fn counters<C: Counters>(group: &C) -> String {
-    let words = group.words();
-    let rows = C::ROWS.iter().zip(words.as_ref());
-    let counted = rows.filter(|(_, &value)| value != 0);
+    let counted = group.values().filter(|&(_, value)| value != 0);
     counted
         .map(|(row, value)| format!(" {}={value}", row.name))
         .collect()
@@ -117,9 +110,9 @@ fn age_s(unix_ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_engine::stats::page::{Page, PageInfo, PathState, PeerInfo, PeerState, RailInfo};
+    use marline_engine::stats::page::{Page, PageInfo};
     use marline_engine::stats::reader;
-    use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
+    use marline_engine::stats::rows::{PathState, PeerState, RailRow};
 
     #[test]
     fn every_object_has_a_line_with_its_counters() {
@@ -133,35 +126,29 @@ mod tests {
         };
         let mut page = Page::open(&info).unwrap();
         page.publish(|w| {
-            let info = RailInfo {
-                name: "eth1",
-                address: "10.0.0.1:7",
+            let mut rail = RailRow {
+                name: "eth1".into(),
+                address: "10.0.0.1:7".into(),
                 up: true,
-                standby: false,
+                ..RailRow::default()
             };
-            let counted = RailCounters {
-                wrong_version: 5,
-                ..RailCounters::default()
-            };
-            w.rail(0, &info, &counted);
-            w.endpoints(&[0xcd, 0xce], 2);
-            let info = PeerInfo {
-                endpoint: 0xab,
-                address: "10.0.0.2:7",
-                state: PeerState::Dead,
-                checksum: Some(Algorithm::Crc64Nh as u8),
-            };
-            let path = PathRow {
-                rail: 0,
+            rail.counters.wrong_version = 5;
+            w.page.rails.push(rail);
+            w.page.endpoints = vec![0xcd, 0xce];
+            let mut path = PathRow {
                 peer_rail: 1,
                 state: PathState::Down,
-                counters: PathCounters {
-                    lost: 9,
-                    ..PathCounters::default()
-                },
+                ..PathRow::default()
             };
-            w.peer(&info, &PeerCounters::default(), &[path]);
-            w.end_peers(0, &PeerCounters::default(), &[]);
+            path.counters.lost = 9;
+            w.peer(PeerRow {
+                endpoint: 0xab,
+                address: "10.0.0.2:7".into(),
+                state: PeerState::Dead,
+                checksum: Some(Algorithm::Crc64Nh as u8),
+                paths: vec![path],
+                ..PeerRow::default()
+            });
         });
         let shown = |page: &Page| show(page.path(), &reader::read_page(page.path()).unwrap());
         let text = shown(&page);

@@ -5,17 +5,15 @@ use crate::config::settings::Settings;
 use crate::core::Core;
 use crate::memory::op_table::Role;
 use crate::platform::system::System;
-use crate::state::counters::ClosedRow;
 use crate::state::pairing::show_address;
 use crate::stats::disabled::Disabled;
 use crate::stats::events::Recorder;
 use crate::stats::page::{
-    rank_from_env, run_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo,
-    PeerState, RailInfo, DEFAULT_DIR,
+    rank_from_env, run_from_env, Page, PageInfo, PageWriter, DEFAULT_DIR, ENDPOINTS_MAX,
 };
-use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::read_page;
 use crate::stats::report::report;
+use crate::stats::rows::{PathRow, PathState, PeerRow, PeerState, RailRow};
 use crate::stats::stale;
 use crate::stats::summary::Summary;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
@@ -112,36 +110,28 @@ impl Publisher {
             process.summed_by_workers = core.rails.sums.bytes;
             process.reliability_bytes = memory;
             process.reliability_bytes_max = self.memory_max;
-            for (n, rail) in core.rails.iter().enumerate() {
+            for rail in core.rails.iter() {
                 let address = rail.tx.local_addr();
-                let waits = !address.is_some();
-                let address = show_addr(&address);
-                let info = RailInfo {
-                    name: &rail.name,
-                    address: &address,
+                w.page.rails.push(RailRow {
+                    name: rail.name.clone(),
+                    address: show_addr(&address),
                     up: rail.up,
-                    standby: waits || rail.tx.caps().standby,
-                };
-                w.rail(n, &info, &rail.counters);
+                    standby: !address.is_some() || rail.tx.caps().standby,
+                    counters: rail.counters,
+                });
             }
-            let mut rows = PeerRows::default();
             for endpoint in core.dir.eps.iter().flatten() {
-                let queue = publish_peers(w, &mut rows, &endpoint.node);
+                let queue = publish_peers(w, &endpoint.node);
                 process.unacked_packets_max = process.unacked_packets_max.max(queue);
             }
-            for row in &core.counters.closed_rows {
-                let info = PeerInfo {
-                    endpoint: row.id,
-                    address: &row.address,
-                    state: PeerState::Closed,
-                    checksum: row.checksum,
-                };
-                rows.peer(w, &info, &row.counters, &row.paths);
-            }
-            rows.past(&core.counters.past);
-            process.peers_contacted += rows.end(w);
-            w.endpoints(&core.dir.first_ids, core.dir.opened);
-            w.process(&process);
+            let closed = core.counters.closed_rows.iter();
+            closed.for_each(|row| w.peer(row.clone()));
+            let (past, sum) = &core.counters.past;
+            w.without_rows(*past, sum);
+            process.peers_contacted += w.peers();
+            w.page.endpoints.clone_from(&core.dir.first_ids);
+            w.page.endpoints_beyond = core.dir.opened.saturating_sub(ENDPOINTS_MAX as u64);
+            w.page.process = process;
         });
     }
 }
@@ -151,30 +141,39 @@ impl Publisher {
 const CLOSED_ROWS_MAX: usize = 1024;
 
 /// Writes the rows of a node's peers; returns the most packets that waited for one of them.
-fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node) -> u64 {
+fn publish_peers(w: &mut PageWriter<'_>, node: &proto::Node) -> u64 {
     let mut queue_max = 0;
     node.for_each_peer(|peer, id, stats, paths| {
-        let paths: Vec<PathRow> = paths.map(path_row).collect();
         queue_max = queue_max.max(stats.queue_max);
-        let address = address_of(node, peer);
         let state = match node.peer_dead(peer) {
             true => PeerState::Dead,
             false if node.peer_gone(peer) => PeerState::Closed,
             false => PeerState::Alive,
         };
-        let info = PeerInfo {
-            endpoint: id,
-            address: &address,
+        w.peer(PeerRow {
             state,
-            checksum: node.peer_algorithm(peer),
-        };
-        rows.peer(w, &info, &peer_row(stats), &paths);
+            ..peer_row(node, peer, id, stats, paths)
+        });
     });
     queue_max
 }
 
-fn address_of(node: &proto::Node, peer: proto::PeerId) -> String {
-    node.peer_address(peer).map_or(String::new(), show_address)
+/// The row of a peer that is closed.
+fn peer_row(
+    node: &proto::Node,
+    peer: proto::PeerId,
+    id: u64,
+    stats: &proto::PeerStats,
+    paths: impl Iterator<Item = PathOfNode>,
+) -> PeerRow {
+    PeerRow {
+        endpoint: id,
+        address: node.peer_address(peer).map_or(String::new(), show_address),
+        state: PeerState::Closed,
+        checksum: node.peer_algorithm(peer),
+        counters: peer_counters(stats),
+        paths: paths.map(path_row).collect(),
+    }
 }
 
 /// Memory for reliability (log with its free buffers, windows, tables): at present, and with the
@@ -214,7 +213,7 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.unexpected_bytes_max = to.unexpected_bytes_max.max(from.unexpected_bytes_max);
 }
 
-fn peer_row(s: &proto::PeerStats) -> PeerCounters {
+fn peer_counters(s: &proto::PeerStats) -> PeerCounters {
     PeerCounters {
         messages_sent: s.messages_sent,
         messages_received: s.messages_received,
@@ -230,7 +229,10 @@ fn peer_row(s: &proto::PeerStats) -> PeerCounters {
     }
 }
 
-fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathStats)) -> PathRow {
+/// Local and remote rail, state and counters of a path.
+type PathOfNode = (u8, u8, proto::PathState, proto::PathStats);
+
+fn path_row((local, remote, state, s): PathOfNode) -> PathRow {
     let state = match state {
         proto::PathState::Unproven => PathState::Unknown,
         proto::PathState::Up => PathState::Up,
@@ -274,21 +276,15 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
             return;
         };
-        let mut kept = Vec::new();
-        endpoint.node.for_each_peer(|peer, id, stats, paths| {
-            kept.push(ClosedRow {
-                id,
-                address: address_of(&endpoint.node, peer),
-                checksum: endpoint.node.peer_algorithm(peer),
-                counters: peer_row(stats),
-                paths: paths.map(path_row).collect(),
-            });
+        let (node, mut kept) = (&endpoint.node, Vec::new());
+        node.for_each_peer(|peer, id, stats, paths| {
+            kept.push(peer_row(node, peer, id, stats, paths));
         });
-        add_node(&mut self.counters.process, endpoint.node.stats());
+        add_node(&mut self.counters.process, node.stats());
         for row in kept {
             match self.counters.closed_rows.len() < CLOSED_ROWS_MAX {
                 true => self.counters.closed_rows.push(row),
-                false => self.counters.past.peer(&row.counters, &row.paths),
+                false => self.counters.forget(&row),
             }
         }
     }
@@ -299,9 +295,9 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
             return;
         };
-        let past = &mut self.counters.past;
-        endpoint.node.for_peer(peer, |_, _, stats, paths| {
-            past.peer(&peer_row(stats), &paths.map(path_row).collect::<Vec<_>>());
+        let (node, counters) = (&endpoint.node, &mut self.counters);
+        node.for_peer(peer, |peer, id, stats, paths| {
+            counters.forget(&peer_row(node, peer, id, stats, paths));
         });
         endpoint.node.forget(peer);
         self.outages.forget(ep.0, peer.0);

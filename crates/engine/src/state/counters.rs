@@ -1,24 +1,22 @@
 //! Counters of the process and of closed endpoints.
 
-use crate::stats::page::PathRow;
-use crate::stats::peer_rows::Together;
-use crate::stats::{PeerCounters, ProcessCounters};
-
-/// Counters of a peer whose endpoint here has closed.
-pub(crate) struct ClosedRow {
-    pub(crate) id: u64,
-    pub(crate) address: String,
-    pub(crate) checksum: Option<u8>,
-    pub(crate) counters: PeerCounters,
-    pub(crate) paths: Vec<PathRow>,
-}
+use crate::stats::rows::PeerRow;
+use crate::stats::ProcessCounters;
 
 /// The counters.
 #[derive(Default)]
 pub struct Counters {
     pub(crate) process: ProcessCounters,
     /// Peers of closed endpoints.
-    pub(crate) closed_rows: Vec<ClosedRow>,
-    /// Sum over peers that left and over those of closed endpoints beyond the rows.
-    pub(crate) past: Together,
+    pub(crate) closed_rows: Vec<PeerRow>,
+    /// Number of peers that left, with those of closed endpoints beyond the rows, and their sum.
+    pub(crate) past: (u64, PeerRow),
+}
+
+impl Counters {
+    /// Adds a peer to those without a row.
+    pub(crate) fn forget(&mut self, row: &PeerRow) {
+        self.past.0 += 1;
+        self.past.1.merge(row);
+    }
 }

@@ -3,8 +3,7 @@
 
 use super::events::{differing, Event, Kind, Reason};
 use super::outages::by_endpoint;
-use super::page::PeerState;
-use super::reader::{JobPage, PeerRow};
+use super::rows::{JobPage, PeerRow, PeerState};
 use marline_wire::RailKind;
 use std::collections::HashMap;
 

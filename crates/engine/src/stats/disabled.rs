@@ -1,34 +1,20 @@
 //! Protection that an engine's settings disable.
 
+use super::words::record;
 use crate::config::choice::ChecksumChoice;
 use crate::config::settings::Settings;
 use marline_checksum::Algorithm;
 
-/// Message protection that an engine's settings disable, and injected faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disabled {
-    /// Software reliability is off: lost packets are not retransmitted.
-    pub reliability: bool,
-    /// Some messages or rails have no payload checksum, by size, rail or time.
-    pub some_sums: bool,
-    /// Faults are injected (`FI_MARLINE_FAULTS`).
-    pub faults: bool,
-}
-
-impl Disabled {
-    /// Encodes the flags as a page's word.
-    pub fn word(self) -> u64 {
-        u64::from(self.reliability) | u64::from(self.some_sums) << 1 | u64::from(self.faults) << 2
-    }
-
-    /// Decodes a page's word; ignores unknown bits.
-    pub fn from_word(word: u64) -> Disabled {
-        let bit = |n: u32| word >> n & 1 == 1;
-        Disabled {
-            reliability: bit(0),
-            some_sums: bit(1),
-            faults: bit(2),
-        }
+record! {
+    /// Message protection that an engine's settings disable, and injected faults.
+    #[derive(Copy, Eq)]
+    Disabled {
+        /// Software reliability is off: lost packets are not retransmitted.
+        reliability: bool,
+        /// Some messages or rails have no payload checksum, by size, rail or time.
+        some_sums: bool,
+        /// Faults are injected (`FI_MARLINE_FAULTS`).
+        faults: bool,
     }
 }
 
@@ -51,7 +37,7 @@ mod test {
     use super::*;
 
     #[test]
-    fn disabled_protection_is_decoded_from_its_word() {
+    fn disabled_protection_follows_from_settings() {
         let set = |rows: &[(&str, &str)]| {
             let row = |name: &str| rows.iter().find(|(n, _)| *n == name);
             let settings = Settings::from_lookup(|name| Some(row(name)?.1.to_owned()));
@@ -74,7 +60,6 @@ mod test {
         ] {
             let disabled = set(&[(name, value)]);
             assert_ne!(disabled, Disabled::default(), "{name}");
-            assert_eq!(Disabled::from_word(disabled.word()), disabled, "{name}");
         }
     }
 }

@@ -4,37 +4,12 @@
 use super::layout::{at, OUTAGES_AT, OUTAGES_MAX, SUSPECTS_AT, SUSPECTS_MAX};
 use super::map::Mapped;
 use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
+use super::words::named;
 use crate::platform::fork::Generation;
 use crate::platform::sync::Ordering;
 use crate::platform::wall_clock::unix_ns;
 use marline_rails::DownReason;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-macro_rules! named {
-    ($(#[doc = $about:literal])+ $type:ident {
-        $($(#[doc = $doc:literal])+ $variant:ident = $number:literal, $name:literal;)*
-    }) => {
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $type { #[default] $($(#[doc = $doc])+ $variant = $number,)* }
-
-        impl $type {
-            /// All values.
-            pub const ALL: &'static [$type] = &[$($type::$variant),*];
-
-            /// Stable name in JSON.
-            pub fn name(self) -> &'static str {
-                match self { $($type::$variant => $name,)* }
-            }
-
-            /// Decodes a record's byte; unknown numbers give the first value.
-            pub fn from_number(number: u8) -> $type {
-                Self::ALL.iter().copied().find(|&k| k as u8 == number).unwrap_or_default()
-            }
-        }
-    };
-}
 
 named! {
     /// The kind of an event.

@@ -15,13 +15,14 @@ mod layout;
 mod map;
 pub mod outages;
 pub mod page;
-pub(crate) mod peer_rows;
 pub mod reader;
 pub mod report;
 mod ring;
+pub mod rows;
 mod sequence;
 pub(crate) mod stale;
 pub mod summary;
+mod words;
 
 /// The combination of two values of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,12 @@ pub trait Counters: Copy + Default {
     type Words: AsRef<[u64]>;
     /// The values in the order of the table.
     fn words(&self) -> Self::Words;
+    /// The values with their rows.
+    fn values(&self) -> impl Iterator<Item = (&'static Row, u64)> {
+        let words = self.words();
+        let rows = Self::ROWS.iter().enumerate();
+        rows.map(move |(n, row)| (row, words.as_ref()[n]))
+    }
     /// The inverse of [`Counters::words`]; missing words are 0.
     fn from_words(words: &[u64]) -> Self;
     /// Combines another group's values with this one.

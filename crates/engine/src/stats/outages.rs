@@ -6,9 +6,10 @@
 //! share.
 
 use super::events::{Event, Kind, Reason};
-use super::reader::JobPage;
+use super::raise;
+use super::rows::JobPage;
 use crate::platform::wall_clock::LocalTime;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Largest difference in time between processes that notice the same outage.
 const TOGETHER_NS: u64 = 500_000_000;
@@ -45,32 +46,25 @@ pub struct Outage {
 
 /// An outage of a path or a rail as one process saw it.
 struct Seen {
-    ends: Vec<End>,
+    outage: Outage,
     /// True if the operating system reported a rail.
     system: bool,
-    corrupt: bool,
     peer: u64,
-    from: u64,
-    to: Option<u64>,
-    moved: u64,
-    gap_ns: u64,
 }
 
 /// The outages in a job's pages, in order of time.
 pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
     let by_endpoint = by_endpoint(pages);
-    let mut seen: Vec<Seen> = Vec::new();
-    for page in pages {
-        seen.append(&mut seen_by(page, &by_endpoint));
-    }
-    seen.sort_by_key(|one| one.from);
+    let seen = pages.iter().flat_map(|page| seen_by(page, &by_endpoint));
+    let mut seen: Vec<Seen> = seen.collect();
+    seen.sort_by_key(|one| one.outage.from_unix_ns);
     let (mut over, mut open): (Vec<Vec<Seen>>, Vec<Vec<Seen>>) = Default::default();
     for one in seen {
         let (mut apart, mut together) = (Vec::new(), vec![one]);
         for group in open {
             match () {
                 () if touches(&group, &together[0]) => together.extend(group),
-                () if is_over(&group, together[0].from) => over.push(group),
+                () if is_over(&group, &together[0]) => over.push(group),
                 () => apart.push(group),
             }
         }
@@ -89,17 +83,18 @@ pub fn by_endpoint<'a>(pages: impl IntoIterator<Item = &'a JobPage>) -> HashMap<
     pages.into_iter().flat_map(numbers).collect()
 }
 
-fn is_over(group: &[Seen], now: u64) -> bool {
+fn is_over(group: &[Seen], next: &Seen) -> bool {
     let over = |one: &Seen| {
-        one.to
-            .is_some_and(|to| to.saturating_add(TOGETHER_NS) < now)
+        let to = one.outage.to_unix_ns;
+        to.is_some_and(|to| to.saturating_add(TOGETHER_NS) < next.outage.from_unix_ns)
     };
     group.iter().all(over)
 }
 
-fn touches(group: &[Seen], one: &Seen) -> bool {
-    let shares = |other: &Seen| other.ends.iter().any(|end| one.ends.contains(end));
-    !is_over(group, one.from) && group.iter().any(shares)
+fn touches(group: &[Seen], next: &Seen) -> bool {
+    let here = |end: &End| next.outage.ends.contains(end);
+    let shares = |other: &Seen| other.outage.ends.iter().any(here);
+    !is_over(group, next) && group.iter().any(shares)
 }
 
 /// The outages that one process saw.
@@ -118,17 +113,15 @@ fn seen_by(page: &JobPage, by_endpoint: &HashMap<u64, &JobPage>) -> Vec<Seen> {
             }
             Kind::PathUp | Kind::RailUp => {
                 if let Some(one) = open.remove(&key) {
-                    seen[one].to = Some(event.unix_ns);
+                    seen[one].outage.to_unix_ns = Some(event.unix_ns);
                 }
             }
             Kind::Resumed => {
-                let waits = |one: &&mut Seen| one.gap_ns == 0 && one.peer == event.peer;
-                match seen.iter_mut().rev().find(waits) {
-                    Some(one) => one.gap_ns = event.gap_ns,
-                    // The last path is never declared down: its rail failed.
-                    None => seen.iter_mut().rev().take(1).for_each(|one| {
-                        one.gap_ns = one.gap_ns.max(event.gap_ns);
-                    }),
+                let waits = |one: &Seen| one.outage.gap_ns == 0 && one.peer == event.peer;
+                // The last path is never declared down: its rail failed.
+                let of = seen.iter().rposition(waits).or(seen.len().checked_sub(1));
+                if let Some(one) = of {
+                    raise(&mut seen[one].outage.gap_ns, event.gap_ns);
                 }
             }
             _ => {}
@@ -155,14 +148,16 @@ fn begun(page: &JobPage, event: &Event, by_endpoint: &HashMap<u64, &JobPage>) ->
         });
     }
     Seen {
-        ends,
+        outage: Outage {
+            ends,
+            corrupt: event.reason == Reason::Corrupt,
+            times: 1,
+            from_unix_ns: event.unix_ns,
+            moved: event.moved,
+            ..Outage::default()
+        },
         system: event.kind == Kind::RailDown,
-        corrupt: event.reason == Reason::Corrupt,
         peer: event.peer,
-        from: event.unix_ns,
-        to: None,
-        moved: event.moved,
-        gap_ns: 0,
     }
 }
 
@@ -177,34 +172,25 @@ fn address_of(page: &JobPage, endpoint: u64) -> String {
     peer.map_or_else(|| "?".to_owned(), |peer| peer.address.clone())
 }
 
+/// The outage that a group of processes saw.
 fn outage(group: &[Seen]) -> Outage {
-    let failed: Vec<&Seen> = group.iter().filter(|one| one.system).collect();
-    let of = |many: &mut dyn Iterator<Item = &End>| {
-        let mut ends: Vec<End> = many.cloned().collect();
-        ends.sort();
-        ends.dedup();
-        ends
+    let of = |seen: &mut dyn Iterator<Item = &Seen>| {
+        let ends: BTreeSet<&End> = seen.flat_map(|one| &one.outage.ends).collect();
+        ends.into_iter().cloned().collect::<Vec<End>>()
     };
-    let all = of(&mut group.iter().flat_map(|one| &one.ends));
-    let shared = |end: &&End| group.iter().all(|one| one.ends.contains(end));
-    let common = of(&mut all.iter().filter(shared));
-    let ends = match (failed.is_empty(), common.is_empty()) {
-        (false, _) => of(&mut failed.iter().flat_map(|one| &one.ends)),
-        (true, false) => common,
-        (true, true) => all,
-    };
-    let ends_at = group.iter().map(|one| one.to).collect::<Option<Vec<u64>>>();
+    let failed = of(&mut group.iter().filter(|one| one.system));
+    let all = of(&mut group.iter());
+    let shared = |end: &&End| group.iter().all(|one| one.outage.ends.contains(end));
+    let common: Vec<End> = all.iter().filter(shared).cloned().collect();
+    let certain = !failed.is_empty() || common.len() == 1;
+    let sets = [failed, common, all];
+    let ends = sets.into_iter().find(|ends| !ends.is_empty());
+    let mut whole = group[0].outage.clone();
+    group[1..].iter().for_each(|one| whole.merge(&one.outage));
     Outage {
-        certain: !failed.is_empty() || ends.len() == 1,
-        ends,
-        corrupt: group.iter().any(|one| one.corrupt),
-        times: 1,
-        from_unix_ns: group.iter().map(|one| one.from).min().unwrap_or(0),
-        to_unix_ns: ends_at.and_then(|all| all.into_iter().max()),
-        moved: group
-            .iter()
-            .fold(0, |sum, one| one.moved.saturating_add(sum)),
-        gap_ns: group.iter().map(|one| one.gap_ns).max().unwrap_or(0),
+        ends: ends.unwrap_or_default(),
+        certain,
+        ..whole
     }
 }
 
@@ -212,21 +198,15 @@ fn outage(group: &[Seen]) -> Outage {
 pub fn by_place(outages: &[Outage]) -> Vec<Outage> {
     let mut places: Vec<Outage> = Vec::new();
     for outage in outages {
-        let same = |place: &&mut Outage| {
-            let kind = |one: &Outage| (one.certain, one.corrupt);
-            place.ends == outage.ends && kind(place) == kind(outage)
-        };
-        let Some(place) = places.iter_mut().find(same) else {
-            places.push(outage.clone());
-            continue;
-        };
-        place.times += 1;
-        place.to_unix_ns = place
-            .to_unix_ns
-            .zip(outage.to_unix_ns)
-            .map(|(a, b)| a.max(b));
-        place.moved = place.moved.saturating_add(outage.moved);
-        place.gap_ns = place.gap_ns.max(outage.gap_ns);
+        let kind = |one: &Outage| (one.certain, one.corrupt);
+        let same = |place: &&mut Outage| place.ends == outage.ends && kind(place) == kind(outage);
+        match places.iter_mut().find(same) {
+            None => places.push(outage.clone()),
+            Some(place) => {
+                place.times += 1;
+                place.merge(outage);
+            }
+        }
     }
     places
 }
@@ -240,6 +220,16 @@ pub fn format_gap(ns: u64) -> String {
 }
 
 impl Outage {
+    /// Adds another report: from the first begin to the last end.
+    fn merge(&mut self, other: &Outage) {
+        self.corrupt |= other.corrupt;
+        self.from_unix_ns = self.from_unix_ns.min(other.from_unix_ns);
+        let both = self.to_unix_ns.zip(other.to_unix_ns);
+        self.to_unix_ns = both.map(|(a, b)| a.max(b));
+        self.moved = self.moved.saturating_add(other.moved);
+        raise(&mut self.gap_ns, other.gap_ns);
+    }
+
     /// Rail and host: `rail0 on h1`.
     pub fn place(&self) -> String {
         let [first, others @ ..] = &self.ends[..] else {
@@ -299,7 +289,7 @@ impl Outage {
 mod tests {
     use super::*;
     use crate::stats::events::Events;
-    use crate::stats::reader::RailRow;
+    use crate::stats::rows::RailRow;
 
     const MS: u64 = 1_000_000;
     const START: u64 = 1_764_166_226_000_000_000;

@@ -7,7 +7,9 @@ use super::disabled::Disabled;
 use super::events::Recorder;
 pub use super::layout::*;
 use super::map::Map;
-use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use super::rows::{JobPage, PeerRow};
+use super::sequence;
+use super::words::{self, Words};
 use crate::platform::fork::Generation;
 use crate::platform::owned;
 use crate::platform::wall_clock::unix_ns;
@@ -18,52 +20,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Directory of pages that are not to be retained.
 pub const DEFAULT_DIR: &str = "/dev/shm";
-
-macro_rules! states {
-    ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $state:ident,)* }) => {
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $name { #[default] $($(#[doc = $doc])+ $state,)* }
-
-        impl $name {
-            /// Decodes a page's word; invalid words give the first state.
-            pub fn from_word(word: u64) -> $name {
-                let all = [$($name::$state),*];
-                all.into_iter().find(|&s| s as u64 == word).unwrap_or_default()
-            }
-        }
-    };
-}
-
-states! {
-    /// The state of a path.
-    PathState {
-        /// No answer yet.
-        Unknown,
-        /// In use.
-        Up,
-        /// PTOs have expired.
-        Suspect,
-        /// Declared down; probes continue.
-        Down,
-        /// Answers again; on probation.
-        Probation,
-    }
-}
-
-states! {
-    /// The state of a peer.
-    PeerState {
-        /// Contacted, no answer yet.
-        Contacted,
-        /// Answers.
-        Alive,
-        /// Said BYE.
-        Closed,
-        /// Declared dead.
-        Dead,
-    }
-}
 
 /// The part of a page that describes its engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,50 +33,6 @@ pub struct PageInfo<'a> {
     pub run: Option<u64>,
     /// Protection that the settings disable.
     pub disabled: Disabled,
-}
-
-/// A rail's row.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RailInfo<'a> {
-    /// Interface.
-    pub name: &'a str,
-    /// Local address as text.
-    pub address: &'a str,
-    /// True if the interface is up.
-    pub up: bool,
-    /// True if the rail is on standby or waits for its interface.
-    pub standby: bool,
-}
-
-/// A peer's row.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PeerInfo<'a> {
-    /// Its endpoint number.
-    pub endpoint: u64,
-    /// One of its addresses as text.
-    pub address: &'a str,
-    /// Its state.
-    pub state: PeerState,
-    /// Number of the payload checksum agreed with it, if known.
-    pub checksum: Option<u8>,
-}
-
-/// A path's row.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PathRow {
-    /// Index of our rail.
-    pub rail: u32,
-    /// Index of the peer's rail; [`PathRow::SEVERAL`] for a sum over several paths.
-    pub peer_rail: u32,
-    /// Its state.
-    pub state: PathState,
-    /// Its counters.
-    pub counters: PathCounters,
-}
-
-impl PathRow {
-    /// Index for a sum over several of the peer's rails.
-    pub const SEVERAL: u32 = u32::MAX;
 }
 
 /// Rank from the environment variables of common launchers.
@@ -150,6 +62,8 @@ pub struct Page {
     path: PathBuf,
     keep: bool,
     made: Generation,
+    /// What does not change between updates.
+    base: JobPage,
 }
 
 impl Page {
@@ -171,16 +85,26 @@ impl Page {
             format!("no statistics page in {}: {what}", dir.display())
         };
         let mut map = Map::new(file, PAGE_WORDS_MAX * 8).map_err(|e| fail(&e.to_string()))?;
-        if !map.reserve(PEERS_AT) {
+        if !map.reserve(ROOM_WORDS) {
             return Err(fail("no space left"));
         }
-        write_header(map.words(), info, &host);
-        Ok(Page {
+        write_header(map.words(), &host);
+        let base = JobPage {
+            run: info.run,
+            rank: info.rank,
+            opened_unix_ns: unix_ns(),
+            disabled: info.disabled,
+            ..JobPage::default()
+        };
+        let mut page = Page {
             map,
             path,
             keep,
             made,
-        })
+            base,
+        };
+        page.publish(|_| {});
+        Ok(page)
     }
 
     /// A writer of events for a thread other than the one that writes the counters.
@@ -198,20 +122,35 @@ impl Page {
         self.keep
     }
 
-    /// Publishes the rows that `fill` writes; other rows keep their contents. Costs a copy of these
-    /// rows: meant for once per tick.
+    /// Publishes what `fill` gives. Costs a copy of all rows: meant for once per tick.
     pub fn publish(&mut self, fill: impl FnOnce(&mut PageWriter<'_>)) {
         if self.made.is_forked() {
             return; // a forked child shares the memory with its parent, which owns the page
         }
-        sequence::begin(&self.map.words()[at::SEQUENCE]);
-        fill(&mut PageWriter {
+        let mut writer = PageWriter {
+            page: self.base.clone(),
             map: &mut self.map,
-            peers: 0,
-            peers_end: PEERS_AT,
-            summed: 0,
+            end: ROOM_WORDS,
+        };
+        fill(&mut writer);
+        let mut page = writer.page;
+        page.endpoints.truncate(ENDPOINTS_MAX);
+        page.rails.truncate(RAILS_MAX);
+        page.others.paths.truncate(RAILS_MAX);
+        self.update(|words| {
+            let mut words = words[BODY_AT..].iter();
+            page.put(&mut |value| {
+                if let Some(word) = words.next() {
+                    word.store(value, Ordering::Relaxed);
+                }
+            });
         });
+    }
+
+    fn update(&self, write: impl FnOnce(&[AtomicU64])) {
         let words = self.map.words();
+        sequence::begin(&words[at::SEQUENCE]);
+        write(words);
         words[at::PUBLISHED].store(unix_ns(), Ordering::Relaxed);
         sequence::end(&words[at::SEQUENCE]);
     }
@@ -222,153 +161,78 @@ impl Drop for Page {
         if self.made.is_forked() {
             return;
         }
-        self.publish(|w| w.set(at::CLOSED, 1));
+        self.update(|words| words[at::CLOSED].store(1, Ordering::Relaxed));
         if !self.keep {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Writes rows of a page.
+/// Fills a page: one row for each peer while there is room, the others summed.
 #[derive(Debug)]
 pub struct PageWriter<'a> {
+    /// The page, of which [`PageWriter::peer`] fills the peers.
+    pub page: JobPage,
     map: &'a mut Map,
-    /// Peers written so far, and the index of the next peer's row.
-    peers: usize,
-    peers_end: usize,
-    /// Peers whose paths are summed by rail.
-    summed: u64,
+    /// Words that the peers so far need at most.
+    end: usize,
 }
 
 impl PageWriter<'_> {
-    fn set(&mut self, at: usize, value: u64) {
-        self.map.words()[at].store(value, Ordering::Relaxed);
-    }
-
-    fn set_all(&mut self, at: usize, values: &[u64]) {
-        for (word, &value) in self.map.words()[at..].iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
+    /// Adds a peer with its used paths. After the first peer without room all further ones are
+    /// summed, too: their rows would move once that peer gets a row.
+    pub fn peer(&mut self, mut row: PeerRow) {
+        row.drop_idle_paths();
+        if self.page.peers_beyond == 0 {
+            if self.reserve(&row) {
+                return self.page.peers.push(row);
+            }
+            // The totals must include all paths.
+            let all = std::mem::take(&mut row.paths);
+            all.iter().for_each(|path| row.add_path(path));
+            if row.paths.len() < all.len() && self.reserve(&row) {
+                self.page.peers_summed += 1;
+                return self.page.peers.push(row);
+            }
         }
+        self.without_rows(1, &row);
     }
 
-    fn set_text(&mut self, at: usize, words: usize, text: &str) {
-        put_text(&self.map.words()[at..at + words], text);
+    /// Adds a sum over peers without rows. After the last peer with a row.
+    pub fn without_rows(&mut self, peers: u64, sum: &PeerRow) {
+        self.page.peers_beyond += peers;
+        self.page.others.merge(sum);
     }
 
-    fn raise(&mut self, at: usize, value: u64) {
-        self.map.words()[at].fetch_max(value, Ordering::Relaxed);
+    /// The number of all peers.
+    pub fn peers(&self) -> u64 {
+        self.page.peers.len() as u64 + self.page.peers_beyond
     }
 
-    /// Random endpoint numbers of the engine's first endpoints, by which peers name it, and the
-    /// total number of endpoints opened.
-    pub fn endpoints(&mut self, first: &[u64], opened: u64) {
-        self.set_all(ENDPOINTS_AT, &first[..first.len().min(ENDPOINTS_MAX)]);
-        self.set(at::ENDPOINTS, opened);
-    }
-
-    /// The process's counters.
-    pub fn process(&mut self, counters: &ProcessCounters) {
-        self.set_all(PROCESS_AT, counters.words().as_ref());
-    }
-
-    /// Writes rail `n`; rails beyond [`RAILS_MAX`] are omitted.
-    pub fn rail(&mut self, n: usize, info: &RailInfo<'_>, counters: &RailCounters) {
-        if n >= RAILS_MAX {
-            return;
-        }
-        let row = RAILS_AT + n * RAIL_WORDS;
-        self.set_text(row, NAME_WORDS, info.name);
-        self.set_text(row + NAME_WORDS, ADDRESS_WORDS, info.address);
-        self.set(
-            row + NAME_WORDS + ADDRESS_WORDS,
-            u64::from(info.up) | u64::from(info.standby) << 1,
-        );
-        self.set_all(row + RAIL_HEAD_WORDS, counters.words().as_ref());
-        self.raise(at::RAILS, n as u64 + 1);
-    }
-
-    /// Writes the next peer. Returns `false` when there is no row left (too many peers, or no
-    /// memory): that peer belongs to [`PageWriter::end_peers`]. Every update writes all rows anew.
-    pub fn peer(
-        &mut self,
-        info: &PeerInfo<'_>,
-        counters: &PeerCounters,
-        paths: &[PathRow],
-    ) -> bool {
-        let end = self.peers_end + peer_words(paths.len());
-        let room = self.peers < PEERS_MAX && paths.len() <= PATHS_MAX && end <= PAGE_WORDS_MAX;
-        if !room || !self.map.reserve(end) {
-            return false;
-        }
-        self.peer_row(self.peers_end, info, counters, paths);
-        self.peers_end = end;
-        self.peers += 1;
-        true
-    }
-
-    /// Notes that the last peer's paths are summed by rail.
-    pub(super) fn paths_summed(&mut self) {
-        self.summed += 1;
-    }
-
-    /// Writes, after the last peer, the sum over all peers without a row: their number, their
-    /// counters, and one row of paths for each of our rails.
-    pub fn end_peers(&mut self, beyond: u64, counters: &PeerCounters, paths: &[PathRow]) {
-        let paths = &paths[..paths.len().min(RAILS_MAX)];
-        self.peer_row(OTHERS_AT, &PeerInfo::default(), counters, paths);
-        self.set(at::PEERS, self.peers as u64);
-        self.set(at::PEERS_BEYOND, beyond);
-        self.set(at::PEERS_SUMMED, self.summed);
-    }
-
-    fn peer_row(
-        &mut self,
-        row: usize,
-        info: &PeerInfo<'_>,
-        counters: &PeerCounters,
-        paths: &[PathRow],
-    ) {
-        self.set(row, info.endpoint);
-        self.set_text(row + 1, ADDRESS_WORDS, info.address);
-        let checksum = info.checksum.map_or(0, |number| u64::from(number) + 1);
-        let state = info.state as u64 | checksum << CHECKSUM_SHIFT;
-        self.set(row + 1 + ADDRESS_WORDS, state);
-        self.set(row + 2 + ADDRESS_WORDS, paths.len() as u64);
-        self.set_all(row + PEER_HEAD_WORDS, counters.words().as_ref());
-        for (n, path) in paths.iter().enumerate() {
-            let at = row + PEER_PATHS_AT + n * PATH_WORDS;
-            let rails = u64::from(path.rail) | u64::from(path.peer_rail) << 32;
-            self.set_all(at, &[rails, path.state as u64]);
-            self.set_all(at + PATH_HEAD_WORDS, path.counters.words().as_ref());
-        }
+    /// Takes room for a row. `false`: too many peers or paths, or no memory.
+    fn reserve(&mut self, row: &PeerRow) -> bool {
+        let end = self.end + words::count(row);
+        let few = self.page.peers.len() < PEERS_MAX && row.paths.len() <= PATHS_MAX;
+        let room = few && end <= PAGE_WORDS_MAX && self.map.reserve(end);
+        self.end = if room { end } else { self.end };
+        room
     }
 }
 
-/// Copies text into words, truncated or padded with zeros.
-fn put_text(words: &[AtomicU64], text: &str) {
-    let mut bytes = text.bytes();
-    for word in words {
-        let eight = [(); 8].map(|()| bytes.next().unwrap_or(0));
-        word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
-    }
-}
-
-fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
+fn write_header(words: &[AtomicU64], host: &str) {
     let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
     let pid = std::process::id();
     set(at::VERSION, VERSION);
     set(at::PID, u64::from(pid));
     set(at::PID_START, pid_start(pid).unwrap_or(0));
     set(at::PID_SPACE, pid_space());
-    set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
-    set(at::RUN, info.run.unwrap_or(0));
-    set(at::DISABLED, info.disabled.word());
-    set(at::OPENED, unix_ns());
-    set(at::PUBLISHED, unix_ns());
-    for (n, &count) in GROUP_WORDS.iter().enumerate() {
-        set(at::GROUPS + n, count as u64);
-    }
-    put_text(&words[at::HOST..at::HOST + HOST_WORDS], host);
+    (at::GROUPS..)
+        .zip(GROUP_WORDS)
+        .for_each(|(at, count)| set(at, count as u64));
+    let mut at = at::HOST..;
+    words::put_text(host, HOST_WORDS, &mut |word| {
+        at.next().into_iter().for_each(|at| set(at, word));
+    });
     words[at::MAGIC].store(MAGIC, Ordering::Release);
 }
 

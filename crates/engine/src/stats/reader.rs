@@ -1,166 +1,16 @@
 //! Reads the pages of engines, running or ended. Nothing in a page is trusted.
 
-use super::disabled::Disabled;
-use super::events::{Event, Events, Kind};
-use super::page::{self, at, PathRow, PathState, PeerState};
+use super::events::Events;
+use super::layout::*;
 use super::ring::SLOT_WORDS;
-use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use super::rows::JobPage;
+use super::words::{Source, Words};
 use crate::platform::owned;
 use std::cmp::Ordering;
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// A rail as its engine showed it.
-#[derive(Clone, Debug, Default)]
-pub struct RailRow {
-    /// Interface.
-    pub name: String,
-    /// Local address.
-    pub address: String,
-    /// True if the interface is up.
-    pub up: bool,
-    /// True if the rail is on standby or waits for its interface.
-    pub standby: bool,
-    /// Its own counters, without those of its paths.
-    pub counters: RailCounters,
-}
-
-/// A peer as an engine showed it.
-#[derive(Clone, Debug, Default)]
-pub struct PeerRow {
-    /// Its endpoint number.
-    pub endpoint: u64,
-    /// One of its addresses.
-    pub address: String,
-    /// Its state.
-    pub state: PeerState,
-    /// Number of the payload checksum agreed with it, if known.
-    pub checksum: Option<u8>,
-    /// Its counters, without those of its paths.
-    pub counters: PeerCounters,
-    /// Its paths.
-    pub paths: Vec<PathRow>,
-}
-
-/// Host, PID namespace, PID, start and rank of a process.
-pub type ProcessKey<'a> = (&'a str, u64, u32, u64, Option<u32>);
-
-/// One engine's page.
-#[derive(Clone, Debug, Default)]
-pub struct JobPage {
-    /// Number of the user who owns the file, if it was read from one.
-    pub user: u32,
-    /// PID on its host.
-    pub pid: u32,
-    /// Start of the process in ticks since boot.
-    pub pid_start: u64,
-    /// Inode of the PID namespace.
-    pub pid_space: u64,
-    /// Host.
-    pub host: String,
-    /// Number of the `marline run` that started it, if any.
-    pub run: Option<u64>,
-    /// Rank in `MPI_COMM_WORLD`, where known.
-    pub rank: Option<u32>,
-    /// Random numbers of its endpoints, including closed ones, by which peers name it.
-    pub endpoints: Vec<u64>,
-    /// Number of further endpoints, which the page does not list.
-    pub endpoints_beyond: u64,
-    /// Nanoseconds since 1970 when the engine opened.
-    pub opened_unix_ns: u64,
-    /// Nanoseconds since 1970 of the last update.
-    pub published_unix_ns: u64,
-    /// True if the engine has closed.
-    pub closed: bool,
-    /// Protection that its settings disable.
-    pub disabled: Disabled,
-    /// True if every read hit an update, or the writer died during one: numbers may be
-    /// inconsistent.
-    pub torn: bool,
-    /// Counters of the process.
-    pub process: ProcessCounters,
-    /// Its rails.
-    pub rails: Vec<RailRow>,
-    /// Peers with a row of their own.
-    pub peers: Vec<PeerRow>,
-    /// Sum over all peers without a row.
-    pub others: PeerRow,
-    /// Number of peers in `others`.
-    pub peers_beyond: u64,
-    /// Number of peers whose paths are summed by rail.
-    pub peers_summed: u64,
-    /// Events of rails, paths and peers.
-    pub events: Events,
-}
-
-impl JobPage {
-    /// Number of its first endpoint; 0: no endpoint was opened.
-    pub fn endpoint(&self) -> u64 {
-        self.endpoints.first().copied().unwrap_or(0)
-    }
-
-    /// Identifies its process, if known. A process has one page for each libfabric domain.
-    pub fn process_key(&self) -> Option<ProcessKey<'_>> {
-        let Self {
-            host, pid, rank, ..
-        } = self;
-        (*pid != 0).then_some((host, self.pid_space, *pid, self.pid_start, *rank))
-    }
-
-    /// True if its process ended without closing it, as far as this process can see.
-    pub fn is_left_behind(&self) -> bool {
-        let seen = self.pid_space != 0 && self.pid_space == page::pid_space();
-        let here = seen && self.host == page::host_name();
-        let ended = || page::pid_start(self.pid) != Some(self.pid_start);
-        !self.closed && here && (ended() || page::is_zombie(self.pid))
-    }
-
-    /// Peers including `others`.
-    fn all_peers(&self) -> impl Iterator<Item = &PeerRow> {
-        self.peers.iter().chain([&self.others])
-    }
-
-    /// Sum of the counters of all peers.
-    pub fn peer_totals(&self) -> PeerCounters {
-        let mut sum = PeerCounters::default();
-        self.all_peers().for_each(|peer| sum.merge(&peer.counters));
-        sum
-    }
-
-    /// Sum of the counters of all paths of rail `n`.
-    pub fn path_totals(&self, n: usize) -> PathCounters {
-        self.sum_paths(n, |_| true)
-    }
-
-    /// Sum of the counters of rail `n`'s paths to peers that were not declared dead.
-    pub fn path_totals_alive(&self, n: usize) -> PathCounters {
-        self.sum_paths(n, |peer| peer.state != PeerState::Dead)
-    }
-
-    fn sum_paths(&self, rail: usize, of: impl Fn(&PeerRow) -> bool) -> PathCounters {
-        let mut sum = PathCounters::default();
-        let peers = self.all_peers().filter(|peer| of(peer));
-        let paths = peers.flat_map(|peer| &peer.paths);
-        let paths = paths.filter(|path| path.rail as usize == rail);
-        paths.for_each(|path| sum.merge(&path.counters));
-        sum
-    }
-
-    /// True if the engine was in touch with another endpoint. Programs open some endpoints only to
-    /// query capabilities, and an endpoint's messages to itself use no rail. A peer that no rail
-    /// reaches has an event but no path.
-    pub fn is_used(&self) -> bool {
-        let refused = |event: &Event| event.kind == Kind::PeerDead;
-        self.all_peers().any(|peer| !peer.paths.is_empty()) || self.events.list.iter().any(refused)
-    }
-
-    /// Time from opening to the last update.
-    pub fn elapsed_ns(&self) -> u64 {
-        self.published_unix_ns.saturating_sub(self.opened_unix_ns)
-    }
-}
 
 /// The process that owns a page.
 #[derive(Clone, Debug)]
@@ -205,30 +55,25 @@ fn named_as_pages(dir: &Path, good: impl Fn(&Metadata) -> bool) -> Vec<PathBuf> 
 
 /// Reads only the header of a page, of this version or an earlier one.
 pub fn read_owner(path: &Path) -> Result<Owner, String> {
-    let words = Words(read_words(path, page::HEADER_WORDS)?);
-    match (page::OWNER_SINCE..page::VERSION).contains(&words.get(at::VERSION)) {
-        true => words.check_magic(path)?,
-        false => words.check_header(path)?,
+    let words = read_words(path, HEADER_WORDS)?;
+    match (OWNER_SINCE..VERSION).contains(&get(&words, at::VERSION)) {
+        true => check_magic(&words, path)?,
+        false => check_header(&words, path)?,
     }
-    Ok(Owner {
-        pid: words.get(at::PID) as u32,
-        pid_start: words.get(at::PID_START),
-        pid_space: words.get(at::PID_SPACE),
-        host: words.text(at::HOST, page::HOST_WORDS),
-    })
+    Ok(owner(&words))
 }
 
 /// Reads a page. Waits briefly for a writer that is updating it.
 pub fn read_page(path: &Path) -> Result<JobPage, String> {
     const TRIES: u32 = 50; // an update takes microseconds and happens once per 10 ms
     let read = || {
-        let words = Words(read_words(path, page::PAGE_WORDS_MAX)?);
-        words.check_header(path)?;
+        let words = read_words(path, PAGE_WORDS_MAX)?;
+        check_header(&words, path)?;
         Ok(words)
     };
     let (words, torn) = super::sequence::consistent(TRIES, || sequence(path), read)?;
-    let page = words.parse(path, torn)?;
     let (events, user) = read_events(path)?;
+    let page = parse(&words, path, torn)?;
     Ok(JobPage {
         user,
         events,
@@ -244,35 +89,25 @@ fn read_events(path: &Path) -> Result<(Events, u32), String> {
     let events = Events::read(|at| {
         let mut bytes = [0; 8 * SLOT_WORDS];
         match file.read_exact_at(&mut bytes, at as u64 * 8) {
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {}
-            Err(e) => return Err(fail(e)),
-            Ok(()) => {}
+            Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => Err(fail(e)),
+            _ => Ok(slot(&words_of(&bytes), 0)),
         }
-        let mut words = [0; SLOT_WORDS];
-        words
-            .iter_mut()
-            .zip(words_of(&bytes))
-            .for_each(|(to, word)| *to = word);
-        Ok(words)
     })?;
     Ok((events, user))
 }
 
+/// The words of a slot; missing ones are 0.
+fn slot(words: &[u64], at: usize) -> [u64; SLOT_WORDS] {
+    std::array::from_fn(|n| get(words, at + n))
+}
+
 /// Parses a page's bytes; `path` is for error texts.
 pub fn parse_page(path: &Path, bytes: &[u8]) -> Result<JobPage, String> {
-    let words = Words(words_of(bytes));
-    words.check_header(path)?;
-    let load = |at: usize| -> Result<_, std::convert::Infallible> {
-        let mut slot = [0; SLOT_WORDS];
-        let held = words.slice(at, SLOT_WORDS).iter();
-        slot.iter_mut().zip(held).for_each(|(to, word)| *to = *word);
-        Ok(slot)
-    };
-    let Ok(events) = Events::read(load);
-    Ok(JobPage {
-        events,
-        ..words.parse(path, words.get(at::SEQUENCE) % 2 == 1)?
-    })
+    let words = words_of(bytes);
+    check_header(&words, path)?;
+    let Ok(events) = Events::read(|at| Ok::<_, std::convert::Infallible>(slot(&words, at)));
+    let page = parse(&words, path, get(&words, at::SEQUENCE) % 2 == 1)?;
+    Ok(JobPage { events, ..page })
 }
 
 fn sequence(path: &Path) -> Result<u64, String> {
@@ -296,159 +131,68 @@ fn words_of(bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// The words of a page; missing words read as 0.
-struct Words(Vec<u64>);
+fn get(words: &[u64], at: usize) -> u64 {
+    words.get(at).copied().unwrap_or(0)
+}
 
-impl Words {
-    fn get(&self, at: usize) -> u64 {
-        self.0.get(at).copied().unwrap_or(0)
+fn check_magic(words: &[u64], path: &Path) -> Result<(), String> {
+    match words.len() >= HEADER_WORDS && words[at::MAGIC] == MAGIC {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is not a statistics page of Marline",
+            path.display()
+        )),
     }
+}
 
-    fn slice(&self, at: usize, words: usize) -> &[u64] {
-        let start = at.min(self.0.len());
-        let end = (at + words).min(self.0.len());
-        &self.0[start..end]
-    }
+fn check_header(words: &[u64], path: &Path) -> Result<(), String> {
+    check_magic(words, path)?;
+    let path = path.display();
+    let groups = GROUP_WORDS.map(|words| words as u64);
+    let same = words[at::GROUPS..].starts_with(&groups);
+    let than_ours = match words[at::VERSION].cmp(&VERSION) {
+        Ordering::Equal if same => return Ok(()),
+        Ordering::Less => "an older",
+        Ordering::Greater => "a newer",
+        Ordering::Equal => "another",
+    };
+    Err(format!(
+        "{path} is of {than_ours} version of Marline: its own `marline stats` can read it"
+    ))
+}
 
-    fn counters<C: Counters>(&self, at: usize) -> C {
-        C::from_words(self.slice(at, C::ROWS.len()))
+fn owner(words: &[u64]) -> Owner {
+    Owner {
+        pid: get(words, at::PID) as u32,
+        pid_start: get(words, at::PID_START),
+        pid_space: get(words, at::PID_SPACE),
+        host: Source::new(words.get(at::HOST..).unwrap_or_default()).text(HOST_WORDS),
     }
+}
 
-    /// Text up to the first zero byte, with `?` for characters that cannot be printed.
-    fn text(&self, at: usize, words: usize) -> String {
-        let bytes = self.slice(at, words).iter().flat_map(|w| w.to_ne_bytes());
-        let text: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
-        let text = String::from_utf8_lossy(&text);
-        let shown = |c: char| {
-            if c.is_control() || c == '\u{fffd}' {
-                '?'
-            } else {
-                c
-            }
-        };
-        text.chars().map(shown).collect()
+/// Parses a page without its events; a page with missing parts is an error, since its sums would
+/// silently be too small. A page whose process died during an update (`torn`) is parsed as far as
+/// it goes.
+fn parse(words: &[u64], path: &Path, torn: bool) -> Result<JobPage, String> {
+    let mut body = Source::new(words.get(BODY_AT..).unwrap_or_default());
+    let page = JobPage::take(&mut body);
+    if body.short && !torn {
+        return Err(format!("{} is cut off or damaged", path.display()));
     }
-
-    fn check_magic(&self, path: &Path) -> Result<(), String> {
-        match self.0.len() >= page::HEADER_WORDS && self.get(at::MAGIC) == page::MAGIC {
-            true => Ok(()),
-            false => Err(format!(
-                "{} is not a statistics page of Marline",
-                path.display()
-            )),
-        }
-    }
-
-    fn check_header(&self, path: &Path) -> Result<(), String> {
-        self.check_magic(path)?;
-        let path = path.display();
-        let groups = page::GROUP_WORDS.map(|words| words as u64);
-        let same = self.slice(at::GROUPS, groups.len()) == groups;
-        let than_ours = match self.get(at::VERSION).cmp(&page::VERSION) {
-            Ordering::Equal if same => return Ok(()),
-            Ordering::Less => "an older",
-            Ordering::Greater => "a newer",
-            Ordering::Equal => "another",
-        };
-        Err(format!(
-            "{path} is of {than_ours} version of Marline: its own `marline stats` can read it"
-        ))
-    }
-
-    /// Parses the page; a page with missing parts is an error, since its sums would silently be too
-    /// small. A page whose process died during an update (`torn`) is parsed as far as it goes.
-    fn parse(&self, path: &Path, torn: bool) -> Result<JobPage, String> {
-        let (peers, all) = self.peers();
-        let others = self.peer(page::OTHERS_AT);
-        let fits = self.0.len() >= page::PEERS_AT && self.get(at::RAILS) <= page::RAILS_MAX as u64;
-        if !(torn || all && fits && others.is_some()) {
-            return Err(format!("{} is cut off or damaged", path.display()));
-        }
-        let rank = self.get(at::RANK).checked_sub(1);
-        let rails = self.get(at::RAILS).min(page::RAILS_MAX as u64) as usize;
-        Ok(JobPage {
-            user: 0,
-            pid: self.get(at::PID) as u32,
-            pid_start: self.get(at::PID_START),
-            pid_space: self.get(at::PID_SPACE),
-            run: Some(self.get(at::RUN)).filter(|&number| number != 0),
-            host: self.text(at::HOST, page::HOST_WORDS),
-            rank: rank.and_then(|rank| u32::try_from(rank).ok()),
-            endpoints: self.endpoints(),
-            endpoints_beyond: self
-                .get(at::ENDPOINTS)
-                .saturating_sub(page::ENDPOINTS_MAX as u64),
-            opened_unix_ns: self.get(at::OPENED),
-            published_unix_ns: self.get(at::PUBLISHED),
-            closed: self.get(at::CLOSED) == 1,
-            disabled: Disabled::from_word(self.get(at::DISABLED)),
-            torn,
-            process: self.counters(page::PROCESS_AT),
-            rails: (0..rails).map(|n| self.rail(n)).collect(),
-            peers,
-            others: others.unwrap_or_default(),
-            peers_beyond: self.get(at::PEERS_BEYOND),
-            peers_summed: self.get(at::PEERS_SUMMED),
-            events: Events::default(),
-        })
-    }
-
-    fn endpoints(&self) -> Vec<u64> {
-        let count = self.get(at::ENDPOINTS).min(page::ENDPOINTS_MAX as u64) as usize;
-        let numbers = self.slice(page::ENDPOINTS_AT, count).iter().copied();
-        numbers.filter(|&number| number != 0).collect()
-    }
-
-    fn rail(&self, n: usize) -> RailRow {
-        let row = page::RAILS_AT + n * page::RAIL_WORDS;
-        let address = row + page::NAME_WORDS;
-        RailRow {
-            name: self.text(row, page::NAME_WORDS),
-            address: self.text(address, page::ADDRESS_WORDS),
-            up: self.get(address + page::ADDRESS_WORDS) & 1 == 1,
-            standby: self.get(address + page::ADDRESS_WORDS) & 2 == 2,
-            counters: self.counters(row + page::RAIL_HEAD_WORDS),
-        }
-    }
-
-    /// The rows of peers as far as there are words, and whether all of them are there.
-    fn peers(&self) -> (Vec<PeerRow>, bool) {
-        let (mut row, mut peers) = (page::PEERS_AT, Vec::new());
-        let count = self.get(at::PEERS);
-        for _ in 0..count.min(page::PEERS_MAX as u64) {
-            let Some(peer) = self.peer(row) else { break };
-            row += page::peer_words(peer.paths.len());
-            peers.push(peer);
-        }
-        let all = peers.len() as u64 == count;
-        (peers, all)
-    }
-
-    fn peer(&self, row: usize) -> Option<PeerRow> {
-        let at = row + 1 + page::ADDRESS_WORDS;
-        let checksum = self.get(at) >> page::CHECKSUM_SHIFT;
-        let state = self.get(at) & ((1 << page::CHECKSUM_SHIFT) - 1);
-        let paths = usize::try_from(self.get(at + 1)).ok()?;
-        if paths > page::PATHS_MAX || row + page::peer_words(paths) > self.0.len() {
-            return None;
-        }
-        let path = |n| self.path(row + page::PEER_PATHS_AT + n * page::PATH_WORDS);
-        Some(PeerRow {
-            endpoint: self.get(row),
-            address: self.text(row + 1, page::ADDRESS_WORDS),
-            state: PeerState::from_word(state),
-            checksum: checksum.checked_sub(1).and_then(|n| u8::try_from(n).ok()),
-            counters: self.counters(row + page::PEER_HEAD_WORDS),
-            paths: (0..paths).map(path).collect(),
-        })
-    }
-
-    fn path(&self, row: usize) -> PathRow {
-        PathRow {
-            rail: self.get(row) as u32,
-            peer_rail: (self.get(row) >> 32) as u32,
-            state: PathState::from_word(self.get(row + 1)),
-            counters: self.counters(row + page::PATH_HEAD_WORDS),
-        }
-    }
+    let Owner {
+        pid,
+        pid_start,
+        pid_space,
+        host,
+    } = owner(words);
+    Ok(JobPage {
+        pid,
+        pid_start,
+        pid_space,
+        host,
+        published_unix_ns: get(words, at::PUBLISHED),
+        closed: get(words, at::CLOSED) == 1,
+        torn,
+        ..page
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::dead::DeadPeer;
 use super::outages::{by_place, Outage};
-use super::summary::{RailSummary, Summary};
+use super::summary::{RailSummary, Summary, MEANS};
 use super::ProcessCounters;
 
 /// Width of a terminal.
@@ -61,6 +61,11 @@ pub fn plural(count: u64, one: &str, more: &str) -> String {
         format_count(count),
         if count == 1 { one } else { more }
     )
+}
+
+/// Formats nanoseconds in milliseconds.
+pub(super) fn format_ms(ns: f64) -> String {
+    format!("{:.3} ms", ns / 1e6)
 }
 
 fn seconds(ns: u64) -> String {
@@ -164,57 +169,49 @@ pub fn is_well(s: &Summary) -> bool {
     s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
 }
 
-fn columns(name: &str, width: usize, cells: [String; 8]) -> String {
-    let [out, inward, packets, lost, resent, resent_spurious, corrupt, failovers] = cells;
-    format!(
-        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} \
-         {resent_spurious:>8} {corrupt:>7} {failovers:>9}\n"
-    )
+/// The columns of the table of rails with their widths.
+const RAIL_COLUMNS: [(&str, usize); 8] = [
+    ("out", 7),
+    ("in", 7),
+    ("packets", 7),
+    ("lost", 5),
+    ("resent", 6),
+    ("spurious", 8),
+    ("corrupt", 7),
+    ("failovers", 9),
+];
+
+fn cells(rail: &RailSummary) -> [String; 8] {
+    let c = &rail.counters;
+    [
+        format_bytes(c.wire_bytes_sent),
+        format_bytes(c.wire_bytes_received),
+        format_count(c.wire_packets_sent),
+        format_count(rail.lost()),
+        format_count(rail.resent()),
+        format_count(rail.resent_spurious()),
+        format_count(rail.corrupt()),
+        format_count(rail.paths.downs),
+    ]
 }
 
 /// A heading, and a line per rail.
 pub fn rails(s: &Summary) -> String {
-    let used = || s.rails.iter().filter(|rail| !rail.is_unused());
-    if used().next().is_none() {
+    let used = s.rails.iter().filter(|rail| !rail.is_unused());
+    let mut lines: Vec<_> = used.map(|rail| (&*rail.name, cells(rail))).collect();
+    if lines.is_empty() {
         return String::new();
     }
-    let widths = used().map(|rail| rail.name.chars().count());
-    let width = widths.max().unwrap_or(0).max("rail".len());
-    let names = [
-        "out",
-        "in",
-        "packets",
-        "lost",
-        "resent",
-        "spurious",
-        "corrupt",
-        "failovers",
-    ];
-    let mut text = columns("rail", width, names.map(str::to_owned));
-    for rail in used() {
-        let c = &rail.counters;
-        let counts = [
-            c.wire_packets_sent,
-            rail.lost(),
-            rail.resent(),
-            rail.resent_spurious(),
-            rail.corrupt(),
-            rail.paths.downs,
-        ];
-        let [packets, lost, resent, resent_spurious, corrupt, downs] = counts.map(format_count);
-        let (out, inward) = (c.wire_bytes_sent, c.wire_bytes_received);
-        let (out, inward) = (format_bytes(out), format_bytes(inward));
-        let cells = [
-            out,
-            inward,
-            packets,
-            lost,
-            resent,
-            resent_spurious,
-            corrupt,
-            downs,
-        ];
-        text += &columns(&rail.name, width, cells);
+    lines.insert(0, ("rail", RAIL_COLUMNS.map(|(name, _)| name.to_owned())));
+    let widths = lines.iter().map(|(name, _)| name.chars().count());
+    let width = widths.max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, cells) in lines {
+        text += &format!("{name:<width$}");
+        for (cell, (_, width)) in cells.iter().zip(RAIL_COLUMNS) {
+            text += &format!(" {cell:>width$}");
+        }
+        text.push('\n');
     }
     text
 }
@@ -303,43 +300,10 @@ pub fn notes(s: &Summary) -> String {
 
 /// Averages per process, and the distribution of message sizes.
 pub fn averages(s: &Summary) -> String {
-    let m = &s.mean;
-    let bytes = |mean: f64| format_bytes(mean as u64);
-    let rows = [
-        (
-            "messages sent per second",
-            format!("{:.2}", m.messages_per_s),
-        ),
-        ("volume sent per second", bytes(m.bytes_per_s)),
-        ("communicating peers", format!("{:.1}", m.peers)),
-        (
-            "flow-control acks (grants, credits)",
-            format!("{:.2}", m.flow_acks),
-        ),
-        ("reliability acks in own packets", format!("{:.2}", m.acks)),
-        (
-            "reliability acks piggybacked",
-            format!("{:.2}", m.acks_piggybacked),
-        ),
-        ("retransmitted packets", format!("{:.2}", m.resent)),
-        ("maximum reliability memory", bytes(m.reliability_bytes_max)),
-        (
-            "maximum queue length (unacked packets)",
-            format!("{:.2}", m.queue_max),
-        ),
-        (
-            "maximum unexpected-message memory",
-            bytes(m.unexpected_bytes_max),
-        ),
-        (
-            "longest ack delay",
-            format!("{:.3} ms", m.ack_delay_max_ns / 1e6),
-        ),
-        (
-            "longest wait for an ack, of any",
-            format!("{:.3} ms", s.process.ack_wait_max_ns as f64 / 1e6),
-        ),
-    ];
+    let means = MEANS.iter().zip(s.means);
+    let mut rows: Vec<(&str, String)> = means.map(|(m, mean)| (m.name, (m.text)(mean))).collect();
+    let wait = format_ms(s.process.ack_wait_max_ns as f64);
+    rows.push(("longest wait for an ack, of any", wait));
     let mut out = String::from("average per process\n");
     for (name, value) in rows {
         out += &format!("  {name:<40} {value:>12}\n");

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::stats::disabled::Disabled;
-use crate::stats::page::{PathRow, PeerState};
-use crate::stats::reader::{JobPage, PeerRow, RailRow};
+use crate::stats::rows::{JobPage, PathRow, PeerRow, PeerState, RailRow};
 
 /// A process with two rails and one peer that it reached over both, on a healthy network.
 fn page() -> JobPage {

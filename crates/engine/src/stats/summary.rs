@@ -2,7 +2,8 @@
 
 use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
-use super::reader::{JobPage, ProcessKey};
+use super::report::{format_bytes, format_ms};
+use super::rows::{JobPage, ProcessKey};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
 use std::collections::BTreeSet;
@@ -99,35 +100,66 @@ pub struct Summary {
     pub peers: PeerCounters,
     /// Longest run time of a process.
     pub elapsed_ns: u64,
-    /// Averages per process.
-    pub mean: Means,
+    /// Averages per process of [`MEANS`].
+    pub means: [f64; MEANS.len()],
 }
 
-/// Averages over processes, in the terms of the literature on reliability in software.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Means {
-    /// Messages sent per second.
-    pub messages_per_s: f64,
-    /// Payload bytes sent per second.
-    pub bytes_per_s: f64,
-    /// Peers contacted.
-    pub peers: f64,
-    /// Grants and credits sent.
-    pub flow_acks: f64,
-    /// Packets that carry only acks.
-    pub acks: f64,
-    /// Acks piggybacked on other packets.
-    pub acks_piggybacked: f64,
-    /// Peak memory for reliability (log, windows, tables), in bytes.
-    pub reliability_bytes_max: f64,
-    /// Peak number of packets waiting for an ack.
-    pub queue_max: f64,
-    /// Peak memory of unexpected messages, in bytes.
-    pub unexpected_bytes_max: f64,
-    /// Retransmissions.
-    pub resent: f64,
-    /// Longest time from a packet's arrival to its ack, in nanoseconds.
-    pub ack_delay_max_ns: f64,
+/// A value that is averaged over processes.
+pub struct Mean {
+    /// Its name.
+    pub name: &'static str,
+    /// The value of a page with these totals of peers.
+    of: fn(&JobPage, &PeerCounters) -> f64,
+    /// The average as text.
+    pub text: fn(f64) -> String,
+}
+
+macro_rules! means {
+    ($($name:literal: |$page:ident, $peers:ident| $of:expr, $text:expr;)*) => {
+        /// The averages, in the terms of the literature on reliability in software.
+        pub const MEANS: &[Mean] = &[$(Mean {
+            name: $name,
+            of: |$page, $peers| $of,
+            text: $text,
+        },)*];
+    };
+}
+
+means! {
+    "messages sent per second": |page, sum| sum.messages_sent as f64 / seconds(page), hundredths;
+    "volume sent per second": |page, sum| sum.bytes_sent as f64 / seconds(page), bytes;
+    "communicating peers": |page, _sum| in_touch(page), |mean| format!("{mean:.1}");
+    "flow-control acks (grants, credits)": |_page, sum| sum.flow_acks_sent as f64, hundredths;
+    "reliability acks in own packets": |_page, sum| sum.acks_sent as f64, hundredths;
+    "reliability acks piggybacked": |_page, sum| sum.acks_piggybacked as f64, hundredths;
+    "retransmitted packets": |page, _sum| resent(page), hundredths;
+    "maximum reliability memory": |page, _sum| page.process.reliability_bytes_max as f64, bytes;
+    "maximum queue length (unacked packets)":
+        |page, _sum| page.process.unacked_packets_max as f64, hundredths;
+    "maximum unexpected-message memory":
+        |page, _sum| page.process.unexpected_bytes_max as f64, bytes;
+    "longest ack delay": |page, _sum| page.process.ack_delay_max_ns as f64, format_ms;
+}
+
+fn hundredths(mean: f64) -> String {
+    format!("{mean:.2}")
+}
+
+fn bytes(mean: f64) -> String {
+    format_bytes(mean as u64)
+}
+
+fn in_touch(page: &JobPage) -> f64 {
+    page.peers.len() as f64 + page.peers_beyond as f64
+}
+
+fn resent(page: &JobPage) -> f64 {
+    let rails = (0..page.rails.len()).map(|n| page.path_totals(n).resent());
+    rails.fold(0, u64::saturating_add) as f64
+}
+
+fn seconds(page: &JobPage) -> f64 {
+    (page.elapsed_ns() as f64 / 1e9).max(1e-9)
 }
 
 impl Summary {
@@ -144,7 +176,8 @@ impl Summary {
             summary.idle += usize::from(is_new(page, &mut known));
         }
         summary.dead = dead_peers(pages);
-        summary.mean.divide(summary.processes);
+        let processes = summary.processes.max(1) as f64;
+        summary.means.iter_mut().for_each(|sum| *sum /= processes);
         summary.outages = outages(pages);
         let missing = pages.iter().map(|page| page.events.missing);
         summary.events_missing = missing.fold(0, u64::saturating_add);
@@ -157,10 +190,8 @@ impl Summary {
         self.process.merge(&page.process);
         self.peers.merge(&peers);
         self.elapsed_ns = self.elapsed_ns.max(page.elapsed_ns());
-        let mut resent = 0;
         for (n, rail) in page.rails.iter().enumerate() {
             let paths = page.path_totals(n);
-            resent = paths.resent().saturating_add(resent);
             let sum = self.rail(&rail.name);
             sum.rails += 1;
             sum.up += usize::from(rail.up);
@@ -169,7 +200,9 @@ impl Summary {
             sum.paths.merge(&paths);
             sum.alive.merge(&page.path_totals_alive(n));
         }
-        self.mean.add(page, &peers, resent);
+        for (sum, mean) in self.means.iter_mut().zip(MEANS) {
+            *sum += (mean.of)(page, &peers);
+        }
         self.add_unprotected(page);
     }
 
@@ -213,64 +246,11 @@ fn is_new<'a>(page: &'a JobPage, known: &mut BTreeSet<ProcessKey<'a>>) -> bool {
     page.process_key().is_none_or(|key| known.insert(key))
 }
 
-impl Means {
-    fn add(&mut self, page: &JobPage, peers: &PeerCounters, resent: u64) {
-        let seconds = (page.elapsed_ns() as f64 / 1e9).max(1e-9);
-        let contacted = page.peers.len() as f64 + page.peers_beyond as f64;
-        self.messages_per_s += peers.messages_sent as f64 / seconds;
-        self.bytes_per_s += peers.bytes_sent as f64 / seconds;
-        self.peers += contacted;
-        self.flow_acks += peers.flow_acks_sent as f64;
-        self.acks += peers.acks_sent as f64;
-        self.acks_piggybacked += peers.acks_piggybacked as f64;
-        self.reliability_bytes_max += page.process.reliability_bytes_max as f64;
-        self.queue_max += page.process.unacked_packets_max as f64;
-        self.unexpected_bytes_max += page.process.unexpected_bytes_max as f64;
-        self.resent += resent as f64;
-        self.ack_delay_max_ns += page.process.ack_delay_max_ns as f64;
-    }
-
-    fn divide(&mut self, processes: usize) {
-        let by = processes.max(1) as f64;
-        for sum in [
-            &mut self.messages_per_s,
-            &mut self.bytes_per_s,
-            &mut self.peers,
-            &mut self.flow_acks,
-            &mut self.acks,
-            &mut self.acks_piggybacked,
-            &mut self.reliability_bytes_max,
-            &mut self.queue_max,
-            &mut self.unexpected_bytes_max,
-            &mut self.resent,
-            &mut self.ack_delay_max_ns,
-        ] {
-            *sum /= by;
-        }
-    }
-}
-
-/// Formats a byte count with three or four digits and a unit.
-pub fn format_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    if bytes < 1000 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1e3;
-    let mut unit = 0;
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1e3;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
     use crate::stats::events::{Event, Kind, Reason};
-    use crate::stats::page::{PathRow, PeerState};
-    use crate::stats::reader::{PeerRow, RailRow};
+    use crate::stats::rows::{PathRow, PeerRow, PeerState, RailRow};
 
     /// A process with two rails and one peer that it reached over both rails.
     fn page(messages: u64) -> JobPage {
@@ -303,6 +283,11 @@ mod test {
         page
     }
 
+    fn mean(summary: &Summary, name: &str) -> f64 {
+        let at = MEANS.iter().position(|mean| mean.name == name);
+        summary.means[at.unwrap()]
+    }
+
     #[test]
     fn processes_are_put_together_by_rail() {
         let pages = [page(10), page(30), JobPage::default()];
@@ -312,9 +297,9 @@ mod test {
         assert_eq!(summary.rails[1].paths.lost, 6);
         assert_eq!(summary.rails[1].paths.resent(), 6);
         assert_eq!((summary.rails[0].up, summary.rails[1].up), (2, 0));
-        assert_eq!(summary.mean.messages_per_s, 10.0);
-        assert_eq!(summary.mean.reliability_bytes_max, 2000.0);
-        assert_eq!(summary.mean.flow_acks, 4.0);
+        assert_eq!(mean(&summary, "messages sent per second"), 10.0);
+        assert_eq!(mean(&summary, "maximum reliability memory"), 2000.0);
+        assert_eq!(mean(&summary, "flow-control acks (grants, credits)"), 4.0);
         assert_eq!(summary.process.reliability_bytes_max, 3000);
     }
 
@@ -327,7 +312,7 @@ mod test {
         }
         let summary = Summary::of(&pages);
         assert_eq!((summary.processes, summary.idle), (2, 0));
-        assert_eq!(summary.mean.messages_per_s, 12.5);
+        assert_eq!(mean(&summary, "messages sent per second"), 12.5);
     }
 
     #[test]
