@@ -399,8 +399,7 @@ impl Bench {
                 | Event::PathSuspect { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
-                | Event::PathShrank { .. } | Event::PathRerouted { .. }
-                | Event::PeerMet { .. }
+                | Event::PathShrank { .. } | Event::PathRerouted { .. } | Event::PeerMet { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. }
                 | Event::PeerUnreachable { .. } => {}

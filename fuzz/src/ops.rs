@@ -478,11 +478,11 @@ impl World {
                 #[rustfmt::skip]
                 Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Pulled { .. }
                 | Event::RpcArrived { .. } | Event::PullWanted { .. } | Event::PutAsked { .. }
-                | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
+                | Event::PutRefused { .. } | Event::PutEnd(_) => panic!("{event:?}, no write"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 #[rustfmt::skip]
                 Event::RecvFailed { .. } | Event::ReadLost { .. } | Event::PeerDead { .. }
-                | Event::PeerOver { .. } | Event::PeerMet { .. } | Event::UnknownRailKind { .. } | Event::PutEnd(_)
+                | Event::PeerOver { .. } | Event::PeerMet { .. } | Event::UnknownRailKind { .. }
                 | Event::PeerUnreachable { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

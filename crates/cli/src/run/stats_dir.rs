@@ -3,6 +3,7 @@
 use crate::tool;
 use marline_engine::owned;
 use marline_engine::stats::page;
+use marline_engine::stats::process;
 use marline_engine::stats::reader;
 use marline_engine::stats::rows::JobPage;
 use std::collections::BTreeSet;
@@ -97,8 +98,8 @@ impl StatsDir {
         let pid = std::process::id();
         let path = base.join(format!(
             "{OF_RUN}{}-{pid}-{}-{}",
-            page::pid_space(),
-            page::pid_start(pid).unwrap_or(0),
+            process::pid_space(),
+            process::pid_start(pid).unwrap_or(0),
             since_epoch().as_nanos()
         ));
         make(&path)?;
@@ -127,7 +128,7 @@ impl StatsDir {
         let stamp = since_epoch();
         let path = parent.join(format!(
             "{OF_JOB}{}-{}-{:09}",
-            page::host_name(),
+            process::host_name(),
             stamp.as_secs(),
             stamp.subsec_nanos()
         ));
@@ -220,5 +221,5 @@ fn runner(dir: &Path) -> Option<(u64, u32, u64)> {
 
 /// True if a process has certainly ended. Processes of other containers are invisible here.
 fn has_ended((space, pid, start): (u64, u32, u64)) -> bool {
-    space != 0 && space == page::pid_space() && page::pid_start(pid) != Some(start)
+    space != 0 && space == process::pid_space() && process::pid_start(pid) != Some(start)
 }

@@ -15,6 +15,7 @@ mod layout;
 mod map;
 pub mod outages;
 pub mod page;
+pub mod process;
 pub mod reader;
 pub mod report;
 mod ring;
@@ -22,6 +23,7 @@ pub mod rows;
 mod sequence;
 pub(crate) mod stale;
 pub mod summary;
+pub mod text;
 mod words;
 
 /// The combination of two values of one counter.

@@ -7,6 +7,7 @@ use super::disabled::Disabled;
 use super::events::Recorder;
 pub use super::layout::*;
 use super::map::Map;
+use super::process::{host_name, pid_space, pid_start};
 use super::rows::{JobPage, PeerRow};
 use super::sequence;
 use super::words::{self, Words};
@@ -14,7 +15,7 @@ use crate::platform::fork::Generation;
 use crate::platform::owned;
 use crate::platform::wall_clock::unix_ns;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -62,7 +63,7 @@ pub struct Page {
     path: PathBuf,
     keep: bool,
     made: Generation,
-    /// What does not change between updates.
+    /// The fields that do not change between updates.
     base: JobPage,
 }
 
@@ -254,46 +255,6 @@ fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
         }
     }
     Err(last)
-}
-
-/// Start of a process in ticks since boot; `None` without such a process.
-pub fn pid_start(pid: u32) -> Option<u64> {
-    stat_field(pid, 19)?.parse().ok()
-}
-
-/// True if a process has ended but its parent has not yet collected its status.
-pub fn is_zombie(pid: u32) -> bool {
-    stat_field(pid, 0).is_some_and(|state| state == "Z")
-}
-
-/// A field of `/proc/PID/stat` after the name, counted from 0 (proc(5)).
-fn stat_field(pid: u32, at: usize) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain any character.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(at).map(str::to_owned)
-}
-
-/// Inode of the PID namespace; 0 if unknown.
-pub fn pid_space() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
-}
-
-/// This host's name, with `_` for characters that are not safe in a file name.
-pub fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let clean = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '-' || c == '.' {
-            c
-        } else {
-            '_'
-        }
-    };
-    name.trim()
-        .chars()
-        .take(HOST_WORDS * 8)
-        .map(clean)
-        .collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::stats::events::{Event, Kind};
+use crate::stats::process::is_zombie;
 use crate::stats::reader::{list_pages, read_owner, read_page};
 use crate::stats::report::report;
 use crate::stats::rows::{PathRow, PathState, PeerState, RailRow};

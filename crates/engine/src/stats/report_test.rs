@@ -3,6 +3,7 @@
 use super::*;
 use crate::stats::disabled::Disabled;
 use crate::stats::rows::{JobPage, PathRow, PeerRow, PeerState, RailRow};
+use crate::stats::text::COLUMNS;
 
 /// A process with two rails and one peer that it reached over both, on a healthy network.
 fn page() -> JobPage {

@@ -1,8 +1,8 @@
-//! What a page shows: an engine with its rails, peers and paths.
+//! Rows of a page: an engine with its rails, peers and paths.
 
 use super::disabled::Disabled;
 use super::events::{Event, Events, Kind};
-use super::page;
+use super::process;
 use super::words::{named, record};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 
@@ -195,10 +195,10 @@ impl JobPage {
 
     /// True if its process ended without closing it, as far as this process can see.
     pub fn is_left_behind(&self) -> bool {
-        let seen = self.pid_space != 0 && self.pid_space == page::pid_space();
-        let here = seen && self.host == page::host_name();
-        let ended = || page::pid_start(self.pid) != Some(self.pid_start);
-        !self.closed && here && (ended() || page::is_zombie(self.pid))
+        let seen = self.pid_space != 0 && self.pid_space == process::pid_space();
+        let here = seen && self.host == process::host_name();
+        let ended = || process::pid_start(self.pid) != Some(self.pid_start);
+        !self.closed && here && (ended() || process::is_zombie(self.pid))
     }
 
     /// Peers including `others`.

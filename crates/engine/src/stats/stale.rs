@@ -1,6 +1,7 @@
 //! Removal of pages whose processes ended without removing them.
 
-use super::page::{host_name, pid_space, pid_start, DEFAULT_DIR};
+use super::page::DEFAULT_DIR;
+use super::process::{host_name, pid_space, pid_start};
 use super::reader::{list_pages, read_owner};
 use crate::platform::owned;
 use std::path::Path;

@@ -2,8 +2,8 @@
 
 use super::dead::{dead_peers, DeadPeer};
 use super::outages::{outages, Outage};
-use super::report::{format_bytes, format_ms};
 use super::rows::{JobPage, ProcessKey};
+use super::text::{format_bytes, format_ms};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use marline_checksum::Algorithm;
 use std::collections::BTreeSet;
