@@ -1,4 +1,4 @@
-//! The set of finished blocks of a transfer: a sliding bitmap, only as long as the granted window
+//! The set of finished blocks of a transfer: a sliding bitmap no longer than the granted window
 //! (design rule 8). Up to 64 blocks (28 KiB) need no allocation.
 
 use alloc::collections::VecDeque;
@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 /// Part of a range that is in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Covered {
-    /// None of it.
+    /// No block of the range is finished.
     None,
     /// Some of it.
     Some,
