@@ -16,8 +16,8 @@ pub enum Mutation {
     FreeLogEarly,
     /// A message whose packet left before it was logged is never logged.
     LeaveUnlogged,
-    /// A send that completes before delivery, without a copy of its bytes, does not copy them
-    /// later.
+    /// A borrowed send that completes before its delivery gets a buffer of its own, but its bytes
+    /// are not copied into it.
     ForgetBorrowed,
     /// A payload is accepted whatever its sum.
     IgnoreSum,

@@ -14,8 +14,9 @@ use crate::state::path::Path;
 use crate::state::transfer::SendKind;
 use marline_wire::{Frame, BLOCK_BYTES, EAGER_LEN, PACKET_MAX};
 
-/// Bulk waits for the best path if another path would finish later by more than this, unless all
-/// queued data takes as long anyway.
+/// If the best path has no room, bulk uses another path that finishes no later than twice the best
+/// path's time plus this. Otherwise bulk waits for the best path, unless all queued data takes as
+/// long anyway.
 const STALE_NS: u64 = 200_000;
 /// Messages counted as queued data, at most: enough to keep paths of unequal rates busy.
 const LOOK_AHEAD: usize = 8;
