@@ -3,8 +3,8 @@
 //!
 //! A standby rail has the address of the rail before it and the next index, so each can be derived
 //! from the other ([`RailAddr::behind`]) without a message or table. Before it is needed, a standby
-//! rail has no path, link or connection. Afterwards its path stays, in a less preferred tier: the preferred
-//! path takes over as soon as it works.
+//! rail has no path, link or connection. Afterwards its path stays, in a less preferred tier: the
+//! preferred path takes over as soon as it works.
 
 use crate::base::config::{Config, PATHS_MAX};
 use crate::path::actions::Recovery;

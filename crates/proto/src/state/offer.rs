@@ -1,4 +1,4 @@
-//! Messages that are read from the sender's memory (RDMA READ): their segments and their progress.
+//! Messages that are read from the sender's memory (RDMA READ): their segments and progress.
 
 use crate::base::types::PeerId;
 use alloc::vec::Vec;
@@ -23,8 +23,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Segments of a message of `total` bytes: `least` bytes each, or longer if there would be too
-    /// many.
+    /// Segments of a message of `total` bytes: `least` bytes each, or longer if that would be too
+    /// many segments.
     pub(crate) fn of(total: u64, least: u64) -> Segments {
         let len = total.div_ceil(SEGMENTS_MAX as u64).max(least).max(1);
         Segments {
@@ -76,8 +76,8 @@ pub(crate) enum Pull {
     Offered,
     /// Segments are read one after another.
     Reads,
-    /// A read failed: no further read begins; the missing bytes are granted when reads in flight
-    /// are over.
+    /// A read failed: no further read begins. The missing bytes are granted when the reads in
+    /// flight have ended.
     Fails,
     /// The rest is granted.
     Over,
@@ -86,7 +86,7 @@ pub(crate) enum Pull {
 /// The checksum of a segment, and its algorithm's number.
 pub(crate) type SegmentSum = (u64, u8);
 
-/// An rkey advertisement (OFFER) that was received, and the state of its reads.
+/// A received rkey advertisement (OFFER), and the state of its reads.
 #[derive(Debug)]
 pub(crate) struct PeerOffer {
     /// The sender's rail index, and the key there.
@@ -100,7 +100,7 @@ pub(crate) struct PeerOffer {
     pub(crate) reading: u8,
     /// The segment to read next.
     pub(crate) next: usize,
-    /// Checksum by segment; not yet known beyond the end.
+    /// Checksum of each segment; not yet known beyond the end.
     sums: Vec<Option<SegmentSum>>,
     /// Segments read and not yet verified.
     unjudged: Mask,
@@ -146,7 +146,7 @@ impl PeerOffer {
         (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
     }
 
-    /// Notes the end of a read; `came`: its bytes arrived.
+    /// Notes the end of a read; `came`: the bytes arrived.
     pub(crate) fn read_over(&mut self, at: u64, came: bool) {
         let segment = self.segments.at(at);
         self.reading = self.reading.saturating_sub(1);
@@ -180,7 +180,7 @@ impl PeerOffer {
         self.segments.first_outside(&self.here, 0).is_none()
     }
 
-    /// True if no further read helps: the missing bytes are to be granted.
+    /// True if no further read helps: the missing bytes must be granted.
     pub(crate) fn has_failed(&self) -> bool {
         let all_read = self.next == self.segments.count() && self.unjudged().next().is_none();
         let ends = match self.pull {
