@@ -32,8 +32,8 @@ pub fn card_of(name: &str) -> Card {
     }
 }
 
-/// Returns whether a sysfs entry is of this network namespace: sysfs shows the namespace in which
-/// it was mounted, whose interfaces may have the same names.
+/// Returns whether a sysfs entry belongs to this network namespace: sysfs shows the namespace in
+/// which it was mounted, whose interfaces may have the same names.
 fn is_ours(path: &Path, name: &str) -> bool {
     let index = text(path.join("ifindex")).and_then(|index| index.parse().ok());
     index.is_some_and(|index| crate::sys::interface_index(name) == Ok(index))

@@ -210,7 +210,7 @@ pub(crate) fn host() -> std::io::Result<(String, u64, u64)> {
     Ok((boot, space.dev(), space.ino()))
 }
 
-/// Runs `work` as another user, or returns `None` if this process may not become one (it is not
+/// Runs `work` as another user; returns `None` if this process may not change its user (it is not
 /// root's).
 #[cfg(test)]
 pub(crate) fn as_other_user<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {

@@ -180,7 +180,7 @@ struct EthtoolCmd {
     tail: [u8; 14],
 }
 
-/// `ETHTOOL_GSET`: works on every kernel, also with drivers that only implement its successor.
+/// `ETHTOOL_GSET`: works on every kernel, even with drivers that only implement its successor.
 const ETHTOOL_GSET: u32 = 1;
 /// `SIOCETHTOOL`.
 const SIOCETHTOOL: u32 = 0x8946;

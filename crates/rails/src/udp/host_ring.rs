@@ -135,7 +135,7 @@ pub(crate) struct Frame {
 /// The answer to [`Place::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// No frame is there yet.
+    /// There is no frame yet.
     Nothing,
     /// Frames were overwritten and are lost; reading continues at the newest.
     Overtaken,

@@ -50,7 +50,7 @@ impl Seat {
 }
 
 /// Identifies a source by its port and the last four bytes of its address, which differ between
-/// members.
+/// members of the group.
 pub(super) fn tag(source: &UdpAddr) -> u64 {
     let end = match source.ip {
         IpAddr::V4(ip) => u32::from(ip),

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// First word of the message with the descriptors; identifies the version.
 const MAGIC: u64 = 0x6d72_6c67_0000_0001;
-/// Attempts to meet: the first process may have bound the name and not listen yet.
+/// Attempts to meet the other processes: the first process may have bound the name without
+/// listening yet.
 const TRIES: u32 = 16;
 /// Interval between checks of a meeting, and its maximum duration.
 const PAUSE: Duration = Duration::from_micros(200);

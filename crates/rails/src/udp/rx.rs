@@ -9,11 +9,13 @@ use crate::{Armed, RailRx, Received};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Most batches read from a socket where packets are rare; a backlog there soon changes the choice.
+/// Most batches read in one call from a socket where packets are rare; a longer backlog soon
+/// changes which socket is read first.
 const REST_MAX: usize = 8;
 
-/// Datagrams after a sleep during which the sockets stay in the epoll set: each costs a callback in
-/// the kernel there, and 64 of them about as much as removing and adding the sockets.
+/// Datagrams after a sleep during which the sockets stay in the epoll set. Each datagram costs a
+/// callback in the kernel meanwhile; 64 of them cost about as much as removing and adding the
+/// sockets.
 const LINGER: usize = 64;
 
 /// The sockets in the epoll set of a sleep.
@@ -23,8 +25,8 @@ enum Watch {
     No,
     /// All are in the set, for a sleep.
     Asleep,
-    /// All are still in the set after a sleep, since the next one may follow soon; removed after
-    /// this many datagrams.
+    /// All sockets are still in the set after a sleep, since the next sleep may follow soon; they
+    /// are removed after this many datagrams.
     Awake(usize),
 }
 
@@ -116,8 +118,8 @@ impl UdpRx {
         }
     }
 
-    /// Takes over changes of the sending half. A socket that was left may live on in another
-    /// process and in the epoll set, and a new one may have its descriptor.
+    /// Takes over changes made by the sending half. A socket that was left may live on in another
+    /// process and in the epoll set, and a new socket may have its descriptor number.
     #[inline]
     fn refresh(&mut self) {
         if self.groups.is_stale(&self.shared) {

@@ -4,8 +4,8 @@ use crate::sys::gather;
 use crate::Write;
 use std::collections::VecDeque;
 
-/// Maximum of bytes held for one link: more than grants and credits allow in flight to one peer, so
-/// that an unresponsive peer does not delay others.
+/// Most bytes held for one link: more than grants and credits allow in flight to one peer, so that
+/// an unresponsive peer does not delay others.
 const HELD_MAX: usize = 8 << 20;
 /// Maximum of bytes held for all links.
 const HELD_ALL_MAX: usize = 64 << 20;
@@ -63,7 +63,7 @@ impl Held {
         self.waiting.is_empty()
     }
 
-    /// Returns whether there is no more room while all links together hold `all` bytes.
+    /// Returns whether the link may hold nothing more, if all links together hold `all` bytes.
     pub(super) fn is_full(&self, all: usize) -> bool {
         self.bytes >= HELD_MAX || all >= HELD_ALL_MAX
     }

@@ -20,7 +20,8 @@ use crate::verbs::held::{Held, Waiting};
 use crate::RailEvent;
 use std::time::{Duration, Instant};
 
-/// A younger connection is not evicted: the packets it was made for may not have left yet.
+/// A connection younger than this is not evicted: the packets for which it was made may not have
+/// left yet.
 const AGE_MIN: Duration = AGAIN;
 /// `Eviction` is repeated after 20 ms, with exponential backoff up to 32 times that.
 const DOUBLINGS_MAX: u32 = 5;
@@ -58,7 +59,7 @@ impl VerbsLinks {
     }
 
     /// Stops sending on a link's connection. If the peer requested the eviction, held sends leave
-    /// first: a peer that evicts each connection at once would otherwise starve the link.
+    /// first: otherwise a peer that evicts each connection at once would starve the link.
     fn begin_parting(&mut self, link: LinkId, leaving: bool) {
         if let Some(row) = self.table.get_mut(link) {
             if row.held.is_empty() {
@@ -228,8 +229,8 @@ impl VerbsLinks {
         self.table.get(link).is_some_and(able)
     }
 
-    /// Returns whether a link was up, so that sends are held if it has no connection or holds
-    /// others.
+    /// Returns whether a link holds its sends: it was up before, and has no connection or already
+    /// holds sends.
     pub(in crate::verbs) fn holds(&self, link: LinkId) -> bool {
         self.table.get(link).is_some_and(|row| row.begun)
     }
