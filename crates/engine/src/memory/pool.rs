@@ -1,17 +1,17 @@
 //! Pooled buffers of the sender's log and of unexpected messages.
 
-/// Buffer lengths. The last is the longest eager message. A buffer is less than twice as long as
-/// the credit charged for the shortest message in it, so that the bound on unexpected bytes holds
-/// for memory within that factor.
+/// Buffer lengths; the last is that of the longest eager message. A buffer is less than twice as
+/// long as the credit charged for the shortest message in it, so that the bound on unexpected bytes
+/// bounds memory within that factor.
 const CLASSES: [usize; 10] = [
     64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536,
 ];
-/// Free buffers retained per class: enough for a burst (64 messages are common), at most 4 MiB per
-/// class, and no more than were in use at once. A new buffer costs page faults, which are
-/// significant in a window of 64 long sends.
+/// Free buffers kept per class: enough for a burst (64 messages are common), at most 4 MiB per
+/// class, and no more than were in use at the same time. New buffers cost page faults, which matter
+/// in a window of 64 long sends.
 const KEEP: [usize; 10] = [1_024, 512, 256, 256, 128, 128, 64, 64, 64, 64];
 
-/// A buffer; returned by [`Pool::give`].
+/// A buffer; give it back with [`Pool::give`].
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[u8]>,
@@ -78,9 +78,9 @@ impl Pool {
         Some(self.buffer(class, true))
     }
 
-    /// Takes a buffer for an unexpected message of `len` bytes (at most 64 KiB). It takes no room
-    /// of the log, since received messages must not block sends for which peers may be waiting;
-    /// credit bounds it.
+    /// Takes a buffer for an unexpected message of `len` bytes (at most 64 KiB). Credit bounds
+    /// these buffers. They take no room of the log: received messages must not block sends for
+    /// which peers may be waiting.
     pub fn take_unexpected(&mut self, len: usize) -> Option<Buffer> {
         let class = CLASSES.iter().position(|&c| len <= c)?;
         self.unexpected_bytes += CLASSES[class];
