@@ -1,5 +1,5 @@
-//! Offers of ranks that agree on a group: each says of itself which it is and can do. All offers
-//! are of one length, whatever the provider of a rank.
+//! Offers of ranks that agree on a group: each offer says which rank it is from and what that rank
+//! can do. All offers have one length, whatever the rank's provider.
 
 use crate::calls::{self, Call};
 use crate::provider::Provider;
@@ -62,7 +62,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// The offers of so many ranks, one after another.
+    /// The offers of `ranks` ranks, one after another.
     pub fn new(all: Vec<u8>, ranks: usize) -> Offers {
         Offers { all, ranks }
     }
@@ -104,8 +104,8 @@ impl Offers {
         (u64::from_le_bytes(id), u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The calls that the group carries, among those that all ranks want. Only broadcasts if
-    /// several ranks share a host, where the MPI's shared memory is quicker for the others.
+    /// The calls that the group carries, among those that all ranks want. Only broadcasts, if
+    /// several ranks share a host: for the other calls the MPI's shared memory is faster there.
     pub fn calls(&self) -> c_int {
         let wanted = self
             .each()
@@ -130,8 +130,8 @@ fn descriptor_len(offer: &[u8]) -> usize {
     usize::from(len).min(DESCRIPTOR_MAX)
 }
 
-/// A number that is the same for all processes of this host, and of its part where it is divided
-/// into several, as by containers.
+/// A number that is equal for all processes of this host (of one container, if containers divide
+/// the host).
 fn host() -> u64 {
     let mut hasher = DefaultHasher::new();
     std::fs::read("/proc/sys/kernel/random/boot_id")

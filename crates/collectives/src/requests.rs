@@ -191,7 +191,7 @@ impl Requests {
         }
     }
 
-    /// A datatype that stays when the program frees this one.
+    /// A datatype that stays valid when the program frees the given one.
     pub fn keep_type(&self, mpi: &Mpi, datatype: Handle) -> Option<Handle> {
         let mut kept: Handle = 0;
         // SAFETY: the caller's datatype, and room for a handle.
