@@ -1,9 +1,9 @@
 //! The fixed packet header.
 //!
 //! ```text
-//! 0  u32 head CRC-32C over [4, head_len)
-//! 4  u8  version            5  u8  payload algorithm     6  u16 head_len
-//! 8  u64 destination endpoint id
+//!  0  u32 head CRC-32C over [4, head_len)
+//!  4  u8  version            5  u8  payload algorithm     6  u16 head_len
+//!  8  u64 destination endpoint id
 //! 16  u32 destination token  20 u32 destination's slot for the source (or all ones)
 //! 24  u64 source endpoint id
 //! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 kind: 0 (see group.rs)

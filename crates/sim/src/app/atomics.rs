@@ -26,7 +26,7 @@ impl World {
             _ => rng.range(1, 3) as usize,
         };
         let bytes = (count * size) as u64;
-        // Mostly the same few cells; sometimes others, cells beyond the end, or an invalid key.
+        // Usually the same few cells; sometimes others, cells beyond the end, or an invalid key.
         let addr = match rng.below(16) {
             0 => len - bytes + size as u64,
             1..=4 => rng.below(len - bytes + 1) / size as u64 * size as u64,
@@ -158,8 +158,8 @@ impl World {
         }
     }
 
-    /// True if RPCs of these lengths were legitimately refused: their log is full, or very many are
-    /// open.
+    /// True if RPCs of these lengths were refused with good reason: their log is full, or very many
+    /// RPCs are open.
     pub(crate) fn call_left_out(
         &mut self,
         e: u32,

@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// In odd rounds messages come from the parent, in even ones they go to the children.
+    /// In odd rounds messages come from the parent; in even rounds they go to the children.
     fn tree(&mut self, e: u32, round: u32, n: u32) {
         let lowest = lowest_bit(e, n);
         if round % 2 == 1 {

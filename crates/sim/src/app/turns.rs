@@ -298,7 +298,8 @@ impl World {
         self.cancel(e, handle);
     }
 
-    /// The application is done: it receives the remaining messages and ends its claims.
+    /// Ends an endpoint's work: its application receives the remaining messages and ends its
+    /// claims.
     fn wind_down(&mut self, e: u32) {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
@@ -328,7 +329,7 @@ impl World {
         busy
     }
 
-    /// Messages to itself occupy room that only its own receives free.
+    /// Posts receives for messages of the endpoint to itself, whose room no other receives free.
     fn make_room(&mut self, e: u32) {
         if self.eps[e as usize].app.work == Work::Random {
             self.post_missing(e);

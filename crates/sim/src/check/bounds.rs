@@ -14,7 +14,7 @@ const ENDPOINTS_MAX: usize = 64;
 /// (`RecvWindow`). Congestion windows may allow more packets; credit and grants of these clusters
 /// do not.
 const PACKETS_MAX: usize = 2 * 4_096;
-/// Frames to retransmit per peer at most; more data is never in flight.
+/// Most frames to retransmit per peer: more data is never in flight.
 const RESENDS_MAX: usize = 8_192;
 /// Deadlines of a node beside two per peer.
 const DEADLINES_SPARE: usize = 256;

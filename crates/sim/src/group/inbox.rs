@@ -14,7 +14,7 @@ pub(super) struct Parcel {
     pub harm: Harm,
 }
 
-/// The packets of one process, and when it takes each.
+/// The packets of one process, each with the time at which the process takes it.
 #[derive(Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<(u64, Parcel)>,
@@ -24,7 +24,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// A packet came; `false`: it finds no room.
+    /// Adds a packet that arrived; `false`: there is no room.
     pub fn push(&mut self, now: u64, setup: &GroupSetup, parcel: Parcel) -> bool {
         let start = self.busy_until.max(now);
         let fits = start - now <= setup.queue_ns;
@@ -47,8 +47,8 @@ impl Inbox {
         }
     }
 
-    /// Takes the next, and those of its flow and its length that wait behind it, as a kernel joins
-    /// them.
+    /// Takes the next packet, and packets of the same flow and length that wait behind it, as a
+    /// kernel joins them.
     pub fn batch(&mut self, most: usize) -> Vec<Parcel> {
         let mut batch: Vec<Parcel> = Vec::new();
         while let Some((_, next)) = self.waiting.front() {

@@ -15,8 +15,8 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
     play(setup, tracing).0
 }
 
-/// The same, and the longest virtual time in ns that a broadcast took once all members had begun it
-/// and the faults were there.
+/// Like [`run_group`]; also returns the longest virtual time in ns that a broadcast took from the
+/// moment when all members had begun it and all faults had begun.
 pub fn time_group(setup: &GroupSetup) -> (Outcome, u64) {
     play(setup, true)
 }

@@ -28,7 +28,7 @@ pub struct SimTx {
     pub(crate) links: LinkTable<RailAddr, Option<u64>>,
     /// Calls with writes so far.
     calls: u32,
-    /// Connections replaced; after two, packets leave in one part only.
+    /// Number of times that connections were replaced; after two, packets leave in one part only.
     remade: u32,
     silence: Silence,
     source_ports: SourcePorts,
@@ -357,7 +357,7 @@ impl DirectWrite for SimTx {
     }
 }
 
-/// Places the bytes of a direct write, if they have a place, and delivers its packet.
+/// Places the bytes of a direct write, if they have a place, and delivers the write's packet.
 fn land_direct(
     landing: &Registrations,
     head: &DirectHead,

@@ -57,7 +57,7 @@ pub struct Machine {
     pub(crate) yield_ns: AtomicU64,
     wires: Mutex<Wires>,
     log: Mutex<Log>,
-    // Mirrors that most calls read without the lock.
+    // Copies of counts that most calls read without the lock.
     taken: AtomicU64,
     waiting: AtomicBool,
     told: AtomicBool,

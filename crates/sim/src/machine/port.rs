@@ -50,13 +50,14 @@ pub struct Port {
     lands_again: bool,
     /// Memory open for remote reads: address and length by key.
     pub offered: BTreeMap<u64, (usize, usize)>,
-    /// Memory that its own writes read.
+    /// Memory that the rail's own writes read.
     pub(crate) sources: Sources,
-    /// Number of times that its writes were drained.
+    /// Number of times that the rail's writes were drained.
     pub drained: u32,
     /// Buffers, writes and reads started.
     pub(crate) given: u64,
-    /// Number of things started before the first one that ended since this was last read.
+    /// The lowest number of requests started before any request that ended since this was last
+    /// read.
     pub(crate) done: u64,
     /// Number of things started before each write and read in progress, by token.
     pub(crate) under_way: BTreeMap<u64, u64>,
@@ -87,11 +88,11 @@ pub struct PortSpec {
     pub rate: u64,
     /// Longest queue, in ns.
     pub queue_ns: u64,
-    /// True if it delivers runs of packets at once (GRO).
+    /// True if the rail delivers runs of packets at once (GRO).
     pub merges: bool,
     /// True if it reports the segment length.
     pub tells_segment: bool,
-    /// True if it accepts super-packets (GSO).
+    /// True if the rail accepts super-packets (GSO).
     pub segments: bool,
     /// True if its links are connections.
     pub connects: bool,
@@ -135,8 +136,8 @@ impl Port {
             given: 0,
             done: u64::MAX,
             under_way: BTreeMap::new(),
-            // Writes to an earlier life of the process do not reach this one, as their connections
-            // are gone: keys differ.
+            // Keys differ between lives of a process: writes to an earlier life do not reach this
+            // one, as their connections are gone.
             next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {

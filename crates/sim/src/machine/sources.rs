@@ -12,7 +12,7 @@ pub struct Sources {
     count: u32,
     /// By key; empty if opening failed.
     open: BTreeMap<u64, Pieces>,
-    /// Memory of writes in progress by token, with the key that they name.
+    /// Memory of writes in progress by token, with the key that each names.
     reading: BTreeMap<u64, (Option<u64>, Pieces)>,
     /// A violation by the process.
     pub(crate) mistake: Option<&'static str>,

@@ -104,7 +104,8 @@ impl Hunt {
         }
     }
 
-    /// The report of a failing seed, shrunk, with its last events; `None` if it does not fail.
+    /// The report of a failing seed, shrunk, with its last events; `None` if the seed does not
+    /// fail.
     pub fn explain(&self, seed: u64) -> Option<String> {
         match self.profile {
             Profile::Group => {

@@ -13,7 +13,7 @@ pub struct Machine {
     pub net: f64,
     /// Rate of copying (and summing) on either side.
     pub copy: f64,
-    /// Time per chunk beyond its bytes (LogP's gap).
+    /// Time per chunk in addition to its bytes (LogP's gap).
     pub gap_ns: f64,
 }
 

@@ -1,5 +1,5 @@
 //! The truth of a run: every message from posting to delivery, and MPI's matching rules in their
-//! plainest form. The protocol is checked against it.
+//! simplest form. The protocol is checked against it.
 
 use crate::base::table::Table;
 use crate::truth::credit::Credits;
@@ -28,7 +28,7 @@ pub struct Put {
     pub loose: bool,
     /// True if the place was untouched on admission, so that its reader sees the bytes arrive.
     pub polled: bool,
-    /// The range in which its reader has stored other bytes.
+    /// The range in which the place's reader has stored other bytes.
     pub kept: Option<(u64, u64)>,
     /// Data for the target's queue, carried by this message.
     pub data: Option<u64>,
@@ -78,9 +78,9 @@ pub struct Msg {
     pub base: u64,
     /// The target, for a remote write.
     pub put: Option<Put>,
-    /// The RPC, for a message between engines; `len` is then the length of its write, if any.
+    /// The RPC, for a message between engines; `len` is then the length of the RPC's write, if any.
     pub call: Option<Box<Call>>,
-    /// Blocks that landed with a matching sum: the first 64 (few messages have more), and the
+    /// Blocks that landed with a correct sum: the first 64 (few messages have more), and the
     /// others.
     landed: u64,
     beyond: Vec<u64>,
@@ -98,7 +98,7 @@ pub struct Msg {
     pub delivered: bool,
     /// The result in the send's completion, once it came.
     pub send_done: Option<bool>,
-    /// True if no receive is needed any more.
+    /// True if the message needs no receive any more.
     settled: bool,
 }
 
@@ -232,8 +232,8 @@ impl Truth {
         uid
     }
 
-    /// The message posted last from one endpoint to another, a call, goes in the one before it;
-    /// `None`: that is no call.
+    /// Puts the last RPC from one endpoint to another into the RPC before it; `None`: one of them
+    /// is no RPC.
     pub(crate) fn join(&mut self, uid: u32) -> Option<()> {
         let (src, dst) = (self.msgs[uid as usize].src, self.msgs[uid as usize].dst);
         let list = self.pairs.get_mut(&(src, dst))?;
@@ -252,7 +252,8 @@ impl Truth {
         Some(())
     }
 
-    /// The operation of a message is refused: the answer names it, if its call is shared.
+    /// Notes that the operation of a message was refused. If its RPC is shared, the answer names
+    /// it.
     pub(crate) fn refuse(&mut self, uid: u32) {
         let call = self.msgs[uid as usize].call.as_ref();
         let within = call.and_then(|call| call.within);
@@ -267,7 +268,7 @@ impl Truth {
         }
     }
 
-    /// The message needs no (further) receive.
+    /// Notes that the message needs no further receive.
     pub fn settle(&mut self, uid: u32) {
         let msg = &mut self.msgs[uid as usize];
         if !msg.settled {
@@ -294,7 +295,7 @@ impl Truth {
 pub struct PlainRecv {
     /// Its handle.
     pub handle: u32,
-    /// The source that it names, if any.
+    /// The source that the receive names, if any.
     pub source: Option<u32>,
     /// Tag and ignored bits.
     pub tag: Option<(u64, u64)>,
@@ -342,13 +343,13 @@ pub struct Match {
 /// Posted receives and unexpected messages of one endpoint, as plain lists.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Posted receives, oldest first (mostly the first one matches).
+    /// Posted receives, oldest first (usually the first one matches).
     pub posted: VecDeque<PlainRecv>,
     /// Unexpected messages, oldest first.
     pub unexpected: Vec<u32>,
     /// True if a death ends receives from any source.
     pub any_source_fails: bool,
-    /// True after a death that has not ended a receive yet.
+    /// True after a death, until it has ended a receive.
     pub news: bool,
 }
 
@@ -419,7 +420,7 @@ impl Plain {
             .find(|&uid| recv.accepts(&msgs[uid as usize]))
     }
 
-    /// Cancels an unmatched receive; returns whether it was there.
+    /// Cancels an unmatched receive. Returns whether it was there.
     pub fn cancel(&mut self, handle: u32) -> bool {
         let at = self.posted.iter().position(|p| p.handle == handle);
         at.map(|at| self.posted.remove(at)).is_some()

@@ -15,13 +15,13 @@ pub struct Call {
     pub bytes: Vec<u8>,
     /// Its purpose.
     pub ask: Ask,
-    /// True if it was executed (for an answer: received).
+    /// True if the RPC was executed (for an answer: received).
     pub done: bool,
     /// True if its answer was received.
     pub answered: bool,
-    /// Messages of the operations that follow its own in the RPC, in their order.
+    /// Messages of the operations that follow the RPC's own operation in the RPC, in order.
     pub joined: Vec<u32>,
-    /// Message of the RPC that carries this operation, and its place there.
+    /// Message of the RPC that carries this operation, and the operation's place there.
     pub within: Option<(u32, u16)>,
     /// The message of its answer.
     pub answer: Option<u32>,
@@ -36,7 +36,7 @@ pub struct Call {
 pub enum Ask {
     /// A write.
     Put,
-    /// An atomic operation of its sender, or this part of it.
+    /// A part of an atomic operation of the RPC's sender: operation, part.
     Atomic(u32, usize),
     /// The answer to this message.
     Answer(u32),
@@ -62,7 +62,8 @@ impl Call {
         })
     }
 
-    /// Takes the operation of another call, of message `uid`, behind its own; its place there.
+    /// Adds the operation of another RPC, of message `uid`, behind this RPC's operations; returns
+    /// its place.
     pub(crate) fn join(&mut self, uid: u32, (other, more): (&[u8], bool)) -> u16 {
         let (addr, payload) = place_of(other);
         let length = |payload: &[u8], more| 2 * payload.len() as u64 + u64::from(more);
@@ -82,7 +83,7 @@ impl Call {
         self.joined.len() as u16
     }
 
-    /// True if `payload` is what it has at `offset`.
+    /// True if the RPC has the bytes `payload` at `offset`.
     pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
         let from = offset as usize;
         self.bytes.get(from..from + payload.len()) == Some(payload)
@@ -92,7 +93,7 @@ impl Call {
 /// Bytes before the payload of a call: key, address, data.
 const HEAD: usize = 24;
 
-/// The address that a call names, and its payload.
+/// The address that an RPC names, and its payload.
 fn place_of(bytes: &[u8]) -> (u64, &[u8]) {
     let addr = bytes[8..16].iter().rev();
     let addr = addr.fold(0, |addr, &byte| addr << 8 | u64::from(byte));
@@ -132,11 +133,11 @@ pub struct AtomicOp {
 /// A part of an atomic operation.
 #[derive(Debug)]
 pub struct Part {
-    /// Its message, or `NONE` for the endpoint's own cells.
+    /// The operation's message; `NONE` for the endpoint's own cells.
     pub uid: u32,
     /// The elements of this part.
     pub what: Atomic,
-    /// The old bytes (inner `None`: refused), once done.
+    /// The old bytes (inner `None`: refused), once the operation is done.
     pub old: Option<Option<Vec<u8>>>,
 }
 
@@ -185,7 +186,7 @@ impl Atomic {
         bytes
     }
 
-    /// The RPCs that it needs, all with message `uid` at first.
+    /// The RPCs that the operation needs, all with message `uid` at first.
     pub fn parts(&self, uid: u32) -> Vec<Part> {
         let operands = 1 + !self.compare.is_empty() as usize;
         let most = SHORT_MAX as usize / self.size / operands;
@@ -263,7 +264,7 @@ pub struct Cells {
 /// Open cells.
 #[derive(Debug)]
 pub struct Open {
-    /// The operation that owns their memory.
+    /// The operation that owns the cells' memory.
     pub handle: u32,
     /// Its key.
     pub key: u64,
@@ -360,7 +361,7 @@ impl Wrong {
     }
 }
 
-/// No message or no window.
+/// Stands for no message, or no window.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Key of the region for remote reads: all of the content.

@@ -1,4 +1,4 @@
-//! Memory open to peers, as kept by its owner.
+//! Memory open to peers, as its owner keeps it.
 
 use crate::base::table::Table;
 use crate::truth::remote::{Cells, Lets};
@@ -17,7 +17,8 @@ pub struct Windows {
     pub puts_due: Table<u32, VecDeque<u32>>,
     /// Pending reads and their segments, by reader and number.
     pub reads_due: Table<u32, Vec<(u32, usize)>>,
-    /// Parts of writes accepted in this call that are no longer there: message, offset, length.
+    /// Parts of writes, accepted in this call, whose bytes are no longer in memory: message,
+    /// offset, length.
     pub(crate) overwritten: Vec<(u32, u64, u64)>,
     /// Data of remote writes, in order: writer, data, length.
     pub data_due: VecDeque<(u32, u64, usize)>,
@@ -28,18 +29,18 @@ pub struct Windows {
 /// Memory of a process open to peers, under one key.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// The operation that owns its memory.
+    /// The operation that owns the window's memory.
     pub handle: u32,
     pub(crate) key: u64,
     pub(crate) len: u64,
-    /// The offset by which users address its first byte: 0 or its virtual address.
+    /// The offset by which users address the first byte: 0, or its virtual address.
     pub(crate) origin: u64,
     pub(crate) writable: bool,
-    /// Operations that it is for.
+    /// Operations for which the window was opened.
     pub(crate) users: Vec<User>,
-    /// Its ranges, and their users.
+    /// The window's ranges, and their users.
     pub(crate) places: Vec<Place>,
-    /// Bytes from its start that are reserved.
+    /// Number of reserved bytes from the start.
     pub(crate) taken: u64,
     /// Time until which it stays open.
     pub(crate) until: u64,
