@@ -8,15 +8,15 @@
 //! represents x^j, and the field polynomial is x^64 + x^4 + x^3 + x + 1.
 //!
 //! Error detection. An error in one block changes its lane to the end, as a round is a bijection;
-//! so do two errors in different lanes. A lane loses an error only if a later block of the lane
-//! cancels its image after the round: five bytes or more must be wrong, at least one in each of two
-//! consecutive groups. Any two different final states of the lanes are distinguished by all but one
-//! in 2^64 choices of the constants (the sum of products is a universal hash). Since the constants
-//! are fixed, `tests/lanes.rs` also enumerates two groups: no two errors of one byte each in the
-//! last 512 bytes cancel. For all other errors the probability 2^-64 is heuristic.
+//! errors in two different lanes change both. A lane loses an error only if a later block of the
+//! lane cancels its image after the round: for that five bytes or more must be wrong, at least one
+//! in each of two consecutive groups. Any two different final states of the lanes are distinguished
+//! by all but one in 2^64 choices of the constants (the sum of products is a universal hash). Since
+//! the constants are fixed, `tests/lanes.rs` also enumerates two groups: no two errors of one byte
+//! each in the last 512 bytes cancel. For all other errors the probability 2^-64 is heuristic.
 //!
 //! Joining the lanes by rounds would need three more rounds each for the same guarantee;
-//! multiplication uses another execution port than rounds and costs a copy no time.
+//! multiplication uses another execution port than rounds, and costs a copy no time.
 //!
 //! This is not a cryptographic authentication code: an attacker can invert one round.
 
@@ -164,11 +164,11 @@ mod tests {
     }
 
     /// Checks all pairs of one-byte errors in the last two groups, for any data: an error in the
-    /// last group adds a fixed term to the sum; an error in the previous group adds one of several,
+    /// last group adds a fixed term to the sum; an error in the group before adds one of several,
     /// after a round.
     ///
-    /// Safe arithmetic on 130,000 values takes more than 25 minutes under Miri and cannot be
-    /// unsound.
+    /// Under Miri this takes more than 25 minutes (130,000 values, safe arithmetic), and would find
+    /// nothing.
     #[cfg_attr(miri, ignore = "only arithmetic, and very much of it")]
     #[test]
     fn no_two_wrong_bytes_of_the_last_groups_cancel() {

@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_pipeline_slower_than_the_network_has_equal_chunks() {
-        // A copy and then a sum at 6 GB/s is slower than the network: q would be below 1.
+        // A copy followed by a sum at 6 GB/s is slower than the network: q would be below 1.
         let slow = Work::CopyThenSum(COPY, SUM);
         assert!(slow.rate() < JACK.rate);
         let p = Pipeline::fit(&JACK, &slow);

@@ -51,8 +51,8 @@ struct Constants {
     chunk_fused: Work,
 }
 
-/// The papers' constants. Their only rate of copy and sum holds in cache. A copy from memory is
-/// slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
+/// The papers' constants. Their only rate of copy and sum is for data in cache. A copy from memory
+/// is slower: the stated overhead of one gap at 1 MB implies 4.3 GB/s.
 const PAPERS: Constants = Constants {
     network: constants::JACK,
     sum: constants::SUM,
