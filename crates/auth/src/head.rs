@@ -85,7 +85,7 @@ impl HeadKeys {
         kept.is_some_and(|known| known.of == *of)
     }
 
-    /// Keeps the key of packets from peer `index`, after the first one had the right tag.
+    /// Keeps the key of packets from peer `index`, after a packet had the right tag.
     #[cold]
     pub fn keep_from(&mut self, index: u32, of: &Direction) {
         let key = self.derive(of);

@@ -75,7 +75,7 @@ impl JobKey {
         key
     }
 
-    /// The key from which those of directions follow.
+    /// The key from which the keys of directions are derived.
     pub(crate) fn heads(&self) -> Hkdf<Sha256> {
         let mut secret = Zeroizing::new([0; JOB_KEY_LEN]);
         self.derive(HEADS, secret.as_mut());

@@ -31,7 +31,7 @@ pub enum Algorithm {
     Murmur2a = 9,
     /// Hsieh's SuperFastHash, 32 bits.
     SuperFast = 10,
-    /// Jenkins' one-at-a-time, 32 bits.
+    /// Jenkins' one-at-a-time hash, 32 bits.
     Jenkins = 11,
     /// Knuth's multiplicative hash over 32-bit words.
     Knuth = 12,

@@ -31,7 +31,7 @@ pub(crate) trait Poly {
         fold(Self::REFLECTED, 16 * 4096),
         fold(Self::REFLECTED, 24 * 4096),
     ];
-    /// The same for 8192 bits.
+    /// Constants that advance a 128-bit register by 8192 bits.
     const FOLD_8192: [u64; 2] = fold(Self::REFLECTED, 8192);
     /// See [`Poly::FOLD_8192`].
     const FOLD_2048: [u64; 2] = fold(Self::REFLECTED, 2048);

@@ -55,8 +55,8 @@ pub enum Outcome {
     Dead,
 }
 
-/// Bits of the networks in the agreed word, at most eight networks. A set bit means that all ranks
-/// can use the network.
+/// Bits of the networks in the agreed word, at most eight. A set bit means that all ranks can use
+/// the network.
 const NETWORKS: c_int = 0xff;
 /// Bit of the agreed word: all ranks have the spare communicator, on which broadcasts that the
 /// group refuses are done.

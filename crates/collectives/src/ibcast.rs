@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The state shared by a request and its broadcast.
+/// State shared by a request and its broadcast.
 pub struct Told {
     len: usize,
     /// MPI result code; valid once `ended` is set.
@@ -49,7 +49,7 @@ pub struct Asked {
 /// The packed bytes of a broadcast, and whether to unpack them at the end.
 pub type Packed = (Vec<u8>, bool);
 
-/// The request that ends with a broadcast.
+/// The request that a broadcast ends.
 #[derive(Clone, Copy)]
 pub enum Whom {
     /// A generalized request.
@@ -249,7 +249,7 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
 }
 
 impl Pending {
-    /// Checks the broadcast. Returns the result code if it has ended.
+    /// Checks whether the broadcast has ended. Returns the result code if it has.
     fn look(
         &mut self,
         mpi: &Mpi,
@@ -351,6 +351,7 @@ pub fn settle() {
 }
 
 /// # Safety
+///
 /// `state` is from `begin`, and was not passed to `free`.
 unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
     // SAFETY: the caller's promise.

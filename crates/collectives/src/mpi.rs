@@ -146,12 +146,13 @@ pub struct Layout {
 }
 
 impl Mpi {
-    /// Returns whether it is Open MPI.
+    /// Returns whether the MPI is Open MPI.
     pub fn is_open_mpi(&self) -> bool {
         !self.constants.ints && self.constants != MPI_5
     }
 
-    /// Returns whether its own short collective calls are faster than an exchange by multicast.
+    /// Returns whether the MPI's own short collective calls are faster than an exchange by
+    /// multicast.
     pub fn is_quick(&self) -> bool {
         self.constants.quick
     }
@@ -204,7 +205,7 @@ impl Mpi {
         Some((rank, usize::try_from(self.int_of(self.size, comm)?).ok()?))
     }
 
-    /// Returns whether it is an intercommunicator.
+    /// Returns whether the communicator is an intercommunicator.
     pub fn is_inter(&self, comm: Handle) -> Option<bool> {
         Some(self.int_of(self.is_inter, comm)? != 0)
     }
@@ -357,7 +358,7 @@ impl Mpi {
         Some(made)
     }
 
-    /// Frees it, at this rank.
+    /// Frees the communicator, at this rank.
     pub fn free_comm(&self, mut comm: Handle) {
         // SAFETY: of `same_ranks`, freed once.
         let _ = unsafe { (self.free_comm)(&mut comm) };
@@ -471,7 +472,7 @@ impl Mpi {
         self.constants.dead
     }
 
-    /// The same for an error of the MPI's.
+    /// Like [`Mpi::fail`], for an error code of the MPI.
     pub fn fail_with(&self, comm: Handle, code: c_int) -> c_int {
         // SAFETY: the caller's communicator.
         unsafe { (self.error)(comm, code) };

@@ -6,7 +6,7 @@ use crate::provider::Provider;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A group's id and token, of which those of rank 0 are used.
+/// Bytes of a group's id and token; those of rank 0 are used.
 const RANDOM_LEN: usize = 12;
 const HOST_AT: usize = RANDOM_LEN;
 const FLAGS_AT: usize = HOST_AT + 8;
@@ -71,7 +71,7 @@ impl Offers {
         self.all.chunks_exact(LEN).take(self.ranks)
     }
 
-    /// Says if the communicator's error handler of some rank does not end the job.
+    /// Returns whether some rank's error handler of the communicator does not end the job.
     pub fn some_handles_errors(&self) -> bool {
         self.each()
             .any(|offer| offer[FLAGS_AT] & HANDLES_ERRORS != 0)
@@ -82,7 +82,7 @@ impl Offers {
         self.each().all(|offer| offer[FLAGS_AT] & REQUESTS != 0)
     }
 
-    /// Says if all ranks have a descriptor of one length.
+    /// Returns whether all ranks have a descriptor, of one length.
     pub fn are_complete(&self) -> bool {
         let mut lens = self.each().map(descriptor_len);
         let first = lens.next().unwrap_or(0);

@@ -51,7 +51,7 @@ const MAY_MAKE: c_int = 1 << PER_COMM_MAX;
 struct Functions {
     recv_init: RecvInitFn,
     start: OfRequestFn,
-    /// MPICH's functions to be called whenever it makes progress.
+    /// MPICH's functions for callbacks on progress: MPICH calls them whenever it makes progress.
     watch: Option<(AsyncStartFn, AsyncStateFn)>,
 }
 

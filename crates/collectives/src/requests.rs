@@ -182,7 +182,8 @@ impl Requests {
     /// Fills the status of a request with zero received bytes.
     ///
     /// # Safety
-    /// The MPI passed it to a `query`.
+    ///
+    /// The MPI passed `status` to a `query`.
     pub unsafe fn fill(&self, mpi: &Mpi, status: *mut c_void) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -51,7 +51,7 @@ impl Survival {
     }
 }
 
-/// The outcome of what all ranks agree.
+/// The outcome of an agreement of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// All survivors have this.

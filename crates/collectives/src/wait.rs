@@ -13,8 +13,8 @@ const LOOKS: u32 = 32;
 /// Polls between questions to the MPI whether the communicator's calls still succeed: about a
 /// millisecond.
 const LOOKS_BROKEN: u32 = 1_024;
-/// Longest time between two yields, and therefore the longest time for which this rank keeps
-/// another process waiting. A yield takes a hundredth of it.
+/// Longest time between two yields, which is the longest time for which this rank keeps another
+/// process waiting. A yield takes a hundredth of it.
 const SPIN: Duration = Duration::from_micros(50);
 /// After a yield that let another process run, this many polls begin with a yield: otherwise
 /// waiting ranks would delay the ranks that have work.

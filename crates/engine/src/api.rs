@@ -50,7 +50,7 @@ pub enum OpError {
     Truncated,
     /// Cancelled by the caller.
     Cancelled,
-    /// Peek found nothing.
+    /// The peek found nothing.
     NoMessage,
     /// The peer is dead or unreachable.
     PeerDead,
@@ -78,7 +78,7 @@ pub struct Completion {
     pub data: u64,
     /// Tag.
     pub tag: u64,
-    /// Source, [`ADDR_UNSPEC`] when not in the address vector.
+    /// The source; [`ADDR_UNSPEC`] if it is not in the address vector.
     pub source: FiAddr,
     /// Set for an error entry.
     pub error: Option<OpError>,
@@ -228,7 +228,7 @@ pub struct RemoteReq<'a> {
 /// Kinds of atomic operations by the values that they return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
-    /// Returns nothing.
+    /// Returns no values.
     Plain,
     /// Returns the old values.
     Fetch,

@@ -249,7 +249,7 @@ mod tests {
     use std::sync::atomic::{AtomicI32, AtomicUsize};
 
     const COMMUNICATOR: usize = 0xc0;
-    /// Addresses of the first request and its replacement.
+    /// Addresses of the first request and of its replacement.
     const OLD: usize = 0x10;
     const NEW: usize = 0x20;
 

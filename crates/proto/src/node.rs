@@ -131,7 +131,7 @@ impl Node {
         self.directory.admission.strangers()
     }
 
-    /// Returns whether the endpoint with this id is kept in this slot.
+    /// Returns whether the endpoint with this id has this slot.
     pub fn knows(&self, slot: u32, id: u64) -> bool {
         let peer = self.directory.peers.get(slot as usize);
         peer.is_some_and(|peer| peer.address.id == id)

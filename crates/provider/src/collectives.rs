@@ -251,7 +251,7 @@ extern "C" fn close(group: isize) -> isize {
     })
 }
 
-/// The collectives library's definitions of the same types.
+/// The same types, as the collectives library defines them.
 #[cfg(test)]
 #[allow(dead_code, clippy::duplicate_mod)]
 #[path = "../../collectives/src/provider.rs"]

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 /// A kind of rail.
 struct Kind {
-    /// Its name in settings.
+    /// The kind's name in settings.
     name: &'static str,
     /// The rails that the names denote; without names, all usable rails. A rail whose interface has
     /// no address yet waits for one of this IP version.

@@ -35,7 +35,7 @@ pub enum DownReason {
     Refused,
     /// No answer arrived in time.
     Unanswered,
-    /// The peer closed it.
+    /// The peer closed the link.
     Closed,
     /// The connection broke, with the errno.
     Broken(i32),
@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
         Some(self.rows.get(link.0 as usize)?.as_ref()?.key)
     }
 
-    /// All links in the order of their numbers.
+    /// All links in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (LinkId, &K, &T)> {
         let rows = self.rows.iter().enumerate();
         rows.filter_map(|(at, row)| {

@@ -35,7 +35,7 @@ pub enum GroupError {
     NoGroup,
     /// The rail or the network's switch accepts no more groups.
     Full,
-    /// The system refused, with its errno.
+    /// The system refused, with this errno.
     System(i32),
 }
 

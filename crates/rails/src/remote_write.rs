@@ -12,7 +12,7 @@ use marline_wire::DirectHead;
 /// How a rail writes, and what the write notification implies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteWrites {
-    /// Not at all.
+    /// The rail does not write.
     #[default]
     None,
     /// The notification may arrive before the write, or without the write (as on unreliable

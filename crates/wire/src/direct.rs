@@ -29,7 +29,7 @@ pub struct DirectHead {
     pub offset: u64,
     /// Bytes for the registered memory.
     pub len: u32,
-    /// Length of the packet before those bytes.
+    /// Length of the packet before the bytes.
     pub packet_len: u16,
     /// Extra lines of 64 bytes before those bytes. They make the last datagram shorter than the
     /// others, by which receivers (GRO) recognise the end.

@@ -30,7 +30,7 @@ pub const FLAG_DEREGISTER: u8 = 32;
 /// in `data`. It matches no receive and always waits for its grant.
 pub const FLAG_PUT: u8 = 64;
 
-/// The remote write or READ is a part of a larger operation and is not counted separately.
+/// The remote write or READ is a part of a larger operation, and is not counted separately.
 pub const FLAG_PART: u8 = 2;
 /// In a grant of no bytes: the remote write does not name writable memory.
 pub const FLAG_REFUSED: u8 = 128;
@@ -195,7 +195,7 @@ pub struct Read {
     pub key: u64,
     /// Offset inside the region in bytes.
     pub addr: u64,
-    /// Bytes wanted.
+    /// Number of bytes wanted.
     pub len: u64,
     /// Bytes granted from the start.
     pub upto: u64,

@@ -113,7 +113,7 @@ impl GroupHead {
     }
 }
 
-/// A chunk of a broadcast, a piece of one, or the parity of several.
+/// A chunk of a broadcast, a piece of a chunk, or the parity of several chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// The member that sends the broadcast.
@@ -289,13 +289,13 @@ impl Asked {
         asked
     }
 
-    /// Their member numbers.
+    /// The member numbers; empty: all.
     pub fn members(&self) -> &[u16] {
         &self.members[..self.count as usize]
     }
 }
 
-/// Control words that members exchange beside chunks.
+/// Control words that members exchange in addition to chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupWord {
     /// All chunks below a number arrived; a co-root reports this for all members of its part.

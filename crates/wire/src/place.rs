@@ -22,7 +22,7 @@ const TAG_AT: usize = PLACE_LEN - TAG_LEN;
 const QUESTION: u8 = 2;
 const ANSWER: u8 = 3;
 
-/// Asks for the address of the endpoint at the place it is sent to.
+/// Asks for the address of the endpoint that has the place to which the question is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Random number, repeated in the answer.

@@ -41,7 +41,7 @@ pub(crate) struct Products {
     pub(crate) blocks: [u64; 2],
     /// Sum of the lanes of the incomplete block.
     pub(crate) open: [u64; 2],
-    /// Number of these lanes, less than [`BLOCK_LANES`].
+    /// Number of lanes in the unfinished block, less than [`BLOCK_LANES`].
     pub(crate) lanes: usize,
 }
 

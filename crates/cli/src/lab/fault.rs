@@ -125,7 +125,7 @@ impl Effect {
         })
     }
 
-    /// True for effects on the link rather than on one direction.
+    /// True for effects on the link as a whole, not on one direction.
     pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }

@@ -18,7 +18,7 @@ pub struct HolderArgs {
     ipv6: bool,
 }
 
-/// Sets up the new namespaces it was started in, prints `ready`, and stays.
+/// Sets up the new namespaces in which it was started, prints `ready`, and stays.
 pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
     // Ctrl-C and hang-up of the terminal must not end the lab.
     let _ = rustix::process::setsid();

@@ -167,7 +167,7 @@ impl Lock {
     }
 
     fn take_in(base: &Path, name: &str) -> Result<Lock, String> {
-        // Beside the lab's directory, which `down` removes. Names of labs have no dots.
+        // Beside the lab's directory, since `down` removes that. Names of labs have no dots.
         let path = base.join(format!("{name}.lock"));
         let open = || -> std::io::Result<Lock> {
             loop {

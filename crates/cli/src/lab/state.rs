@@ -65,11 +65,11 @@ pub struct Shape {
 /// A lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
-    /// Its name.
+    /// The lab's name.
     pub name: String,
-    /// Its directory.
+    /// The lab's directory.
     pub dir: PathBuf,
-    /// Its shape.
+    /// The lab's shape.
     pub shape: Shape,
     /// Holder of the namespaces of the switches and the launcher.
     pub switch: Option<Proc>,

@@ -46,7 +46,7 @@ struct Constants {
     copy: Work,
     separate: Work,
     fused: Work,
-    /// The same for chunks of a long message.
+    /// The same work, for chunks of a long message.
     chunk_copy: Work,
     chunk_fused: Work,
 }

@@ -4,7 +4,7 @@
 use crate::run::mpi::{Kind, BTL, PML};
 use crate::run::mpiexec_args::assignments;
 
-/// Variables of Marline's that decide the transport.
+/// Marline's variables that decide the transport.
 const DECIDE: [&str; 11] = [
     "FI_PROVIDER",
     "FI_PROVIDER_PATH",

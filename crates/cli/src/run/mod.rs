@@ -127,7 +127,7 @@ pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
 /// The variables of a job.
 #[derive(Default)]
 pub struct Prepared {
-    /// Their names and values.
+    /// Names and values of the variables.
     pub set: Vec<(String, String)>,
     /// Warnings for the user, a text each.
     pub said: Vec<String>,

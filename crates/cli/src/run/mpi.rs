@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// True if its launcher is Hydra.
+    /// True if the MPI's launcher is Hydra.
     pub fn is_hydra(self) -> bool {
         matches!(self, Kind::Mpich | Kind::Intel)
     }
@@ -28,7 +28,7 @@ impl Kind {
 /// An MPI found on this machine.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    /// Which it is.
+    /// The kind of the MPI.
     pub kind: Kind,
     /// Its version; empty if only its library was found.
     pub version: String,
@@ -272,9 +272,9 @@ pub enum Fabric {
 /// One variable for the job's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Var {
-    /// Its name.
+    /// The variable's name.
     pub name: &'static str,
-    /// Its value.
+    /// The variable's value.
     pub value: String,
     /// A preference, overridden by the user's value.
     pub yields: bool,
@@ -304,7 +304,7 @@ pub const BTL: &str = "OMPI_MCA_btl";
 /// The software that matches messages to receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matching {
-    /// Marline, or the MPI if it matches itself over any libfabric.
+    /// Marline, or an MPI that matches by itself over any libfabric.
     Marlines,
     /// Open MPI 5 (pml/ob1).
     Own,

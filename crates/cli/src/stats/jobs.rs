@@ -5,7 +5,7 @@ use marline_engine::stats::summary::Summary;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The pages of one job.
+/// The pages of a job.
 pub struct Job {
     /// The pages with their files, by rank if known.
     pub pages: Vec<(PathBuf, JobPage)>,

@@ -77,7 +77,7 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
 const FIRST_MAX: f64 = 16e6;
 /// The longest eager message, in bytes.
 const EAGER_MOST: usize = 65_536;
-/// More growth makes the last chunk too large to overlap with anything.
+/// More growth would make the last chunk too large to overlap with any other work.
 const GROWTH_MAX: f64 = 16.0;
 
 /// Rounds to whole cache lines within a profile's limits.

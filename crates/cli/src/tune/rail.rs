@@ -135,8 +135,8 @@ fn offer(empty: u32) {
     }
 }
 
-/// Answers until stopped. `idle` is called after each empty poll with the number of successive
-/// ones.
+/// Answers until stopped. Calls `idle` after each empty poll with the number of empty polls in a
+/// row.
 fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
     let mut counted = 0u64;
     let mut empty = 0u32;
@@ -262,7 +262,7 @@ impl Probe {
 
     /// Sends a stream and measures it; `None` if a packet was lost.
     fn stream(&mut self, time: Duration) -> Result<Option<f64>, String> {
-        // An echo resets the other end's count.
+        // The remote end resets its count at an echo.
         self.end.send(&self.to, ECHO, u64::MAX, SMALL, SMALL)?;
         if self.wait(|n| n == u64::MAX).is_none() {
             return Ok(None);

@@ -45,7 +45,7 @@ impl ChecksumChoice {
         class.map(|(_, choice)| *choice).or_else(named)
     }
 
-    /// Its name.
+    /// The algorithm's name.
     pub fn name(&self) -> &'static str {
         if let ChecksumChoice::Named(algorithm) = self {
             return algorithm.name();

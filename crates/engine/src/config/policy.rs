@@ -57,7 +57,7 @@ impl RailsPolicy {
         }
     }
 
-    /// Its name.
+    /// The policy's name.
     pub fn name(self) -> String {
         match self {
             RailsPolicy::Stripe => "stripe".to_owned(),

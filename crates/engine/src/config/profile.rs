@@ -28,7 +28,7 @@ pub struct Profile {
     pub date: String,
     /// Longest message in bytes that is sent eagerly.
     pub eager_max_bytes: usize,
-    /// The machine on which it was measured.
+    /// The machine on which the profile was measured.
     pub machine: Machine,
     /// Parameters of the super-pipeline.
     pub pipeline: Pipeline,
@@ -84,14 +84,14 @@ pub struct RailFigures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlgorithmFigures {
-    /// Its name.
+    /// The algorithm's name.
     pub name: String,
     /// Copying and summing fragments of 1 to 64 KiB, in bytes per nanosecond, by the faster method.
     pub gb_per_s: f64,
     /// Length from which the blocked method is faster; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_from_bytes: Option<usize>,
-    /// Length of such a block in bytes.
+    /// Length of a block of the blocked method in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<usize>,
     /// Length from which copies bypass the caches; 0: always use the caches; absent: the default.

@@ -30,7 +30,7 @@ pub struct Setting {
     pub default: &'static str,
     /// One-line help with units.
     pub help: &'static str,
-    /// Syntax of its value.
+    /// Syntax of the setting's value.
     pub kind: Kind,
     /// The setting is a key of `FI_MARLINE_TEST`, not a variable of its own.
     pub test: bool,

@@ -34,7 +34,7 @@ fn by_former_variable(key: &str) -> Option<&'static Setting> {
         .find(|row| row.test && row.name == current(&key))
 }
 
-/// Notices about variables that are keys of `FI_MARLINE_TEST` now, and are read still.
+/// Notices about variables that are now keys of `FI_MARLINE_TEST`, and are still read.
 pub fn former_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
     let mut out = Vec::new();
     for name in names {

@@ -55,7 +55,8 @@ impl<S: System> Core<S> {
             }
             let pending = self.rails[rail].pending.take();
             let writes = pending.as_ref().is_some_and(|p| p.write().is_some());
-            // A write notification leaves with the next write, or before packets built after it.
+            // A held-back write notification leaves with the next write, or before packets built
+            // after it.
             if !writes && !self.send_notification(now, rail) {
                 self.no_room(now, rail, pending);
                 continue;

@@ -33,7 +33,7 @@ impl<S: System> Core<S> {
         }
         let op = self.ops.sends.get(write.handle);
         let Some(op) = op.filter(|op| op.ended.is_none()) else {
-            // All bytes were acked otherwise, or the peer is dead.
+            // All bytes were acknowledged by other means, or the peer is dead.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };

@@ -19,7 +19,7 @@ struct Built {
     buffer: BufId,
     packets: usize,
     len: usize,
-    /// Key of the packets' tags, if they have any.
+    /// Key of the packets' tags, if the packets have tags.
     key: Option<HeadKey>,
 }
 

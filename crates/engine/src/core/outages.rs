@@ -144,7 +144,7 @@ fn of_refusal(event: &proto::Event) -> Option<(PeerId, Event)> {
     Some((peer, event))
 }
 
-/// The record of a peer's death, and that peer.
+/// The record of a peer's death, and the peer.
 fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
     let &proto::Event::PeerDead {
         peer,

@@ -22,7 +22,7 @@ use marline_rails::{LinkId, RailTx, Read, RemoteRead, RemoteWrite, SendOutcome, 
 /// Timeout of a read in nanoseconds, plus the time that the bytes of this read and of the reads
 /// before it take at 10 MB/s. Afterwards the read is given up together with its rail.
 const READ_NS: u64 = 100_000_000;
-/// Nanoseconds per byte of that transfer time.
+/// Nanoseconds per byte, for the transfer time in the timeout.
 const BYTE_NS: u64 = 100;
 /// Time that a sleeping worker has to begin; after that the engine itself sums.
 const LOOK_NS: u64 = 50_000;

@@ -285,7 +285,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// An operation is over, or a part of one.
+    /// Ends an operation, or a part of one.
     pub(crate) fn end_operation(
         &mut self,
         (ep, flags): (EpId, u64),
@@ -322,7 +322,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Closes an open RPC of so many operations at a peer.
+    /// Closes an open RPC, with `operations` operations, to a peer.
     fn close_rpc(&mut self, ep: EpId, peer: PeerId, operations: usize) {
         let Some(open) = self.rpcs.open.get_mut(&(ep.0, peer.0)) else {
             return;

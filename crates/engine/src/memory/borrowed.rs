@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Borrowed {
     entries: VecDeque<Entry>,
-    /// Number of entries at the front that a poll has seen.
+    /// Number of entries at the front that existed at the last poll.
     seen: usize,
     /// True if a send ended since the last poll.
     pub(crate) ended: bool,

@@ -98,7 +98,7 @@ pub struct SendOp {
     pub context: usize,
     /// Completion flags.
     pub flags: u64,
-    /// Set if it answers a read of registered memory.
+    /// Set if the send answers a read of registered memory.
     pub serves: Option<Served>,
     /// Number of RDMA writes that still read the send's memory.
     pub writes: u16,
@@ -145,7 +145,7 @@ pub struct RecvOp {
     pub options: OpFlags,
     /// True for tagged messages.
     pub tagged: bool,
-    /// Source of its bytes.
+    /// Source of the bytes that arrive.
     pub role: Role,
     /// Cancelled while messages were arriving; the last of them ends the receive.
     pub cancelled: bool,

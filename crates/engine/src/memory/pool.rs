@@ -21,7 +21,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Its bytes.
+    /// The buffer's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(pool.log_bytes_max(), 8_192 + 64);
     }
 
-    /// A root with a full share of unexpected messages still has to send to the peer on which all
-    /// others wait.
+    /// A root with a full share of unexpected messages must still be able to send to the peer for
+    /// which all others wait.
     #[test]
     fn unexpected_messages_take_no_room_of_the_log() {
         let mut pool = Pool::new(8_192);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(pool.out_bytes(), (0, 0));
     }
 
-    /// A message is charged 128 bytes besides its own.
+    /// A message is charged 128 bytes in addition to its own.
     #[test]
     fn a_buffer_takes_less_than_twice_what_its_message_is_charged() {
         let mut pool = Pool::new(0);

@@ -21,9 +21,9 @@ const FAILED: u32 = 4;
 /// Memory to sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Its address.
+    /// Address of the memory.
     pub(crate) base: u64,
-    /// Its length in bytes.
+    /// Length of the memory in bytes.
     pub(crate) len: u64,
     /// Number of the algorithm.
     pub(crate) algorithm: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
 }
 
-/// State of a slot that the engine takes back.
+/// State in which the engine takes a slot back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The sum; the slot is free again.

@@ -52,7 +52,7 @@ pub(crate) struct Sums {
     pub(crate) count: usize,
     /// Bytes summed by workers.
     pub(crate) bytes: u64,
-    /// Number of consecutive own checksums that were slow enough for workers.
+    /// Number of consecutive checksums by the engine that were slow enough for workers.
     slow: u32,
     generation: Generation,
 }
@@ -79,7 +79,7 @@ impl Sums {
         self.slots.clone()
     }
 
-    /// Computes the checksum of `len` bytes in this thread and measures its cost.
+    /// Computes the checksum of `len` bytes in this thread, and measures its cost.
     #[inline]
     pub(crate) fn own(&mut self, len: usize, sum: impl FnOnce() -> u64) -> u64 {
         if self.call.is_none() || self.slow == u32::MAX {

@@ -32,7 +32,7 @@ pub(crate) fn show(pieces: &Pieces, offset: u64, bytes: &[u8], last: bool) {
     });
 }
 
-/// Number of the `len` bytes at `base` before the aligned word that contains the last byte.
+/// Number of bytes, of the `len` bytes at `base`, before the aligned word that has the last byte.
 fn before_last_word(base: *mut u8, len: usize) -> usize {
     let end = base.addr() + len;
     len.saturating_sub(1 + (end - 1) % WORD)

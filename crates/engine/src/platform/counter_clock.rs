@@ -78,7 +78,7 @@ impl Line {
         }
     }
 
-    /// The time `ticks` after its beginning.
+    /// The time `ticks` after the line's beginning.
     #[inline]
     fn at(&self, ticks: u64) -> u64 {
         self.from.ns + ((u128::from(ticks) * u128::from(self.slope)) >> 32) as u64

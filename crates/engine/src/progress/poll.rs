@@ -21,7 +21,7 @@ const APP_POLL_BUDGET: u32 = 2;
 /// to arrive.
 const SERVE_POLL_BUDGET: u32 = 4;
 
-/// The core and the time of locking, if a poll has locked it.
+/// The locked core and the time of locking, if a poll has locked it.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
 /// Most receives per rail in a `short_poll`. Since the last one `SHORT_POLL_BYTES` were sent, to

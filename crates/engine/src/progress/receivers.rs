@@ -30,7 +30,7 @@ pub(crate) const EVICTION: usize = u32::BITS as usize;
 pub(crate) enum Pass {
     /// All sockets that are due, for a poll of the application.
     Poll,
-    /// The same for the progress thread.
+    /// All sockets that are due, for the progress thread.
     Thread,
     /// The sockets of one bit, between two sends.
     Only(usize),

@@ -70,7 +70,7 @@ pub(crate) struct Shared<S: System> {
 pub struct Parts<S: System> {
     /// Rails: name and sending half.
     pub rails: Vec<(String, S::Tx)>,
-    /// Their receiving halves.
+    /// The receiving halves of the rails.
     pub halves: Vec<S::Rx>,
     /// The system.
     pub clock: S,

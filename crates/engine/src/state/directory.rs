@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub(crate) rx_cq: Option<CqId>,
     /// Counters by [`Counted`].
     pub(crate) counters: [Option<Arc<Counter>>; Counted::ALL.len()],
-    /// Number of its own open remote reads, writes and atomics.
+    /// Number of the endpoint's own open remote reads, writes and atomics.
     pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
     /// True if a receive from a sender without an address ends with an error that carries the

@@ -23,22 +23,22 @@ const DOUBT_NS: u64 = 1_000_000_000;
 /// The rails and addresses by which one member is reached.
 pub(crate) struct Member {
     pub(crate) peer: PeerId,
-    /// Rails and links to it.
+    /// Rails and links to the member.
     pub(crate) links: Vec<(usize, LinkId)>,
     /// Connections to the member, of the endpoint's node, while its datagrams are in doubt: a
     /// filter may drop datagrams and pass connections.
     pub(crate) connections: Vec<(usize, LinkId)>,
-    /// Until when they are.
+    /// Time until which the member's datagrams are in doubt.
     pub(crate) doubted_until: u64,
     /// A datagram of the member was heard since the last check of its paths.
     pub(crate) heard: bool,
     /// Rails on which the node's packets to the member are not acknowledged, as bits.
     pub(crate) unacked: u32,
-    /// The rail by which it was heard last.
+    /// The rail by which the member was heard last.
     pub(crate) heard_by: usize,
     /// Networks on which the member's multicast was heard, as bits.
     pub(crate) networks: u8,
-    /// True if the endpoint's node watches whether it is alive.
+    /// True if the endpoint's node watches whether the member is alive.
     pub(crate) watched: bool,
 }
 
@@ -148,7 +148,7 @@ impl Groups {
         self.list.iter().flatten().map(Box::as_ref).filter(waits)
     }
 
-    /// True if there are any.
+    /// True if any group has an open operation.
     pub(crate) fn is_awaited(&self) -> bool {
         self.awaited().next().is_some()
     }
@@ -159,7 +159,7 @@ impl Groups {
         rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
     }
 
-    /// True if the roots of all such groups can continue while this member sleeps.
+    /// True if the roots of all groups with open operations can continue while this member sleeps.
     pub(crate) fn may_sleep(&self) -> bool {
         self.awaited()
             .all(|open| open.group.window_bytes() >= SLEEP_WINDOW_BYTES)

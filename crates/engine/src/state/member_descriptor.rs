@@ -29,7 +29,7 @@ pub(crate) struct MemberDescriptor {
     pub(crate) epoch: u32,
     /// Bytes that the smallest receive buffer of the member's rails holds.
     pub(crate) receive_buffer: u32,
-    /// Name of its scheme, truncated to the room in a descriptor.
+    /// Name of the member's scheme, truncated to the room in a descriptor.
     pub(crate) scheme: String,
     /// Rails with multicast.
     pub(crate) rails: Vec<RailAddr>,

@@ -18,7 +18,7 @@ pub(crate) type Whose = (u32, u32, bool);
 #[derive(Debug)]
 pub struct Registered {
     pub(crate) region: Region,
-    /// Its memory.
+    /// The region's memory.
     pub(crate) pieces: Pieces,
     /// Number of peers' operations that use the region now.
     pub(crate) users: u32,

@@ -123,7 +123,7 @@ pub enum Body {
 }
 
 impl Pending {
-    /// The send whose memory is still to be written.
+    /// The send whose memory the pending write must still write.
     pub(crate) fn write(&self) -> Option<u32> {
         match &self.body {
             Body::Batch { .. } => None,

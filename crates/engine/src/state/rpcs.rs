@@ -28,9 +28,9 @@ pub(crate) struct RpcOp {
     pub flags: u64,
     /// Destination of the peer's old values.
     pub result: Pieces,
-    /// The longer operation of which it is a part.
+    /// The longer operation of which the RPC is a part.
     pub whole: Option<u32>,
-    /// Operations behind the first that share the call.
+    /// Further operations that share the RPC.
     pub joined: Vec<Joined>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct RpcOp {
 pub(crate) struct Joined {
     /// Caller's context.
     pub context: usize,
-    /// An entry tells of its success.
+    /// The operation's success writes a completion entry.
     pub completion: bool,
     /// The longer operation of which this is a part.
     pub whole: Option<u32>,
@@ -64,15 +64,15 @@ impl Open {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastCall {
     pub rpc: u32,
-    /// Its first word.
+    /// The first word of the RPC.
     pub id: u64,
     pub word: Word,
     pub key: u64,
-    /// The address behind its last operation.
+    /// The address after the RPC's last operation.
     pub end: u64,
     /// Encoded length of the RPC's first operation.
     pub first: u64,
-    /// Its bytes.
+    /// Bytes of the RPC.
     pub len: usize,
 }
 

@@ -100,7 +100,7 @@ pub struct OutstandingWrite {
     pub(crate) handle: u32,
     /// Start of the write's timeout: its posting, or the end of an earlier request after that.
     pub(crate) since_ns: u64,
-    /// Number of requests given to the rail's device before it.
+    /// Number of requests given to the rail's device before the write.
     pub(crate) ahead: u64,
 }
 

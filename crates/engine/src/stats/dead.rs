@@ -60,7 +60,7 @@ pub(super) fn dead_peers(pages: &[JobPage]) -> Vec<DeadPeer> {
         }
     }
     let mut dead: Vec<DeadPeer> = dead.into_iter().map(counted).collect();
-    // The cause for which a process was killed or aborted precedes its own end.
+    // A killed or aborted process declared its cause before its own end.
     dead.sort_by_key(|d| (d.follows, d.from_unix_ns, std::cmp::Reverse(d.named_by)));
     dead
 }

@@ -8,9 +8,9 @@ use alloc::collections::VecDeque;
 pub enum Covered {
     /// No block of the range is finished.
     None,
-    /// Some of it.
+    /// Some blocks of the range are in the set.
     Some,
-    /// All of it.
+    /// All blocks of the range are in the set.
     All,
 }
 
@@ -72,7 +72,7 @@ impl BlockSet {
         for_words(start, n, |index, mask| {
             if taken == 0 {
                 taken = self.word(index) & mask;
-                // The mask's bits below the lowest taken one.
+                // The mask's bits below the lowest bit that is set.
                 let below = taken.wrapping_sub(1) & !taken;
                 free += (mask & below).count_ones() as u64;
             }

@@ -241,7 +241,7 @@ impl Config {
 }
 
 impl Config {
-    /// Most paths to choose to a peer between so many local and remote rails.
+    /// Most paths to a peer that are chosen between this many local and remote rails.
     pub(crate) fn paths_wanted(&self, locals: usize, remotes: usize) -> usize {
         self.paths.max(2 * locals.max(remotes)).min(PATHS_MAX)
     }
@@ -288,7 +288,7 @@ impl Config {
         self.mutation == Some(mutation)
     }
 
-    /// Never.
+    /// Returns false: this build has no mutations.
     #[cfg(not(feature = "mutation"))]
     #[inline(always)]
     pub const fn errs(&self, _: Mutation) -> bool {

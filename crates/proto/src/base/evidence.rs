@@ -9,7 +9,7 @@ pub enum Evidence {
     /// The peer's connections ended without a BYE, as when a process ends, and new ones are
     /// refused.
     Ended,
-    /// Packets and connections are refused; believed at once.
+    /// Packets and connections are refused; this proves the end at once.
     Both,
     /// Packets to the peer are refused, while packets to other processes at its address arrive.
     OneProcess,

@@ -73,7 +73,7 @@ pub enum Mutation {
     Strand,
     /// A written fragment is accepted whatever its sum.
     TrustWrites,
-    /// Messages end before their rkeys do.
+    /// Messages end before their rkeys.
     KeepKeys,
     /// A written fragment is stored from packets while a write of it may still land.
     WriteLate,
@@ -144,7 +144,7 @@ pub enum Mutation {
     ForgetRpcs,
     /// Of the operations that share an RPC, only the first is done.
     ForgetAggregated,
-    /// An operation in parts is over with its first.
+    /// An operation in parts ends with its first part.
     EndWithPart,
     /// The last piece of a remote operation of several pieces is forgotten.
     ForgetPiece,

@@ -54,7 +54,8 @@ pub struct NodeStats {
     pub ack_wait_max_ns: u64,
     /// Longest time in nanoseconds from a packet's arrival to its ack, by any thread.
     pub ack_delay_max_ns: u64,
-    /// The same for acks sent by the progress thread.
+    /// Longest time in nanoseconds from a packet's arrival to its ack, for acks sent by the
+    /// progress thread.
     pub thread_ack_delay_max_ns: u64,
 }
 

@@ -149,7 +149,7 @@ pub struct Span {
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Destination on that rail.
+    /// Destination on the rail.
     pub dest: Dest,
     /// Peer and path; consecutive packets of one batch share both.
     pub batch: Batch,
@@ -273,7 +273,7 @@ pub enum Event {
         inbound: u64,
         /// Operation.
         handle: u32,
-        /// Offset in its memory.
+        /// Offset in the memory of `handle`.
         offset: u64,
         /// Bytes.
         len: u64,
@@ -510,9 +510,9 @@ pub enum Event {
 /// The reason for dropping a packet; each has a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Not the token of this endpoint.
+    /// The packet does not have this endpoint's token.
     Token,
-    /// The source has another epoch than the known one.
+    /// The source has another epoch than the one known here.
     Epoch,
     /// Unknown source and no HELLO.
     Stranger,

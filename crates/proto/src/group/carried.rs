@@ -43,7 +43,7 @@ impl Doubt {
         self.asked_at.get_or_insert(now);
     }
 
-    /// Returns whether the member was asked often enough.
+    /// Returns whether enough questions were asked.
     pub fn is_over(&self) -> bool {
         self.answers >= ROUNDS
     }
@@ -54,13 +54,13 @@ impl Doubt {
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     count: u32,
-    /// Time at which the first of them arrived.
+    /// Time at which the first of these chunks arrived.
     since: u64,
     /// Bytes of the longest.
     longest: u32,
     /// The root was told that no multicast arrives.
     told: bool,
-    /// A chunk was asked for in vain for [`STALL_NS`].
+    /// A chunk was requested in vain for [`STALL_NS`].
     stalled: bool,
 }
 
@@ -76,7 +76,7 @@ impl Alone {
         shows
     }
 
-    /// Records a new chunk of this many bytes that arrived by unicast.
+    /// Records a new chunk of `len` bytes that arrived by unicast.
     pub fn came(&mut self, now: u64, len: u32) {
         if self.count == 0 {
             self.since = now;
@@ -126,7 +126,7 @@ impl Carried {
         self.networks |= 1 << (network & 7);
     }
 
-    /// A chunk of so many bytes came by multicast, or a probe.
+    /// Records a chunk of this many bytes that arrived by multicast, or a probe.
     pub fn reaches(&mut self, chunk: Option<u32>) {
         if self.alone.reaches(chunk) {
             self.answers = (0, 0);

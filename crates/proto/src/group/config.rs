@@ -204,7 +204,7 @@ impl GroupConfig {
         self.mutation == Some(mutation)
     }
 
-    /// Never.
+    /// Returns false: this build has no mutations.
     #[cfg(not(feature = "mutation"))]
     #[inline(always)]
     pub(super) const fn errs(&self, _: GroupMutation) -> bool {

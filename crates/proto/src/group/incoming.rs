@@ -23,7 +23,7 @@ pub(super) struct FromRoot {
     pub(super) got: BlockSet,
     /// Pieces of chunks that are still incomplete.
     pub(super) pieces: Pieces,
-    /// All chunks below are here.
+    /// All chunks below this number have arrived.
     pub(super) next: u64,
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
@@ -48,7 +48,7 @@ pub(super) struct FromRoot {
     pub(super) stalls_at: u64,
     /// Chunks of this root that arrived by unicast.
     pub(super) alone: Alone,
-    /// The first chunk that was requested once, and the time of the request.
+    /// The first chunk that was requested, and the time of the request.
     pub(super) asked: Option<(u64, u64)>,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Incoming {
     pub(super) root: u16,
     pub(super) total: u64,
     pub(super) here: u64,
-    /// Number of its first chunk, known once any chunk has arrived.
+    /// Number of the broadcast's first chunk, known once any of its chunks has arrived.
     pub(super) first: Option<u64>,
     /// The operation; `None`: the broadcast arrived before it was posted.
     pub(super) handle: Option<u32>,

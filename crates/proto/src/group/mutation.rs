@@ -30,7 +30,7 @@ pub enum GroupMutation {
     AckBeforeCommit,
     /// Early bytes are not delivered.
     LoseEarly,
-    /// Early bytes are delivered after the packets of a batch and overwrite correct ones.
+    /// Early bytes are delivered after the packets of a batch, and overwrite correct bytes.
     HandOverLate,
     /// Early memory is unbounded.
     BoundlessEarly,

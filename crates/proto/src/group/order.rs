@@ -15,7 +15,7 @@ pub const AHEAD: u64 = 64;
 pub(super) struct Order {
     /// Number of the next broadcast to begin.
     next: u64,
-    /// All broadcasts below have ended here.
+    /// All broadcasts below this number have ended here.
     below: u64,
     /// Bit mask of broadcasts, from `below` on, that have ended.
     over: u64,
@@ -90,7 +90,7 @@ impl Order {
         self.has_left(broadcast) || self.broken(broadcast).is_some()
     }
 
-    /// The dead root that prevents a broadcast from beginning.
+    /// The dead root because of which a broadcast cannot begin.
     pub fn broken(&self, broadcast: u64) -> Option<u16> {
         let (limit, root) = self.broken?;
         (broadcast >= limit).then_some(root)

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Members tracked individually per retransmitted chunk.
 const ASKERS_MAX: usize = 4;
 
-/// Recent retransmission of a chunk and the members it went to.
+/// Recent retransmission of a chunk, and the members to which it went.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
     /// Time of sending or of the request.
@@ -163,7 +163,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) handle: u32,
-    /// Number after its last chunk's.
+    /// Number of the chunk after the broadcast's last chunk.
     pub(super) end: u64,
     pub(super) dead: Option<u16>,
 }
@@ -193,9 +193,9 @@ pub(super) struct Sending {
     pub(super) acked: Acked,
     /// Members among them that report that they receive no multicast.
     pub(super) unreachable: BTreeMap<u16, Doubt>,
-    /// Time of the next question to them, after probes.
+    /// Time of the next question to these members, after probes.
     pub(super) question_at: u64,
-    /// A member among these lost much recently.
+    /// One of the members lost much recently.
     pub(super) lossy: bool,
     /// Members that are sent chunks in pieces, and until when.
     pub(super) in_pieces: BTreeMap<u16, u64>,

@@ -41,14 +41,14 @@ struct Here {
     bytes: u64,
 }
 
-/// Chunks of a root of which some pieces are here, by number.
+/// Chunks of a root of which some pieces have arrived, by number.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     chunks: BTreeMap<u64, Here>,
 }
 
 impl Pieces {
-    /// Says if a piece is here.
+    /// Returns whether a piece has arrived.
     pub fn has(&self, piece: &Chunk) -> bool {
         let (word, bit) = (piece.piece as usize / 64, piece.piece % 64);
         let some = self.chunks.get(&piece.number);
@@ -78,7 +78,7 @@ impl Pieces {
         }
     }
 
-    /// The first chunk from a number on of which some pieces are here.
+    /// The first chunk, from a number on, of which some pieces have arrived.
     pub fn first_from(&self, number: u64) -> Option<u64> {
         self.chunks
             .range(number..)

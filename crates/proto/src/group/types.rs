@@ -73,9 +73,9 @@ impl Content {
 pub struct Packet {
     /// Destination.
     pub to: To,
-    /// Its words.
+    /// The packet's words.
     pub words: Vec<Word>,
-    /// Its payload.
+    /// The packet's payload.
     pub content: Option<Content>,
 }
 
@@ -98,7 +98,7 @@ pub enum Place {
     Duplicate,
     /// There is no room at present; the chunk will be requested again.
     NoRoom,
-    /// Contradicts the state of its broadcast, or lies outside the window.
+    /// The chunk contradicts the state of its broadcast, or lies outside the window.
     Invalid,
 }
 
@@ -189,7 +189,7 @@ pub enum GroupEvent {
 pub enum End {
     /// Success.
     Well,
-    /// This member, the root or an acknowledging one, is dead.
+    /// This member is dead: the root, or a member that acknowledges.
     Dead(u16),
     /// Root and receiver disagree about the broadcast's root or length.
     Mismatch,

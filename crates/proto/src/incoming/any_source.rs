@@ -19,7 +19,7 @@ const LOOK_EVERY_NS: u64 = 1_000_000;
 pub(crate) struct AnySource {
     /// When peers are probed next.
     at_ns: u64,
-    /// The first of them.
+    /// Index of the first of these peers.
     next: usize,
     /// A peer died while no receive was posted that could report it: the next one does.
     unreported_death: bool,

@@ -200,7 +200,7 @@ impl Incoming {
             let Some(head) = inbound.head else {
                 return;
             };
-            // Messages after an RPC are matched after it.
+            // Later messages are matched after the RPC was taken.
             if is_rpc(&head) && !(inbound.complete() && ctx.directory.serves_rpc(peer)) {
                 return;
             }

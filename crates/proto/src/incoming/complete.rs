@@ -46,7 +46,7 @@ impl Incoming {
         }
     }
 
-    /// Ends the held messages of a peer whose turn has come.
+    /// Ends the held messages of a peer that may now be reported.
     pub(crate) fn finish_held(&mut self, ctx: &mut Context<'_>, peer: PeerId) {
         while let Some(key) = self.completion_order.next(peer) {
             self.end_inbound(ctx, key);

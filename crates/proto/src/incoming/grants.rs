@@ -152,7 +152,7 @@ impl Grants {
                 false => self.budget.saturating_sub(self.out),
             };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
-            // Whole writes or else whole blocks, except at the message's end.
+            // Whole writes, or at least whole blocks, except at the message's end.
             let give = if give == left {
                 give
             } else {
@@ -217,7 +217,7 @@ impl Grants {
         if now < self.stale_at || ctx.descheduled.is_standby(now) {
             return false;
         }
-        // Grants made from this time on are not stale earlier.
+        // No grant made from now on can be stale before this.
         let mut next = now + STALE_NS + 1;
         let (directory, descheduled) = (&ctx.directory, ctx.descheduled);
         let stale = messages.iter().find_map(|(key, i)| {
@@ -246,7 +246,7 @@ impl Grants {
             return;
         };
         let peer = inbound.peer;
-        // A READ carries its first grant itself.
+        // A READ carries its own first grant.
         if inbound.reply && inbound.granted == 0 {
             return;
         }

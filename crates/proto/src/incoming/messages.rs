@@ -102,7 +102,7 @@ impl Incoming {
         self.any_source.is_forgotten(cfg, &self.receives)
     }
 
-    /// The peers to probe now, out of so many, for receives from any source.
+    /// The peers to probe now for receives from any source, out of `peers` peers.
     pub(crate) fn peers_to_ask(&mut self, peers: usize) -> Option<Range<usize>> {
         self.any_source.batch(peers, &self.receives)
     }

@@ -223,7 +223,7 @@ impl Incoming {
         }
     }
 
-    /// Returns whether the bytes in a segment's place have its sum.
+    /// Returns whether the bytes in a segment's place have the segment's sum.
     fn is_right(
         ctx: &Context<'_>,
         (key, inbound): (Key, &Inbound),

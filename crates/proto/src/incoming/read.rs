@@ -42,7 +42,7 @@ impl Incoming {
         let id = self.inbounds.insert(inbound);
         conn.rx.pending_reads.insert(number, id);
         if conn.session.own {
-            // The owner is asked at once.
+            // The owner is asked for the memory at once.
             return ctx.events.push_back(Event::ReadAsked {
                 peer,
                 number,

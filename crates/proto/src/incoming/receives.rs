@@ -123,7 +123,7 @@ impl Receives {
         }
     }
 
-    /// Takes the first receive from any source that the death of a peer ends.
+    /// Takes the first receive from any source that a peer's death ends.
     pub(crate) fn take_from_anyone(&mut self) -> Option<Posted> {
         self.matching.take_from_anyone()
     }

@@ -25,7 +25,7 @@ pub(crate) struct Expected {
     header: Header,
     /// The frame of the packet before.
     data: Data,
-    /// Fragments that are granted, missing, and in the message.
+    /// Fragments that are granted and missing, up to the end of the message.
     most: u64,
 }
 

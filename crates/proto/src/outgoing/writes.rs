@@ -24,7 +24,7 @@ pub(crate) struct NextWrite {
 }
 
 impl Outgoing {
-    /// The next write on a path, if it is allowed at all.
+    /// The next write on a path, if the path and the message allow one.
     pub(crate) fn next_write(
         &self,
         cfg: &Config,

@@ -44,7 +44,7 @@ pub(crate) struct Actions {
     /// Links that no path uses any more: local rail, and the rail's number of the link.
     unused: Vec<(usize, u32)>,
     enters_hosts: bool,
-    /// Addresses that a path had before.
+    /// Addresses that paths had before.
     left: Vec<RailAddr>,
 }
 

@@ -60,7 +60,7 @@ pub enum LinkAsk {
     Close {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
 }

@@ -45,7 +45,7 @@ impl Node {
                 .any(waits)
     }
 
-    /// Builds one BYE.
+    /// Builds a BYE packet.
     pub(crate) fn bye_packet(
         &mut self,
         now: u64,

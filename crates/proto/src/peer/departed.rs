@@ -116,7 +116,7 @@ impl Node {
                 return;
             };
             let entry = self.directory.peers.get(index as usize);
-            // A later check replaced this one, perhaps for another peer in this slot.
+            // A later check has replaced this one, perhaps for another peer in this slot.
             let Some(entry) = entry.filter(|e| e.look_at_ns == at) else {
                 continue;
             };

@@ -67,7 +67,7 @@ impl Node {
         self.on_first_hello(now, &hello, proof)
     }
 
-    /// Handles the first HELLO of a peer, known by address or not.
+    /// Handles the first HELLO of a peer, whether its address is known or not.
     fn on_first_hello(
         &mut self,
         now: u64,

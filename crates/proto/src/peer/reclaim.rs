@@ -19,7 +19,7 @@ impl Directory {
         self.reclaim_at = self.reclaim_at.min(now + IDLE_NS);
     }
 
-    /// Shrinks the buffers of idle peers, and schedules the next check of the others.
+    /// Shrinks the buffers of idle peers, and schedules the next check of the other peers.
     fn reclaim_idle(&mut self, now: u64) {
         let Directory {
             oversized, peers, ..
@@ -60,7 +60,7 @@ impl Conn {
         self.tx.grants.clear();
     }
 
-    /// Returns whether its rings exceed the needs of a quiet peer.
+    /// Returns whether the connection's rings exceed the needs of a quiet peer.
     pub(crate) fn is_oversized(&self) -> bool {
         self.paths.iter().any(|p| p.ring.is_oversized())
     }

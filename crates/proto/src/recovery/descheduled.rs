@@ -72,7 +72,7 @@ impl Descheduled {
         }
     }
 
-    /// Counts whether the last retransmission of path `at` was spurious, once that is known.
+    /// Once that is known, counts whether the last retransmission of path `at` was spurious.
     pub(crate) fn judge_pto(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.pto.resent() else {

@@ -65,7 +65,7 @@ impl Node {
         while let Some(&Reverse((at, index))) = self.run_queue.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
-            // Entries replaced by an earlier deadline are dropped before the owner sleeps until
+            // Deadlines that an earlier one replaced are dropped before the owner would sleep until
             // them.
             if at > now_ns && !stale {
                 break;

@@ -10,7 +10,7 @@ pub struct AcksOwed {
     window: RecvWindow,
     since_ns: u64,
     urgent: bool,
-    /// The path is to repeat the acks of other paths.
+    /// The path must repeat the acks of other paths.
     echo: bool,
 }
 
@@ -32,7 +32,7 @@ impl AcksOwed {
         self.window.is_in_reach(number, now, opened_ns)
     }
 
-    /// The lowest number above all that arrived.
+    /// One above the highest number that arrived.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.window.end()
@@ -157,13 +157,13 @@ impl AcksOwed {
         self.window.ack_len()
     }
 
-    /// True if the path is to repeat the acks of other paths.
+    /// True if the path must repeat the acks of other paths.
     #[inline]
     pub(crate) fn echoes(&self) -> bool {
         self.echo
     }
 
-    /// Sets whether the path is to repeat the acks of other paths.
+    /// Sets whether the path must repeat the acks of other paths.
     pub(crate) fn set_echo(&mut self, echo: bool) {
         self.echo = echo;
     }

@@ -48,7 +48,7 @@ pub enum Standing {
 pub struct Admission {
     conversations: usize,
     gone: usize,
-    /// Unexpected bytes of their messages.
+    /// Bytes of strangers' unexpected messages.
     held: u64,
 }
 

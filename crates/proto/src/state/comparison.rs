@@ -14,7 +14,7 @@ pub struct Comparison {
     started_ns: u64,
     /// When a reference path answered a packet sent after the start.
     answered_ns: Option<NonZeroU64>,
-    /// This process or the peer was descheduled meanwhile, so the path got another round.
+    /// Another round was granted, since this process or the peer was descheduled.
     patient: bool,
     /// Second round. The first round shows that the peer runs, the second that this path is silent:
     /// a peer that has just been rescheduled reads one socket before the other.
@@ -32,7 +32,7 @@ pub struct Comparison {
 /// Effect of a reference path's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It answers a packet from before this round.
+    /// The answer is to a packet from before this round.
     Old,
     /// The second round is to begin.
     NextRound,
@@ -68,7 +68,7 @@ impl Comparison {
         }
     }
 
-    /// The second round, which begins like `new`, of the same written bytes.
+    /// The second round, which begins like `new`, for the same written bytes.
     pub(crate) fn second_round(&self, new: Comparison) -> Comparison {
         Comparison {
             second: true,
@@ -141,7 +141,7 @@ impl Comparison {
         true
     }
 
-    /// Bytes that arrived on the path in this round, of `received` in all.
+    /// Bytes that arrived on the path in this round; `received`: bytes received in all.
     pub(crate) fn arrived(&self, received: u64) -> u32 {
         (received as u32).wrapping_sub(self.came)
     }

@@ -103,7 +103,7 @@ impl Context<'_> {
         self.stats.charge(bytes);
     }
 
-    /// Gives back what a message was charged.
+    /// Returns the memory that a message was charged for.
     pub(crate) fn release(&mut self, peer: PeerId, bytes: u64) {
         self.stats.unexpected_bytes -= bytes;
         if bytes > 0 {

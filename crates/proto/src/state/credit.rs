@@ -158,7 +158,7 @@ impl PromisedCredit {
         more > 0
     }
 
-    /// Takes back the window of a peer that is gone.
+    /// Gives back the window of a peer that is gone.
     pub fn close(&mut self, credit: &Credit) {
         self.bytes -= credit.window;
     }

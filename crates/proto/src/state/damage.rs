@@ -5,7 +5,7 @@ use marline_wire::{Frame, HeadWriter};
 /// Corrupted packets in the window before a path is judged. A path with a tenth of the limit shows
 /// this many by chance about once in 10^8 packets.
 const DAMAGED_MIN: u32 = 8;
-/// Packets after which older ones count half.
+/// Packets after which older packets count half.
 const WINDOW_PACKETS: u64 = 4_096;
 /// Probes that must arrive in a row before a path is reinstated, at first and at most. A path that
 /// corrupts one packet in a hundred passes 256 probes once in 13 times.

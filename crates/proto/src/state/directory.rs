@@ -63,7 +63,7 @@ impl Directory {
         peers.filter_map(on_link).collect()
     }
 
-    /// Ends the watch over the peer that a cancelled receive named.
+    /// Ends the watch over the peer that a cancelled receive names.
     pub(crate) fn unwatch(&mut self, spec: &RecvSpec) {
         let Source::Peer(peer) = spec.source else {
             return;
@@ -156,7 +156,7 @@ pub struct Peer {
     pub gone: bool,
     /// For a departed peer: when to check whether more of it can be freed.
     pub look_at_ns: u64,
-    /// Unexpected bytes of its messages.
+    /// Bytes of the peer's unexpected messages.
     pub charged: u64,
     pub conn: Option<Box<Conn>>,
 }

@@ -179,7 +179,7 @@ impl Health {
         self.comparison.as_ref()
     }
 
-    /// The same, to be changed.
+    /// As `comparison`, for changing it.
     #[inline]
     pub(crate) fn comparison_mut(&mut self) -> Option<&mut Comparison> {
         self.comparison.as_mut()

@@ -88,7 +88,7 @@ impl Condition {
 }
 
 impl Input {
-    /// The input of a path that is given up for this reason.
+    /// The input for a path that is given up for this reason.
     pub(crate) fn of_failure(why: PathReason) -> Input {
         match why {
             PathReason::Corrupt => Input::Corrupt,

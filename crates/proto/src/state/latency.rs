@@ -1,7 +1,7 @@
 //! Latency of a path for short messages: the least recent round trip. A mean includes queueing,
 //! descheduled peers and, on a rarely used path, the rail's poll interval.
 
-/// A half window ends after so many samples and this time.
+/// A half window ends after this many samples and this time.
 const HALF_SAMPLES: u8 = 8;
 const HALF_NS: u64 = 20_000_000;
 /// While short messages are exchanged, the other paths are probed for their latency after this many
@@ -18,7 +18,7 @@ pub(crate) const LONE_BYTES: u64 = 70_000;
 /// The least recent round trip, over a window of two halves, so that old samples are dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Least round trip of this half and of the one before.
+    /// Least round trip of this half window and of the half window before.
     least_ns: [u32; 2],
     samples: u8,
     since_ns: u64,

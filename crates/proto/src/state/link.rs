@@ -22,7 +22,7 @@ const UNIT_NS: u64 = 1 << 20;
 /// Requests about links for the engine.
 #[derive(Debug, Default)]
 pub struct Links {
-    /// Peers with paths that have a request.
+    /// Peers that have paths with a request about their link.
     pub wanted: Vec<PeerId>,
     /// Links of local rails to be closed.
     pub unused: Vec<(usize, u32)>,
@@ -45,7 +45,7 @@ pub struct PathLink {
     pub id: Option<u32>,
     /// Packets may leave.
     pub up: bool,
-    /// The engine is to be asked for a link.
+    /// A request for a link must go to the engine.
     pub wanted: bool,
     /// A connection ended after all data that the peer had sent, without a notice of idle eviction,
     /// and nothing was heard on the path since.
@@ -136,7 +136,7 @@ impl PathLink {
         true
     }
 
-    /// True if the link is up, or was within that time.
+    /// True if the link is up, or was up within that time.
     pub fn was_up(&self, now: u64, within_ns: u64) -> bool {
         self.up || (self.fell > 0 && since(self.fell, now) <= within_ns)
     }

@@ -34,7 +34,7 @@ pub struct LossDetector {
 /// Losses that an ack contradicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spurious {
-    /// Packets of data among them.
+    /// Packets with data among the spurious losses.
     pub(crate) packets: u64,
     /// The longest of all, in bytes.
     pub(crate) longest: usize,
@@ -63,7 +63,7 @@ impl LossDetector {
         self.given_up.heap_bytes()
     }
 
-    /// Frees what is retained of old losses.
+    /// Frees the records of old losses.
     pub(crate) fn shrink(&mut self) {
         self.given_up = GivenUp::default();
     }
@@ -180,7 +180,7 @@ impl LossDetector {
         self.native.as_deref()
     }
 
-    /// The same, to be changed.
+    /// As `native`, for changing it.
     #[inline]
     pub(crate) fn native_mut(&mut self) -> Option<&mut Native> {
         self.native.as_deref_mut()

@@ -158,7 +158,7 @@ pub struct MatchIndex<T> {
 }
 
 impl<T: Entry> MatchIndex<T> {
-    /// A queue of these entries.
+    /// A queue with these entries.
     pub fn new(entries: impl Iterator<Item = T>) -> MatchIndex<T> {
         let mut index = MatchIndex {
             entries: Vec::new(),

@@ -215,7 +215,7 @@ pub struct Found {
     pub handle: u32,
     /// Offset in the receive's buffer.
     pub base: u64,
-    /// Bytes available from there.
+    /// Bytes available from `base` on.
     pub capacity: u64,
     /// The receive names its source.
     pub directed: bool,

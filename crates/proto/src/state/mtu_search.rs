@@ -39,7 +39,7 @@ pub struct MtuSearch {
     datagram_max: usize,
     /// The size is known: nothing is probed.
     fixed: bool,
-    /// The largest datagram that both rails take.
+    /// The largest datagram that both rails accept.
     ceiling: usize,
     /// The size being probed; 0: no probe.
     asked: usize,

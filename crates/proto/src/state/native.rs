@@ -12,7 +12,7 @@ use marline_wire::{Ack, MasksView};
 const UNSURE_MAX: u64 = 512;
 /// Ranges of packets at most.
 const STRETCHES_MAX: usize = 32;
-/// A probe leaves after so many packet numbers.
+/// Packet numbers after which a probe leaves.
 const ASK_EVERY: u64 = 256;
 /// Interval of probes for the last packets, on a path that loses packets.
 pub const ASK_NS: u64 = 100_000_000;
@@ -24,7 +24,7 @@ const OVERTAKEN: u64 = 64;
 pub struct Native {
     /// Ranges of packets that are not known to have arrived: from, to.
     unsure: VecDeque<(u64, u64)>,
-    /// When the first of them left, or was last probed for.
+    /// When the first unsure packet left, or when a probe was last sent for it.
     since_ns: u64,
     /// Number of the first packet that left after the last probe: an ack of the probe must name all
     /// packets below it.

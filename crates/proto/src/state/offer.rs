@@ -48,7 +48,7 @@ impl Segments {
         (start, self.len.min(self.total.saturating_sub(start)))
     }
 
-    /// The first run of bytes at or above `from` outside these segments.
+    /// The first run of bytes, from `from` on, outside the segments of `mask`.
     pub(crate) fn first_outside(&self, mask: &Mask, from: u64) -> Option<(u64, u64)> {
         let count = self.count();
         let start = (self.at(from)..count).find(|&n| !is_in(mask, n))?;
@@ -58,7 +58,7 @@ impl Segments {
         (start < end).then_some((start, end))
     }
 
-    /// How many bytes of `from .. to` are in these segments.
+    /// Number of bytes of `from..to` in the segments of `mask`.
     pub(crate) fn bytes_inside(&self, mask: &Mask, from: u64, to: u64) -> u64 {
         let (mut at, mut outside) = (from, 0);
         while let Some((start, end)) = self.first_outside(mask, at).filter(|run| run.0 < to) {
@@ -89,7 +89,7 @@ pub(crate) type SegmentSum = (u64, u8);
 /// A received rkey advertisement (OFFER), and the state of its reads.
 #[derive(Debug)]
 pub(crate) struct PeerOffer {
-    /// The sender's rail index, and the key there.
+    /// The sender's rail index, and the key for that rail.
     pub(crate) rail: u8,
     pub(crate) key: u64,
     /// Id of the sender.
@@ -102,7 +102,7 @@ pub(crate) struct PeerOffer {
     pub(crate) next: usize,
     /// Checksum of each segment; not yet known beyond the end.
     sums: Vec<Option<SegmentSum>>,
-    /// Segments read and not yet verified.
+    /// Segments that were read and are not verified yet.
     unjudged: Mask,
     /// Segments read and verified.
     pub(crate) here: Mask,
@@ -140,7 +140,7 @@ impl PeerOffer {
         self.sums.get(segment).copied().flatten()
     }
 
-    /// Segments read and not yet verified.
+    /// Segments that were read and are not verified yet.
     pub(crate) fn unjudged(&self) -> impl Iterator<Item = usize> {
         let mask = self.unjudged;
         (0..self.segments.count()).filter(move |&n| is_in(&mask, n))
@@ -169,7 +169,7 @@ impl PeerOffer {
         matches!(self.pull, Pull::Reads | Pull::Fails)
     }
 
-    /// True if the next segment is to be read now, with at most `most` reads at once.
+    /// True if the next segment must be read now, with at most `most` reads at a time.
     pub(crate) fn reads_next(&self, most: u8) -> bool {
         let more = self.next < self.segments.count();
         self.pull == Pull::Reads && self.reading < most && more

@@ -174,7 +174,7 @@ impl PtoTimer {
         1 << self.hedges.min(HEDGES_MAX)
     }
 
-    /// True if requests and grants are to be repeated too.
+    /// True if requests and grants must be repeated too.
     pub(crate) fn hedges_control(&self) -> bool {
         self.hedges < CONTROL_MAX
     }

@@ -103,7 +103,7 @@ impl RecvWindow {
         }
     }
 
-    /// The lowest number above all that arrived.
+    /// One above the highest number that arrived.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end

@@ -7,7 +7,7 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Deadlines retained beyond one per peer before pruning.
+/// Deadlines kept beyond one per peer before pruning.
 const DEADLINES_SPARE: usize = 64;
 
 /// The run queue. [`crate::state::conn::Listed`] says which lists a peer is in.

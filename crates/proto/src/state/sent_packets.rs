@@ -171,7 +171,7 @@ pub struct SendRing {
     frames: VecDeque<FrameRef>,
     /// Number of the first packet of `runs[0]`.
     base: u64,
-    /// Number of the first packet that is still in the ring, and the number after the last.
+    /// Number of the first packet in the ring, and the number after the last one.
     first: u64,
     next: u64,
     /// Running index of `frames[0]` (low half).
@@ -224,8 +224,8 @@ impl SendRing {
         self.retire();
     }
 
-    /// Records `packets` packets that were just built, of `bytes` each, with consecutive fragments
-    /// of a message from `offset` on, of `len` each.
+    /// Records `packets` packets that were just built, of `bytes` bytes each, with consecutive
+    /// fragments of a message from `offset` on, of `len` bytes each.
     pub fn push_fragments(
         &mut self,
         (xfer, offset, len): (Key, u64, u32),

@@ -154,7 +154,8 @@ impl Liveness {
         at_ns.saturating_sub(since)
     }
 
-    /// How long at `at_ns` nothing was acknowledged, or the peer had been silent.
+    /// Time for which, at `at_ns`, nothing was acknowledged or the peer was silent, whichever is
+    /// longer.
     pub fn unread_until(&self, at_ns: u64) -> u64 {
         let unanswered = self.unanswered_since.unwrap_or(u64::MAX);
         self.silent_until(at_ns)
@@ -308,7 +309,7 @@ impl Refusals {
         lasts && last - first >= ONE_PROCESS_NS / 2
     }
 
-    /// For how long they have come.
+    /// Time in ns from the first refusal to now.
     pub fn lasted_ns(&self, now: u64) -> u64 {
         now.saturating_sub(self.since_ns)
     }

@@ -41,7 +41,7 @@ pub struct SendXfer {
     pub granted: bool,
     pub acked: BlockSet,
     pub in_bulk: bool,
-    /// The payload waits until the receiver asks for it, however short.
+    /// The payload, however short, waits until the receiver requests it.
     pub waits: bool,
     /// The local rail whose rkey was offered, and how many segments were offered.
     pub(crate) offered: Option<(u8, u16)>,
@@ -92,14 +92,14 @@ pub struct Inbound {
     pub rendezvous: bool,
     /// Loopback: the local send (or read answer) that this message comes from.
     pub own: Option<u32>,
-    /// Answer to our READ with that number.
+    /// Answer to the local READ with that number.
     pub reply: bool,
     /// Part of the message is in a bounce buffer; all of it must go there.
     pub bounced: bool,
     /// The end of a remote write is in a bounce buffer because it arrived before the rest.
     pub holds_end: bool,
     pub set: BlockSet,
-    /// Rendezvous: bytes wanted, granted.
+    /// Rendezvous: bytes wanted, and bytes granted.
     pub wanted: u64,
     pub granted: u64,
     /// Rendezvous: granted bytes that were announced in a GRANT frame.

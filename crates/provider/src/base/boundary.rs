@@ -120,7 +120,7 @@ impl Answer for *const c_char {
     }
 }
 
-/// Turns a result into what C sees.
+/// Turns a result into the value that C gets.
 #[inline]
 pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     match r {

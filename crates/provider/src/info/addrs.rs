@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 type Blob = [u8; ADDRESS_LEN];
 
-/// The arguments of `fi_getinfo` that name ends.
+/// The arguments of `fi_getinfo` that name local and remote ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked<'a> {
     pub node: Option<&'a CStr>,

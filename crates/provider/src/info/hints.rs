@@ -32,7 +32,7 @@ const QUEUE_SIZE_MAX: usize = 1 << 16;
 
 const PRIMARY: u64 = FI_MSG | FI_TAGGED;
 const DIRECTIONS: u64 = FI_SEND | FI_RECV;
-/// Capabilities of remote memory, if the settings enable them.
+/// Capabilities for remote memory, if the settings enable them.
 const REMOTE: u64 = FI_RMA | FI_ATOMIC;
 const REMOTE_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const REMOTE_CAPS: u64 = REMOTE | REMOTE_DIRECTIONS | FI_RMA_EVENT | FI_FENCE;

@@ -125,7 +125,7 @@ impl<R: Rail> Rail for Faulty<R> {
 /// A datagram held back; `W` is its destination or source.
 struct Held<W> {
     due_ns: u64,
-    /// Also leaves when this many datagrams were seen.
+    /// The datagram also leaves when this many datagrams were seen.
     after: u64,
     way: W,
     bytes: Vec<u8>,

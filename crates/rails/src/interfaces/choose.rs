@@ -14,9 +14,9 @@ pub struct InterfaceChoice {
     pub name: String,
     /// Address to bind to.
     pub ip: IpAddr,
-    /// Prefix length of its subnet.
+    /// Prefix length of the address's subnet.
     pub prefix_len: u8,
-    /// Scope of a link-local IPv6 address, else 0.
+    /// Scope of a link-local IPv6 address; otherwise 0.
     pub scope_id: u32,
     /// Largest IP packet of the interface in bytes.
     pub mtu: usize,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Card {
-    /// Its driver.
+    /// The device's driver.
     pub driver: Option<String>,
     /// Device and vendor ids, such as `0x1017` and `0x15b3`.
     pub model: Option<String>,
@@ -14,7 +14,7 @@ pub struct Card {
     pub maker: Option<String>,
     /// PCI address: domain, bus, device, function.
     pub pci: Option<(u16, u8, u8, u8)>,
-    /// Link layer of its network.
+    /// Link layer of the device's network.
     pub network: Option<&'static str>,
     /// State of its link; `None` if unknown.
     pub up: Option<bool>,

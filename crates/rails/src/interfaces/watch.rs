@@ -168,7 +168,7 @@ impl InterfaceWatch {
         }
     }
 
-    /// Another address of the rail's interface, alike in kind and not in use by another rail.
+    /// Another address of the rail's interface, of the same kind, which no other rail uses.
     fn other_address(&self, all: &[Interface], rail: &Watched) -> Option<InterfaceChoice> {
         let interface = rail.here(all)?;
         let taken = |ip: &IpAddr| {

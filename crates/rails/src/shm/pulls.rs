@@ -84,7 +84,7 @@ impl Run {
         &self.pieces
     }
 
-    /// The packets, one per pull.
+    /// The packets of the run, one per pull.
     pub(super) fn packets(&self) -> &[Range<usize>] {
         &self.packets
     }

@@ -135,7 +135,7 @@ impl Consumer {
         memory.word(self.at).load(Ordering::Acquire)
     }
 
-    /// The position of that frame's body.
+    /// The position of the next frame's body.
     #[inline]
     pub(crate) fn body(&self) -> u64 {
         self.at + HEAD_LEN

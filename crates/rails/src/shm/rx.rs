@@ -437,7 +437,7 @@ impl ShmRx {
         }
     }
 
-    /// Handles the handshake answer on a connection that we made.
+    /// Handles the answer to the handshake on a connection that we made.
     fn answered(
         &self,
         connection: &Connection,

@@ -318,7 +318,7 @@ impl ShmLinks {
         }
     }
 
-    /// Reports a write whose memory is free already.
+    /// Reports a write whose memory is already free.
     pub(super) fn done(&mut self, token: u64) {
         self.events.push_back(RailEvent::Done(token));
     }

@@ -17,7 +17,7 @@ type Control = [u64; 8];
 pub(crate) struct Peer {
     /// Its process id in our namespace; 0 if it has none there (another container).
     pub(crate) pid: libc::pid_t,
-    /// Its effective user.
+    /// Effective user of the process.
     pub(crate) uid: libc::uid_t,
 }
 

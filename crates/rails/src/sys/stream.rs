@@ -190,7 +190,7 @@ impl Stream {
         Ok(value)
     }
 
-    /// Returns whether sent bytes await acknowledgement by the other end's kernel.
+    /// Returns whether bytes that were sent are not acknowledged by the other end's kernel yet.
     pub fn is_unacknowledged(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int.

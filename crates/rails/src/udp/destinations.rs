@@ -79,7 +79,7 @@ struct Slot {
     link: LinkId,
     flow: u8,
     credit: u8,
-    /// Absent while its errors are read.
+    /// Absent while the socket's errors are read.
     socket: Option<Socket>,
 }
 
@@ -262,7 +262,7 @@ impl UdpLinks {
         }
     }
 
-    /// The index of the next socket, in turn, whose errors are to be read.
+    /// The index of the next socket, in turn, whose errors must be read.
     pub(super) fn next_open(&mut self) -> Option<usize> {
         if self.open == 0 {
             return None;

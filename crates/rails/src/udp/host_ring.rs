@@ -128,7 +128,7 @@ pub(crate) struct Frame {
     pub(crate) joined: bool,
     /// The slot of the process that read it.
     pub(crate) reader: u32,
-    /// Its source.
+    /// The datagram's source.
     pub(crate) source: u64,
 }
 

@@ -10,7 +10,7 @@ const TRIES: u32 = 200;
 /// The share of this process, used by both halves of its rail.
 pub(super) struct Seat {
     pub(super) ring: SharedRing,
-    /// The name under which the sharing processes wake each other.
+    /// The name under which the processes that share the socket wake each other.
     pub(super) name: u64,
     pub(super) waker: Waker,
     /// The source of own packets.

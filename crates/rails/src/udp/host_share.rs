@@ -43,9 +43,9 @@ pub(super) struct Meeting {
 
 /// The result of a check of a meeting.
 pub(super) enum Met {
-    /// Nothing new.
+    /// Nothing has changed.
     Waits,
-    /// The group is read in this way from now on.
+    /// From now on the group is read in this way.
     Joining(Joining),
     /// The meeting has ended.
     Over,

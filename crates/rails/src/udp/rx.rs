@@ -21,7 +21,7 @@ const LINGER: usize = 64;
 /// The sockets in the epoll set of a sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
-    /// None is in the set.
+    /// No socket is in the set.
     No,
     /// All are in the set, for a sleep.
     Asleep,
@@ -76,8 +76,8 @@ impl UdpRx {
         (&mut self.reader, input)
     }
 
-    /// Counts `count` datagrams of the second socket, or samples the source of one of the main
-    /// socket.
+    /// Counts `count` datagrams of the second socket, or takes the source of a datagram of the main
+    /// socket as a sample.
     #[inline]
     fn came(&mut self, hot: bool, count: usize) {
         match &mut self.hot {
@@ -94,7 +94,7 @@ impl UdpRx {
         [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
     }
 
-    /// These and the group descriptors, each once.
+    /// The sockets of [`Self::sockets`] and the descriptors of groups, each once.
     fn all_sockets(&self) -> Vec<RawFd> {
         let [main, hot] = self.sockets();
         let hot = Some(hot).filter(|hot| *hot != main);

@@ -18,7 +18,7 @@ pub(super) enum Waiting {
     /// A write and its notification. The bytes are a copy, since the source memory may change
     /// before the write leaves.
     Write {
-        /// The peer's key, and the offset under it.
+        /// The peer's key, and the offset under that key.
         key: u64,
         offset: u64,
         bytes: Box<[u8]>,
@@ -57,7 +57,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns whether nothing is held.
+    /// Returns whether the link holds nothing.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-/// Bits that distinguish the writes of a call.
+/// Bits that distinguish the writes of one call.
 const WRITE_BITS: u32 = 8;
 /// Maximum of writes per call.
 pub const WRITES_MAX: usize = 127;

@@ -33,7 +33,7 @@ const START_BITS: u32 = 12;
 pub(super) struct Source {
     _pieces: Vec<KeyedMemory>,
     copied: Option<Region>,
-    /// The errno if the memory itself could not be registered.
+    /// The errno, if the memory itself could not be registered.
     refused: Option<Errno>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Writes {
     offered: HashMap<u64, KeyedMemory>,
     /// Source memory of our own writes, in pieces.
     lent: HashMap<u64, Vec<KeyedMemory>>,
-    /// Staging buffers in use, by key, and unused ones.
+    /// Staging buffers in use, by key, and unused buffers.
     staged: HashMap<u64, Region>,
     stages: Vec<Region>,
     sources: HashMap<Read, Source>,
@@ -71,7 +71,7 @@ pub(super) struct Writes {
     bounces: Vec<Region>,
     /// Pending events.
     events: Vec<RailEvent>,
-    /// Copies made so far.
+    /// Number of copies made so far.
     copies: u64,
     /// Keys issued so far: keys are unique.
     count: u64,

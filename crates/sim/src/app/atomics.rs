@@ -117,7 +117,7 @@ impl World {
         self.accepted(e, "atomic", result);
     }
 
-    /// Sends an atomic operation's RPCs, or applies it to the caller's own cells.
+    /// Sends the RPCs of an atomic operation, or applies the operation to the caller's own cells.
     fn call_parts(&mut self, e: u32, dst: u32, handle: u32) {
         let parts = self.atomic_mut(e, handle).map_or(0, |op| op.parts.len());
         if parts > 1 {

@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// The bytes of one segment are over.
+    /// Ends one segment of a write.
     fn bytes_over(&mut self, uid: u32, end: Result<(), OpError>) -> Result<(), String> {
         let msg = &mut self.truth.msgs[uid as usize];
         if msg.send_done.replace(end.is_ok()).is_some() {

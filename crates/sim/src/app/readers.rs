@@ -29,7 +29,7 @@ fn looks_at(uid: u32, len: u64) -> [(u64, u64); 2] {
 }
 
 impl World {
-    /// An endpoint's readers look at its windows.
+    /// Lets an endpoint's readers look at its windows.
     pub(crate) fn poll_windows(&mut self, e: u32) {
         if !self.setup.polled {
             return;

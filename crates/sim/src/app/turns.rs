@@ -305,7 +305,7 @@ impl World {
             self.random_claim_end(e);
         }
         let busy = self.post_missing(e);
-        // Less and less often while nothing is missing.
+        // Check less and less often while nothing is missing.
         let app = &mut self.eps[e as usize].app;
         app.pause_ns = match busy {
             true => 200_000,

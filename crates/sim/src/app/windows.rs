@@ -389,7 +389,7 @@ impl World {
         self.read_next(e, (src, handle), (key, addr, len))
     }
 
-    /// Admits or refuses a read of `src`, or a segment of it.
+    /// Admits or refuses a read of `src`, or a segment of such a read.
     pub(crate) fn read_next(
         &mut self,
         e: u32,

@@ -1,4 +1,4 @@
-//! Takes things away from a failing run of groups while it still fails.
+//! Simplifies a failing run of groups as long as it still fails.
 
 use super::run::run_group;
 use super::setup::GroupSetup;

@@ -6,9 +6,9 @@ use marline_proto::group::Backlog;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A packet that came.
+/// A packet that arrived.
 pub(super) struct Parcel {
-    /// Sender and rail, and if it was multicast.
+    /// Sender, rail, and whether the packet was multicast.
     pub flow: (usize, usize, bool),
     pub bytes: Rc<Vec<u8>>,
     pub harm: Harm,
@@ -40,7 +40,7 @@ impl Inbox {
         self.waiting.front().map(|(at, _)| *at)
     }
 
-    /// The process looks at its rails, for time's sake.
+    /// Counts a look of the process at its rails, which costs time.
     pub fn look(&mut self) {
         if self.waiting.is_empty() {
             self.backlog.caught_up();

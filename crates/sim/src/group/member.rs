@@ -12,7 +12,7 @@ pub(super) struct Member {
     pub head: GroupHead,
     pub me: u16,
     pub memory: Memory,
-    /// When its program posts again.
+    /// When the member's program posts again.
     pub ready_at: u64,
 }
 

@@ -53,7 +53,7 @@ pub(super) struct Memory {
     pub left_from: Option<u64>,
     /// Events that were taken and are not in the trace yet.
     pub events: Vec<GroupEvent>,
-    /// Operations that end, and how.
+    /// Operations whose ends are due, and their results.
     ending: Vec<(u32, End)>,
     early: BTreeMap<u64, Early>,
     kept: BTreeMap<(u16, u64), Vec<u8>>,
@@ -107,7 +107,7 @@ impl Memory {
         handle as u32
     }
 
-    /// Ends the operations of which events said so, and tells if a promise was broken.
+    /// Ends the operations whose ends were reported as events. Fails if a promise was broken.
     pub(super) fn end_operations(&mut self, now: u64) -> Result<(), String> {
         for (handle, end) in std::mem::take(&mut self.ending) {
             self.done(now, handle as usize, end)?;
@@ -129,7 +129,7 @@ impl Memory {
                 return Err(format!("wrong byte at {at} of operation {handle}"));
             }
         }
-        // The memory is its owner's again.
+        // The memory belongs to its owner again.
         operation.memory = Vec::new();
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Memory {
         }
     }
 
-    /// The bytes of a place from one to another, for the caller to write.
+    /// The bytes of a place, from one offset to another, for the caller to write.
     fn place(
         &mut self,
         place: Place,

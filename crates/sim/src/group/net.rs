@@ -7,7 +7,7 @@ use crate::network::net::NetStats;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_wire::GroupPacket;
 
-/// Bytes of a frame on the wire beside the datagram.
+/// Bytes of a frame on the wire in addition to the datagram.
 const WIRE_BYTES: u64 = 46;
 /// Time after which a process knows that one of its rails is down, and uses another for unicast.
 const KNOWN_NS: u64 = 2_000_000;
@@ -19,7 +19,7 @@ const ROOM_BYTES: u64 = 4 << 20;
 /// The damage of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
-    /// None.
+    /// No damage.
     None,
     /// A bit flips, chosen by this number.
     Flip(u64),
@@ -31,7 +31,7 @@ pub(super) enum Harm {
 #[derive(Debug)]
 pub(super) struct GroupNet {
     networks: usize,
-    /// When all that was sent has left, by process and rail.
+    /// Time at which everything sent so far has left, by process and rail.
     free_at: Vec<u64>,
     /// Faults that last at present, each with its beginning.
     troubles: Vec<(GroupTrouble, u64)>,
@@ -71,7 +71,7 @@ impl GroupNet {
         down.map(|&(_, since)| since).min()
     }
 
-    /// Multicast on a rail does not reach a process.
+    /// Returns whether multicast on a rail does not reach a process.
     fn is_mute(&self, to: usize, on: usize) -> bool {
         self.troubles.iter().any(|(what, _)| match *what {
             GroupTrouble::Mute { network, who } => {
@@ -151,7 +151,7 @@ impl GroupNet {
         *free
     }
 
-    /// Copies of a packet that reach a process, and when.
+    /// Copies of a packet that reach a process, each with its time of arrival.
     pub(super) fn arrive(
         &mut self,
         setup: &GroupSetup,

@@ -7,7 +7,7 @@ use crate::check::outcome::Outcome;
 use std::fmt::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Last events that a traced failure shows.
+/// Number of last events shown for a traced failure.
 const SHOWN: usize = 120;
 
 /// Runs one simulation of groups. With `tracing` a failure shows the setup and the last events.

@@ -37,7 +37,7 @@ pub struct GroupScaled {
     pub failure: Option<String>,
 }
 
-/// Broadcasts that a row is made of.
+/// Broadcasts per row.
 pub const BROADCASTS: usize = 40;
 
 /// Measures broadcasts of `len` bytes among `members` over one rail of 10 Gbit/s with a latency of

@@ -27,7 +27,7 @@ pub struct GroupWeather {
     pub forge: u32,
 }
 
-/// Something that goes wrong for a while, or for good.
+/// A fault that lasts for a while, or for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupTrouble {
     /// A rail of one process, or of all, carries nothing.
@@ -46,15 +46,15 @@ pub enum GroupTrouble {
     },
     /// Datagrams above a length to or from a process are lost without an error, multicast or not.
     Mtu {
-        /// Whose.
+        /// The process.
         who: usize,
-        /// The longest that passes, in bytes.
+        /// The longest datagram that passes, in bytes.
         most: usize,
     },
     /// Datagrams to or from a process are lost on all rails. Its connections carry what the sender
     /// knows to have no other way.
     Filtered {
-        /// Whose.
+        /// The process.
         who: usize,
         /// Datagrams to the process are lost.
         to: bool,
@@ -68,7 +68,7 @@ pub enum GroupTrouble {
     },
 }
 
-/// A trouble and its time.
+/// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupFault {
     /// Virtual time of its beginning, in ns.
@@ -84,13 +84,13 @@ pub struct GroupFault {
 pub struct Spec {
     /// The group's members, as process numbers.
     pub members: Vec<usize>,
-    /// How it works.
+    /// The scheme of the group.
     pub scheme: Scheme,
     /// Root (as a member) and length of each broadcast.
     pub script: Vec<(u16, u64)>,
     /// Most broadcasts that a member has posted and not seen end.
     pub depth: usize,
-    /// Members pause for up to so long before each post.
+    /// Longest pause of members before each post, in ns.
     pub pause_ns: u64,
 }
 
@@ -130,11 +130,11 @@ pub struct GroupSetup {
     /// Shortest time in ns for which packets wait, as for a descheduled process or for a kernel
     /// that joins them.
     pub gather_ns: u64,
-    /// A packet that takes longer to be received than this is lost.
+    /// Time in ns: a packet is lost if receiving it would take longer.
     pub queue_ns: u64,
     /// Faults of packets.
     pub weather: GroupWeather,
-    /// A process that loses more, and how much.
+    /// A process that loses more packets, and how many.
     pub hard_of_hearing: Option<(usize, u32)>,
     /// Troubles.
     pub faults: Vec<GroupFault>,
@@ -230,7 +230,7 @@ impl GroupSetup {
         setup
     }
 
-    /// Draws troubles of one process's datagrams, for a while or for good.
+    /// Draws faults that lose one process's datagrams, for a while or for good.
     fn datagrams_lost(&mut self, rng: &mut Rng) {
         if self.procs > 24 || !rng.one_in(4) {
             return;

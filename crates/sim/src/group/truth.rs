@@ -107,7 +107,7 @@ pub(super) fn longest_ns(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -
     longest
 }
 
-/// Everything that all living members say together, when all is over.
+/// Checks what all living members have done together, when everything has ended.
 pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
     let deaths = spec.members.iter().any(|&p| setup.death_of(p).is_some());
     for n in 0..spec.script.len() {

@@ -28,7 +28,7 @@ enum Happening {
         to: usize,
         parcel: Parcel,
     },
-    /// A process has time for packets that came.
+    /// A process has time for packets that arrived.
     Turn(usize),
     Mark {
         to: usize,
@@ -333,7 +333,7 @@ impl<'a> GroupWorld<'a> {
         Ok(())
     }
 
-    /// A process takes a batch of what came.
+    /// Makes a process take a batch of the packets that arrived.
     fn turn(&mut self, to: usize) -> Result<(), String> {
         let process = &mut self.processes[to];
         if !process.alive {

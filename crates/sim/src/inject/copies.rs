@@ -122,7 +122,7 @@ impl Plan {
     }
 }
 
-/// Compares landed bytes with the sent ones.
+/// Compares landed bytes with the bytes that were sent.
 struct Lander<'a> {
     pool: &'a [u8],
     claims: Vec<(u64, u32, u64)>,

@@ -195,9 +195,9 @@ fn swap(d: &mut [u8], rng: &mut Rng, bytes: usize) {
 /// [`crate::inject::copies::FULL_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Theory {
-    /// None, by a property of the construction.
+    /// No errors are missed, by a property of the construction.
     Never,
-    /// All of them, by a property of the construction.
+    /// All errors are missed, by a property of the construction.
     Always,
     /// This share, derived from the construction.
     Share(f64),

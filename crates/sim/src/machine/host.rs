@@ -89,7 +89,7 @@ impl Machine {
         })
     }
 
-    /// Sets the clock unless it is ahead.
+    /// Sets the clock, unless the clock is ahead already.
     pub fn set_now(&self, local: u64) {
         self.now_ns
             .store(self.now_ns.load(Relaxed).max(local), Relaxed);

@@ -16,7 +16,7 @@ pub enum Entry {
         at: (usize, usize),
         /// Reason for a drop.
         result: Result<(), DropReason>,
-        /// Number of messages of this sender matched so far.
+        /// Number of messages of the sender matched so far.
         upto: u64,
     },
     /// The node reported an event, about this endpoint.

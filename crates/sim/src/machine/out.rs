@@ -35,11 +35,11 @@ pub struct OutWrite {
     pub offset: u64,
     /// The writer's token.
     pub token: u64,
-    /// Address and length of its pieces.
+    /// Addresses and lengths of the write's pieces.
     pub pieces: Vec<(usize, usize)>,
     /// Number of times that the rail had been drained before.
     pub drained: u32,
-    /// The rail's number for the write, if its parts have immediates.
+    /// The rail's number of the write, if the write's parts have immediates.
     pub call: Option<u32>,
     /// Longest part.
     pub part_max: usize,

@@ -28,7 +28,7 @@ const HUNG_LOOK_NS: u64 = 200_000;
 pub struct Port {
     /// Packets to receive, with the sending endpoint.
     pub inbox: VecDeque<(u32, Vec<u8>)>,
-    /// Their accounted size.
+    /// Accounted bytes of these packets.
     pub inbox_bytes: u64,
     /// Queued errors.
     pub news: VecDeque<News>,
@@ -59,7 +59,7 @@ pub struct Port {
     /// The lowest number of requests started before any request that ended since this was last
     /// read.
     pub(crate) done: u64,
-    /// Number of things started before each write and read in progress, by token.
+    /// Number of requests started before each write and read in progress, by token.
     pub(crate) under_way: BTreeMap<u64, u64>,
     pub(crate) next_key: u64,
     /// The rail's address.
@@ -90,11 +90,11 @@ pub struct PortSpec {
     pub queue_ns: u64,
     /// True if the rail delivers runs of packets at once (GRO).
     pub merges: bool,
-    /// True if it reports the segment length.
+    /// True if the rail reports the segment length.
     pub tells_segment: bool,
     /// True if the rail accepts super-packets (GSO).
     pub segments: bool,
-    /// True if its links are connections.
+    /// True if the rail's links are connections.
     pub connects: bool,
     /// True for a standby rail.
     pub standby: bool,
@@ -112,7 +112,7 @@ pub struct PortSpec {
     pub registered_max: usize,
     /// See [`Port`].
     pub lands_again: bool,
-    /// The process's number among all, including dead ones.
+    /// The process's number among all processes, including dead ones.
     pub life: u32,
 }
 

@@ -8,7 +8,7 @@ pub type Pieces = Vec<(usize, usize)>;
 /// Memory of one rail.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// Number of keys so far. Keys for peers are above this range.
+    /// Number of keys made so far. Keys for peers are above this range.
     count: u32,
     /// By key; empty if opening failed.
     open: BTreeMap<u64, Pieces>,

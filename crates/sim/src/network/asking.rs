@@ -14,7 +14,7 @@ pub(crate) const PORTS: Range<u16> = 4_000..4_002;
 pub(crate) struct Asking {
     /// The host to which the question goes.
     pub host: usize,
-    /// The endpoint at that place when the question began.
+    /// The endpoint at the place when the question began.
     pub whom: u32,
     /// The port at each rail to which the question goes.
     pub ports: Vec<Option<u16>>,

@@ -7,7 +7,7 @@ use marline_wire::Question;
 /// Damage by the network to one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Nothing.
+    /// No damage.
     None,
     /// A bit of the head flips.
     Head,

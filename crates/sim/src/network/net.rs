@@ -38,11 +38,11 @@ pub struct NetStats {
     pub packets: u64,
     /// Packets dropped at random, including those in dropped super-packets.
     pub dropped: u64,
-    /// Among these, packets dropped with a whole super-packet.
+    /// Packets among them that were dropped with a whole super-packet.
     pub dropped_in_batches: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
-    /// Dropped by a rail or direction that is down, or by a partition.
+    /// Packets dropped by a rail or direction that is down, or by a partition.
     pub cut: u64,
     /// Delivered twice.
     pub duplicated: u64,
@@ -50,13 +50,13 @@ pub struct NetStats {
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
-    /// Among these, damaged in the head.
+    /// Packets among them that were damaged in the head.
     pub damaged_heads: u64,
-    /// Among these, truncated.
+    /// Packets among them that were truncated.
     pub cut_short: u64,
     /// Forged.
     pub forged: u64,
-    /// Too long for the path.
+    /// Packets that were too long for the path.
     pub too_big: u64,
     /// Dropped by a full socket buffer.
     pub socket_full: u64,
@@ -178,7 +178,7 @@ pub(crate) struct Carried {
     pub drop_ppm: u32,
     /// Damage rate, in parts per million.
     pub hurt_ppm: u32,
-    /// The false report of its rail.
+    /// The false report of the write's rail.
     pub lie: Option<FalseReport>,
 }
 

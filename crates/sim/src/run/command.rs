@@ -219,7 +219,8 @@ fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
             .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
         rows.map(move |(name, lost)| (name, bytes, lost))
     });
-    // Long broadcasts of the original scheme cost the short ones' time multiplied by the members.
+    // With the original scheme, a long broadcast takes the time of a short one times the number of
+    // members.
     all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
 }
 

@@ -26,7 +26,7 @@ const ALARM_NS: u64 = 100_000;
 const BLOCKED_NS: u64 = 20_000;
 /// Clock step per reading while a close waits.
 const CLOSE_LOOK_NS: u64 = 50_000_000;
-/// Most time that a sleep lasts longer than requested.
+/// Longest time by which a sleep exceeds the request.
 const SLACK_NS: u64 = 50_000;
 
 impl World {
@@ -474,7 +474,7 @@ impl World {
     fn mail(&mut self, e: u32, out: Out) {
         let ep = &self.eps[e as usize];
         let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
-        // Packets sent at the moment of resumption come after the held ones.
+        // Packets sent at the time of resumption come after the held packets.
         if ep.held_until >= self.now.max(1) {
             let until = ep.held_until;
             self.held.push_back((e, out));

@@ -37,7 +37,7 @@ pub struct PacketFaults {
     pub reorder: u32,
     /// Longest delay.
     pub reorder_ns: u64,
-    /// One bit of the head flips.
+    /// One bit of the head is flipped.
     pub corrupt_head: u32,
     /// One bit of a payload or padding flips.
     pub corrupt_payload: u32,
@@ -102,7 +102,7 @@ pub enum Trouble {
         outgoing: bool,
         ppm: u32,
     },
-    /// The rail has a fraction of its rate.
+    /// The rail has a part of its rate.
     Slow {
         host: usize,
         rail: usize,
@@ -203,7 +203,7 @@ impl Trouble {
     }
 }
 
-/// A trouble with its time span.
+/// A fault with its time span.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Start.

@@ -208,7 +208,7 @@ impl Setup {
         }
     }
 
-    /// Two rails of one address would have to move together.
+    /// Keeps standby rails from moving: two rails of one address would have to move together.
     pub(crate) fn fit_behind(&mut self) {
         if self.behind.is_some() {
             self.faults.retain(|f| !is_move(f));
@@ -435,7 +435,7 @@ fn draw_partial(setup: &mut Setup) {
     }
 }
 
-/// In the outages of a minute and more packets are few, and so is the work.
+/// Operations in outages of a minute and more, in which there are few packets.
 const OUTAGE_OPS: u32 = 60;
 
 /// Makes all rails of a host carry nothing for 1 to 100 s, with notice or without, or refuse

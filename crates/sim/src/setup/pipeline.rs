@@ -28,8 +28,8 @@ impl Machine {
         }
     }
 
-    /// Time from the grant to the last byte copied at the receiver. The sender starts copying with
-    /// its request, a round trip before the grant.
+    /// Time from the grant to the last byte copied at the receiver. The sender starts copying when
+    /// it sends the request, a round trip before the grant.
     pub fn play(&self, chunks: impl Iterator<Item = Chunk>) -> f64 {
         let (mut copied, mut wire, mut landed) = (-2.0 * self.latency_ns, 0.0f64, 0.0f64);
         for chunk in chunks {

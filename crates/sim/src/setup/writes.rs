@@ -124,7 +124,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
         }
     }
     setup.topology = Topology::Planes;
-    // Receive slots have the size of the longest packet, and there are a few.
+    // Receive slots have the size of the longest packet, and there are only a few.
     let longest = setup.datagram_max.iter().max().copied().unwrap_or(0) as u64;
     setup.socket_bytes = setup.socket_bytes.max(4 * (longest + TRUESIZE));
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);

@@ -166,7 +166,7 @@ impl World {
                 from == (host, rail) || to == (host, rail)
             });
         }
-        // A firewall resets connections, too.
+        // A firewall resets connections as well.
         if let Trouble::Refuse { host, rail } = *what {
             let resets = starts && self.setup.connects(rail) && !self.setup.has_queue_pairs(rail);
             for other in (0..self.setup.hosts).filter(|_| resets) {

@@ -84,7 +84,7 @@ impl World {
             _ => false,
         };
         let spans = self.setup.faults.iter().filter(of_rail);
-        // Its last refusals are still in flight.
+        // The last refusals are still in flight.
         let lasted = |f: &Fault| self.now.min(f.to_ns + LATE_NS).saturating_sub(f.from_ns);
         spans.map(lasted).sum()
     }

@@ -28,7 +28,7 @@ impl World {
         self.fail(struck, &strike);
     }
 
-    /// The destination endpoint of a batch that contains this moment.
+    /// The destination endpoint of a batch that is the trigger.
     fn shows(&self, moment: Moment, e: u32, out: &Out) -> Option<u32> {
         let head = DirectHead::parse(&out.bytes).filter(|_| out.direct);
         let bytes = head

@@ -398,7 +398,7 @@ pub enum OpKind {
         pieces: u32,
         /// True if success writes an entry.
         entry: bool,
-        /// Data that follows after all bytes.
+        /// Remote CQ data, which follows after all bytes.
         data: Option<u64>,
     },
     /// An atomic operation.
@@ -440,7 +440,7 @@ pub struct ReadOp {
     pub server: u32,
     /// The base of the expected content.
     pub base: u64,
-    /// Offset of its bytes in the operation.
+    /// Offset of the read bytes in the operation.
     pub from: u64,
     /// Length.
     pub len: u64,
@@ -448,7 +448,7 @@ pub struct ReadOp {
     pub key: u64,
     /// Address in the request.
     pub addr: u64,
-    /// The window that the read is meant for or admitted to, if any.
+    /// The window for which the read is meant or to which it was admitted, if any.
     pub window: u32,
     /// Offset in the window.
     pub at: u64,
@@ -467,7 +467,7 @@ pub struct ReadOp {
 /// An operation. Its context is its index plus one.
 #[derive(Debug)]
 pub struct Op {
-    /// Its kind.
+    /// The operation's kind.
     pub kind: OpKind,
     /// The operation's memory.
     pub buffer: Buffer,
@@ -483,7 +483,8 @@ pub struct Op {
 mod tests {
     use super::*;
 
-    /// Every byte at the ends of a returned buffer, and any packet's length between them.
+    /// Every byte at the ends of a returned buffer is checked, and any packet's length between
+    /// them.
     #[test]
     fn a_late_write_is_noticed() {
         let len = 20_000;

@@ -14,7 +14,7 @@ pub struct Put {
     pub key: u64,
     /// Address in the request.
     pub addr: u64,
-    /// The window that the write is meant for or admitted to, if any.
+    /// The window for which the write is meant or to which it was admitted, if any.
     pub window: u32,
     /// Offset in the window.
     pub at: u64,
@@ -34,7 +34,7 @@ pub struct Put {
     pub data: Option<u64>,
     /// Bytes of the write after which the data follows.
     pub trails: usize,
-    /// True if this is the whole operation, which is counted with it.
+    /// True if the message is the whole operation, and is counted with it.
     pub alone: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Msg {
     pub data: Option<u64>,
     /// Length in bytes.
     pub len: u64,
-    /// Start of its content.
+    /// Start of the message's content.
     pub base: u64,
     /// The target, for a remote write.
     pub put: Option<Put>,
@@ -84,19 +84,19 @@ pub struct Msg {
     /// others.
     landed: u64,
     beyond: Vec<u64>,
-    /// True if a packet with its head passed the receiver's checks.
+    /// True if a packet with the message's head passed the receiver's checks.
     pub head_seen: bool,
     /// True if the message went through matching.
     pub arrived: bool,
-    /// The matching receive, with the room there.
+    /// The matching receive, and the room in it.
     pub matched: Option<(u32, u64)>,
     /// Ordinal among matched messages.
     pub match_order: u32,
-    /// True if it was claimed and discarded.
+    /// True if the message was claimed and discarded.
     pub discarded: bool,
     /// True if the receive's completion came.
     pub delivered: bool,
-    /// The result in the send's completion, once it came.
+    /// The result in the send's completion, after it came.
     pub send_done: Option<bool>,
     /// True if the message needs no receive any more.
     settled: bool,
@@ -293,13 +293,13 @@ impl Truth {
 /// A posted receive in the plain model.
 #[derive(Clone, Debug)]
 pub struct PlainRecv {
-    /// Its handle.
+    /// The receive's handle.
     pub handle: u32,
     /// The source that the receive names, if any.
     pub source: Option<u32>,
     /// Tag and ignored bits.
     pub tag: Option<(u64, u64)>,
-    /// Bytes of its buffer.
+    /// Bytes of the receive's buffer.
     pub capacity: u64,
     /// Multi-receive: minimum of free space.
     pub multi_min: Option<u64>,
@@ -334,9 +334,9 @@ pub struct Match {
     pub uid: u32,
     /// Receive.
     pub handle: u32,
-    /// Offset in its buffer.
+    /// Offset in the receive's buffer.
     pub base: u64,
-    /// Room from there.
+    /// Room from that offset on.
     pub room: u64,
 }
 
@@ -449,7 +449,7 @@ impl Plain {
         told.iter().map(|p| p.handle).collect()
     }
 
-    /// True if a death before its posting ends the receive just posted.
+    /// True if a death before its posting ends the receive that was just posted.
     pub fn is_news(&mut self, handle: u32) -> bool {
         let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
         let news = self.news && self.posted.back().filter(told).is_some();

@@ -13,21 +13,21 @@ pub(crate) const SHORT_MAX: u64 = 4_072;
 pub struct Call {
     /// The RPC's bytes.
     pub bytes: Vec<u8>,
-    /// Its purpose.
+    /// The RPC's purpose.
     pub ask: Ask,
     /// True if the RPC was executed (for an answer: received).
     pub done: bool,
-    /// True if its answer was received.
+    /// True if the RPC's answer was received.
     pub answered: bool,
     /// Messages of the operations that follow the RPC's own operation in the RPC, in order.
     pub joined: Vec<u32>,
     /// Message of the RPC that carries this operation, and the operation's place there.
     pub within: Option<(u32, u16)>,
-    /// The message of its answer.
+    /// The message of the RPC's answer.
     pub answer: Option<u32>,
-    /// The next call is a part of the same operation.
+    /// The next RPC is a part of the same operation.
     pub more: bool,
-    /// The address behind its last operation.
+    /// The address after the RPC's last operation.
     end: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum Ask {
     Atomic(u32, usize),
     /// The answer to this message.
     Answer(u32),
-    /// A read of zero bytes by its sender.
+    /// A read of zero bytes by the RPC's sender.
     Read(u32),
     /// The report that an operation in parts has ended.
     Over,
@@ -100,7 +100,8 @@ fn place_of(bytes: &[u8]) -> (u64, &[u8]) {
     (addr, &bytes[HEAD..])
 }
 
-/// Adds a number in groups of seven bits, the lowest first, each but the last with its top bit set.
+/// Appends a number in groups of seven bits, the lowest first; all but the last have their top bit
+/// set.
 fn push_number(bytes: &mut Vec<u8>, number: u64) {
     let rest = number >> 7;
     bytes.push(number as u8 & 127 | if rest > 0 { 128 } else { 0 });
@@ -109,7 +110,7 @@ fn push_number(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// The bytes of a request before its payload.
+/// The bytes that precede a request's payload.
 pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
     let words = [key, addr, data.unwrap_or(0)];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -122,7 +123,7 @@ pub struct AtomicOp {
     pub dst: u32,
     /// The operation itself.
     pub what: Atomic,
-    /// Its RPCs, each with a part of the operation.
+    /// The RPCs of the operation, each with a part of it.
     pub parts: Vec<Part>,
     /// True if success writes an entry.
     pub entry: bool,
@@ -170,7 +171,7 @@ pub struct Atomic {
     pub count: usize,
     /// Number of elements in the first of two segments; 0 for a single segment.
     pub cut: usize,
-    /// True if it fetches the old values.
+    /// True if the operation fetches the old values.
     pub fetches: bool,
     /// An operand per element.
     pub operands: Vec<u8>,
@@ -179,7 +180,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// The bytes of its RPC.
+    /// The bytes of the operation's RPC.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = head_of(self.key, self.addr, None);
         bytes.extend([&self.operands[..], &self.compare].concat());
@@ -253,7 +254,7 @@ impl Atomic {
 pub struct Cells {
     /// The open cells.
     pub open: Option<Open>,
-    /// Number of keys so far.
+    /// Number of keys made so far.
     pub keys_made: u64,
     /// True if cells were changed since the last check.
     pub touched: bool,
@@ -266,7 +267,7 @@ pub struct Cells {
 pub struct Open {
     /// The operation that owns the cells' memory.
     pub handle: u32,
-    /// Its key.
+    /// The key of the cells.
     pub key: u64,
     /// True if peers may read the cells.
     pub readable: bool,
@@ -302,7 +303,7 @@ impl Counted {
 pub(crate) struct Lets {
     /// Counters of the region: reads, writes.
     pub(crate) counters: [Arc<Counter>; 2],
-    /// Admitted parts of such operations.
+    /// Admitted parts of these operations.
     pub(crate) let_in: [u64; 2],
     /// Messages of admitted writes without parts.
     pub(crate) alone: Vec<u32>,
@@ -311,7 +312,7 @@ pub(crate) struct Lets {
 /// The count of an admitted user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Let {
-    /// A read, or a part of one.
+    /// A read, or a part of a read.
     Read,
     /// A part of a write.
     Part,

@@ -33,7 +33,7 @@ const TICK_NS: u64 = 10_000_000;
 /// A completion entry in a queue that the application has not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
-    /// Its context.
+    /// Context of the entry's operation.
     pub context: usize,
     /// Bytes received.
     pub len: usize,
@@ -52,7 +52,7 @@ pub struct Due {
 pub struct Habits {
     /// Entries per read.
     pub batch: usize,
-    /// True if a poll that found something is followed by another at once.
+    /// True if a poll that found something is at once followed by another.
     pub looks_twice: bool,
     /// Longest time until the next poll after a packet's arrival.
     pub pace_ns: u64,
@@ -70,9 +70,9 @@ impl Habits {
 
 /// A process.
 pub struct Endpoint {
-    /// Number among all processes, including dead ones.
+    /// Number of the process among all processes, including dead ones.
     pub index: u32,
-    /// Its host.
+    /// The endpoint's host.
     pub host: usize,
     /// The engine.
     pub engine: Engine<SimSystem>,
@@ -82,9 +82,9 @@ pub struct Endpoint {
     pub ep: EpId,
     /// The endpoint's address blob, published at the last start of a process.
     pub blob: Vec<u8>,
-    /// Its token.
+    /// The endpoint's token.
     pub token: u32,
-    /// The current addresses of its rails.
+    /// The current addresses of the endpoint's rails.
     pub(crate) sites: Sites,
     av: AvId,
     pub(crate) addrs: Table<u32, FiAddr>,
@@ -100,7 +100,7 @@ pub struct Endpoint {
     pub died_ns: u64,
     /// True after BYE.
     pub closed: bool,
-    /// All its operations, by handle.
+    /// All operations of the endpoint, by handle.
     pub ops: Vec<Op>,
     /// Memory of finished operations.
     pub graveyard: RetiredBuffers,
@@ -125,7 +125,7 @@ pub struct Endpoint {
     /// Time until which the process is descheduled in the middle of a call; its packets leave at
     /// that time.
     pub held_until: u64,
-    /// Its clock minus the world's.
+    /// The endpoint's clock minus the world's.
     pub clock_ns: u64,
     /// The application.
     pub app: App,
@@ -133,7 +133,7 @@ pub struct Endpoint {
     pub claims: Vec<(u32, u32)>,
     /// Memory open to peers.
     pub windows: Windows,
-    /// Counters of peers' operations there.
+    /// Counters of peers' operations on the endpoint's memory.
     pub counted: Counted,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,

@@ -11,7 +11,7 @@ pub struct Windows {
     pub open: Vec<Window>,
     /// Closed keys to be reused.
     pub(crate) keys_free: Vec<u64>,
-    /// Number of keys so far.
+    /// Number of keys made so far.
     pub(crate) keys_made: u64,
     /// Remote writes not requested yet, in order, by writer.
     pub puts_due: Table<u32, VecDeque<u32>>,
@@ -42,7 +42,7 @@ pub struct Window {
     pub(crate) places: Vec<Place>,
     /// Number of reserved bytes from the start.
     pub(crate) taken: u64,
-    /// Time until which it stays open.
+    /// Time until which the window stays open.
     pub(crate) until: u64,
     pub(crate) haste: u64,
     /// Admitted operations, which are counted here.
@@ -54,7 +54,7 @@ pub struct Window {
 pub enum User {
     /// The remote write of this message.
     Put(u32),
-    /// This read of an endpoint, and its segment.
+    /// A read of an endpoint, and its segment.
     Read(u32, (u32, usize)),
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Within {
 }
 
 impl Window {
-    /// The offset of a request in the window, if all of it is inside.
+    /// The offset of a request in the window, if the whole request is inside.
     pub(crate) fn admits(&self, addr: u64, len: u64, write: bool) -> Option<u64> {
         let at = addr.checked_sub(self.origin)?;
         let fits = at.checked_add(len)? <= self.len;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// The local device may write the memory.
 const LOCAL_WRITE: i32 = 1;
-/// Peers may write it.
+/// Peers may write the memory.
 const REMOTE_WRITE: i32 = 2;
-/// Peers may read it.
+/// Peers may read the memory.
 const REMOTE_READ: i32 = 4;
 /// Mask of the offset within a page of 4 KiB, the smallest of any architecture.
 const PAGE_MASK: u64 = 0xfff;

@@ -286,13 +286,13 @@ impl Drop for AddressHandle {
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToPeer {
-    /// The path to it.
+    /// The path to the other end.
     pub(crate) path: Path,
-    /// Its queue pair number.
+    /// The queue pair number of the other end.
     pub(crate) number: u32,
-    /// The PSN of the first packet that it sends.
+    /// The PSN of the first packet that the other end sends.
     pub(crate) receive_psn: u32,
-    /// The PSN of the first packet that we send.
+    /// The PSN of the first packet that this end sends.
     pub(crate) send_psn: u32,
     /// Path MTU, encoded as [`super::PortAttr::active_mtu`].
     pub(crate) mtu: i32,

@@ -27,8 +27,8 @@ const AGE_MIN: Duration = AGAIN;
 const DOUBLINGS_MAX: u32 = 5;
 
 impl VerbsLinks {
-    /// Evicts connections until `more` can be added, if any can be evicted. Schedules another look
-    /// if none can at present.
+    /// Evicts connections until `more` can be added, if any can be evicted; otherwise schedules
+    /// another attempt.
     pub(in crate::verbs) fn make_room(&mut self, more: usize) {
         let open = |links: &VerbsLinks| links.by_number.len().saturating_sub(links.parting.len());
         while open(self) + more > self.connections_max {
@@ -140,7 +140,7 @@ impl VerbsLinks {
             .retain(|link| table.get(*link).is_some_and(parts));
     }
 
-    /// Closes the connection of a link with nothing in flight.
+    /// Closes the connection of a link that has nothing in flight.
     pub(super) fn part(&mut self, link: LinkId) {
         let Some(row) = self.table.get_mut(link) else {
             return;
