@@ -38,14 +38,14 @@ pub enum LinkAsk {
     Works {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
     /// Packets of the path remain unacknowledged again and again: the engine tells the rail.
     Silent {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
     /// The path is silent: the rail may choose another ECMP route. If the rail does, the engine
@@ -53,7 +53,7 @@ pub enum LinkAsk {
     Reroute {
         /// Local rail.
         rail: usize,
-        /// Number of the link there.
+        /// The rail's number of the link.
         link: u32,
     },
     /// The path no longer uses this link.
