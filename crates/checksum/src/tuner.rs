@@ -15,7 +15,7 @@ pub enum Way {
     Copy,
     /// A copy with streaming stores.
     StreamingCopy,
-    /// The sum alone.
+    /// The sum without a copy.
     Sum,
     /// First copy everything, then sum everything: a library to which checksums were added later.
     Separate,

@@ -40,7 +40,7 @@ type SetHandlerFn = unsafe extern "C" fn(Handle, Handle) -> c_int;
 type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
 type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 
-/// As [`Mpi::own_comm`].
+/// Result of [`Mpi::own_comm`], made once.
 static OWN_COMM: OnceLock<Option<Handle>> = OnceLock::new();
 
 /// Bytes that hold an `MPI_Status` of any MPI.

@@ -223,7 +223,7 @@ mod tests {
         // If sleeps are refused the loop goes on yielding.
         let (done, _) = looks(SLEEP_FROM_BYTES, false, LOOKS_BETWEEN + 3);
         assert_eq!(done, "lllllllldlolol");
-        // The sleeps end, and the next yield checks if another process still wants the processor.
+        // After its sleeps the rank yields, to see if another process still wants the processor.
         let (done, due) = looks(
             SLEEP_FROM_BYTES,
             true,

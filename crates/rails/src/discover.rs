@@ -23,7 +23,7 @@ struct Kind {
     choose: fn(&[String], IpVersion) -> Result<Vec<InterfaceChoice>, String>,
     /// Several rails may use one interface.
     paths: bool,
-    /// Opens one of them.
+    /// Opens a rail of this kind.
     open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
 }
 

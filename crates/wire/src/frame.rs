@@ -254,7 +254,7 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     },
     /// Too many packets on this path arrive damaged: use other paths.
     Corrupt {
-        /// The path, as in [`crate::Header::path`] of those packets.
+        /// The path's code: [`crate::Header::path`] of the damaged packets.
         path: u16,
     },
 }

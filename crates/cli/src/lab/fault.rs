@@ -142,7 +142,7 @@ impl Effect {
         )
     }
 
-    /// A description for users.
+    /// Describes the fault to users.
     pub fn describe(self) -> String {
         match self {
             Effect::Drop(ppm) | Effect::Corrupt(ppm) => {

@@ -30,7 +30,7 @@ impl Kind {
 pub struct Mpi {
     /// The kind of the MPI.
     pub kind: Kind,
-    /// Its version; empty if only its library was found.
+    /// Version of the MPI; empty if only its library was found.
     pub version: String,
     /// The evidence for this MPI: its `mpiexec`, its library, or the name of a variable that its
     /// launcher sets.

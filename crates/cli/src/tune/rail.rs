@@ -21,7 +21,7 @@ const HEAD: usize = 16;
 const ECHO: u8 = 1;
 /// Count the packet; reply with the total if the number is not 0.
 const STREAM: u8 = 2;
-/// The reply to both.
+/// The reply to packets of both kinds.
 const ANSWER: u8 = 3;
 
 /// Bytes of a small packet, like an eager message of a few bytes with its header.

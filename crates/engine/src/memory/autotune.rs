@@ -8,7 +8,7 @@ const TRIES: usize = 15;
 /// changes. If the other method costs twice as much, the timings add 1.5 %.
 const KEPT: u32 = 64 * TRIES as u32;
 
-/// Two methods and their costs.
+/// Two methods, and the measured cost of each.
 pub(crate) struct Autotune {
     /// Costs of the second method and of the first.
     costs: [[u64; TRIES]; 2],

@@ -50,7 +50,7 @@ pub(crate) struct Shared<S: System> {
     pub(crate) app_poll_budget: Skips,
     /// Remaining polls without a yield after peers were served, which are likely to ask again.
     pub(crate) serve_poll_budget: Skips,
-    /// As `Engine::expects_more`.
+    /// True if polls received bytes of long messages since `Engine::expects_more` was last called.
     pub(crate) landed: AtomicBool,
     /// Rails on which an awaited broadcast may arrive, as bits: every poll covers them.
     pub(crate) awaited: AtomicU32,

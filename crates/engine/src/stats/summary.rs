@@ -15,15 +15,15 @@ pub struct RailSummary {
     pub name: String,
     /// Number of rails in the sum.
     pub rails: usize,
-    /// Number of them that are up.
+    /// Number of rails that are up.
     pub up: usize,
-    /// Number of them on standby or waiting for their interface.
+    /// Number of rails on standby or waiting for their interface.
     pub standby: usize,
-    /// Their own counters.
+    /// Counters of the rails alone, without those of paths.
     pub counters: RailCounters,
-    /// Counters of all their paths.
+    /// Counters of all paths of the rails.
     pub paths: PathCounters,
-    /// Counters of their paths to peers that were not declared dead.
+    /// Counters of the rails' paths to peers that were not declared dead.
     pub alive: PathCounters,
 }
 
@@ -106,11 +106,11 @@ pub struct Summary {
 
 /// A value that is averaged over processes.
 pub struct Mean {
-    /// Its name.
+    /// Name of the value.
     pub name: &'static str,
-    /// The value of a page with these totals of peers.
+    /// Computes the value from a page and the totals of its peers.
     of: fn(&JobPage, &PeerCounters) -> f64,
-    /// The average as text.
+    /// Formats the average.
     pub text: fn(f64) -> String,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Acked {
 }
 
 impl Acked {
-    /// Starts with these members, none of which has any chunk.
+    /// Starts with the given members, none of which has any chunk.
     pub fn new(members: impl Iterator<Item = u16>) -> Acked {
         let mut acked = Acked {
             members: members.map(|member| (member, 0)).collect(),

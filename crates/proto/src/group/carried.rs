@@ -15,7 +15,7 @@ pub(super) const STALL_NS: u64 = 500_000_000;
 /// before all members leave the group. One question is not enough: the missed chunks may all have
 /// left by one rail of several, and a few probes may get lost.
 pub(super) const ROUNDS: u8 = 3;
-/// Pause between these questions, in nanoseconds.
+/// Pause between two questions to such a member, in nanoseconds.
 pub(super) const ROUND_NS: u64 = 5_000_000;
 /// Delay of the answers, so that probes sent before the question are read first.
 pub(super) const ANSWER_NS: u64 = 2_000_000;
@@ -54,7 +54,7 @@ impl Doubt {
 #[derive(Debug, Default)]
 pub(super) struct Alone {
     count: u32,
-    /// Time at which the first of these chunks arrived.
+    /// Time at which the first chunk of the count arrived.
     since: u64,
     /// Bytes of the longest.
     longest: u32,

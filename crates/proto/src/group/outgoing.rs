@@ -191,9 +191,9 @@ pub(super) struct Sending {
     pub(super) next: u64,
     /// Progress of each member whose acknowledgements are collected here.
     pub(super) acked: Acked,
-    /// Members among them that report that they receive no multicast.
+    /// Members that report that they receive no multicast.
     pub(super) unreachable: BTreeMap<u16, Doubt>,
-    /// Time of the next question to these members, after probes.
+    /// Time of the next question to members without multicast, after probes.
     pub(super) question_at: u64,
     /// One of the members lost much recently.
     pub(super) lossy: bool,

@@ -17,9 +17,9 @@ const LOOK_EVERY_NS: u64 = 1_000_000;
 /// Watch over peers on behalf of receives from any source.
 #[derive(Debug)]
 pub(crate) struct AnySource {
-    /// When peers are probed next.
+    /// When the next peers are probed.
     at_ns: u64,
-    /// Index of the first of these peers.
+    /// Index of the first peer to probe then.
     next: usize,
     /// A peer died while no receive was posted that could report it: the next one does.
     unreported_death: bool,

@@ -54,10 +54,10 @@ impl RunQueue {
         }
     }
 
-    /// Drops deadlines that an earlier one replaced. Each peer has one valid deadline. But whenever
-    /// a peer owes an answer, nearer deadlines follow the distant one of its silence, which would
-    /// stay in the queue until due: with 10,000 messages a second, 10,000 entries per second of the
-    /// timeout.
+    /// Drops deadlines that an earlier one replaced. Each peer has one valid deadline. But an owed
+    /// answer replaces the distant deadline of the peer's silence by a nearer one, and the distant
+    /// one would stay in the queue until due: with 10,000 messages a second, 10,000 entries per
+    /// second of the timeout.
     #[inline]
     pub fn prune_deadlines(&mut self, directory: &Directory) {
         if self.deadlines.len() <= 2 * directory.peers.len() + DEADLINES_SPARE {

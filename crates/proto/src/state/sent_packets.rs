@@ -103,9 +103,9 @@ pub struct Sent {
 pub struct Acked {
     /// Numbers from the requested one to the end of its run: the result covers all of them.
     pub covered: u32,
-    /// Packets among them that were not acknowledged before.
+    /// Covered packets that were not acknowledged before.
     pub packets: u32,
-    /// The newest of these packets, in its state before the ack.
+    /// The newest newly acknowledged packet, in its state before the ack.
     pub newest: Option<(u64, Sent)>,
 }
 

@@ -57,9 +57,9 @@ impl Random {
 /// The destination of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// A link and a flow.
+    /// To the peer's rail of a link, by one of its flows.
     Link(LinkId, u8),
-    /// A group.
+    /// To a multicast group.
     Group(GroupLink),
 }
 
@@ -140,7 +140,7 @@ enum Fate {
     Held { due_ns: u64, after: u64 },
 }
 
-/// The faults of one direction, and their state.
+/// The faults of one direction, sending or receiving, and their state.
 struct Direction<W> {
     faults: Faults,
     none: bool,

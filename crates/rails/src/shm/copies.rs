@@ -21,7 +21,7 @@ pub(super) struct Copies {
     consumed: u64,
     /// Bytes of writes since the reader's last advance.
     written: u64,
-    /// Bytes of these writes that may be copied.
+    /// Bytes of writes that may still be copied before the reader advances.
     allowance: u64,
 }
 

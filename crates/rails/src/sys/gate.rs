@@ -15,7 +15,7 @@ type Control = [u64; 8];
 /// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its process id in our namespace; 0 if it has none there (another container).
+    /// Process id in our namespace; 0 if the process has none there (another container).
     pub(crate) pid: libc::pid_t,
     /// Effective user of the process.
     pub(crate) uid: libc::uid_t,

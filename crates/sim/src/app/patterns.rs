@@ -7,7 +7,7 @@ use crate::world::state::World;
 
 /// Messages per host and round of a storm.
 const STORM: u32 = 2_000;
-/// Longest of these messages in bytes.
+/// Longest message of a storm in bytes.
 const STORM_BYTES_MAX: u64 = 500;
 
 /// Length of the message from `src` to `dst` in `round`, known to both sides.

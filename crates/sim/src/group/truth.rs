@@ -133,7 +133,7 @@ fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(),
     let Some(from) = setup.muted_from().filter(|_| !spec.scheme.alone) else {
         return Ok(());
     };
-    // If answers are lost, too, this takes longer: not checked.
+    // Lost answers delay the departure, so it is not checked on lossy networks.
     let rough = setup.weather.drop.max(setup.weather.corrupt) > 10_000;
     if rough || setup.hard_of_hearing.is_some() {
         return Ok(());

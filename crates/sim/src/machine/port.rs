@@ -28,7 +28,7 @@ const HUNG_LOOK_NS: u64 = 200_000;
 pub struct Port {
     /// Packets to receive, with the sending endpoint.
     pub inbox: VecDeque<(u32, Vec<u8>)>,
-    /// Accounted bytes of these packets.
+    /// Accounted bytes of the packets in `inbox`.
     pub inbox_bytes: u64,
     /// Queued errors.
     pub news: VecDeque<News>,

@@ -38,7 +38,7 @@ pub struct NetStats {
     pub packets: u64,
     /// Packets dropped at random, including those in dropped super-packets.
     pub dropped: u64,
-    /// Packets among them that were dropped with a whole super-packet.
+    /// Dropped packets that were part of a whole dropped super-packet.
     pub dropped_in_batches: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
@@ -50,9 +50,9 @@ pub struct NetStats {
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
-    /// Packets among them that were damaged in the head.
+    /// Damaged packets whose head was hit.
     pub damaged_heads: u64,
-    /// Packets among them that were truncated.
+    /// Damaged packets that were truncated.
     pub cut_short: u64,
     /// Forged.
     pub forged: u64,

@@ -43,7 +43,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
     }
 }
 
-/// As `Outcome::written`.
+/// Sums up `Outcome::written` over all endpoints.
 fn written_of(world: &World) -> (u64, u64) {
     let stats = world
         .eps
@@ -52,7 +52,7 @@ fn written_of(world: &World) -> (u64, u64) {
     stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// As `Outcome::drained`.
+/// Sums up `Outcome::drained` over all endpoints.
 fn drained_of(world: &World) -> u64 {
     let drained = |ep: &Endpoint| -> u64 {
         let wires = ep.machine.wires();
@@ -72,7 +72,7 @@ fn rails_of(world: &World) -> Vec<PathStats> {
     rails
 }
 
-/// As `Outcome::recovery_ns`.
+/// Computes `Outcome::recovery_ns`.
 fn recovery_ns(world: &World) -> u64 {
     let first = world.setup.faults.iter().map(|f| f.from_ns).min();
     let from = first.unwrap_or(u64::MAX);

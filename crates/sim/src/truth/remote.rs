@@ -303,7 +303,7 @@ impl Counted {
 pub(crate) struct Lets {
     /// Counters of the region: reads, writes.
     pub(crate) counters: [Arc<Counter>; 2],
-    /// Admitted parts of these operations.
+    /// Admitted parts of counted operations.
     pub(crate) let_in: [u64; 2],
     /// Messages of admitted writes without parts.
     pub(crate) alone: Vec<u32>,
