@@ -91,7 +91,8 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_DEREGISTER`].
+    /// Flags, of which only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and
+    /// [`FLAG_DEREGISTER`] occur here.
     pub flags: u8,
     /// Offset in the message, a multiple of [`BLOCK_BYTES`].
     pub offset: u64,

@@ -10,9 +10,9 @@ use crate::tune::cost::Network;
 /// Constants of a cluster, in seconds and bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
-    /// A short point-to-point message, and the time per byte.
+    /// Time of a short point-to-point message, and time per byte of a long one.
     pub message: (f64, f64),
-    /// A short multicast, and the time per byte.
+    /// Time of a short multicast, and time per byte of a long one.
     pub multicast: (f64, f64),
     /// Ports per switch, and the time that a level of switches adds to a multicast.
     pub hop: (f64, f64),
