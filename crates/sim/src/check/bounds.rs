@@ -46,8 +46,8 @@ impl World {
 
     fn excess(&self, ep: &Endpoint, kept: &Retained, held: &Held) -> Option<String> {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
-        // Beyond its bound the log keeps old values for peers' pending atomics, including some whose
-        // acks are in flight.
+        // Beyond its bound the log keeps old values for peers' pending atomics, including some
+        // whose acks are in flight.
         let answers = ep.windows.cells.fetching as usize + ANSWERS_SPARE;
         let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + RPC_MAX * answers;
         let reads = kept.reads as u64;
